@@ -1,0 +1,153 @@
+"""How many numbers each curve may keep when LoRA of rank r spends N0 = (p+q)·r.
+
+Theorem 1 compares methods "at the same budget", which leaves open what counts. Every accounting
+here is a rule that turns (curve, shape, rank) into a whole number of kept items; all round down.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.transforms.half_spectrum import HalfSpectrum
+
+
+class Accounting(StrEnum):
+    """What a budget is measured in.
+
+    - ``paper``: an index costs as much as a number. N0/2 random locations (a seed gives them, each
+      holds two numbers), N0/3 chosen locations, N0/2 chosen coefficients.
+    - ``main-text``: as ``paper``, but N2 = 2/3·N0 *locations*, the other reading of the main text.
+      With it the last inequality of Theorem 1 reverses.
+    - ``trainable``: trainable numbers only, locations free, as users of adapters count.
+    - ``dof``: as ``paper``, but LoRA is charged the r(p+q−r) degrees of freedom of a rank-r matrix.
+    - ``bits``: stored bits: a value costs ``value_bits``, an index log2 of the number of places.
+    """
+
+    PAPER = "paper"
+    MAIN_TEXT = "main-text"
+    TRAINABLE = "trainable"
+    DOF = "dof"
+    BITS = "bits"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What LoRA of one rank spends on one shape, translated for every other curve.
+
+    Attributes:
+        p: Rows.
+        q: Columns.
+        r: LoRA's rank, 1 ≤ r ≤ min(p, q).
+        accounting: How the budget is counted.
+        value_bits: Bits of one stored number; matters to ``bits`` and to the curve ``RD``.
+
+    Raises:
+        InvalidArgumentError: r or the shape is out of range, or the rank-r factors hold more numbers
+            than the matrix itself.
+
+    Source: the paper's section "Comparison between frequency-space and low-rank Adaptation" and the
+    proof of Theorem 1; N0, N1, N2 and N3 there.
+    """
+
+    p: int
+    q: int
+    r: int
+    accounting: Accounting = Accounting.PAPER
+    value_bits: int = 16
+
+    def __post_init__(self) -> None:
+        if self.p < 1 or self.q < 1:
+            msg = f"a matrix needs at least one row and one column, not {self.p}x{self.q}"
+            raise InvalidArgumentError(msg)
+        if not 1 <= self.r <= min(self.p, self.q):
+            msg = f"rank {self.r} does not fit a {self.p}x{self.q} matrix: "
+            msg += f"choose 1 <= r <= {min(self.p, self.q)}"
+            raise InvalidArgumentError(msg)
+        if self.value_bits < 1:
+            msg = f"a stored number needs at least 1 bit, not {self.value_bits}"
+            raise InvalidArgumentError(msg)
+        if self.numbers > self.p * self.q:
+            largest = self.p * self.q // (self.p + self.q)
+            msg = f"budget larger than the matrix: rank {self.r} spends {self.numbers} numbers on "
+            msg += f"the {self.p * self.q} of a {self.p}x{self.q} matrix; "
+            msg += f"choose r <= {largest}" if largest else "choose a larger matrix"
+            raise InvalidArgumentError(msg)
+
+    @property
+    def numbers(self) -> int:
+        """N0 = (p+q)·r, or r(p+q−r) under ``dof``."""
+        if self.accounting is Accounting.DOF:
+            return self.r * (self.p + self.q - self.r)
+        return (self.p + self.q) * self.r
+
+    @property
+    def bits(self) -> int:
+        """What LoRA's factors take to store, value_bits·(p+q)·r."""
+        return self.value_bits * (self.p + self.q) * self.r
+
+    @property
+    def half(self) -> HalfSpectrum:
+        """The independent places of the matrix's DFT."""
+        return HalfSpectrum(self.p, self.q)
+
+    @property
+    def random_locations(self) -> int:
+        """Locations of F1: two numbers each, their places given by a seed."""
+        if self.accounting is Accounting.BITS:
+            return self.bits // (2 * self.value_bits)
+        return self.numbers // 2
+
+    @property
+    def random_coefficients(self) -> int:
+        """Coefficients of V1 and FourierFT: one number each, their places given by a seed."""
+        return self.bits // self.value_bits if self.accounting is Accounting.BITS else self.numbers
+
+    @property
+    def chosen_locations(self) -> int:
+        """Locations of F2 (and of its brackets M1, M2): two numbers and an index each.
+
+        Raises:
+            InvalidArgumentError: there are fewer locations than that.
+        """
+        match self.accounting:
+            case Accounting.MAIN_TEXT:
+                count = 2 * self.numbers // 3
+            case Accounting.TRAINABLE:
+                count = self.numbers // 2
+            case Accounting.BITS:
+                index = math.log2(self.half.location_count)
+                count = math.floor(self.bits / (2 * self.value_bits + index))
+            case _:
+                count = self.numbers // 3
+        if count > self.half.location_count:
+            msg = f"budget larger than the matrix: {count} locations asked of the "
+            msg += f"{self.half.location_count} in the half spectrum of {self.p}x{self.q}; "
+            msg += "lower r, or count with --budget paper"
+            raise InvalidArgumentError(msg)
+        return count
+
+    @property
+    def chosen_coefficients(self) -> int:
+        """Coefficients of F3, D and S: one number and an index each."""
+        match self.accounting:
+            case Accounting.TRAINABLE:
+                return self.numbers
+            case Accounting.BITS:
+                index = math.log2(self.p * self.q)
+                return math.floor(self.bits / (self.value_bits + index))
+            case _:
+                return self.numbers // 2
+
+    @property
+    def dora_rank(self) -> int:
+        """Rank left to DoRA, whose q column magnitudes are numbers too.
+
+        The paper's outline gives DoRA LoRA's rank and does not charge the magnitudes; so do
+        ``paper`` and ``main-text``. The other accountings charge them.
+        """
+        if self.accounting in (Accounting.PAPER, Accounting.MAIN_TEXT):
+            return self.r
+        return max(0, ((self.p + self.q) * self.r - self.q) // (self.p + self.q))

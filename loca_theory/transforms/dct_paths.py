@@ -1,0 +1,150 @@
+"""Three ways to compute the orthonormal DCT over the last one or two dimensions.
+
+Each takes ``(x, dims, inverse)`` with ``dims`` 1 or 2 and returns a new tensor; validation,
+dtype promotion and differentiation belong to :mod:`loca_theory.transforms.dct`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import numpy as np
+import scipy.fft
+import torch
+
+from loca_theory.transforms.matrices import dct_matrix
+
+
+def by_scipy(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
+    """pocketfft's real-to-real transform, on as many threads as torch uses."""
+    transform = scipy.fft.idctn if inverse else scipy.fft.dctn
+    axes = tuple(range(-dims, 0))
+    array = x.detach().numpy()
+    result = transform(array, type=2, norm="ortho", axes=axes, workers=torch.get_num_threads())
+    return torch.from_numpy(result)
+
+
+def by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> torch.Tensor:
+    """Products with the dense DCT matrices: x Dᵀ, and C x Dᵀ in two dimensions."""
+    with _float32_products(x.device, allow_tf32):
+        right = dct_matrix(x.shape[-1], dtype=x.dtype, device=x.device)
+        y = x @ (right if inverse else right.T)
+        if dims == 2:
+            left = dct_matrix(x.shape[-2], dtype=x.dtype, device=x.device)
+            y = (left.T if inverse else left) @ y
+    return y
+
+
+def by_fft(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
+    """One real FFT between a reordering and twiddles."""
+    if dims == 1:
+        return _backward_1d(x) if inverse else _forward_1d(x)
+    return _backward_2d(x) if inverse else _forward_2d(x)
+
+
+@contextmanager
+def _float32_products(device: torch.device, allow_tf32: bool) -> Iterator[None]:
+    """Fix CUDA's TF32 switch for the products inside, whatever the caller's session says."""
+    if device.type != "cuda":
+        yield
+        return
+    switch = torch.backends.cuda.matmul
+    before = switch.allow_tf32
+    switch.allow_tf32 = allow_tf32
+    try:
+        yield
+    finally:
+        switch.allow_tf32 = before
+
+
+# Makhoul's reordering v = (x0, x2, x4, ..., x5, x3, x1) turns the DCT into the real part of a
+# twiddled DFT: with V = DFT(v), s the orthonormal factor and w_k = s_k exp(-iπk/2n),
+#     X_k = Re(w_k V_k),   X_{n-k} = -Im(w_k V_k)   (0 < k < n),
+# hence V_k = (X_k - i X_{n-k}) / conj-free inverse: V_k = conj(w_k) (X_k - i X_{n-k}) / s_k².
+# In two dimensions the first axis is twiddled in its complex-linear form,
+#     H_k = (w_k A_k + conj(w_k) A_{-k}) / 2,   A_k = conj(w_k) (H_k - i H_{n-k}) / s_k².
+
+
+@lru_cache(maxsize=64)
+def _reordering(n: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices of v in x, and of x in v."""
+    order = torch.cat([torch.arange(0, n, 2), torch.arange(1, n, 2).flip(0)])
+    return order.to(device), torch.argsort(order).to(device)
+
+
+@lru_cache(maxsize=64)
+def _twiddles(
+    n: int, count: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """w_k and conj(w_k)/s_k² for k < count, computed in float64."""
+    k = np.arange(count)
+    scale = np.where(k == 0, np.sqrt(1.0 / n), np.sqrt(2.0 / n))
+    phase = np.exp(-0.5j * np.pi * k / n)
+    complex_dtype = torch.complex64 if dtype == torch.float32 else torch.complex128
+    with torch.inference_mode(mode=False):
+        forward = torch.from_numpy(scale * phase).to(device, complex_dtype)
+        backward = torch.from_numpy(phase.conj() / scale).to(device, complex_dtype)
+    return forward, backward
+
+
+@lru_cache(maxsize=64)
+def _mirror(n: int, device: torch.device) -> torch.Tensor:
+    """The index -k mod n."""
+    return (-torch.arange(n) % n).to(device)
+
+
+def _unpack(spectrum: torch.Tensor, n: int) -> torch.Tensor:
+    """(X_0 .. X_{n-1}) from G_k = X_k - i X_{n-k}, k = 0 .. n//2, along the last dimension."""
+    parts = torch.view_as_real(spectrum)
+    half = n // 2 + 1
+    out = parts.new_empty((*spectrum.shape[:-1], n))
+    out[..., :half] = parts[..., 0]
+    out[..., half:] = parts[..., 1 : n - half + 1, 1].flip(-1).neg_()
+    return out
+
+
+def _pack(x: torch.Tensor) -> torch.Tensor:
+    """G_k = X_k - i X_{n-k} for k = 0 .. n//2 (with X_n = 0), along the last dimension."""
+    n = x.shape[-1]
+    imaginary = torch.zeros_like(x[..., : n // 2 + 1])
+    imaginary[..., 1:] = x[..., n - n // 2 :].flip(-1).neg_()
+    return torch.complex(x[..., : n // 2 + 1].contiguous(), imaginary)
+
+
+def _forward_1d(x: torch.Tensor) -> torch.Tensor:
+    n = x.shape[-1]
+    order, _ = _reordering(n, x.device)
+    w, _ = _twiddles(n, n // 2 + 1, x.dtype, x.device)
+    return _unpack(torch.fft.rfft(x.index_select(-1, order)) * w, n)
+
+
+def _backward_1d(x: torch.Tensor) -> torch.Tensor:
+    n = x.shape[-1]
+    _, place = _reordering(n, x.device)
+    _, inverse_w = _twiddles(n, n // 2 + 1, x.dtype, x.device)
+    return torch.fft.irfft(_pack(x) * inverse_w, n=n).index_select(-1, place)
+
+
+def _forward_2d(x: torch.Tensor) -> torch.Tensor:
+    p, q = x.shape[-2:]
+    row_order, column_order = _reordering(p, x.device)[0], _reordering(q, x.device)[0]
+    row_w = (_twiddles(p, p, x.dtype, x.device)[0] / 2)[:, None]
+    column_w = _twiddles(q, q // 2 + 1, x.dtype, x.device)[0]
+    a = torch.fft.rfft2(x.index_select(-2, row_order).index_select(-1, column_order))
+    mirrored = a.index_select(-2, _mirror(p, x.device))
+    return _unpack(torch.addcmul(a * row_w, mirrored, row_w.conj()).mul_(column_w), q)
+
+
+def _backward_2d(x: torch.Tensor) -> torch.Tensor:
+    p, q = x.shape[-2:]
+    row_place, column_place = _reordering(p, x.device)[1], _reordering(q, x.device)[1]
+    row_w = _twiddles(p, p, x.dtype, x.device)[1][:, None]
+    column_w = _twiddles(q, q // 2 + 1, x.dtype, x.device)[1]
+    h = _pack(x).mul_(column_w)
+    mirrored = h.index_select(-2, _mirror(p, x.device))
+    mirrored[..., 0, :] = 0  # the index p lies outside: X_p = 0
+    a = torch.add(h, mirrored, alpha=-1j).mul_(row_w)
+    y = torch.fft.irfft2(a, s=(p, q))
+    return y.index_select(-2, row_place).index_select(-1, column_place)

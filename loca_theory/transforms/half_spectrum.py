@@ -1,0 +1,71 @@
+"""Which entries of the DFT of a real matrix are independent: pure index bookkeeping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class HalfSpectrum:
+    r"""The non-redundant half of the DFT of a real p×q matrix.
+
+    ``F[-i, -j] == conj(F[i, j])``, so the pq entries fall into s *self-conjugate* ones (their own
+    partners, real) and m pairs, :math:`s + 2m = pq`. An entry is self-conjugate where
+    :math:`i \in \{0, p/2\}` and :math:`j \in \{0, q/2\}` (halves only of even numbers), hence
+    :math:`s = (1 + [p \text{ even}])(1 + [q \text{ even}])`.
+
+    One member of each pair, its representative, is kept: the member with ``j < q - j``, or with
+    ``i < p - i`` where the column is its own mirror. This is the complement of the appendix's
+    "condition U" (read with 0-based indices and n as K).
+
+    Attributes:
+        p: Rows, at least 1.
+        q: Columns, at least 1.
+
+    Raises:
+        InvalidArgumentError: p or q is below 1.
+    """
+
+    p: int
+    q: int
+
+    def __post_init__(self) -> None:
+        if self.p < 1 or self.q < 1:
+            msg = f"a half spectrum needs at least one row and one column, not {self.p}x{self.q}"
+            raise InvalidArgumentError(msg)
+
+    @property
+    def self_conjugate_count(self) -> int:
+        """The number s of self-conjugate entries: 1, 2 or 4."""
+        return (1 + (self.p % 2 == 0)) * (1 + (self.q % 2 == 0))
+
+    @property
+    def pair_count(self) -> int:
+        """The number m of conjugate pairs, (pq − s)/2."""
+        return (self.p * self.q - self.self_conjugate_count) // 2
+
+    @property
+    def location_count(self) -> int:
+        """The number s + m of locations that can be chosen independently."""
+        return self.self_conjugate_count + self.pair_count
+
+    @cached_property
+    def self_conjugate(self) -> NDArray[np.int64]:
+        """(s, 2) rows and columns of the self-conjugate entries."""
+        rows = [0] + ([self.p // 2] if self.p % 2 == 0 else [])
+        columns = [0] + ([self.q // 2] if self.q % 2 == 0 else [])
+        return np.array([(i, j) for i in rows for j in columns], dtype=np.int64)
+
+    @cached_property
+    def representatives(self) -> NDArray[np.int64]:
+        """(m, 2) rows and columns of one member of each pair, in row-major order."""
+        i, j = np.divmod(np.arange(self.p * self.q), self.q)
+        mirror_i, mirror_j = -i % self.p, -j % self.q
+        chosen = (j < mirror_j) | ((j == mirror_j) & (i < mirror_i))
+        return np.stack([i[chosen], j[chosen]], axis=1).astype(np.int64)

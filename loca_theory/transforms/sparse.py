@@ -1,0 +1,84 @@
+"""The inverse DCT of a spectrum with few occupied places."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.transforms.dct import idct2
+from loca_theory.transforms.matrices import dct_matrix
+
+SparseMethod = Literal["auto", "scatter", "outer"]
+
+# Below this many places a sum of outer products beats scatter + fast inverse on the CPU
+# (`python -m benchmarks.transforms`): its cost grows with the places, the other's does not.
+_OUTER_UP_TO = 32
+
+
+def idct2_sparse(
+    values: torch.Tensor,
+    locations: torch.Tensor,
+    shape: tuple[int, int],
+    *,
+    method: SparseMethod = "auto",
+) -> torch.Tensor:
+    r"""Inverse DCT of the matrix that holds ``values`` at ``locations`` and zeros elsewhere.
+
+    .. math:: C^\top \mathcal S(a, l) D
+              = \sum_{n=1}^{B} a_n\, C_{l^1_n\cdot}^\top D_{l^2_n\cdot}
+
+    Components that share a place add up. Differentiable in ``values``; the gradient is the DCT of
+    the incoming gradient, read at the locations.
+
+    Args:
+        values: The coefficients a, shape (..., B), floating.
+        locations: The places l, integer tensor of shape (B, 2), 0-based row and column.
+        shape: (p, q) of the result.
+        method: ``scatter`` (scatter, then :func:`~loca_theory.transforms.idct2`), ``outer`` (the sum
+            above as one matrix product) or ``auto``, which takes the faster.
+
+    Returns:
+        Tensor of shape (..., p, q) with the dtype of ``values``.
+
+    Raises:
+        InvalidArgumentError: shapes or dtypes do not fit, or a location lies outside ``shape``.
+
+    Source: equation (original_dct) of the paper with α = 1, and the sum that follows it.
+    """
+    _check(values, locations, shape, method)
+    p, q = shape
+    if method == "outer" or (method == "auto" and locations.shape[0] <= _OUTER_UP_TO):
+        working = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else values.dtype
+        rows = dct_matrix(p, dtype=working, device=values.device).index_select(0, locations[:, 0])
+        columns = dct_matrix(q, dtype=working, device=values.device).index_select(0, locations[:, 1])
+        return ((rows.T * values.to(working).unsqueeze(-2)) @ columns).to(values.dtype)
+    flat = values.new_zeros((*values.shape[:-1], p * q))
+    spectrum = flat.index_add(-1, locations[:, 0] * q + locations[:, 1], values)
+    return idct2(spectrum.unflatten(-1, (p, q)))
+
+
+def _check(
+    values: torch.Tensor, locations: torch.Tensor, shape: tuple[int, int], method: str
+) -> None:
+    if method not in get_args(SparseMethod):
+        msg = f"unknown method {method!r}; choose one of {', '.join(get_args(SparseMethod))}"
+        raise InvalidArgumentError(msg)
+    if locations.dtype not in (torch.int32, torch.int64) or locations.shape != (
+        *values.shape[-1:],
+        2,
+    ):
+        msg = "locations must be an integer tensor of shape (B, 2) for values of shape (..., B), "
+        msg += f"not {locations.dtype} {tuple(locations.shape)} for {tuple(values.shape)}"
+        raise InvalidArgumentError(msg)
+    if not values.is_floating_point():
+        msg = f"values must be floating, not {values.dtype}"
+        raise InvalidArgumentError(msg)
+    if min(shape) < 1:
+        msg = f"the shape must be at least 1x1, not {shape[0]}x{shape[1]}"
+        raise InvalidArgumentError(msg)
+    limits = torch.tensor(shape, device=locations.device)
+    if bool(((locations < 0) | (locations >= limits)).any()):
+        msg = f"a location lies outside the {shape[0]}x{shape[1]} spectrum; indices are 0-based"
+        raise InvalidArgumentError(msg)
