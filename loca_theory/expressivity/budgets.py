@@ -45,8 +45,8 @@ class Budget:
         value_bits: Bits of one stored number; matters to ``bits`` and to the curve ``RD``.
 
     Raises:
-        InvalidArgumentError: r or the shape is out of range, or the rank-r factors hold more numbers
-            than the matrix itself.
+        InvalidArgumentError: r or the shape is out of range, or the rank-r factors hold more
+            numbers than the matrix itself.
 
     Source: the paper's section "Comparison between frequency-space and low-rank Adaptation" and the
     proof of Theorem 1; N0, N1, N2 and N3 there.

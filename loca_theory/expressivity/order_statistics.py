@@ -43,7 +43,7 @@ def _gauss_legendre(count: int) -> tuple[_Array, _Array]:
     return np.polynomial.legendre.leggauss(count)
 
 
-def survival(x: _Array, df: int) -> _Array:
+def survival(x: _Array | np.float64, df: int) -> _Array:
     """P(χ²_df > x) for df = 1, 2, 3, 4 in elementary functions and erfc."""
     half = 0.5 * x
     match df:

@@ -10,14 +10,23 @@ unitary, so the backward pass is the inverse map).
 - :func:`dft2`, :func:`idft2`: the unitary DFT of the paper's proofs.
 - :class:`RealSpectrum`: the real orthonormal coordinates in which every Fourier-based
   approximation of a real matrix is a selection.
+- :class:`HalfSpectrum`: the index bookkeeping behind it, which needs numpy alone.
+
+Importing this package does not import torch; using any of the above but the last does.
 """
 
-from loca_theory.transforms.dct import Method, dct, dct2, idct, idct2
-from loca_theory.transforms.dft import dft2, idft2
+from typing import TYPE_CHECKING
+
+from loca_theory._lazy import lazy_exports
 from loca_theory.transforms.half_spectrum import HalfSpectrum
-from loca_theory.transforms.matrices import dct_matrix
-from loca_theory.transforms.real_spectrum import RealSpectrum
-from loca_theory.transforms.sparse import idct2_sparse
+
+if TYPE_CHECKING:
+    from loca_theory.transforms.cosine import Method, dct, dct2, idct, idct2
+    from loca_theory.transforms.devices import resolve_device
+    from loca_theory.transforms.dft import dft2, idft2
+    from loca_theory.transforms.matrices import dct_matrix
+    from loca_theory.transforms.real_spectrum import RealSpectrum
+    from loca_theory.transforms.sparse import idct2_sparse
 
 __all__ = [
     "HalfSpectrum",
@@ -31,4 +40,23 @@ __all__ = [
     "idct2",
     "idct2_sparse",
     "idft2",
+    "resolve_device",
 ]
+
+# A submodule must not have the name of an export: importing it would shadow the export.
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Method": "cosine",
+        "RealSpectrum": "real_spectrum",
+        "dct": "cosine",
+        "dct2": "cosine",
+        "dct_matrix": "matrices",
+        "dft2": "dft",
+        "idct": "cosine",
+        "idct2": "cosine",
+        "idct2_sparse": "sparse",
+        "idft2": "dft",
+        "resolve_device": "devices",
+    },
+)

@@ -1,14 +1,14 @@
 """Three ways to compute the orthonormal DCT over the last one or two dimensions.
 
 Each takes ``(x, dims, inverse)`` with ``dims`` 1 or 2 and returns a new tensor; validation,
-dtype promotion and differentiation belong to :mod:`loca_theory.transforms.dct`.
+dtype promotion and differentiation belong to :mod:`loca_theory.transforms.cosine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.fft
@@ -16,19 +16,23 @@ import torch
 
 from loca_theory.transforms.matrices import dct_matrix
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 def by_scipy(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
-    """pocketfft's real-to-real transform, on as many threads as torch uses."""
+    """The real-to-real transform of pocketfft, on as many threads as torch uses."""
     transform = scipy.fft.idctn if inverse else scipy.fft.dctn
     axes = tuple(range(-dims, 0))
-    array = x.detach().numpy()
+    # The imaginary part of a conjugated tensor is a lazy negation, which numpy cannot view.
+    array = x.detach().resolve_neg().numpy()
     result = transform(array, type=2, norm="ortho", axes=axes, workers=torch.get_num_threads())
     return torch.from_numpy(result)
 
 
 def by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> torch.Tensor:
     """Products with the dense DCT matrices: x Dᵀ, and C x Dᵀ in two dimensions."""
-    with _float32_products(x.device, allow_tf32):
+    with float32_products(x.device, allow_tf32=allow_tf32):
         right = dct_matrix(x.shape[-1], dtype=x.dtype, device=x.device)
         y = x @ (right if inverse else right.T)
         if dims == 2:
@@ -45,18 +49,34 @@ def by_fft(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
 
 
 @contextmanager
-def _float32_products(device: torch.device, allow_tf32: bool) -> Iterator[None]:
-    """Fix CUDA's TF32 switch for the products inside, whatever the caller's session says."""
-    if device.type != "cuda":
+def float32_products(device: torch.device, *, allow_tf32: bool = False) -> Iterator[None]:
+    """Take the products inside in the dtype of their factors, whatever the caller's session says.
+
+    Outside autocast, and with CUDA's TF32 switch as given. Only for the products taken inside: a
+    backward pass through them runs under the settings of its own time.
+    """
+    with ExitStack() as stack:
+        if torch.amp.is_autocast_available(device.type):
+            stack.enter_context(torch.autocast(device.type, enabled=False))
+        if device.type == "cuda":
+            stack.enter_context(_tf32(allow_tf32))
         yield
-        return
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
     switch = torch.backends.cuda.matmul
-    before = switch.allow_tf32
-    switch.allow_tf32 = allow_tf32
+    # torch 2.9 brought fp32_precision, and refuses to read allow_tf32 once the two disagree.
+    if hasattr(switch, "fp32_precision"):
+        name, value = "fp32_precision", "tf32" if allowed else "ieee"
+    else:
+        name, value = "allow_tf32", allowed
+    before = getattr(switch, name)
+    setattr(switch, name, value)
     try:
         yield
     finally:
-        switch.allow_tf32 = before
+        setattr(switch, name, before)
 
 
 # Makhoul's reordering v = (x0, x2, x4, ..., x5, x3, x1) turns the DCT into the real part of a

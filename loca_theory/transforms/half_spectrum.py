@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,24 @@ class HalfSpectrum:
         """The number s + m of locations that can be chosen independently."""
         return self.self_conjugate_count + self.pair_count
 
-    @cached_property
+    @property
     def self_conjugate(self) -> NDArray[np.int64]:
         """(s, 2) rows and columns of the self-conjugate entries."""
         rows = [0] + ([self.p // 2] if self.p % 2 == 0 else [])
         columns = [0] + ([self.q // 2] if self.q % 2 == 0 else [])
         return np.array([(i, j) for i in rows for j in columns], dtype=np.int64)
 
-    @cached_property
+    @property
     def representatives(self) -> NDArray[np.int64]:
-        """(m, 2) rows and columns of one member of each pair, in row-major order."""
-        i, j = np.divmod(np.arange(self.p * self.q), self.q)
-        mirror_i, mirror_j = -i % self.p, -j % self.q
-        chosen = (j < mirror_j) | ((j == mirror_j) & (i < mirror_i))
-        return np.stack([i[chosen], j[chosen]], axis=1).astype(np.int64)
+        """(m, 2) rows and columns of one member of each pair, in row-major order; read-only."""
+        return _representatives(self.p, self.q)
+
+
+@lru_cache(maxsize=16)
+def _representatives(p: int, q: int) -> NDArray[np.int64]:
+    i, j = np.divmod(np.arange(p * q), q)
+    mirror_i, mirror_j = -i % p, -j % q
+    chosen = (j < mirror_j) | ((j == mirror_j) & (i < mirror_i))
+    places = np.stack([i[chosen], j[chosen]], axis=1).astype(np.int64)
+    places.flags.writeable = False  # shared between callers
+    return places

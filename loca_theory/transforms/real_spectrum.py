@@ -55,6 +55,8 @@ class RealSpectrum:
             msg = f"expected a real floating tensor (..., {self.half.p}, {self.half.q}), not "
             msg += f"{matrix.dtype} of shape {tuple(matrix.shape)}"
             raise InvalidArgumentError(msg)
+        if matrix.numel() == 0:  # torch's FFTs refuse empty batches
+            return matrix.flatten(-2)
         s = self.half.self_conjugate_count
         # Every entry that is kept lies in the columns 0 .. q//2 that rfft2 computes.
         spectrum = torch.fft.rfft2(matrix, norm="ortho").flatten(-2)
@@ -69,11 +71,10 @@ class RealSpectrum:
         Raises:
             InvalidArgumentError: the last dimension is not p·q, or the dtype is not real.
         """
+        self._check_coordinates(coordinates)
         p, q = self.shape
-        if coordinates.shape[-1:] != (p * q,) or not coordinates.is_floating_point():
-            msg = f"expected a real floating tensor (..., {p * q}), not "
-            msg += f"{coordinates.dtype} of shape {tuple(coordinates.shape)}"
-            raise InvalidArgumentError(msg)
+        if coordinates.numel() == 0:
+            return coordinates.unflatten(-1, (p, q))
         s, m = self.half.self_conjugate_count, self.half.pair_count
         own, real, imaginary = coordinates.split([s, m, m], dim=-1)
         pairs = torch.complex(real, imaginary) / math.sqrt(2.0)
@@ -95,13 +96,26 @@ class RealSpectrum:
 
         Returns:
             Shape (..., s + m), self-conjugate entries first. Each row sums to ‖W‖².
+
+        Raises:
+            InvalidArgumentError: the last dimension is not p·q, or the dtype is not real.
         """
+        self._check_coordinates(coordinates)
         s, m = self.half.self_conjugate_count, self.half.pair_count
         own, real, imaginary = coordinates.square().split([s, m, m], dim=-1)
         return torch.cat([own, real + imaginary], dim=-1)
 
+    def _check_coordinates(self, coordinates: torch.Tensor) -> None:
+        size = self.half.p * self.half.q
+        if coordinates.shape[-1:] != (size,) or not coordinates.is_floating_point():
+            msg = f"expected a real floating tensor (..., {size}), not "
+            msg += f"{coordinates.dtype} of shape {tuple(coordinates.shape)}"
+            raise InvalidArgumentError(msg)
 
+
+# Tensors first made in inference mode could never be used in a graph later on.
 @lru_cache(maxsize=16)
+@torch.inference_mode(mode=False)
 def _kept_places(half: HalfSpectrum, device: torch.device) -> torch.Tensor:
     """Flat places in the p × (q//2+1) half array: self-conjugate entries, then representatives."""
     width = half.q // 2 + 1
@@ -111,7 +125,10 @@ def _kept_places(half: HalfSpectrum, device: torch.device) -> torch.Tensor:
 
 
 @lru_cache(maxsize=16)
-def _mirrored_members(half: HalfSpectrum, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+@torch.inference_mode(mode=False)
+def _mirrored_members(
+    half: HalfSpectrum, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Second members that the half array also holds: their places, and where their pair stands."""
     i, j = half.representatives[:, 0], half.representatives[:, 1]
     chosen = (j == -j % half.q).nonzero()[0]

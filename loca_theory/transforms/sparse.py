@@ -7,7 +7,8 @@ from typing import Literal, get_args
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms.dct import idct2
+from loca_theory.transforms.cosine import idct2
+from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.matrices import dct_matrix
 
 SparseMethod = Literal["auto", "scatter", "outer"]
@@ -33,11 +34,12 @@ def idct2_sparse(
     the incoming gradient, read at the locations.
 
     Args:
-        values: The coefficients a, shape (..., B), floating.
+        values: The coefficients a, shape (..., B), floating. float16 and bfloat16 are computed in
+            float32 and cast back.
         locations: The places l, integer tensor of shape (B, 2), 0-based row and column.
         shape: (p, q) of the result.
-        method: ``scatter`` (scatter, then :func:`~loca_theory.transforms.idct2`), ``outer`` (the sum
-            above as one matrix product) or ``auto``, which takes the faster.
+        method: ``scatter`` (scatter, then :func:`~loca_theory.transforms.idct2`), ``outer`` (the
+            sum above as one matrix product) or ``auto``, which takes the faster.
 
     Returns:
         Tensor of shape (..., p, q) with the dtype of ``values``.
@@ -49,14 +51,16 @@ def idct2_sparse(
     """
     _check(values, locations, shape, method)
     p, q = shape
+    working = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else values.dtype
+    a = values.to(working)
     if method == "outer" or (method == "auto" and locations.shape[0] <= _OUTER_UP_TO):
-        working = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else values.dtype
-        rows = dct_matrix(p, dtype=working, device=values.device).index_select(0, locations[:, 0])
-        columns = dct_matrix(q, dtype=working, device=values.device).index_select(0, locations[:, 1])
-        return ((rows.T * values.to(working).unsqueeze(-2)) @ columns).to(values.dtype)
-    flat = values.new_zeros((*values.shape[:-1], p * q))
-    spectrum = flat.index_add(-1, locations[:, 0] * q + locations[:, 1], values)
-    return idct2(spectrum.unflatten(-1, (p, q)))
+        rows = dct_matrix(p, dtype=working, device=a.device).index_select(0, locations[:, 0])
+        columns = dct_matrix(q, dtype=working, device=a.device).index_select(0, locations[:, 1])
+        with float32_products(a.device):
+            return ((rows.T * a.unsqueeze(-2)) @ columns).to(values.dtype)
+    flat = a.new_zeros((*a.shape[:-1], p * q))
+    spectrum = flat.index_add(-1, locations[:, 0].long() * q + locations[:, 1], a)
+    return idct2(spectrum.unflatten(-1, (p, q))).to(values.dtype)
 
 
 def _check(
@@ -65,9 +69,10 @@ def _check(
     if method not in get_args(SparseMethod):
         msg = f"unknown method {method!r}; choose one of {', '.join(get_args(SparseMethod))}"
         raise InvalidArgumentError(msg)
-    if locations.dtype not in (torch.int32, torch.int64) or locations.shape != (
-        *values.shape[-1:],
-        2,
+    if (
+        values.ndim == 0
+        or locations.dtype not in (torch.int32, torch.int64)
+        or locations.shape != (values.shape[-1], 2)
     ):
         msg = "locations must be an integer tensor of shape (B, 2) for values of shape (..., B), "
         msg += f"not {locations.dtype} {tuple(locations.shape)} for {tuple(values.shape)}"

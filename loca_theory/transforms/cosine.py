@@ -125,8 +125,7 @@ class _OrthogonalTransform(torch.autograd.Function):
         return _OrthogonalTransform.apply(tangents[0], *ctx.arguments)
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: torch.Tensor, *arguments: Any
-    ) -> tuple[torch.Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[torch.Tensor, int]:
         del info  # the transform accepts any leading batch dimensions
+        x, *arguments = args
         return _OrthogonalTransform.apply(x.movedim(in_dims[0] or 0, 0), *arguments), 0

@@ -1,0 +1,24 @@
+"""Names that a package re-exports but imports only when they are used (PEP 562)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package.
+
+    Args:
+        package: The package's ``__name__``.
+        modules: For each exported name, the submodule that defines it.
+    """
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return getattr(import_module(f"{package}.{modules[name]}"), name)
+        msg = f"module {package!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+
+    return get

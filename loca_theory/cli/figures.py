@@ -1,0 +1,94 @@
+"""``loca-theory figures``: the paper's figures, redrawn from stored data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loca_theory import __version__
+from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.progress import note, progress_bar
+from loca_theory.expressivity import Simulation
+from loca_theory.plotting import (
+    FIGURES,
+    PaperFigure,
+    find_figure,
+    is_stored,
+    load_rows,
+    save_figure,
+    store_rows,
+)
+from loca_theory.sweeps import manifest
+from loca_theory.sweeps.manifest import command_line
+
+
+@click.command("figures")
+@click.argument("labels", nargs=-1, metavar="[ID]...")
+@common_options
+def command(*, common: Common, labels: tuple[str, ...]) -> None:
+    """Draw figures of the paper; without ID, all of them.
+
+    Each is drawn from its stored table ID.parquet in the output folder. A table that is not there,
+    or belongs to other settings, is computed and stored first.
+
+    \b
+    Examples:
+      loca-theory figures sim_1 sim_2
+      loca-theory figures --out figures
+    """
+    chosen = [find_figure(label) for label in (labels or FIGURES)]
+    written = [_make(figure, common) for figure in chosen]
+    match common.output_format:
+        case "json":
+            print_json({"figures": written})
+        case "csv":
+            print_csv(
+                [{**entry, "files": " ".join(entry["files"])} for entry in written],
+                ("figure", "shows", "files"),
+            )
+        case _:
+            for entry in written:
+                click.echo(f"{entry['figure']}: {entry['shows']}")
+                for path in entry["files"]:
+                    click.echo(f"  {path}")
+
+
+def _make(figure: PaperFigure, common: Common) -> dict[str, Any]:
+    label, folder = figure.label, common.folder
+    simulation = replace(figure.data, seed=common.seed, jobs=common.jobs).on_device(common.device)
+    wanted = {"grid": simulation.describe(), "seed": simulation.seed}
+    if not _is_current(folder, label, wanted):
+        _compute(simulation, wanted, label, common)
+    else:
+        note(f"{label}: drawn from {folder / label}.parquet", quiet=common.quiet)
+    table, _ = load_rows(folder, label)
+    paths = save_figure(lambda: figure.draw(table), folder, label)
+    data = [folder / f"{label}.parquet", folder / f"{label}.manifest.json"]
+    return {
+        "figure": label,
+        "shows": figure.shows,
+        "files": [str(path) for path in (*paths, *data)],
+    }
+
+
+def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
+    if not is_stored(folder, label):
+        return False
+    _, origin = load_rows(folder, label)
+    return origin.get("version") == __version__ and all(
+        origin.get(key) == value for key, value in wanted.items()
+    )
+
+
+def _compute(simulation: Simulation, wanted: dict[str, Any], label: str, common: Common) -> None:
+    store = simulation.open_store(common.folder / "points")
+    with progress_bar(label, quiet=common.quiet) as progress:
+        rows = simulation.run(store=store, progress=progress)
+    for line in store.rejected:
+        note(line, quiet=common.quiet)
+    origin = manifest(argv=command_line(), device=simulation.device, dtype="float64", **wanted)
+    store_rows(rows, origin, common.folder, label)

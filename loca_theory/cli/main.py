@@ -1,0 +1,84 @@
+"""Entry point: finds the command, and turns every expected failure into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from loca_theory import InvalidArgumentError, LocaTheoryError, __version__
+
+_COMMANDS = {
+    "simulate": "loca_theory.cli.simulate",
+    "figures": "loca_theory.cli.figures",
+}
+
+_ERROR, _USAGE, _INTERRUPTED = 1, 2, 130
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when that command is asked for, so that others cost nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        return import_module(_COMMANDS[cmd_name]).command
+
+
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="loca-theory")
+def group() -> None:
+    """Check the theory of LoCA: what low-rank, Fourier and cosine adapters can reconstruct.
+
+    \b
+    Example:
+      loca-theory simulate --K 768 --r 8..32
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code.
+
+    0 done, 1 error, 2 usage, 130 interrupted. Errors are one line on stderr; ``--debug`` adds the
+    traceback.
+    """
+    debug = "--debug" in sys.argv[1:]
+    try:
+        result = group.main(prog_name="loca-theory", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(_USAGE)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code, debug=debug)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", _INTERRUPTED, debug=debug)
+    except BrokenPipeError:
+        # The reader of our output (head, a pager) is gone: nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_ERROR)
+    except LocaTheoryError as error:
+        _fail(str(error), _exit_code(error), debug=debug)
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def _exit_code(error: LocaTheoryError) -> int:
+    from loca_theory.sweeps import SweepInterruptedError
+
+    if isinstance(error, SweepInterruptedError):
+        return _INTERRUPTED
+    return _USAGE if isinstance(error, InvalidArgumentError) else _ERROR
+
+
+def _fail(message: str, code: int, *, debug: bool) -> NoReturn:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    click.echo(f"loca-theory: {' '.join(message.split())}", err=True)
+    sys.exit(code)

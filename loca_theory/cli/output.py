@@ -1,0 +1,120 @@
+"""Printing a table of errors: for people, as JSON, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from loca_theory.expressivity import CURVES, Engine
+
+Row = Mapping[str, Any]
+
+# A pipe has no width; nothing shall be cut there.
+_WIDTH_OF_FILES = 200
+_DECIMALS = 4
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout; floats keep all their digits."""
+    sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def print_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Rows as CSV on stdout; null is an empty field."""
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def print_errors(rows: Sequence[Row]) -> None:
+    """A table for each shape: a row a rank, a column a curve, worst curve first.
+
+    The cell is the exact value where there is one, else the simulated one with its standard error,
+    else the limit (≈). Curves that agree in every digit shown share a column. Where exact and
+    simulated values stand side by side, the last line says how far apart they are at most, in
+    standard errors.
+    """
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_FILES
+    for shape in dict.fromkeys((row["p"], row["q"]) for row in rows):
+        mine = [row for row in rows if (row["p"], row["q"]) == shape]
+        console.print(_table(mine, shape))
+    shown = dict.fromkeys(row["curve"] for row in rows)
+    width = max(len(name) for name in shown)
+    for name in shown:
+        console.print(f"  {name:<{width}}  {CURVES[name].title}", style="dim", highlight=False)
+
+
+def _table(rows: Sequence[Row], shape: tuple[int, int]) -> Table:
+    ranks = list(dict.fromkeys(row["r"] for row in rows))
+    curves = list(dict.fromkeys(row["curve"] for row in rows))
+    cells = {(row["curve"], row["r"], row["engine"]): row for row in rows}
+
+    def best(curve: str, r: int) -> Row:
+        order = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
+        return next(cells[curve, r, e] for e in order if (curve, r, e) in cells)
+
+    curves.sort(key=lambda curve: -sum(best(curve, r)["error"] for r in ranks))
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for curve in curves:
+        columns.setdefault(tuple(_cell(best(curve, r)) for r in ranks), []).append(curve)
+
+    table = Table(
+        title=f"{shape[0]} × {shape[1]}: expected relative error ‖W − Ŵ‖² / ‖W‖²",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+        collapse_padding=True,
+    )
+    disagreement = [_largest_disagreement(cells, names, ranks) for names in columns.values()]
+    footed = any(disagreement)
+    table.show_footer = footed
+    table.add_column("r", justify="right", footer="max z" if footed else "", no_wrap=True)
+    for names, z in zip(columns.values(), disagreement, strict=True):
+        table.add_column(
+            "\n".join(names), justify="right", vertical="bottom", footer=z, no_wrap=True
+        )
+    for i, r in enumerate(ranks):
+        table.add_row(str(r), *(column[i] for column in columns))
+    if footed:
+        draws = max(row["draws"] or 0 for row in rows)
+        table.caption = f"max z: largest |Monte Carlo - exact| in standard errors, {draws} draws"
+        table.caption_justify = "left"
+    return table
+
+
+def _cell(row: Row) -> str:
+    if row["engine"] == Engine.ASYMPTOTIC:
+        return f"≈ {row['error']:.{_DECIMALS}f}"
+    if row["engine"] == Engine.EXACT:
+        return f"{row['error']:.{_DECIMALS}f}"
+    error = row["standard_error"]
+    if error is None:
+        return f"{row['error']:.{_DECIMALS}f} ± ?"
+    decimals = max(_DECIMALS, math.ceil(-math.log10(error))) if error > 0 else _DECIMALS
+    return f"{row['error']:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def _largest_disagreement(
+    cells: Mapping[tuple[str, int, str], Row], curves: Sequence[str], ranks: Sequence[int]
+) -> str:
+    scores = []
+    for curve in curves:
+        for r in ranks:
+            exact = cells.get((curve, r, Engine.EXACT))
+            simulated = cells.get((curve, r, Engine.MONTE_CARLO))
+            if exact and simulated and simulated["standard_error"]:
+                gap = abs(simulated["error"] - exact["error"])
+                scores.append(gap / simulated["standard_error"])
+    return f"{max(scores):.1f}" if scores else ""

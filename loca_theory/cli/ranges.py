@@ -1,0 +1,107 @@
+"""Lists and inclusive ranges on the command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+_FORMS = "write a list such as 8,16,32 or an inclusive range such as 8..32 or 8..32..4"
+
+
+class IntegerList(click.ParamType):
+    """Positive whole numbers: ``8``, ``8,16,32``, ``8..32``, ``8..32..4`` or a mix of these."""
+
+    name = "integers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers in increasing order, each once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return parse_integers(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_integers(text: str) -> tuple[int, ...]:
+    """Parse a list of positive whole numbers.
+
+    Args:
+        text: Such as ``8``, ``8,16,32``, ``8..32`` or ``8..32..4``; both ends count.
+
+    Returns:
+        The numbers in increasing order, each once.
+
+    Raises:
+        ValueError: the text is none of these; the message says how to write it.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        numbers = [_positive(number, text) for number in re.split(r"\.\.", part)]
+        if len(numbers) > 3:
+            msg = f"{text!r} has too many dots; {_FORMS}"
+            raise ValueError(msg)
+        first, last, step = (
+            [*numbers, numbers[0], 1][:3] if len(numbers) == 1 else [*numbers, 1][:3]
+        )
+        if last < first:
+            msg = f"the range {part.strip()!r} is reversed; write {last}..{first}"
+            raise ValueError(msg)
+        found.update(range(first, last + 1, step))
+    return tuple(sorted(found))
+
+
+def _positive(text: str, whole: str) -> int:
+    text = text.strip()
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        shown = f"{text!r} in {whole!r}" if text != whole else repr(text)
+        problem = "is empty" if not text else "is not a positive whole number"
+        way_out = _FORMS
+        if meant := re.fullmatch(r"([0-9]+)\s*(?:[:-]|\.{3}|to)\s*([0-9]+)", text):
+            way_out = f"for a range write {meant[1]}..{meant[2]}"
+        msg = f"{shown} {problem}; {way_out}"
+        raise ValueError(msg)
+    if int(text) == 0:
+        msg = f"0 in {whole!r} is not positive; {_FORMS}"
+        raise ValueError(msg)
+    return int(text)
+
+
+class Shape(click.ParamType):
+    """A matrix shape, ``PxQ``."""
+
+    name = "PxQ"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """(p, q)."""
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", value.strip())
+        if not match:
+            self.fail(
+                f"{value!r} is not a shape; write rows x columns, such as 768x3072", param, ctx
+            )
+        return int(match[1]), int(match[2])
+
+
+class NameList(click.ParamType):
+    """Comma-separated names; their meaning is checked where they are used."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The names in the order given, each once."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+        if "" in names:
+            self.fail(f"{value!r} holds an empty name; write them as A,B,C", param, ctx)
+        return names

@@ -1,0 +1,158 @@
+"""``loca-theory simulate``: what every method can reconstruct, exactly and by simulation."""
+
+from __future__ import annotations
+
+import click
+
+from loca_theory import ResourceError
+from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.output import print_csv, print_errors, print_json
+from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.ranges import IntegerList, NameList, Shape
+from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Accounting, Engine, Sampler, Simulation
+from loca_theory.expressivity.simulation import COLUMNS, DEFAULT_DRAWS, squares
+from loca_theory.sweeps import ResultStore, manifest
+from loca_theory.sweeps.manifest import command_line
+
+_DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
+
+
+@click.command("simulate")
+@click.option("--K", "sizes", type=IntegerList(), metavar="LIST", help="Sizes of square matrices.")
+@click.option("--shape", type=Shape(), metavar="PxQ", help="One rectangular shape, instead of --K.")
+@click.option("--r", "ranks", type=IntegerList(), required=True, metavar="LIST", help="LoRA ranks.")
+@click.option(
+    "--curves",
+    type=NameList(),
+    default=",".join(DEFAULT_CURVES),
+    metavar="NAMES",
+    help=f"Curves to compare, or 'all'. There are {', '.join(CURVES)}; all but DoRA and VeRA are "
+    "the default.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice([*(engine.value for engine in Engine), "all"]),
+    help="Default: exact where a curve has it, and monte-carlo beside it.",
+)
+@click.option(
+    "--budget",
+    "accounting",
+    type=click.Choice([accounting.value for accounting in Accounting]),
+    default=Accounting.PAPER.value,
+    show_default=True,
+    help="What every method may spend when LoRA spends (p+q)r numbers.",
+)
+@click.option(
+    "--value-bits",
+    type=int,
+    default=16,
+    show_default=True,
+    help="Bits of a stored number (for RD and --budget bits).",
+)
+@click.option("--draws", type=int, default=DEFAULT_DRAWS, show_default=True, help="Random draws.")
+@click.option(
+    "--sampler",
+    type=click.Choice([sampler.value for sampler in Sampler]),
+    help="How to draw: from the law of the error, or from dense matrices. Default: reduced where "
+    "a curve has such a law.",
+)
+@common_options
+def command(
+    *,
+    common: Common,
+    sizes: tuple[int, ...] | None,
+    shape: tuple[int, int] | None,
+    ranks: tuple[int, ...],
+    curves: tuple[str, ...],
+    engine: str | None,
+    accounting: str,
+    value_bits: int,
+    draws: int,
+    sampler: str | None,
+) -> None:
+    """Expected reconstruction error of a Gaussian matrix, method by method.
+
+    Lists are written 8,16,32 or 8..32 or 8..32..4, both ends included.
+
+    \b
+    Examples:
+      loca-theory simulate --K 768 --r 8..32
+      loca-theory simulate --K 4096 --r 8..32..4 --engine exact
+      loca-theory simulate --shape 768x3072 --r 8,16 --format json
+      loca-theory simulate --K 300 --r 8 --curves R,D,DoRA --sampler dense --out results
+    """
+    if (sizes is None) == (shape is None):
+        msg = "give either --K (square matrices) or --shape PxQ"
+        raise click.UsageError(msg)
+    simulation = Simulation(
+        shapes=squares(sizes) if sizes else (shape,) if shape else (),
+        ranks=ranks,
+        curves=tuple(CURVES) if curves == ("all",) else curves,
+        engines=_engines(engine),
+        accounting=Accounting(accounting),
+        value_bits=value_bits,
+        draws=draws,
+        seed=common.seed,
+        sampler=Sampler(sampler) if sampler else None,
+        jobs=common.jobs,
+    ).on_device(common.device)
+    store = _open_store(simulation, common)
+    with progress_bar("simulating", quiet=common.quiet) as progress:
+        rows = simulation.run(store=store, progress=progress)
+    description = manifest(
+        argv=command_line(),
+        grid=simulation.describe(),
+        seed=common.seed,
+        device=simulation.device,
+        dtype="float64",
+    )
+    _say_what_to_know(simulation, store, common)
+    if common.out:
+        # Importing pandas and matplotlib takes longer than the exact curves.
+        from loca_theory.plotting import draw_errors, load_rows, save_figure, store_rows
+
+        written = store_rows(rows, description, common.out, "simulate")
+        table, _ = load_rows(common.out, "simulate")
+        written += save_figure(lambda: draw_errors(table), common.out, "simulate")
+        for path in written:
+            note(f"wrote {path}", quiet=common.quiet)
+    match common.output_format:
+        case "json":
+            print_json({"rows": rows, "manifest": description})
+        case "csv":
+            print_csv(rows, COLUMNS)
+        case _:
+            print_errors(rows)
+
+
+def _engines(name: str | None) -> tuple[Engine, ...]:
+    if name is None:
+        return _DEFAULT_ENGINES
+    return tuple(Engine) if name == "all" else (Engine(name),)
+
+
+def _open_store(simulation: Simulation, common: Common) -> ResultStore | None:
+    """Where finished blocks go, so that a killed run can be resumed."""
+    if Engine.MONTE_CARLO not in simulation.engines and common.out is None:
+        return None
+    try:
+        return simulation.open_store(common.folder / "points")
+    except ResourceError:
+        if common.out:
+            raise
+        note("this folder is not writable, so an interrupted run starts anew", quiet=common.quiet)
+        return None
+
+
+def _say_what_to_know(simulation: Simulation, store: ResultStore | None, common: Common) -> None:
+    for line in store.rejected if store else ():
+        note(line, quiet=common.quiet)
+    for curve in simulation.without_engine:
+        way_out = "monte-carlo or asymptotic" if curve == "R" else "another one"
+        note(
+            f"{curve} has no value from the engine {' or '.join(simulation.engines)} at this size; "
+            f"ask for --engine {way_out}",
+            quiet=common.quiet,
+        )
+    if simulation.draws == 1 and Engine.MONTE_CARLO in simulation.engines:
+        note("one draw has no standard error; it is left empty", quiet=common.quiet)

@@ -1,0 +1,133 @@
+r"""Large-matrix limits of the curves, and where the ordering of Theorem 1 breaks in the limit.
+
+As p, q → ∞ with fixed shares, the energy that each curve keeps of an i.i.d. N(0, 1) matrix tends
+to a function of the share it may keep. With φ, Φ the standard normal density and distribution:
+
+- single coefficients (D, F3, S), a share f of them: :math:`f + 2 z φ(z)`, :math:`2(1-Φ(z)) = f`;
+- locations (F2, M1, M2), a share g of them: :math:`g (1 - \ln g)`;
+- rank (R), a share of the singular values: :func:`low_rank_share`.
+
+Source: MATH-level consequences of the paper's proof of Theorem 1; V. A. Marchenko and L. A. Pastur
+(1967) for the spectrum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, special
+
+from loca_theory.errors import InvalidArgumentError
+
+
+def low_rank_share(rank_share: float, aspect: float = 1.0) -> float:
+    r"""Share of the energy in the largest ``rank_share`` of the singular values, in the limit.
+
+    With c = min(p,q)/max(p,q) and the substitution :math:`x = 1 + c + 2\sqrt c\cos θ` in the
+    Marchenko–Pastur law, the eigenvalues above the angle θ hold the share of energy
+    :math:`(θ - \sin θ \cos θ)/π` and are the share
+
+    .. math:: \frac2π\Bigl[\frac{(1+c)θ}{4c} - \frac{\sin θ}{2\sqrt c}
+              - \frac{1-c}{2c}\arctan\Bigl(\frac{1-\sqrt c}{1+\sqrt c}\tan\frac θ2\Bigr)\Bigr]
+
+    of the count; for c = 1, (θ − sin θ)/π, the quarter-circle law.
+
+    Args:
+        rank_share: r / min(p, q), in [0, 1].
+        aspect: c, in (0, 1].
+
+    Returns:
+        The share of ‖W‖² that the best rank-r approximation keeps, in [0, 1].
+
+    Raises:
+        InvalidArgumentError: an argument lies outside its range.
+    """
+    if not (0 <= rank_share <= 1 and 0 < aspect <= 1):
+        msg = "needs 0 <= rank share <= 1 and 0 < aspect <= 1, "
+        msg += f"not {rank_share} and {aspect}"
+        raise InvalidArgumentError(msg)
+    if rank_share in (0.0, 1.0):
+        return float(rank_share)
+    theta = optimize.brentq(
+        lambda angle: _eigenvalue_share(angle, aspect) - rank_share, 0.0, np.pi, xtol=1e-15
+    )
+    return float((theta - np.sin(theta) * np.cos(theta)) / np.pi)
+
+
+def _eigenvalue_share(theta: float, aspect: float) -> float:
+    root = np.sqrt(aspect)
+    arc = np.arctan2((1 - root) * np.sin(theta / 2), (1 + root) * np.cos(theta / 2))
+    straight = (1 + aspect) * theta / 2 - root * np.sin(theta) - (1 - aspect) * arc
+    return straight / (np.pi * aspect)
+
+
+def coefficient_share(kept: float) -> float:
+    r"""Share of the energy in the largest share ``kept`` of i.i.d. squared normals.
+
+    :math:`f + 2 z φ(z)` with :math:`2(1 - Φ(z)) = f`, the limit of D, F3 and S.
+    """
+    if kept <= 0 or kept >= 1:
+        return float(np.clip(kept, 0, 1))
+    z = -special.ndtri(kept / 2)
+    return float(kept + 2 * z * np.exp(-z * z / 2) / np.sqrt(2 * np.pi))
+
+
+def location_share(kept: float) -> float:
+    r"""Share of the energy in the largest share ``kept`` of the locations: :math:`g(1 - \ln g)`.
+
+    The limit of F2, M1 and M2, whose locations carry exponential (χ²_2) energies.
+    """
+    if kept <= 0 or kept >= 1:
+        return float(np.clip(kept, 0, 1))
+    return float(kept * (1 - np.log(kept)))
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where two curves meet in the limit of square matrices.
+
+    Attributes:
+        lower: Curve with the smaller error for ranks below the crossing.
+        upper: The other one, which overtakes there.
+        ratio: ρ = r/K of the crossing.
+        error: Their common relative error.
+    """
+
+    lower: str
+    upper: str
+    ratio: float
+    error: float
+
+
+def limit_crossings() -> list[Crossing]:
+    """Every crossing of U, R, F2 and D for 0 < r/K < 1/2 under the paper's budget.
+
+    Theorem 1 asks only for r < K/3. In the limit its ordering U > R > F2 > D of errors holds up to
+    the first of these crossings and fails beyond.
+
+    Returns:
+        The crossings in increasing order of r/K, to about 1e-12.
+    """
+    kept: Mapping[str, Callable[[float], float]] = {
+        "U": lambda rho: 2 * rho,
+        "R": low_rank_share,
+        "F2": lambda rho: location_share(4 * rho / 3),
+        "D": coefficient_share,
+    }
+    names = list(kept)
+    grid = np.linspace(1e-3, 0.5 - 1e-9, 400)
+    found = []
+    for i, worse in enumerate(names):
+        for better in names[i + 1 :]:
+
+            def gap(rho: float, worse: str = worse, better: str = better) -> float:
+                return kept[better](rho) - kept[worse](rho)
+
+            values = [gap(rho) for rho in grid]
+            for left, right, a, b in zip(grid, grid[1:], values, values[1:], strict=False):
+                if a > 0 >= b:
+                    ratio = optimize.brentq(gap, left, right, xtol=1e-15)
+                    found.append(Crossing(better, worse, float(ratio), 1 - kept[worse](ratio)))
+    return sorted(found, key=lambda crossing: crossing.ratio)

@@ -1,0 +1,53 @@
+"""How much memory a simulation takes, asked before it takes it."""
+
+from __future__ import annotations
+
+import psutil
+
+from loca_theory.errors import ResourceError
+from loca_theory.expressivity.budgets import Budget
+
+# Peak over interpreter and libraries, in float64 arrays, rounded up from measurements of every
+# curve: dense matrices of 1024 to 4096 (the decompositions of R and DoRA hold the most), and for
+# the reduced sampler arrays of as many numbers as LoRA spends.
+_DENSE_MATRICES = 12
+_REDUCED_ARRAYS = 10
+
+
+def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "cpu") -> None:
+    """Refuse a simulation that would not fit, before anything is allocated.
+
+    Args:
+        budget: The largest budget that is simulated.
+        dense: Whether dense matrices are drawn.
+        processes: How many processes draw at once.
+        device: Where dense matrices live.
+
+    Raises:
+        ResourceError: it would need more memory than is free; the message says how much.
+    """
+    if dense:
+        name, numbers = "dense", _DENSE_MATRICES * budget.p * budget.q
+    else:
+        name = "reduced"
+        numbers = _REDUCED_ARRAYS * ((budget.p + budget.q) * budget.r + min(budget.p, budget.q))
+    needed, free = 8 * numbers * processes, _free_bytes(device)
+    if needed > free:
+        way_out = "--sampler reduced, fewer --jobs" if dense else "--engine exact, fewer --jobs"
+        msg = f"the {name} sampler needs about {_gib(needed)} for {budget.p}x{budget.q} in "
+        msg += f"{processes} process(es), and {_gib(free)} are free on {device}; "
+        msg += f"use {way_out} or a smaller matrix"
+        raise ResourceError(msg)
+
+
+def _free_bytes(device: str) -> int:
+    if device.startswith("cuda"):
+        import torch  # only where the device has already been looked up through it
+
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
+
+
+def _gib(count: int) -> str:
+    size = count / 2**30
+    return f"{size:,.0f} GiB" if size >= 10 else f"{size:.1f} GiB"

@@ -1,0 +1,48 @@
+"""Random places in a spectrum, as the curves with random locations draw them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.errors import InvalidArgumentError
+
+_CHUNK = 8192
+
+
+def required(rng: np.random.Generator | None) -> np.random.Generator:
+    """The generator, or the error that one is needed.
+
+    Raises:
+        InvalidArgumentError: there is none.
+    """
+    if rng is None:
+        msg = "this curve makes random choices: pass rng=numpy.random.default_rng(seed)"
+        raise InvalidArgumentError(msg)
+    return rng
+
+
+def random_places(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The first ``count`` of a uniformly random ordering of n places.
+
+    Large n are drawn with replacement in fixed chunks and repeats dropped, so that the result for
+    a smaller count is a prefix of that for a larger one and nothing of size n is held.
+    """
+    if n <= 1 << 20 or 2 * count > n:
+        return rng.permutation(n)[:count]
+    expected = -n * np.log1p(-count / n)  # draws until ``count`` different places have been met
+    drawn = rng.integers(0, n, (1 + int(expected) // _CHUNK) * _CHUNK)
+    while True:
+        _, first = np.unique(drawn, return_index=True)
+        if len(first) >= count:
+            return drawn[np.sort(first)[:count]]
+        drawn = np.concatenate([drawn, rng.integers(0, n, _CHUNK)])
+
+
+def first_hits(places: NDArray[np.int64], p: int, q: int) -> NDArray[np.bool_]:
+    """Which places of the full p×q spectrum reach a pair that no earlier place reached."""
+    i, j = np.divmod(places, q)
+    pair = np.minimum(places, (-i % p) * q + (-j % q))
+    hits = np.zeros(len(places), dtype=bool)
+    hits[np.unique(pair, return_index=True)[1]] = True
+    return hits

@@ -1,0 +1,27 @@
+"""Execution of many independent computations: seeds, stored results, resumption, local workers.
+
+A sweep is a list of :class:`Point`; :func:`run` computes the missing ones and keeps each as one
+small file in a :class:`ResultStore` the moment it is done. Killed at any instant and started again,
+the same sweep finishes the rest and yields the same numbers to the bit. Nothing here knows what is
+being computed.
+"""
+
+from loca_theory.sweeps.execution import SweepInterruptedError, run
+from loca_theory.sweeps.files import write_atomically
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.moments import Moments
+from loca_theory.sweeps.points import Point, code_version
+from loca_theory.sweeps.seeds import generator
+from loca_theory.sweeps.store import ResultStore
+
+__all__ = [
+    "Moments",
+    "Point",
+    "ResultStore",
+    "SweepInterruptedError",
+    "code_version",
+    "generator",
+    "manifest",
+    "run",
+    "write_atomically",
+]

@@ -1,0 +1,141 @@
+"""Running the points of a sweep, in this process or on local workers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import joblib
+from threadpoolctl import threadpool_limits
+
+from loca_theory.errors import LocaTheoryError
+from loca_theory.sweeps.points import Point
+from loca_theory.sweeps.store import ResultStore
+
+Compute = Callable[[Point], dict[str, Any]]
+Progress = Callable[[int, int], None]
+
+# Workers take about this long to start and import; below it they are not worth starting.
+_WORKER_START_S = 1.5
+
+
+class SweepInterruptedError(LocaTheoryError):
+    """The user interrupted a sweep; what was finished is stored.
+
+    Attributes:
+        done: Points finished.
+        total: Points of the sweep.
+    """
+
+    def __init__(self, done: int, total: int, *, stored: bool) -> None:
+        self.done, self.total = done, total
+        kept = "are stored; run the same command again to finish" if stored else "were not stored"
+        super().__init__(f"interrupted: {done} of {total} points {kept}")
+
+
+def run(
+    points: Sequence[Point],
+    compute: Compute,
+    *,
+    store: ResultStore | None = None,
+    jobs: int = -1,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Compute every point that is not stored yet.
+
+    Each point runs with one BLAS and torch thread, here and in workers alike, because products
+    and decompositions differ in the last bits between thread counts; the parallelism is over
+    points. The first points run in this process until it is clear that workers would pay.
+
+    Args:
+        points: What to compute.
+        compute: Module-level function from a point to plain JSON data.
+        store: Where results are kept as they come; None keeps them in memory only.
+        jobs: Worker processes; −1 for one a core. The results do not depend on it.
+        progress: Called with (finished, total) whenever a point is finished.
+
+    Returns:
+        One result a point, in the order of the points.
+
+    Raises:
+        SweepInterruptedError: Ctrl-C. Finished points are in the store.
+        ResourceError: a result cannot be stored.
+    """
+    results: dict[int, dict[str, Any]] = {}
+    for index, point in enumerate(points):
+        stored = store.load(point) if store else None
+        if stored is not None:
+            results[index] = stored
+    missing = [index for index in range(len(points)) if index not in results]
+
+    def keep(index: int, result: dict[str, Any]) -> None:
+        if store:
+            store.save(points[index], result)
+        results[index] = result
+        if progress:
+            progress(len(results), len(points))
+
+    if progress:
+        progress(len(results), len(points))
+    try:
+        rest = _run_here(missing, points, compute, keep, joblib.effective_n_jobs(jobs))
+        if rest:
+            _run_on_workers(rest, points, compute, keep, jobs)
+    except KeyboardInterrupt:
+        raise SweepInterruptedError(len(results), len(points), stored=store is not None) from None
+    return [results[index] for index in range(len(points))]
+
+
+def _run_here(
+    missing: list[int],
+    points: Sequence[Point],
+    compute: Compute,
+    keep: Callable[[int, dict[str, Any]], None],
+    workers: int,
+) -> list[int]:
+    """Compute in this process; returns what is left once workers would be faster."""
+    start = time.perf_counter()
+    with _one_thread():
+        for done, index in enumerate(missing):
+            left = len(missing) - done
+            expected = (time.perf_counter() - start) / max(done, 1) * left
+            if done and workers > 1 and expected * (1 - 1 / workers) > _WORKER_START_S:
+                return missing[done:]
+            keep(index, compute(points[index]))
+    return []
+
+
+def _run_on_workers(
+    missing: list[int],
+    points: Sequence[Point],
+    compute: Compute,
+    keep: Callable[[int, dict[str, Any]], None],
+    jobs: int,
+) -> None:
+    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
+    tasks = (joblib.delayed(_compute_one)(index, points[index], compute) for index in missing)
+    for index, result in cast("Iterator[tuple[int, dict[str, Any]]]", parallel(tasks)):
+        keep(index, result)
+
+
+def _compute_one(index: int, point: Point, compute: Compute) -> tuple[int, dict[str, Any]]:
+    with _one_thread():
+        return index, compute(point)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One BLAS, OpenMP and torch thread inside, the former number afterwards."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else None
+    with threadpool_limits(limits=1):
+        if torch:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            if torch:
+                torch.set_num_threads(before)

@@ -1,0 +1,70 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from loca_theory.errors import ResourceError
+
+TEMPORARY_SUFFIX = ".partial"
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a file under a temporary name beside its place and rename it when it is complete.
+
+    Args:
+        path: Where the file shall stand. Its folder must exist.
+        write: Writes the content to the path it is given.
+
+    Raises:
+        ResourceError: the file cannot be written; nothing is left behind under either name.
+    """
+    try:
+        handle, name = tempfile.mkstemp(
+            prefix=f"{path.stem}.", suffix=f"{path.suffix}{TEMPORARY_SUFFIX}", dir=path.parent
+        )
+        os.close(handle)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _cannot_write(path, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def writable_folder(folder: Path) -> Path:
+    """Create a folder where needed and make sure that files can be created in it.
+
+    Raises:
+        ResourceError: it cannot be created or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        msg = f"cannot write to {folder}: {error.strerror or error}; "
+        msg += "choose another folder with --out"
+        raise ResourceError(msg) from error
+    return folder
+
+
+def _cannot_write(path: Path, error: OSError) -> ResourceError:
+    reason = error.strerror or str(error)
+    return ResourceError(f"cannot write {path}: {reason}; choose another folder with --out")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

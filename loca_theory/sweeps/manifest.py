@@ -1,0 +1,78 @@
+"""Where a result came from."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loca_theory._version import __version__
+from loca_theory.sweeps.points import library_version
+
+_LIBRARIES = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
+
+
+def manifest(
+    *, argv: Sequence[str], grid: Mapping[str, Any], seed: int, device: str, dtype: str
+) -> dict[str, Any]:
+    """What it takes to understand and repeat a run.
+
+    Args:
+        argv: The command line.
+        grid: The expanded grid and options, after defaults.
+        seed: Root seed.
+        device: Where tensors lived.
+        dtype: In which precision.
+
+    Returns:
+        Plain data: version, git commit and dirty flag (null outside a checkout), the arguments,
+        versions of the libraries (none is imported for it), platform, threads, time.
+    """
+    commit, dirty = _git_state()
+    return {
+        "package": "loca-theory",
+        "version": __version__,
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "argv": list(argv),
+        "grid": dict(grid),
+        "seed": seed,
+        "device": device,
+        "dtype": dtype,
+        "threads_per_point": 1,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "libraries": {name: library_version(name) for name in _LIBRARIES},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _git_state() -> tuple[str | None, bool | None]:
+    """Commit and dirty flag of the checkout that the package runs from, if it is one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None, None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    return commit, bool(changes)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+def command_line() -> list[str]:
+    """The command as the user typed it, with the program's name instead of its path."""
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]

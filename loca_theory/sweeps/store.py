@@ -1,0 +1,104 @@
+"""One small file a finished point."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from loca_theory.sweeps.files import TEMPORARY_SUFFIX, writable_folder, write_atomically
+from loca_theory.sweeps.points import Point
+
+_FORMAT = 1
+# Partial files of a killed run are removed once no live run can still be writing them.
+_ABANDONED_AFTER_S = 3600.0
+
+
+class ResultStore:
+    """Finished points in a folder, one JSON file each, named by the point's key.
+
+    JSON keeps every float exactly (``repr`` round-trips) and executes nothing when read. A file
+    is believed only if it parses, carries the checksum of its own result and describes the very
+    point asked for; any other is reported in :attr:`rejected` and computed again.
+
+    Args:
+        folder: Where the files stand; created when needed.
+        version: Version of the computing code (:func:`~loca_theory.sweeps.code_version`).
+
+    Attributes:
+        rejected: One line for each file that was not believed, with the reason.
+
+    Raises:
+        ResourceError: the folder cannot be created or written to.
+    """
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self.folder = writable_folder(folder)
+        self.version = version
+        self.rejected: list[str] = []
+        self._remove_abandoned()
+
+    def path(self, point: Point) -> Path:
+        """Where the point's result stands, or would."""
+        return self.folder / f"{point.key(self.version)}.json"
+
+    def load(self, point: Point) -> dict[str, Any] | None:
+        """The stored result, or None where there is none that can be trusted."""
+        path = self.path(point)
+        try:
+            content = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self.rejected.append(f"{path.name}: unreadable ({type(error).__name__}), recomputed")
+            return None
+        reason = self._distrust(content, point)
+        if reason:
+            self.rejected.append(f"{path.name}: {reason}, recomputed")
+            return None
+        return content["result"]
+
+    def save(self, point: Point, result: dict[str, Any]) -> None:
+        """Keep a result.
+
+        Raises:
+            ResourceError: it cannot be written; an earlier file stays as it was.
+        """
+        content = {
+            "format": _FORMAT,
+            "version": self.version,
+            "point": point.describe(),
+            "checksum": _checksum(result),
+            "result": result,
+        }
+        text = json.dumps(content)
+        write_atomically(self.path(point), lambda path: _write_text(path, text))
+
+    def _distrust(self, content: Any, point: Point) -> str | None:
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            return "of another format"
+        if content.get("checksum") != _checksum(content.get("result")):
+            return "damaged (checksum)"
+        expected = json.loads(json.dumps(point.describe()))
+        if content.get("point") != expected or content.get("version") != self.version:
+            return "of another computation"
+        return None
+
+    def _remove_abandoned(self) -> None:
+        oldest = time.time() - _ABANDONED_AFTER_S
+        for path in self.folder.glob(f"*{TEMPORARY_SUFFIX}"):
+            try:
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+            except OSError:
+                continue  # another run removed it first, or it is not ours to remove
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _checksum(result: Any) -> str:
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
