@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import NoReturn
+from io import TextIOWrapper
+from typing import Any, NoReturn
 
 import click
 
@@ -19,8 +20,21 @@ _COMMANDS = {
 _ERROR, _USAGE, _INTERRUPTED = 1, 2, 130
 
 
+class _InterruptedError(click.ClickException):
+    """Ctrl-C outside a sweep."""
+
+    exit_code = _INTERRUPTED
+
+
 class _LazyGroup(click.Group):
     """Imports a command's module when that command is asked for, so that others cost nothing."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Before click sees it, which would print an empty line.
+            raise _InterruptedError("interrupted") from None  # noqa: EM101
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
@@ -49,8 +63,12 @@ def main() -> NoReturn:
     traceback.
     """
     debug = "--debug" in sys.argv[1:]
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal or file that cannot take a sign such as ± gets a question mark.
+        sys.stdout.reconfigure(errors="replace")
     try:
         result = group.main(prog_name="loca-theory", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(_USAGE)
@@ -60,10 +78,13 @@ def main() -> NoReturn:
         _fail("interrupted", _INTERRUPTED, debug=debug)
     except BrokenPipeError:
         # The reader of our output (head, a pager) is gone: nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(_ERROR)
     except LocaTheoryError as error:
         _fail(str(error), _exit_code(error), debug=debug)
+    except OSError as error:
+        _drop_output()
+        _fail(str(error), _ERROR, debug=debug)
     sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -73,6 +94,11 @@ def _exit_code(error: LocaTheoryError) -> int:
     if isinstance(error, SweepInterruptedError):
         return _INTERRUPTED
     return _USAGE if isinstance(error, InvalidArgumentError) else _ERROR
+
+
+def _drop_output() -> None:
+    """Keep Python from writing what is left of the output when it ends, and failing at that."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int, *, debug: bool) -> NoReturn:

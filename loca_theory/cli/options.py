@@ -71,7 +71,15 @@ def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
 
 
 _OPTIONS = (
-    click.option("--seed", type=int, default=0, show_default=True, help="Root seed."),
+    # Seeds stand in a table of 64-bit integers.
+    click.option(
+        "--seed",
+        type=click.IntRange(max=2**63 - 1),
+        default=0,
+        show_default=True,
+        metavar="INTEGER",
+        help="Root seed.",
+    ),
     click.option(
         "--device",
         default="auto",

@@ -20,6 +20,7 @@ Row = Mapping[str, Any]
 # A pipe has no width; nothing shall be cut there.
 _WIDTH_OF_FILES = 200
 _DECIMALS = 4
+_PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -47,33 +48,69 @@ def print_errors(rows: Sequence[Row]) -> None:
         console.width = _WIDTH_OF_FILES
     for shape in dict.fromkeys((row["p"], row["q"]) for row in rows):
         mine = [row for row in rows if (row["p"], row["q"]) == shape]
-        console.print(_table(mine, shape))
+        tables = _tables(mine, console)
+        title = f"{shape[0]} × {shape[1]}: expected relative error ‖W − Ŵ‖² / ‖W‖²"
+        console.print(title, style="bold", highlight=False)
+        for table in tables:
+            console.print()
+            console.print(table)
+        if any(table.show_footer for table in tables):
+            draws = max(row["draws"] or 0 for row in mine)
+            text = f"max z: largest |Monte Carlo − exact| in standard errors, {draws} draws"
+            console.print(text, style="dim", highlight=False)
+        console.print()
     shown = dict.fromkeys(row["curve"] for row in rows)
     width = max(len(name) for name in shown)
     for name in shown:
         console.print(f"  {name:<{width}}  {CURVES[name].title}", style="dim", highlight=False)
 
 
-def _table(rows: Sequence[Row], shape: tuple[int, int]) -> Table:
+def _tables(rows: Sequence[Row], console: Console) -> list[Table]:
+    """One table if it fits the console, else as many as it takes: no number is cut off."""
+    table = _table(rows, between=" ± ")
+    if _width(table, console) > console.width:
+        table = _table(rows, between="\n± ")
+    curves = _worst_first(rows)
+    if _width(table, console) <= console.width or len(curves) == 1:
+        return [table]
+    halves = curves[: len(curves) // 2], curves[len(curves) // 2 :]
+    parts = ([row for row in rows if row["curve"] in half] for half in halves)
+    return [table for part in parts for table in _tables(part, console)]
+
+
+def _width(table: Table, console: Console) -> int:
+    unlimited = console.options.update_width(10_000)
+    return console.measure(table, options=unlimited).maximum
+
+
+def _worst_first(rows: Sequence[Row]) -> list[str]:
+    best: dict[tuple[str, int], Row] = {}
+    for engine in _PREFERRED:
+        for row in rows:
+            if row["engine"] == engine:
+                best.setdefault((row["curve"], row["r"]), row)
+    total = dict.fromkeys((row["curve"] for row in rows), 0.0)
+    for (curve, _), row in best.items():
+        total[curve] += row["error"]
+    return sorted(total, key=lambda curve: -total[curve])
+
+
+def _table(rows: Sequence[Row], *, between: str) -> Table:
+    """The table of one shape, with ``between`` between a value and its standard error."""
     ranks = list(dict.fromkeys(row["r"] for row in rows))
-    curves = list(dict.fromkeys(row["curve"] for row in rows))
     cells = {(row["curve"], row["r"], row["engine"]): row for row in rows}
 
     def best(curve: str, r: int) -> Row:
-        order = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
-        return next(cells[curve, r, e] for e in order if (curve, r, e) in cells)
+        return next(cells[curve, r, e] for e in _PREFERRED if (curve, r, e) in cells)
 
-    curves.sort(key=lambda curve: -sum(best(curve, r)["error"] for r in ranks))
     columns: dict[tuple[str, ...], list[str]] = {}
-    for curve in curves:
-        columns.setdefault(tuple(_cell(best(curve, r)) for r in ranks), []).append(curve)
+    for curve in _worst_first(rows):
+        columns.setdefault(tuple(_cell(best(curve, r), between) for r in ranks), []).append(curve)
 
     table = Table(
-        title=f"{shape[0]} × {shape[1]}: expected relative error ‖W − Ŵ‖² / ‖W‖²",
-        title_justify="left",
-        title_style="bold",
         box=SIMPLE_HEAD,
         pad_edge=False,
+        show_edge=False,
         padding=(0, 1),
         collapse_padding=True,
     )
@@ -87,23 +124,19 @@ def _table(rows: Sequence[Row], shape: tuple[int, int]) -> Table:
         )
     for i, r in enumerate(ranks):
         table.add_row(str(r), *(column[i] for column in columns))
-    if footed:
-        draws = max(row["draws"] or 0 for row in rows)
-        table.caption = f"max z: largest |Monte Carlo - exact| in standard errors, {draws} draws"
-        table.caption_justify = "left"
     return table
 
 
-def _cell(row: Row) -> str:
+def _cell(row: Row, between: str) -> str:
     if row["engine"] == Engine.ASYMPTOTIC:
         return f"≈ {row['error']:.{_DECIMALS}f}"
     if row["engine"] == Engine.EXACT:
         return f"{row['error']:.{_DECIMALS}f}"
     error = row["standard_error"]
     if error is None:
-        return f"{row['error']:.{_DECIMALS}f} ± ?"
+        return f"{row['error']:.{_DECIMALS}f}{between}?"
     decimals = max(_DECIMALS, math.ceil(-math.log10(error))) if error > 0 else _DECIMALS
-    return f"{row['error']:.{decimals}f} ± {error:.{decimals}f}"
+    return f"{row['error']:.{decimals}f}{between}{error:.{decimals}f}"
 
 
 def _largest_disagreement(

@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 _FORMS = "write a list such as 8,16,32 or an inclusive range such as 8..32 or 8..32..4"
+# More are a slip of the finger, and would fill the memory.
+_MOST = 100_000
 
 
 class IntegerList(click.ParamType):
@@ -41,9 +43,14 @@ def parse_integers(text: str) -> tuple[int, ...]:
     """
     found: set[int] = set()
     for part in text.split(","):
+        if "..." in part:
+            msg = (
+                f"{part.strip()!r} has too many dots; write {re.sub('[.]{3,}', '..', part).strip()}"
+            )
+            raise ValueError(msg)
         numbers = [_positive(number, text) for number in re.split(r"\.\.", part)]
         if len(numbers) > 3:
-            msg = f"{text!r} has too many dots; {_FORMS}"
+            msg = f"{part.strip()!r} has too many parts; {_FORMS}"
             raise ValueError(msg)
         first, last, step = (
             [*numbers, numbers[0], 1][:3] if len(numbers) == 1 else [*numbers, 1][:3]
@@ -51,24 +58,34 @@ def parse_integers(text: str) -> tuple[int, ...]:
         if last < first:
             msg = f"the range {part.strip()!r} is reversed; write {last}..{first}"
             raise ValueError(msg)
+        if (last - first) // step >= _MOST:
+            msg = f"the range {part.strip()!r} holds more than {_MOST} numbers; choose fewer"
+            raise ValueError(msg)
         found.update(range(first, last + 1, step))
     return tuple(sorted(found))
 
 
 def _positive(text: str, whole: str) -> int:
     text = text.strip()
-    if not re.fullmatch(r"[0-9]{1,9}", text):
+    if not re.fullmatch(r"[0-9]+", text):
         shown = f"{text!r} in {whole!r}" if text != whole else repr(text)
         problem = "is empty" if not text else "is not a positive whole number"
         way_out = _FORMS
-        if meant := re.fullmatch(r"([0-9]+)\s*(?:[:-]|\.{3}|to)\s*([0-9]+)", text):
+        if meant := re.fullmatch(r"([0-9]+)\s*(?:[:-]|to)\s*([0-9]+)", text):
             way_out = f"for a range write {meant[1]}..{meant[2]}"
         msg = f"{shown} {problem}; {way_out}"
+        raise ValueError(msg)
+    if len(text.lstrip("0")) > 9:
+        msg = f"a number in {_shortened(whole)} is too large; the largest is 999999999"
         raise ValueError(msg)
     if int(text) == 0:
         msg = f"0 in {whole!r} is not positive; {_FORMS}"
         raise ValueError(msg)
     return int(text)
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 class Shape(click.ParamType):

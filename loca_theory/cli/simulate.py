@@ -15,6 +15,8 @@ from loca_theory.sweeps import ResultStore, manifest
 from loca_theory.sweeps.manifest import command_line
 
 _DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
+# More are a slip of the finger: standard errors below any use, and a list that fills the memory.
+_MOST_DRAWS = 10_000_000
 
 
 @click.command("simulate")
@@ -44,12 +46,20 @@ _DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
 )
 @click.option(
     "--value-bits",
-    type=int,
+    type=click.IntRange(max=1024),
     default=16,
     show_default=True,
+    metavar="INTEGER",
     help="Bits of a stored number (for RD and --budget bits).",
 )
-@click.option("--draws", type=int, default=DEFAULT_DRAWS, show_default=True, help="Random draws.")
+@click.option(
+    "--draws",
+    type=click.IntRange(max=_MOST_DRAWS),
+    default=DEFAULT_DRAWS,
+    show_default=True,
+    metavar="INTEGER",
+    help="Random draws.",
+)
 @click.option(
     "--sampler",
     type=click.Choice([sampler.value for sampler in Sampler]),
@@ -148,10 +158,10 @@ def _say_what_to_know(simulation: Simulation, store: ResultStore | None, common:
     for line in store.rejected if store else ():
         note(line, quiet=common.quiet)
     for curve in simulation.without_engine:
-        way_out = "monte-carlo or asymptotic" if curve == "R" else "another one"
+        way_out = "--engine monte-carlo or asymptotic" if curve == "R" else "another --engine"
         note(
             f"{curve} has no value from the engine {' or '.join(simulation.engines)} at this size; "
-            f"ask for --engine {way_out}",
+            f"ask for {way_out}",
             quiet=common.quiet,
         )
     if simulation.draws == 1 and Engine.MONTE_CARLO in simulation.engines:

@@ -22,6 +22,11 @@ from loca_theory.expressivity.limits import (
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
 from loca_theory.expressivity.monte_carlo import Estimate, MonteCarlo, Sampler, Series
 from loca_theory.expressivity.order_statistics import expected_location_sum, expected_top_sum
+from loca_theory.expressivity.ordering import (
+    THEOREM_1_ORDER,
+    Violation,
+    theorem_1_violations,
+)
 from loca_theory.expressivity.reduced import reduced_errors
 from loca_theory.expressivity.simulation import Simulation, squares
 
@@ -33,6 +38,7 @@ __all__ = [
     "CURVES",
     "DEFAULT_CURVES",
     "LARGEST_EXACT",
+    "THEOREM_1_ORDER",
     "Accounting",
     "Budget",
     "Crossing",
@@ -44,6 +50,7 @@ __all__ = [
     "Selection",
     "Series",
     "Simulation",
+    "Violation",
     "approximate",
     "asymptotic_error",
     "coefficient_share",
@@ -61,6 +68,7 @@ __all__ = [
     "reduced_errors",
     "sample_leading_eigenvalues",
     "squares",
+    "theorem_1_violations",
 ]
 
 __getattr__ = lazy_exports(

@@ -8,8 +8,8 @@ bidiagonal one with independent entries and the same singular values:
 on and above the diagonal. The largest singular values live in the leading rows: near the spectral
 edge the tridiagonal :math:`BB^\top` is a discretised Airy operator with length unit
 :math:`\ell = (pq)^{1/3}/(\sqrt p+\sqrt q)^{2/3}`, so the r-th eigenvector decays like the Airy
-function beyond row :math:`\ell |a_r|`, a_r its r-th zero, and eight units further on it is below
-rounding. That leaves 364 rows of 4096 for r = 32.
+function beyond row :math:`\ell |a_r|`, a_r its r-th zero, and eleven units further on it is below
+rounding, in the unlucky draws as well. That leaves 395 rows of 4096 for r = 32.
 
 Source: J. W. Silverstein, Ann. Probab. 13 (1985); I. Dumitriu and A. Edelman, J. Math. Phys. 43
 (2002). The Airy scaling: A. Edelman and B. Sutton, J. Stat. Phys. 127 (2007).
@@ -26,7 +26,7 @@ from scipy.linalg import lapack
 
 from loca_theory.errors import InvalidArgumentError
 
-_DECAY_LENGTHS = 8.0
+_DECAY_LENGTHS = 11.0
 
 _Array = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ _Array = NDArray[np.float64]
 def leading_rows(p: int, q: int, r: int) -> int:
     r"""Rows of the bidiagonal matrix that fix its r largest singular values to rounding.
 
-    :math:`m = \lceil \ell(|a_r| + 8) \rceil`, at most min(p, q).
+    :math:`m = \lceil \ell(|a_r| + 11) \rceil`, at most min(p, q).
 
     Args:
         p: Rows of the Gaussian matrix.

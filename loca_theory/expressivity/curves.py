@@ -102,7 +102,7 @@ CURVES: dict[str, Curve] = {
         ),
         Curve(
             "FourierFT",
-            "FourierFT as shipped: real coefficients, random full-spectrum places",
+            "as shipped: real coefficients, random places of the full spectrum",
             _ALL,
             Selection("fourier", "cosines", random=True, count=_random_coefficients),
         ),

@@ -36,7 +36,7 @@ def exact_error(curve: str, budget: Budget) -> float:
         budget: Shape, rank and accounting.
 
     Returns:
-        The relative error, in [0, 1].
+        The relative error, in [0, 1]; M2, a bracket, can fall below 0 (by s/n at most).
 
     Raises:
         InvalidArgumentError: the curve is unknown or has no exact value at this shape, or its
@@ -59,7 +59,7 @@ def _kept_energy(curve: str, budget: Budget) -> float:
     n, half = budget.p * budget.q, budget.half
     match curve:
         case "R":
-            return expected_leading_energy(budget.p, budget.q)[budget.r]
+            return float(expected_leading_energy(budget.p, budget.q)[budget.r])
         case "U":
             return float(budget.numbers)
         case "V1":

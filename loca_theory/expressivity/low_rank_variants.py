@@ -80,11 +80,15 @@ def _column_lengths(matrix: torch.Tensor) -> torch.Tensor:
 def _dora_energies(matrix: torch.Tensor, ranks: Sequence[int]) -> NDArray[np.float64]:
     lengths = _column_lengths(matrix)
     directions = matrix / lengths
-    # A − A_r = A (I − V_r V_rᵀ): column j keeps Σ_{i≤r} σ_i² V_ji² of its direction's unit energy.
-    values, vectors = torch.linalg.eigh(directions.T @ directions)
+    # A_r = U_r U_rᵀ A = A V_r V_rᵀ: column j keeps Σ_{i≤r} (u_iᵀ a_j)² = Σ_{i≤r} σ_i² V_ji² of its
+    # direction's unit energy. The smaller of the two Gram matrices gives either.
+    wide = matrix.shape[0] < matrix.shape[1]
+    gram = directions @ directions.T if wide else directions.T @ directions
+    values, vectors = torch.linalg.eigh(gram)
     leading = torch.arange(len(values) - 1, -1, -1, device=matrix.device)[: max(ranks)]
-    columns = (vectors[:, leading].square() * values[leading]).cumsum(dim=1)
-    energies = lengths.square() @ columns
+    chosen = vectors[:, leading]
+    columns = (directions.T @ chosen).square() if wide else chosen.square() * values[leading]
+    energies = lengths.square() @ columns.cumsum(dim=1)
     sums = torch.cat([energies.new_zeros(1), energies]).double().cpu().numpy()
     return sums[list(ranks)]
 

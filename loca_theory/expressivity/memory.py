@@ -11,7 +11,7 @@ from loca_theory.expressivity.budgets import Budget
 # curve: dense matrices of 1024 to 4096 (the decompositions of R and DoRA hold the most), and for
 # the reduced sampler arrays of as many numbers as LoRA spends.
 _DENSE_MATRICES = 12
-_REDUCED_ARRAYS = 10
+_REDUCED_ARRAYS = 12
 
 
 def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "cpu") -> None:

@@ -25,11 +25,20 @@ def required(rng: np.random.Generator | None) -> np.random.Generator:
 def random_places(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """The first ``count`` of a uniformly random ordering of n places.
 
-    Large n are drawn with replacement in fixed chunks and repeats dropped, so that the result for
-    a smaller count is a prefix of that for a larger one and nothing of size n is held.
+    The result for a smaller count is a prefix of that for a larger one. The first half of a large
+    n is drawn with replacement in fixed chunks and repeats dropped: nothing of size n is held.
     """
-    if n <= 1 << 20 or 2 * count > n:
+    if n <= 1 << 20:
         return rng.permutation(n)[:count]
+    first = _distinct(n, min(count, n // 2), rng)
+    if count == len(first):
+        return first
+    rest = np.setdiff1d(np.arange(n), first, assume_unique=True)
+    return np.concatenate([first, rng.permutation(rest)[: count - len(first)]])
+
+
+def _distinct(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The first ``count`` different values of a stream of uniform ones, count ≤ n/2."""
     expected = -n * np.log1p(-count / n)  # draws until ``count`` different places have been met
     drawn = rng.integers(0, n, (1 + int(expected) // _CHUNK) * _CHUNK)
     while True:

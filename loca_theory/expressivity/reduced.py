@@ -111,7 +111,9 @@ def _random_coefficients(budget: Budget, count: int, rng: np.random.Generator) -
 
 
 def _random_cosines(budget: Budget, count: int, rng: np.random.Generator) -> _Array:
-    places = random_places(budget.p * budget.q, count, rng)
+    # From a stream of their own: how much of it they use up depends on how many there are.
+    stream = np.random.default_rng(rng.integers(1 << 63, size=4))
+    places = random_places(budget.p * budget.q, count, stream)
     energies = rng.standard_normal(count) ** 2
     energies[~first_hits(places, budget.p, budget.q)] = 0.0
     return energies

@@ -213,7 +213,7 @@ class Simulation:
             return
         p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])
         check_memory(
-            Budget(p, q, max(self.ranks)),
+            Budget(p, q, max(self.ranks), self.accounting, self.value_bits),
             dense=self.uses_dense_sampler,
             processes=joblib.effective_n_jobs(self.jobs),
             device=self.device,

@@ -55,9 +55,9 @@ def draw_errors(table: pd.DataFrame) -> Figure:
     """Draw a stored table of :class:`~loca_theory.expressivity.Simulation`.
 
     One panel a rank with the size across if there are more sizes than ranks, else one panel a
-    shape with the rank across. Each curve is drawn from its exact values where there are any, else
-    from simulated ones with a band of two standard errors, else from its limit. Curves that
-    coincide to a line's width share a label at the line's end.
+    shape with the rank across. Each curve is drawn from its exact values where there are any,
+    elsewhere from simulated ones with a band of two standard errors, elsewhere from its limit.
+    Curves that coincide to a line's width share a label at the line's end.
 
     Args:
         table: Rows with the columns of a simulation.
@@ -130,8 +130,9 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
-    present = set(rows["engine"])
-    return rows[rows["engine"] == next(engine for engine in _PREFERRED if engine in present)]
+    """The preferred engine's row of each place; R may be exact at some sizes only."""
+    order = rows["engine"].map({engine.value: i for i, engine in enumerate(_PREFERRED)})
+    return rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "curve"])
 
 
 def _label_ends(axis: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:

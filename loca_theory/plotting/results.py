@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib import style as styles
 
 from loca_theory.errors import ResourceError
@@ -33,12 +32,20 @@ def store_rows(
 ) -> list[Path]:
     """Write ``name.parquet`` and ``name.manifest.json``, each complete or not at all.
 
+    A run killed in between leaves no manifest, never one that belongs to another table.
+
     Raises:
         ResourceError: the folder cannot be written to.
     """
     writable_folder(folder)
     table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
     frame = pd.DataFrame(list(rows))
+    try:
+        origin.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"cannot replace {origin}: {error.strerror or error}; "
+        msg += "choose another folder with --out"
+        raise ResourceError(msg) from error
     write_atomically(table, lambda path: frame.to_parquet(path, index=False))
     text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
     write_atomically(origin, lambda path: _write_text(path, text))
@@ -53,8 +60,8 @@ def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """
     table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
     try:
-        return pd.read_parquet(table), json.loads(origin.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return pd.read_parquet(table), _read_object(origin)
+    except (OSError, ValueError, RecursionError) as error:
         msg = f"{table} and its manifest cannot be read ({type(error).__name__}); "
         msg += "delete them and run the command again"
         raise ResourceError(msg) from error
@@ -73,8 +80,11 @@ def save_figure(draw: Callable[[], Figure], folder: Path, name: str) -> list[Pat
     """
     writable_folder(folder)
     written = []
-    with as_file(files("loca_theory.plotting") / "loca.mplstyle") as style, rc_context():
-        styles.use(style)
+    # Not on top of the user's own settings: the same data gives the same picture everywhere.
+    with (
+        as_file(files("loca_theory.plotting") / "loca.mplstyle") as style,
+        styles.context(style, after_reset=True),
+    ):
         figure = draw()
         for suffix, metadata in _METADATA.items():
             path = folder / f"{name}{suffix}"
@@ -86,6 +96,14 @@ def save_figure(draw: Callable[[], Figure], folder: Path, name: str) -> list[Pat
             )
             written.append(path)
     return written
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        msg = f"{path} holds no JSON object"
+        raise ValueError(msg)  # noqa: TRY004, as for anything else that cannot be read
+    return content
 
 
 def _write_text(path: Path, text: str) -> None:

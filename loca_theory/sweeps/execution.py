@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from typing import Any, cast
 
 import joblib
 from threadpoolctl import threadpool_limits
 
-from loca_theory.errors import LocaTheoryError
+from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps.points import Point
 from loca_theory.sweeps.store import ResultStore
 
@@ -20,6 +25,8 @@ Progress = Callable[[int, int], None]
 
 # Workers take about this long to start and import; below it they are not worth starting.
 _WORKER_START_S = 1.5
+# What numerical libraries read when they are loaded.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class SweepInterruptedError(LocaTheoryError):
@@ -62,7 +69,8 @@ def run(
 
     Raises:
         SweepInterruptedError: Ctrl-C. Finished points are in the store.
-        ResourceError: a result cannot be stored.
+        ResourceError: a result cannot be stored, or a worker was killed. Finished points are in
+            the store.
     """
     results: dict[int, dict[str, Any]] = {}
     for index, point in enumerate(points):
@@ -78,9 +86,9 @@ def run(
         if progress:
             progress(len(results), len(points))
 
-    if progress:
-        progress(len(results), len(points))
     try:
+        if progress:
+            progress(len(results), len(points))
         rest = _run_here(missing, points, compute, keep, joblib.effective_n_jobs(jobs))
         if rest:
             _run_on_workers(rest, points, compute, keep, jobs)
@@ -117,8 +125,19 @@ def _run_on_workers(
 ) -> None:
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     tasks = (joblib.delayed(_compute_one)(index, points[index], compute) for index in missing)
-    for index, result in cast("Iterator[tuple[int, dict[str, Any]]]", parallel(tasks)):
-        keep(index, result)
+    with _interrupts_ignored():
+        outcomes = cast("Generator[tuple[int, dict[str, Any]]]", parallel(tasks))
+    try:
+        for index, result in outcomes:
+            keep(index, result)
+    except BrokenExecutor as error:
+        msg = "a worker process was killed, most likely for lack of memory; use fewer --jobs"
+        raise ResourceError(msg) from error
+    finally:
+        with warnings.catch_warnings():
+            # After an interruption joblib remarks that it cancels what is under way. It shall.
+            warnings.simplefilter("ignore", UserWarning)
+            outcomes.close()
 
 
 def _compute_one(index: int, point: Point, compute: Compute) -> tuple[int, dict[str, Any]]:
@@ -127,15 +146,48 @@ def _compute_one(index: int, point: Point, compute: Compute) -> tuple[int, dict[
 
 
 @contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes started inside ignore Ctrl-C, which a terminal sends to them as well.
+
+    It is this process that reacts, and ends them; they would add a traceback each.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+
+
+@contextmanager
 def _one_thread() -> Iterator[None]:
-    """One BLAS, OpenMP and torch thread inside, the former number afterwards."""
+    """One BLAS, OpenMP and torch thread inside, the former number afterwards.
+
+    This holds for libraries that are loaded inside, too.
+    """
     torch = sys.modules.get("torch")
-    before = torch.get_num_threads() if torch else None
-    with threadpool_limits(limits=1):
+    before = torch.get_num_threads() if torch else joblib.cpu_count()
+    with threadpool_limits(limits=1), _variables(dict.fromkeys(_THREAD_VARIABLES, "1")):
         if torch:
             torch.set_num_threads(1)
         try:
             yield
         finally:
-            if torch:
+            if torch := sys.modules.get("torch"):
                 torch.set_num_threads(before)
+
+
+@contextmanager
+def _variables(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -37,7 +37,6 @@ class Point:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-@cache
 def code_version(modules: Iterable[str], libraries: Iterable[str] = ()) -> str:
     """Version of the computing code: a hash of its sources and of the libraries it rests on.
 
@@ -49,14 +48,19 @@ def code_version(modules: Iterable[str], libraries: Iterable[str] = ()) -> str:
     Returns:
         A short hash.
     """
+    return _hash_of_code(tuple(sorted(modules)), tuple(sorted(libraries)))
+
+
+@cache
+def _hash_of_code(modules: tuple[str, ...], libraries: tuple[str, ...]) -> str:
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for module in sorted(modules):
+    for module in modules:
         path = root / module
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(source.relative_to(root).as_posix().encode() + b"\0")
             digest.update(source.read_bytes() + b"\0")
-    for library in sorted(libraries):
+    for library in libraries:
         digest.update(f"{library}=={library_version(library)}\0".encode())
     return digest.hexdigest()[:16]
 

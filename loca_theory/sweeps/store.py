@@ -49,12 +49,12 @@ class ResultStore:
         path = self.path(point)
         try:
             content = json.loads(path.read_bytes())
+            reason = self._distrust(content, point)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             self.rejected.append(f"{path.name}: unreadable ({type(error).__name__}), recomputed")
             return None
-        reason = self._distrust(content, point)
         if reason:
             self.rejected.append(f"{path.name}: {reason}, recomputed")
             return None
@@ -79,10 +79,13 @@ class ResultStore:
     def _distrust(self, content: Any, point: Point) -> str | None:
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             return "of another format"
-        if content.get("checksum") != _checksum(content.get("result")):
+        if not isinstance(content.get("result"), dict):
+            return "without a result"
+        if content.get("checksum") != _checksum(content["result"]):
             return "damaged (checksum)"
-        expected = json.loads(json.dumps(point.describe()))
-        if content.get("point") != expected or content.get("version") != self.version:
+        # As text: Python holds 1, 1.0 and True for equal, and NaN for unequal to itself.
+        same_point = _canonical(content.get("point")) == _canonical(point.describe())
+        if not same_point or content.get("version") != self.version:
             return "of another computation"
         return None
 
@@ -101,4 +104,8 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _checksum(result: Any) -> str:
-    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_canonical(result).encode()).hexdigest()
+
+
+def _canonical(data: Any) -> str:
+    return json.dumps(data, sort_keys=True)

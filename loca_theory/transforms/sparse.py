@@ -13,9 +13,10 @@ from loca_theory.transforms.matrices import dct_matrix
 
 SparseMethod = Literal["auto", "scatter", "outer"]
 
-# Below this many places a sum of outer products beats scatter + fast inverse on the CPU
-# (`python -m benchmarks.transforms`): its cost grows with the places, the other's does not.
-_OUTER_UP_TO = 32
+# Up to this many places a sum of outer products beats scatter + fast inverse on the CPU, forward
+# and backward (`python -m benchmarks.transforms`): its cost grows with the places, the other's
+# does not. They meet near 480 places at 300x300, 600 at 768x768 and 1000 at 4096x4096.
+_OUTER_UP_TO = 384
 
 
 def idct2_sparse(

@@ -1,0 +1,195 @@
+"""Fair timing of rival functions, and a record of the machine it was done on.
+
+Rivals are timed in rounds. Calling them in strict alternation would not be fair: torch and scipy
+keep thread pools of their own, and the one that has just run leaves its threads spinning in the
+way of the other. Timing one after the other would not be fair either: the machine's clock and its
+other load drift over a benchmark. So every round gives each rival a warm-up call and then a short
+block of calls to itself, in an order that changes from round to round, and the result is the
+median over rounds.
+
+Two busy threads on one core slow a rival down by the length of a time slice each time they wait
+for one another, the more the more threads it uses. So a round in which other processes kept the
+processors busy is repeated; which rounds count is decided by that load alone, never by the times.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import random
+import statistics
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+import torch
+
+import loca_theory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+Name = TypeVar("Name", bound="Hashable")
+
+
+QUIET = 0.1
+"""A round counts as undisturbed up to this load by other processes, in processors."""
+
+ATTEMPTS = 4
+"""Up to this many times the rounds asked for are made in search of undisturbed ones."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One of the functions compared.
+
+    Attributes:
+        call: Does the work once.
+        prepare: Runs untimed before each block, to set a number of threads, say.
+    """
+
+    call: Callable[[], object]
+    prepare: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Timing of one rival.
+
+    Attributes:
+        seconds: Seconds a call, one entry a round.
+        other_load: Processors that other processes kept busy, in the worst of these rounds.
+    """
+
+    seconds: tuple[float, ...]
+    other_load: float
+
+    @property
+    def median(self) -> float:
+        """Median over rounds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Lower and upper quartile over rounds."""
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return low, high
+
+    def ratio_to(self, other: Timing) -> float:
+        """Median over rounds of this time over the other's: drift between rounds cancels."""
+        return statistics.median(a / b for a, b in zip(self.seconds, other.seconds, strict=True))
+
+    def as_record(self) -> dict[str, float]:
+        """For the result file."""
+        low, high = self.quartiles
+        return {
+            "median_s": self.median,
+            "lower_quartile_s": low,
+            "upper_quartile_s": high,
+            "other_load": self.other_load,
+        }
+
+
+def interleaved(
+    rivals: Mapping[Name, Rival],
+    *,
+    rounds: int = 11,
+    block_seconds: float = 0.05,
+    device: str = "cpu",
+) -> dict[Name, Timing]:
+    """Time rivals in rounds; see the module's text.
+
+    Args:
+        rivals: What to compare, by name.
+        rounds: Number of rounds that count, at least 2.
+        block_seconds: Each block makes as many calls as fit into this time, at least one.
+        device: Where the work happens; on CUDA each block waits for the device to finish.
+    """
+
+    def finish() -> None:
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+
+    def block(rival: Rival, calls: int) -> float:
+        if rival.prepare is not None:
+            rival.prepare()
+        rival.call()
+        finish()
+        start = time.perf_counter()
+        for _ in range(calls):
+            rival.call()
+        finish()
+        return (time.perf_counter() - start) / calls
+
+    calls = {
+        name: max(1, math.floor(block_seconds / block(rival, 1))) for name, rival in rivals.items()
+    }
+    order = list(rivals)
+    shuffle = random.Random(0).shuffle
+    kept: list[tuple[float, dict[Name, float]]] = []
+    for _ in range(ATTEMPTS * rounds):
+        shuffle(order)
+        start, busy = time.perf_counter(), _busy_elsewhere()
+        seconds = {name: block(rivals[name], calls[name]) for name in order}
+        load = (_busy_elsewhere() - busy) / (time.perf_counter() - start)
+        kept.append((max(0.0, load), seconds))
+        if sum(load <= QUIET for load, _ in kept) == rounds:
+            break
+    kept = sorted(kept, key=lambda entry: entry[0])[:rounds]
+    worst = kept[-1][0]
+    return {name: Timing(tuple(seconds[name] for _, seconds in kept), worst) for name in rivals}
+
+
+def _busy_elsewhere() -> float:
+    """Processor seconds, since some fixed time, of everything but this process."""
+    system, own = psutil.cpu_times(), psutil.Process().cpu_times()
+    fields = ("user", "nice", "system", "irq", "softirq", "steal")
+    return sum(getattr(system, field, 0.0) for field in fields) - own.user - own.system
+
+
+def environment(packages: Sequence[str]) -> dict[str, Any]:
+    """Date, processor, threads, load, and the versions of this package and the named ones."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "cpu_cores": {"logical": os.cpu_count(), "physical": psutil.cpu_count(logical=False)},
+        "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "torch_threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "packages": {"loca-theory": loca_theory.__version__}
+        | {name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a result file, floats cut to four digits: the fifth is noise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(_shortened(record), indent=1) + "\n", encoding="utf-8")
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shortened(item) for item in value]
+    return value

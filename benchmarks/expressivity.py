@@ -1,0 +1,208 @@
+"""Speed of the exact curves, of the low-rank sampler and of the command beside their peers.
+
+Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json]``.
+
+- *exact*: every exact curve at K = 4096, r = 8..32, and one D value beside adaptive quadrature.
+- *sampler*: one draw of all leading singular values beside other ways to get them, on one thread,
+  and the reduced draws' mean beside the dense ones'.
+- *process*: ``loca-theory`` from start to end, beside an interpreter that only imports what such a
+  tool usually imports; wall time and peak memory.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy import integrate, special
+from scipy.linalg import eigvalsh_tridiagonal
+from threadpoolctl import threadpool_limits
+
+from benchmarks._measure import Rival, environment, interleaved, write_json
+from loca_theory.expressivity import (
+    Budget,
+    MonteCarlo,
+    Sampler,
+    Series,
+    exact_error,
+    expected_top_sum,
+    leading_rows,
+    sample_leading_eigenvalues,
+)
+
+PACKAGES = ("numpy", "scipy", "torch", "pandas", "click", "rich")
+_SIZE, _RANKS = 4096, range(8, 33)
+_BARE = "import scipy.special, scipy.stats, pandas, click, rich"
+
+
+def measure_exact() -> list[dict[str, Any]]:
+    """All exact curves at once, and one value of D by adaptive quadrature."""
+    curves = ("U", "D", "F3", "F2", "M1", "M2")
+
+    def ours() -> None:
+        for r in _RANKS:
+            for curve in curves:
+                exact_error(curve, Budget(_SIZE, _SIZE, r))
+
+    n, count = _SIZE**2, _SIZE * 8
+    timings = interleaved(
+        {
+            "all six curves, 25 ranks": Rival(ours),
+            "one D value": Rival(lambda: expected_top_sum(n, count, 1)),
+            "one D value, scipy.integrate.quad": Rival(lambda: _by_quadrature(n, count)),
+        }
+    )
+    gap = abs(_by_quadrature(n, count) / expected_top_sum(n, count, 1) - 1)
+    rows = [{"what": name, **timing.as_record()} for name, timing in timings.items()]
+    return [*rows, {"what": "relative gap to quad", "value": gap}]
+
+
+def _by_quadrature(n: int, count: int) -> float:
+    """The textbook integral over the quantile, split at the step."""
+
+    def integrand(u: float) -> float:
+        return special.ndtri(u / 2) ** 2 * special.betaincc(count, n - count, u)
+
+    share = count / n
+    spread = 9 * np.sqrt(share * (1 - share) / n)
+    parts = [(0.0, share - spread), (share - spread, share), (share, share + spread)]
+    return n * sum(integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in parts)
+
+
+def measure_sampler() -> list[dict[str, Any]]:
+    """One draw of the 32 leading σ² at K = 4096 and 300, one thread."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for size in (_SIZE, 300):
+        block = leading_rows(size, size, 32)
+        d, e = rng.chisquare(size - np.arange(block)), rng.chisquare(size - 1 - np.arange(block))
+        diagonal, beside = d + e, np.sqrt(e[:-1] * d[1:])
+        rivals = {
+            "ours (draw and eigenvalues)": Rival(
+                lambda size=size: sample_leading_eigenvalues(size, size, 32, rng)
+            ),
+            "eigvalsh_tridiagonal(select='i') on the same block": Rival(
+                lambda a=diagonal, b=beside, m=block: eigvalsh_tridiagonal(
+                    a, b, select="i", select_range=(m - 32, m - 1)
+                )
+            ),
+        }
+        if size == 300:
+            rivals["dense draw and numpy.linalg.svd"] = Rival(
+                lambda: np.linalg.svd(rng.standard_normal((300, 300)), compute_uv=False)
+            )
+        with threadpool_limits(1):
+            timings = interleaved(rivals)
+        ours = timings["ours (draw and eigenvalues)"]
+        rows += [
+            {"K": size, "what": name, **timing.as_record(), "ratio_to_ours": timing.ratio_to(ours)}
+            for name, timing in timings.items()
+        ]
+    return rows
+
+
+def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
+    """Reduced against dense simulation of R at K = 300: the gap in its standard errors."""
+    ranks = (8, 16, 24, 32)
+    settings = MonteCarlo(draws=draws)
+    both = [Series("R", 300, 300, ranks, sampler) for sampler in (Sampler.REDUCED, Sampler.DENSE)]
+    reduced, dense = settings.run(both)
+    rows = []
+    for r, a, b in zip(ranks, reduced, dense, strict=True):
+        error = np.hypot(a.standard_error or np.nan, b.standard_error or np.nan)
+        gap = (a.error - b.error) / error
+        rows.append({"K": 300, "r": r, "reduced": a.error, "dense": b.error, "gap_in_se": gap})
+    return rows
+
+
+def measure_process(rounds: int = 7) -> list[dict[str, Any]]:
+    """Whole processes, interleaved; peak memory of the process and its workers together."""
+    exact = ["simulate", "--K", "4096", "--r", "8..32", "--engine", "exact", "--quiet"]
+    default = ["simulate", "--K", "768", "--r", "8..32", "--quiet"]
+    module = [sys.executable, "-c", "from loca_theory.cli import main; main()"]
+    commands = {
+        "bare imports": [sys.executable, "-c", _BARE],
+        "simulate --K 4096 --r 8..32 --engine exact": [*module, *exact],
+        "simulate --K 768 --r 8..32": [*module, *default],
+    }
+    # Nothing is stored between rounds: each starts in an empty folder.
+    timings = interleaved(
+        {name: Rival(lambda c=command: _run(c)) for name, command in commands.items()},
+        rounds=rounds,
+        block_seconds=0.0,
+    )
+    bare = timings["bare imports"]
+    return [
+        {
+            "what": name,
+            **timing.as_record(),
+            "ratio_to_bare": timing.ratio_to(bare),
+            "peak_mib": _peak_mib(commands[name]),
+        }
+        for name, timing in timings.items()
+    ]
+
+
+def _run(command: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+
+
+def _peak_mib(command: list[str]) -> float:
+    """Largest sum of resident memory over the process and its children, sampled every 20 ms."""
+    import time
+
+    import psutil
+
+    peak = 0
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+        process = psutil.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+        while process.poll() is None:
+            try:
+                family = [process, *process.children(recursive=True)]
+                peak = max(peak, sum(member.memory_info().rss for member in family))
+            except psutil.NoSuchProcess:
+                pass  # one of them ended between being listed and being asked
+            time.sleep(0.02)
+    return peak / 2**20
+
+
+def _print(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        cells = (row.get(column, "") for column in columns)
+        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells))
+    console.print(table)
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="Write the figures here as JSON.")
+def main(out: Path | None) -> None:
+    """Measure and print."""
+    record: dict[str, Any] = {"environment": environment(PACKAGES)}
+    console = Console()
+    for name, measure in {
+        "exact": measure_exact,
+        "sampler": measure_sampler,
+        "agreement": measure_agreement,
+        "process": measure_process,
+    }.items():
+        record[name] = measure()
+        _print(console, name, record[name])
+    if out is not None:
+        write_json(out, record)
+
+
+if __name__ == "__main__":
+    main()

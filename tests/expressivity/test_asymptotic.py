@@ -1,0 +1,72 @@
+"""The asymptotic engine: the limits at a budget's own shares, and the approach to them."""
+
+import math
+
+import pytest
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    CURVES,
+    Accounting,
+    Budget,
+    Engine,
+    asymptotic_error,
+    exact_error,
+    low_rank_share,
+)
+
+WITH_LIMIT = [name for name, curve in CURVES.items() if Engine.ASYMPTOTIC in curve.engines]
+
+
+def test_only_the_simulated_curves_lack_a_limit():
+    assert set(CURVES) - set(WITH_LIMIT) == {"DoRA", "VeRA"}
+
+
+def test_values_at_a_budget_by_hand():
+    """K = 768, r = 8: N0/pq = 1/48, so f = 1/96 for D and a share 1/72 of the locations for F2."""
+    budget = Budget(768, 768, 8)
+    assert asymptotic_error("U", budget) == pytest.approx(47 / 48)
+    assert asymptotic_error("F1", budget) == pytest.approx(47 / 48)
+    assert asymptotic_error("V1", budget) == pytest.approx(47 / 48)
+    # Half the space is out of reach, and a share 1/48 of the pairs' second places is wasted.
+    assert asymptotic_error("FourierFT", budget) == pytest.approx(0.5 + 0.5 * (47 / 48) ** 2)
+    expected = 1 - (1 + math.log(72)) / 72
+    for curve in ("M1", "F2", "M2"):
+        assert asymptotic_error(curve, budget) == pytest.approx(expected)
+    assert asymptotic_error("RD", budget) == pytest.approx(2 ** (-2 * 16 / 48))
+    assert asymptotic_error("R", budget) == pytest.approx(1 - low_rank_share(1 / 96))
+
+
+def test_rectangular_r_by_hand():
+    """The share of the rank is r over the shorter side."""
+    for shape in ((768, 3072), (3072, 768)):
+        error = asymptotic_error("R", Budget(*shape, 96))
+        assert error == pytest.approx(1 - low_rank_share(1 / 8, 1 / 4))
+
+
+@pytest.mark.parametrize("curve", [name for name in WITH_LIMIT if name != "R"])
+@pytest.mark.parametrize("accounting", [*Accounting], ids=[a.value for a in Accounting])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 2)], ids=["square", "1:4", "3:2"])
+def test_exact_values_approach_their_limits(curve, accounting, shape):
+    """The distance is O(1/pq), beside what rounding down loses.
+
+    In units of the largest of pq energies, on average below 2 ln(pq) + 5: one for the item that a
+    count rounded down falls short of its share, two for each of the s ≤ 4 self-conjugate entries
+    that a limit takes for half a pair, one for the threshold's own variance.
+    """
+    for scale in (60, 240, 960):
+        p, q = scale * shape[0], scale * shape[1]
+        budget = Budget(p, q, scale // 20, accounting)
+        distance = abs(exact_error(curve, budget) - asymptotic_error(curve, budget))
+        assert distance < 10 * (2 * math.log(p * q) + 5) / (p * q)
+
+
+@pytest.mark.parametrize("curve", ["DoRA", "VeRA"])
+def test_a_curve_without_limit_is_refused(curve):
+    with pytest.raises(InvalidArgumentError, match=f"{curve} has no known limit; use the monte"):
+        asymptotic_error(curve, Budget(8, 8, 2))
+
+
+def test_an_unknown_curve_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown curve 'loca'"):
+        asymptotic_error("loca", Budget(8, 8, 2))

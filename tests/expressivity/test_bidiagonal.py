@@ -1,0 +1,149 @@
+"""The bidiagonal model: its truncation to rounding, its law against dense decompositions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    expected_leading_energy,
+    leading_rows,
+    sample_leading_eigenvalues,
+)
+
+
+def whole_bidiagonal(p, q, rng):
+    """Every squared singular value, by a dense decomposition of the model's matrix.
+
+    χ²_{p−i} on the diagonal and χ²_{q−1−i} above it, drawn row by row in one call.
+    """
+    small, large = min(p, q), max(p, q)
+    freedoms = [k for i in range(small) for k in (large - i, small - 1 - i)][:-1]
+    squares = rng.chisquare(np.array(freedoms, dtype=float))
+    matrix = np.diag(np.sqrt(squares[::2])) + np.diag(np.sqrt(squares[1::2]), k=1)
+    return np.linalg.svd(matrix, compute_uv=False) ** 2
+
+
+SHAPES = [
+    (1, 1),
+    (1, 6),
+    (6, 1),
+    (2, 2),
+    (3, 2),
+    (8, 8),
+    (64, 64),
+    (200, 200),
+    (200, 60),
+    (60, 900),
+]
+
+
+@pytest.mark.parametrize(("p", "q"), SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
+def test_truncation_changes_nothing_beyond_rounding(p, q):
+    """The leading values of the cut matrix are those of the whole one, for r up to half of it.
+
+    Two backward stable algorithms on n rows: each is off by some n + 8 ulps of the largest value.
+    """
+    small = min(p, q)
+    for seed in range(5):
+        whole = whole_bidiagonal(p, q, np.random.default_rng(seed))
+        for r in sorted({1, 2, 3, small // 8, small // 4, small // 2, small} - {0}):
+            if r > small:
+                continue
+            cut, total = sample_leading_eigenvalues(p, q, r, np.random.default_rng(seed))
+            assert cut.shape == (r,)
+            tolerance = (small + 8) * np.finfo(float).eps * whole[0]
+            np.testing.assert_allclose(cut, whole[:r], rtol=0, atol=tolerance)
+            assert total == pytest.approx(whole.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("r", [1, 2, 8], ids=lambda r: f"r = {r}")
+def test_truncation_holds_in_unlucky_draws(r):
+    """One draw in a hundred localises late: many draws, one comparison to rounding each."""
+    p = q = 200
+    assert leading_rows(p, q, r) < q / 2
+    for seed in range(300):
+        cut, _ = sample_leading_eigenvalues(p, q, r, np.random.default_rng(seed))
+        every, _ = sample_leading_eigenvalues(p, q, q, np.random.default_rng(seed))
+        tolerance = q * np.finfo(float).eps * every[0]
+        np.testing.assert_allclose(cut, every[:r], rtol=0, atol=tolerance)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("shape", [(1000, 1000), (2000, 300), (768, 3072)], ids=str)
+def test_truncation_holds_in_unlucky_draws_at_size(shape):
+    small = min(shape)
+    for r in (1, 4, 32, small // 4, small // 2):
+        for seed in range(100):
+            cut, _ = sample_leading_eigenvalues(*shape, r, np.random.default_rng(seed))
+            every, _ = sample_leading_eigenvalues(*shape, small, np.random.default_rng(seed))
+            tolerance = small * np.finfo(float).eps * every[0]
+            np.testing.assert_allclose(cut, every[:r], rtol=0, atol=tolerance)
+
+
+def test_the_generator_advances_alike_for_every_rank():
+    states, totals = set(), set()
+    for r in (1, 2, 17, 30):
+        rng = np.random.default_rng(4)
+        totals.add(sample_leading_eigenvalues(50, 30, r, rng)[1])
+        states.add(rng.integers(1 << 62))
+    assert len(states) == 1
+    assert len(totals) == 1
+
+
+def test_values_are_decreasing_positive_and_within_the_total():
+    values, total = sample_leading_eigenvalues(40, 70, 40, np.random.default_rng(5))
+    assert (np.diff(values) <= 0).all()
+    assert values[-1] > 0
+    assert values.sum() == pytest.approx(total, rel=1e-12)
+
+
+def test_rows_grow_with_rank_and_stay_within_the_matrix():
+    for p, q in ((300, 300), (4096, 4096), (20, 5000)):
+        rows = [leading_rows(p, q, r) for r in (1, 2, 5, 10, 20)]
+        assert rows == sorted(rows)
+        assert max(rows) <= min(p, q)
+        assert leading_rows(p, q, 7) == leading_rows(q, p, 7)
+    assert leading_rows(4096, 4096, 32) < 400
+
+
+@pytest.mark.parametrize("r", [0, -1, 6], ids=lambda r: f"r = {r}")
+def test_a_rank_out_of_range_is_refused(r):
+    with pytest.raises(InvalidArgumentError, match=rf"needs 1 <= r <= 5, not {r}"):
+        sample_leading_eigenvalues(9, 5, r, np.random.default_rng(0))
+    with pytest.raises(InvalidArgumentError, match=rf"needs 1 <= r <= 5, not {r}"):
+        leading_rows(9, 5, r)
+
+
+LAWS = [(6, 6), (24, 24), (30, 12), (12, 30), (40, 3)]
+LAW_DRAWS = 1500
+# Largest, second and third value, total: two-sample Kolmogorov–Smirnov tests that together
+# reject true equality for one seed in ten thousand.
+ALARM = 1e-4 / (4 * len(LAWS))
+
+
+@pytest.mark.parametrize(("p", "q"), LAWS, ids=[f"{p}x{q}" for p, q in LAWS])
+def test_the_law_is_that_of_dense_singular_values(p, q):
+    rng = np.random.default_rng([p, q, 1])
+    dense = np.linalg.svd(rng.standard_normal((LAW_DRAWS, p, q)), compute_uv=False) ** 2
+    draws = [sample_leading_eigenvalues(p, q, 3, rng) for _ in range(LAW_DRAWS)]
+    ours = np.array([values for values, _ in draws])
+    totals = np.array([total for _, total in draws])
+    for k in range(3):
+        assert stats.ks_2samp(ours[:, k], dense[:, k]).pvalue > ALARM
+    assert stats.ks_2samp(totals, dense.sum(axis=1)).pvalue > ALARM
+
+
+@pytest.mark.parametrize(("p", "q"), LAWS, ids=[f"{p}x{q}" for p, q in LAWS])
+def test_the_mean_is_the_exact_one(p, q):
+    """A t-test of every leading share, one false alarm in 10⁴ seeds over all shapes."""
+    rng = np.random.default_rng([p, q, 2])
+    count = min(p, q) - 1
+    shares = np.empty((LAW_DRAWS, count))
+    for draw in range(LAW_DRAWS):
+        values, total = sample_leading_eigenvalues(p, q, count, rng)
+        shares[draw] = np.cumsum(values) / total
+    errors = shares.std(axis=0, ddof=1) / np.sqrt(LAW_DRAWS)
+    t = (shares.mean(axis=0) - expected_leading_energy(p, q)[1:-1] / (p * q)) / errors
+    comparisons = sum(min(shape) - 1 for shape in LAWS)
+    assert np.abs(t).max() < stats.t(LAW_DRAWS - 1).isf(1e-4 / 2 / comparisons)

@@ -1,0 +1,172 @@
+"""What every accounting lets a curve keep, against counts worked out by hand."""
+
+import pytest
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Accounting, Budget, exact_error
+from loca_theory.transforms import HalfSpectrum
+
+SQUARE = (768, 768, 8)  # N0 = 12288
+LARGE_RANK = (300, 300, 32)  # N0 = 19200
+ODD = (5, 5, 2)  # N0 = 20
+WIDE = (768, 3072, 8)  # N0 = 30720
+UNEVEN = (7, 4, 1)  # N0 = 11, 15 locations
+UNEVEN_2 = (7, 4, 2)  # N0 = 22
+
+# Random locations, random coefficients, chosen locations, chosen coefficients, DoRA's rank.
+HAND_COUNTED = {
+    ("paper", SQUARE): (6144, 12288, 4096, 6144, 8),
+    ("paper", LARGE_RANK): (9600, 19200, 6400, 9600, 32),
+    ("paper", ODD): (10, 20, 6, 10, 2),
+    ("paper", WIDE): (15360, 30720, 10240, 15360, 8),
+    ("paper", UNEVEN): (5, 11, 3, 5, 1),
+    ("paper", UNEVEN_2): (11, 22, 7, 11, 2),
+    # Two thirds of N0, in locations.
+    ("main-text", SQUARE): (6144, 12288, 8192, 6144, 8),
+    ("main-text", LARGE_RANK): (9600, 19200, 12800, 9600, 32),
+    ("main-text", ODD): (10, 20, 13, 10, 2),
+    ("main-text", UNEVEN): (5, 11, 7, 5, 1),
+    ("main-text", UNEVEN_2): (11, 22, 14, 11, 2),
+    # Locations free: N0 numbers, two of them a location. DoRA's q magnitudes cost it a rank.
+    ("trainable", SQUARE): (6144, 12288, 6144, 12288, 7),
+    ("trainable", ODD): (10, 20, 10, 20, 1),
+    ("trainable", UNEVEN): (5, 11, 5, 11, 0),
+    ("trainable", UNEVEN_2): (11, 22, 11, 22, 1),
+    # r(p + q - r) = 12224, 16, 10 and 18.
+    ("dof", SQUARE): (6112, 12224, 4074, 6112, 7),
+    ("dof", ODD): (8, 16, 5, 8, 1),
+    ("dof", UNEVEN): (5, 10, 3, 5, 0),
+    ("dof", UNEVEN_2): (9, 18, 6, 9, 1),
+}
+
+
+def test_the_largest_full_budget_is_complete():
+    """K = 4, r = 2 spends all 16 numbers; dof takes the whole matrix at full rank."""
+    assert Budget(4, 4, 2).numbers == 16
+    assert Budget(6, 3, 3, Accounting.DOF).numbers == 18
+
+
+@pytest.mark.parametrize(
+    ("accounting", "shape", "expected"),
+    [
+        pytest.param(accounting, shape, counts, id=f"{accounting} {shape}")
+        for (accounting, shape), counts in HAND_COUNTED.items()
+    ],
+)
+def test_counts_are_those_worked_out_by_hand(accounting, shape, expected):
+    budget = Budget(*shape, Accounting(accounting))
+    counted = (
+        budget.random_locations,
+        budget.random_coefficients,
+        budget.chosen_locations,
+        budget.chosen_coefficients,
+        budget.dora_rank,
+    )
+    assert counted == expected
+
+
+def most_items(bits, value_bits, places):
+    """The most items of ``value_bits`` and an index of log2(places) bits each, in integers."""
+    count = 0
+    while places ** (count + 1) * 2 ** (value_bits * (count + 1)) <= 2**bits:
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("value_bits", [1, 8, 16, 32], ids=lambda bits: f"{bits} bits")
+@pytest.mark.parametrize(
+    "shape", [(64, 64, 2), (5, 5, 2), (7, 4, 2), (24, 10, 3), (9, 30, 1)], ids=str
+)
+def test_bits_charge_values_and_indices(shape, value_bits):
+    p, q, r = shape
+    budget = Budget(p, q, r, Accounting.BITS, value_bits)
+    bits = value_bits * (p + q) * r
+    assert budget.bits == bits
+    assert budget.random_coefficients == bits // value_bits
+    assert budget.random_locations == bits // (2 * value_bits)
+    assert budget.chosen_coefficients == most_items(bits, value_bits, p * q)
+    locations = HalfSpectrum(p, q).location_count
+    assert budget.chosen_locations == most_items(bits, 2 * value_bits, locations)
+
+
+def test_bits_at_a_power_of_two_by_hand():
+    """64x64, r = 2, 16 bits: 4096 bits; an entry costs 16 + 12, a location 32 + log2 2050."""
+    budget = Budget(64, 64, 2, Accounting.BITS, 16)
+    assert (budget.chosen_coefficients, budget.chosen_locations) == (146, 95)
+
+
+@pytest.mark.parametrize(
+    "accounting", [*Accounting], ids=[accounting.value for accounting in Accounting]
+)
+def test_no_count_exceeds_what_there_is(accounting):
+    for p in range(1, 12):
+        for q in range(1, 12):
+            half = HalfSpectrum(p, q)
+            for r in range(1, min(p, q) + 1):
+                try:
+                    budget = Budget(p, q, r, accounting, 3)
+                    chosen = budget.chosen_locations
+                except InvalidArgumentError:
+                    continue
+                assert 0 <= budget.random_locations <= half.location_count
+                assert 0 <= chosen <= half.location_count
+                assert 0 <= budget.random_coefficients <= p * q
+                assert 0 <= budget.chosen_coefficients <= p * q
+                assert 0 <= budget.dora_rank <= r
+
+
+@pytest.mark.parametrize("accounting", ["paper", "main-text", "trainable", "bits"])
+def test_a_budget_larger_than_the_matrix_is_refused(accounting):
+    """(8 + 8)·5 = 80 > 64, while r = 4 just fits."""
+    assert Budget(8, 8, 4, Accounting(accounting)).numbers == 64
+    with pytest.raises(InvalidArgumentError, match=r"spends 80 numbers.* choose r <= 4"):
+        Budget(8, 8, 5, Accounting(accounting))
+
+
+def test_a_matrix_too_small_for_rank_one_says_so():
+    with pytest.raises(InvalidArgumentError, match=r"spends 6 numbers.*choose a larger matrix"):
+        Budget(1, 5, 1)
+
+
+def test_degrees_of_freedom_fit_up_to_full_rank():
+    assert Budget(1, 5, 1, Accounting.DOF).numbers == 5
+    assert Budget(8, 8, 8, Accounting.DOF).numbers == 64
+
+
+@pytest.mark.parametrize("r", [-1, 0, 4, 9], ids=lambda r: f"r = {r}")
+def test_a_rank_that_does_not_fit_is_refused(r):
+    with pytest.raises(InvalidArgumentError, match=rf"rank {r} does not fit .* 1 <= r <= 3"):
+        Budget(3, 8, r)
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 4), (4, 0), (-1, 4)], ids=["no rows", "no columns", "negative"]
+)
+def test_an_empty_matrix_is_refused(shape):
+    with pytest.raises(InvalidArgumentError, match="at least one row and one column"):
+        Budget(*shape, 1)
+
+
+def test_a_value_of_no_bits_is_refused():
+    with pytest.raises(InvalidArgumentError, match="at least 1 bit, not 0"):
+        Budget(8, 8, 1, Accounting.BITS, 0)
+
+
+def test_the_main_texts_reading_can_exceed_the_half_spectrum():
+    """8x8, r = 4: two thirds of 64 numbers are 42 locations, and there are 34."""
+    budget = Budget(8, 8, 4, Accounting.MAIN_TEXT)
+    assert budget.chosen_coefficients == 32
+    with pytest.raises(InvalidArgumentError, match=r"42 locations .* the 34 .*--budget paper"):
+        _ = budget.chosen_locations
+    assert Budget(8, 8, 3, Accounting.MAIN_TEXT).chosen_locations == 32
+
+
+@pytest.mark.parametrize("r", range(8, 33, 4), ids=lambda r: f"r = {r}")
+def test_the_last_inequality_of_theorem_1_depends_on_the_reading_of_n2(r):
+    """D beats F2 if N2 = N0/3 locations, and loses to it if N2 = 2/3 N0 locations."""
+    paper, main_text = (
+        Budget(768, 768, r, accounting) for accounting in (Accounting.PAPER, Accounting.MAIN_TEXT)
+    )
+    assert exact_error("D", paper) < exact_error("F2", paper)
+    assert exact_error("F2", main_text) < exact_error("D", main_text)
+    assert exact_error("D", main_text) == exact_error("D", paper)

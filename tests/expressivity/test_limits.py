@@ -1,0 +1,207 @@
+"""Large-matrix limits against the spectral law itself, and the crossings against other formulas."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize, stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    coefficient_share,
+    expected_leading_energy,
+    expected_top_sum,
+    limit_crossings,
+    location_share,
+    low_rank_share,
+)
+
+BY_QUADRATURE = 1e-9
+
+
+def above_threshold(aspect, threshold):
+    """Shares of the count and of the energy above a threshold, by the Marchenko–Pastur density.
+
+    √((b − x)(x − a))/(2πcx) on [a, b] = [(1 − √c)², (1 + √c)²], which has mean 1; integrated in
+    the angle of x = m + h cos θ, where it has no square roots at its ends.
+    """
+    middle, width = 1 + aspect, 2 * math.sqrt(aspect)
+    top = math.acos((threshold - middle) / width)
+
+    def density(angle):
+        return (width * math.sin(angle)) ** 2 / (2 * math.pi * aspect)
+
+    def count(angle):
+        return density(angle) / (middle + width * math.cos(angle))
+
+    options = {"epsabs": 0.0, "epsrel": 1e-12, "limit": 200}
+    return (
+        integrate.quad(count, 0, top, **options)[0],
+        integrate.quad(density, 0, top, **options)[0],
+    )
+
+
+@pytest.mark.parametrize("aspect", [1.0, 0.999, 0.5, 0.25, 0.01], ids=lambda c: f"aspect {c}")
+@pytest.mark.parametrize("position", [0.02, 0.3, 0.6, 0.95], ids=lambda x: f"at {x}")
+def test_low_rank_share_is_that_of_the_spectral_law(aspect, position):
+    low, high = (1 - math.sqrt(aspect)) ** 2, (1 + math.sqrt(aspect)) ** 2
+    count, energy = above_threshold(aspect, low + (high - low) * position)
+    assert low_rank_share(count, aspect) == pytest.approx(energy, rel=BY_QUADRATURE)
+
+
+def quarter_circle(rho):
+    """x − sin x cos x = πρ/2, kept (4/π)(x/2 − sin(4x)/8)."""
+    x = optimize.brentq(lambda x: x - math.sin(x) * math.cos(x) - math.pi * rho / 2, 0, math.pi / 2)
+    return 4 / math.pi * (x / 2 - math.sin(4 * x) / 8)
+
+
+@pytest.mark.parametrize("rho", [0.001, 0.0104, 0.1067, 0.33, 0.5, 0.9], ids=lambda x: f"ρ = {x}")
+def test_low_rank_share_of_square_matrices(rho):
+    assert low_rank_share(rho) == pytest.approx(quarter_circle(rho), rel=1e-9)
+
+
+@pytest.mark.parametrize("aspect", [1.0, 0.4], ids=lambda c: f"aspect {c}")
+def test_low_rank_share_at_its_ends(aspect):
+    assert low_rank_share(0.0, aspect) == 0
+    assert low_rank_share(1.0, aspect) == 1
+    assert low_rank_share(1 - 1e-12, aspect) == pytest.approx(1, abs=1e-11)
+    assert low_rank_share(1e-9, aspect) < 1e-8
+
+
+@pytest.mark.parametrize(
+    "arguments", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, 1.5)], ids=lambda a: f"{a}"
+)
+def test_low_rank_share_refuses_what_is_no_share(arguments):
+    with pytest.raises(InvalidArgumentError, match="needs 0 <= rank share <= 1 and 0 < aspect"):
+        low_rank_share(*arguments)
+
+
+def first_correction(aspect, rank_share):
+    """Coefficient of 1/min(p, q) in the finite-size energy share of real Gaussian matrices.
+
+    (f(a) + f(b))/4 − (1/2π) ∫ f/√((b − x)(x − a)) dx (Bai and Silverstein, 2004) for the energy
+    f = (x − t)⁺ above the threshold t of that share of the rank.
+    """
+    middle, width = 1 + aspect, 2 * math.sqrt(aspect)
+
+    def missing(threshold):
+        return above_threshold(aspect, threshold)[0] - rank_share
+
+    t = optimize.brentq(missing, middle - width + 1e-9, middle + width - 1e-9)
+    top = math.acos((t - middle) / width)
+    below = (middle - t) * top + width * math.sin(top)
+    return (middle + width - t) / 4 - below / (2 * math.pi)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 5)], ids=["square", "2:1", "1:5"])
+def test_exact_energies_approach_the_limit(shape):
+    """Limit + c/q + (a + b ln q)/q² with the known c: the logarithm is the variance of a count.
+
+    So after c the rest times q² grows by the same step with each doubling of q, up to O(1/q).
+    """
+    small, large = sorted(shape)
+    aspect, rests = small / large, []
+    for size in (8, 16, 32):
+        p, q = size * large, size * small
+        share = expected_leading_energy(p, q)[q // 4] / (p * q)
+        first = first_correction(aspect, 0.25) / q
+        rests.append((share - low_rank_share(0.25, aspect) - first) * q * q)
+    assert np.abs(rests).max() < 1.2
+    assert rests[2] - rests[1] == pytest.approx(rests[1] - rests[0], rel=1 / 16)
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.01, 0.3, 0.8, 0.999], ids=lambda x: f"share {x}")
+def test_shares_of_coefficients_and_locations_by_integrating_quantiles(share):
+    """∫₀^f of the quantile, for one and two degrees of freedom (energy df a variable)."""
+    for df, function in ((1, coefficient_share), (2, location_share)):
+        law = stats.chi2(df)
+
+        def tail(x, law=law):
+            return x * law.pdf(x)
+
+        threshold = law.isf(share)
+        kept = integrate.quad(tail, threshold, threshold + 80, epsabs=0, epsrel=1e-11)[0] / df
+        assert function(share) == pytest.approx(kept, rel=BY_QUADRATURE)
+
+
+@pytest.mark.parametrize("function", [coefficient_share, location_share])
+def test_shares_at_their_ends(function):
+    assert function(0) == 0
+    assert function(1) == 1
+    assert function(1.2) == 1
+    assert function(-0.1) == 0
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5], ids=lambda x: f"share {x}")
+def test_finite_sums_approach_the_shares(share):
+    """The distance is of order 1/n: multiplied by n it settles."""
+    for df, function in ((1, coefficient_share), (2, location_share)):
+        scaled = [
+            expected_top_sum(n, round(share * n), df) / df - n * function(share)
+            for n in (10_000, 1_000_000)
+        ]
+        assert scaled[1] == pytest.approx(scaled[0], rel=0.02)
+
+
+def crossings_by_other_formulas():
+    """The four crossings, each from an equation of its own.
+
+    D×U: ρ + 2zφ = 2ρ is zφ(z) = 1 − Φ(z). F2×U: g(1 − ln g) = 2ρ = 3g/2 is g = e^(−1/2). The
+    other two have R by the quarter circle and D by the normal distribution of scipy.stats.
+    """
+    normal = stats.norm
+    z = optimize.brentq(lambda z: z * normal.pdf(z) - normal.sf(z), 0.1, 3)
+
+    def d(rho):
+        z = normal.isf(rho / 2)
+        return rho + 2 * z * normal.pdf(z)
+
+    def f2(rho):
+        return 4 * rho / 3 * (1 - math.log(4 * rho / 3))
+
+    return {
+        ("R", "U"): optimize.brentq(lambda rho: quarter_circle(rho) - 2 * rho, 0.3, 0.49),
+        ("D", "F2"): optimize.brentq(lambda rho: d(rho) - f2(rho), 0.3, 0.49),
+        ("D", "U"): 2 * normal.sf(z),
+        ("F2", "U"): 0.75 * math.exp(-0.5),
+    }
+
+
+def test_crossings_are_those_of_other_formulas():
+    found = {(c.lower, c.upper): c.ratio for c in limit_crossings()}
+    expected = crossings_by_other_formulas()
+    assert found.keys() == expected.keys()
+    for pair, ratio in expected.items():
+        assert found[pair] == pytest.approx(ratio, abs=1e-9)
+
+
+def test_crossings_to_six_digits():
+    digits = [(c.lower, c.upper, round(c.ratio, 6)) for c in limit_crossings()]
+    assert digits == [
+        ("R", "U", 0.412661),
+        ("D", "F2", 0.421019),
+        ("D", "U", 0.452176),
+        ("F2", "U", 0.454898),
+    ]
+
+
+def test_both_curves_have_the_crossings_error():
+    errors = {
+        "U": lambda rho: 1 - 2 * rho,
+        "R": lambda rho: 1 - quarter_circle(rho),
+        "F2": lambda rho: 1 - location_share(4 * rho / 3),
+        "D": lambda rho: 1 - coefficient_share(rho),
+    }
+    for crossing in limit_crossings():
+        for curve in (crossing.lower, crossing.upper):
+            assert errors[curve](crossing.ratio) == pytest.approx(crossing.error, abs=1e-9)
+        lower, upper = (errors[curve] for curve in (crossing.lower, crossing.upper))
+        assert lower(crossing.ratio - 1e-3) < upper(crossing.ratio - 1e-3)
+        assert lower(crossing.ratio + 1e-3) > upper(crossing.ratio + 1e-3)
+
+
+def test_the_ordering_of_theorem_1_holds_below_the_first_crossing():
+    first = min(crossings_by_other_formulas().values())
+    for rho in np.linspace(0.002, first - 1e-4, 60):
+        kept = [2 * rho, quarter_circle(rho), location_share(4 * rho / 3), coefficient_share(rho)]
+        assert kept == sorted(kept)

@@ -1,0 +1,166 @@
+"""Exact energies of leading singular values: closed forms, identities, dense decompositions."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import LARGEST_EXACT, expected_leading_energy
+from loca_theory.expressivity.low_rank_exact import _count_law, _ordered_integrals, _pfaffian
+
+PROMISED = 1e-10
+
+
+def test_the_smallest_square_matrix_by_hand():
+    np.testing.assert_allclose(
+        expected_leading_energy(2, 2), [0, 2 + math.pi / 2, 4], rtol=PROMISED
+    )
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 10, 1000, 10**6], ids=lambda p: f"{p}x2")
+def test_two_columns_in_closed_form(p):
+    """2√det/tr ~ Beta(p − 1, 1) independent of the trace, so λ₁ − λ₂ = tr √(1 − B²) on average is
+
+    2p (p−1)/2 B((p−1)/2, 3/2), with the beta function at the end.
+    """
+    gap = p * (p - 1) * special.beta((p - 1) / 2, 1.5)
+    expected = [0, (2 * p + gap) / 2, 2 * p]
+    np.testing.assert_allclose(expected_leading_energy(p, 2), expected, rtol=PROMISED)
+
+
+@pytest.mark.parametrize("q", [1, 2, 3, 4, 7, 16, 31, 40], ids=lambda q: f"{q + 1}x{q}")
+def test_one_row_more_than_columns(q):
+    """λ_min of a (q+1)×q matrix is exponential with mean 2/q (Edelman, 1988)."""
+    energies = expected_leading_energy(q + 1, q)
+    assert q * (q + 1) - energies[q - 1] == pytest.approx(2 / q, abs=PROMISED * energies[-1])
+
+
+@pytest.mark.parametrize("K", [2, 3, 4, 6, 9], ids=lambda K: f"{K}x{K}")
+def test_the_smallest_eigenvalue_of_a_square_matrix(K):
+    """Density n Γ((n+1)/2)/√(2π) x^(−1/2) e^(−nx/2) U((n−1)/2, −1/2, x/2) (Edelman, 1988)."""
+    constant = K * special.gamma((K + 1) / 2) / math.sqrt(2 * math.pi)
+
+    def integrand(z):
+        x = z * z
+        tricomi = special.hyperu((K - 1) / 2, -0.5, x / 2)
+        return 2 * x * constant * math.exp(-K * x / 2) * tricomi
+
+    smallest = integrate.quad(integrand, 0, 12 / math.sqrt(K), epsabs=0, epsrel=1e-11)[0]
+    energies = expected_leading_energy(K, K)
+    assert K * K - energies[K - 1] == pytest.approx(smallest, abs=PROMISED * K * K)
+
+
+SHAPES = [(1, 1), (2, 2), (3, 3), (5, 4), (4, 9), (8, 8), (17, 30), (40, 40), (40, 41), (6, 2000)]
+SHAPES += [(10, 10**5), (1, 10**7)]
+all_shapes = pytest.mark.parametrize(("p", "q"), SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
+
+
+@all_shapes
+def test_all_singular_values_hold_the_whole_energy(p, q):
+    """E Σ σ² = E ‖W‖² = pq: the last of the integrals is known beforehand."""
+    energies = expected_leading_energy(p, q)
+    assert energies.shape == (min(p, q) + 1,)
+    assert energies[0] == 0
+    assert energies[-1] == pytest.approx(p * q, rel=PROMISED)
+
+
+@all_shapes
+def test_energies_are_positive_and_decreasing(p, q):
+    each = np.diff(expected_leading_energy(p, q))
+    assert (each > 0).all()
+    assert (np.diff(each) < 0).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (4, 4), (1, 9), (12, 5)], ids=str)
+def test_transposition_changes_nothing(shape):
+    p, q = shape
+    np.testing.assert_array_equal(expected_leading_energy(p, q), expected_leading_energy(q, p))
+
+
+@pytest.mark.parametrize("q", [1, 2, 40, 1000], ids=lambda q: f"1x{q}")
+def test_a_single_row_is_one_singular_value(q):
+    np.testing.assert_allclose(expected_leading_energy(1, q), [0, q], rtol=PROMISED)
+
+
+def test_the_result_is_the_callers_own():
+    expected_leading_energy(5, 5)[:] = -1
+    assert expected_leading_energy(5, 5)[-1] == pytest.approx(25)
+
+
+DENSE = [(2, 2), (3, 3), (4, 4), (5, 3), (3, 8), (9, 9), (12, 20), (24, 24)]
+DRAWS = 4000
+# One two-sided comparison for each r < min(p, q) of each shape; together false once in 10⁴ seeds.
+COMPARISONS = sum(min(shape) - 1 for shape in DENSE)
+
+
+@pytest.mark.parametrize(("p", "q"), DENSE, ids=[f"{p}x{q}" for p, q in DENSE])
+def test_dense_decompositions_agree(p, q):
+    """Energies relative to the draw's own ‖W‖², which is independent of them and has mean pq."""
+    rng = np.random.default_rng([p, q])
+    values = np.linalg.svd(rng.standard_normal((DRAWS, p, q)), compute_uv=False) ** 2
+    shares = (np.cumsum(values, axis=1) / values.sum(axis=1, keepdims=True))[:, :-1]
+    errors = shares.std(axis=0, ddof=1) / math.sqrt(DRAWS)
+    t = (shares.mean(axis=0) - expected_leading_energy(p, q)[1:-1] / (p * q)) / errors
+    limit = stats.t(DRAWS - 1).isf(1e-4 / 2 / COMPARISONS)
+    assert np.abs(t).max() < limit
+
+
+def skew(size, rng):
+    a = rng.standard_normal((3, size, size)) + 1j * rng.standard_normal((3, size, size))
+    return a - a.transpose(0, 2, 1)
+
+
+def test_pfaffian_of_four_rows_in_closed_form():
+    a = skew(4, np.random.default_rng(1))
+    expected = a[:, 0, 1] * a[:, 2, 3] - a[:, 0, 2] * a[:, 1, 3] + a[:, 0, 3] * a[:, 1, 2]
+    np.testing.assert_allclose(_pfaffian(a), expected, rtol=1e-12)
+
+
+def test_pfaffian_of_four_rows_that_need_pivots():
+    a = np.zeros((1, 4, 4), dtype=complex)
+    a[0, 0, 2], a[0, 1, 3] = 2, 5
+    np.testing.assert_allclose(_pfaffian(a - a.transpose(0, 2, 1)), [-10])
+    assert _pfaffian(np.zeros((1, 4, 4), dtype=complex)) == 0
+
+
+@pytest.mark.parametrize("size", [2, 6, 8, 20], ids=lambda size: f"{size} rows")
+def test_pfaffians_are_roots_of_determinants(size):
+    a = skew(size, np.random.default_rng(2))
+    np.testing.assert_allclose(_pfaffian(a) ** 2, np.linalg.det(a), rtol=1e-9)
+
+
+def test_pfaffian_changes_sign_when_two_rows_are_swapped_and_their_columns():
+    a = skew(6, np.random.default_rng(3))
+    order = [0, 4, 2, 3, 1, 5]
+    np.testing.assert_allclose(_pfaffian(a[:, order][:, :, order]), -_pfaffian(a), rtol=1e-12)
+
+
+def test_the_law_of_the_number_above_a_threshold_for_one_column():
+    """q = 1: the only singular value is a χ_p variable."""
+    _, tau, _, below, ordered = _ordered_integrals(7, 1)
+    law = _count_law(below[:-1], ordered[:-1], below[-1], ordered[-1])
+    above = stats.chi(7).sf(tau[:-1])
+    np.testing.assert_allclose(law, np.stack([1 - above, above], axis=1), atol=PROMISED)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (9, 5)], ids=str)
+def test_the_law_of_the_number_above_a_threshold_is_a_law(shape):
+    _, tau, _, below, ordered = _ordered_integrals(*shape)
+    law = _count_law(below[:-1], ordered[:-1], below[-1], ordered[-1])
+    assert law.shape == (len(tau) - 1, shape[1] + 1)
+    assert law.min() > -PROMISED
+    np.testing.assert_allclose(law.sum(axis=1), 1, atol=PROMISED)
+    mean = law @ np.arange(shape[1] + 1)
+    assert (np.diff(mean) < PROMISED).all()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(LARGEST_EXACT + 1, LARGEST_EXACT + 1), (41, 5000), (0, 3), (3, 0)],
+    ids=["too large", "too large a side", "no rows", "no columns"],
+)
+def test_sizes_out_of_range_are_refused(shape):
+    with pytest.raises(InvalidArgumentError, match=r"1 <= min\(p, q\) <= 40.*Monte Carlo"):
+        expected_leading_energy(*shape)

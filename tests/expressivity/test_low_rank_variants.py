@@ -1,0 +1,218 @@
+"""DoRA and VeRA: naive computations, their expected losses, the alternation's behaviour."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from loca_theory.expressivity import Accounting, Budget, approximate, kept_energies
+from loca_theory.expressivity import low_rank_variants as variants
+
+ROUNDING = 1e-11
+SHAPES = [(8, 8, 2), (9, 5, 2), (5, 9, 2), (16, 7, 3), (7, 16, 1), (12, 40, 4)]
+shapes = pytest.mark.parametrize(
+    ("p", "q", "r"), SHAPES, ids=[f"{p}x{q} r{r}" for p, q, r in SHAPES]
+)
+
+
+def gaussian(p, q, seed=0):
+    return np.random.default_rng([p, q, seed]).standard_normal((p, q))
+
+
+def best_rank(matrix, r):
+    u, s, vh = np.linalg.svd(matrix, full_matrices=False)
+    return (u[:, :r] * s[:r]) @ vh[:r]
+
+
+def naive_dora(matrix, r):
+    """Column by column: unit directions, their best rank-r approximation, the lengths put back."""
+    lengths = [math.sqrt(sum(x * x for x in column)) for column in matrix.T]
+    directions = np.array([column / n for column, n in zip(matrix.T, lengths, strict=True)]).T
+    return best_rank(directions, r) * np.array(lengths)
+
+
+@shapes
+def test_dora_is_the_naive_computation(p, q, r):
+    matrix = gaussian(p, q)
+    ours = approximate(torch.from_numpy(matrix), "DoRA", Budget(p, q, r)).numpy()
+    np.testing.assert_allclose(ours, naive_dora(matrix, r), atol=ROUNDING)
+
+
+@shapes
+def test_doras_energies_of_several_ranks_are_those_of_the_naive_computation(p, q, r):
+    matrix = gaussian(p, q)
+    ranks = sorted({1, r, max(1, r - 1)}, reverse=True)
+    ours = kept_energies(torch.from_numpy(matrix), "DoRA", [Budget(p, q, k) for k in ranks])
+    total = np.sum(matrix**2)
+    naive = [total - np.sum((matrix - naive_dora(matrix, k)) ** 2) for k in ranks]
+    np.testing.assert_allclose(ours, naive, rtol=ROUNDING)
+
+
+def test_an_empty_column_is_approximated_by_itself():
+    matrix = gaussian(6, 5)
+    matrix[:, 2] = 0
+    budget = Budget(6, 5, 2)
+    ours = approximate(torch.from_numpy(matrix), "DoRA", budget).numpy()
+    np.testing.assert_allclose(ours[:, 2], 0, atol=ROUNDING)
+    energy = kept_energies(torch.from_numpy(matrix), "DoRA", [budget])[0]
+    assert energy == pytest.approx(np.sum(matrix**2) - np.sum((matrix - ours) ** 2), rel=ROUNDING)
+
+
+def test_dora_without_a_rank_left_keeps_nothing():
+    """Charged for its magnitudes, DoRA has no rank left at r = 1."""
+    matrix = torch.from_numpy(gaussian(8, 8))
+    budget = Budget(8, 8, 1, Accounting.TRAINABLE)
+    assert kept_energies(matrix, "DoRA", [budget])[0] == 0
+    assert not approximate(matrix, "DoRA", budget).any()
+
+
+def test_a_wide_matrix_needs_no_square_of_its_width():
+    """64x20000 in float64 is 10 MB; a 20000x20000 Gram matrix would be 3.2 GB and take hours."""
+    matrix = torch.from_numpy(gaussian(64, 20_000))
+    energy = kept_energies(matrix, "DoRA", [Budget(64, 20_000, 4)])[0]
+    assert 0 < energy < float(matrix.square().sum())
+
+
+@pytest.mark.parametrize(("p", "q", "r"), [(12, 12, 2), (6, 20, 2), (20, 6, 2)], ids=str)
+def test_doras_expected_loss_carries_the_mean_square_length(p, q, r):
+    """E ‖(A − A_r)Λ‖² = p E ‖A − A_r‖²: paired draws, a t-test with one false alarm in 10⁴ seeds.
+
+    With the mean √2 Γ((p+1)/2)/Γ(p/2) of χ_p in place of E Λ² = p the difference is significant.
+    """
+    draws = 1500
+    losses, directions_alone = np.empty(draws), np.empty(draws)
+    budget = Budget(p, q, r)
+    for draw in range(draws):
+        matrix = gaussian(p, q, draw)
+        energy = kept_energies(torch.from_numpy(matrix), "DoRA", [budget])[0]
+        losses[draw] = np.sum(matrix**2) - energy
+        directions = matrix / np.linalg.norm(matrix, axis=0)
+        values = np.linalg.svd(directions, compute_uv=False)
+        directions_alone[draw] = np.sum(values[r:] ** 2)
+
+    def t(factor):
+        difference = losses - factor * directions_alone
+        return difference.mean() / (difference.std(ddof=1) / math.sqrt(draws))
+
+    limit = stats.t(draws - 1).isf(1e-4 / 2 / 3)
+    mean_of_chi = math.sqrt(2) * math.exp(math.lgamma((p + 1) / 2) - math.lgamma(p / 2))
+    assert abs(t(p)) < limit
+    assert t(mean_of_chi) > limit
+
+
+def vera_factors(p, q, r, seed):
+    """The frozen B (p×r) and A (r×q): one row of p + q normals for each rank."""
+    rows = np.random.default_rng(seed).standard_normal((r, p + q))
+    return rows[:, :p].T, rows[:, p:]
+
+
+def vera(matrix, r, seed=7):
+    p, q = matrix.shape
+    rng = np.random.default_rng(seed)
+    return approximate(torch.from_numpy(matrix), "VeRA", Budget(p, q, r), rng).numpy()
+
+
+def diagonals(approximation, left, right):
+    """b and d of diag(b) B diag(d) A, from the rank-one matrix b dᵀ."""
+    product = approximation @ np.linalg.pinv(right) / left
+    u, s, vh = np.linalg.svd(product)
+    assert s[1:].max(initial=0) < 1e-8 * s[0]
+    return u[:, 0] * s[0], vh[0]
+
+
+@shapes
+def test_vera_has_the_form_it_claims(p, q, r):
+    matrix = gaussian(p, q)
+    left, right = vera_factors(p, q, r, 7)
+    b, d = diagonals(vera(matrix, r), left, right)
+    np.testing.assert_allclose(np.diag(b) @ left @ np.diag(d) @ right, vera(matrix, r), atol=1e-9)
+
+
+@shapes
+def test_vera_at_its_start_is_the_row_by_row_fit(p, q, r, monkeypatch):
+    """Stopped at d = 1, b_i is the least-squares coefficient of row i on row i of BA."""
+    monkeypatch.setattr(variants, "_VERA_TOLERANCE", 1.0)
+    matrix = gaussian(p, q)
+    left, right = vera_factors(p, q, r, 7)
+    rows = left @ right
+    b = (matrix * rows).sum(axis=1) / (rows * rows).sum(axis=1)
+    np.testing.assert_allclose(vera(matrix, r), b[:, None] * rows, atol=ROUNDING)
+
+
+@shapes
+def test_veras_loss_never_grows_from_round_to_round(p, q, r, monkeypatch):
+    matrix = gaussian(p, q)
+    losses = []
+    for rounds in range(1, 15):
+        monkeypatch.setattr(variants, "_VERA_ROUNDS", rounds)
+        losses.append(np.sum((matrix - vera(matrix, r)) ** 2))
+    assert np.diff(losses).max() <= ROUNDING * losses[0]
+    assert losses[-1] < losses[0] or r == 1
+
+
+@shapes
+def test_vera_ends_where_another_round_gains_nothing(p, q, r):
+    """A stationary point: dense least squares for d, then for b, gains less than a share 1e-7.
+
+    The alternation stops at gains below 1e-8 of the kept energy.
+    """
+    matrix = gaussian(p, q)
+    left, right = vera_factors(p, q, r, 7)
+    approximation = vera(matrix, r)
+    b, d = diagonals(approximation, left, right)
+    loss = np.sum((matrix - approximation) ** 2)
+    atoms = np.stack([np.outer(b * left[:, k], right[k]).ravel() for k in range(r)], axis=1)
+    d = np.linalg.lstsq(atoms, matrix.ravel(), rcond=None)[0]
+    rows = (left * d) @ right
+    b = (matrix * rows).sum(axis=1) / (rows * rows).sum(axis=1)
+    after = np.sum((matrix - b[:, None] * rows) ** 2)
+    kept = np.sum(matrix**2) - loss
+    assert loss * (1 + ROUNDING) >= after
+    assert loss - after <= 1e-7 * kept
+
+
+@shapes
+def test_small_changes_of_veras_diagonals_never_help(p, q, r):
+    """To first order: the loss of a neighbour grows or falls by less than the stopping rule allows.
+
+    Within a share 1e-8 of stationary the slope is of order 1e-4 of the kept energy.
+    """
+    matrix = gaussian(p, q)
+    left, right = vera_factors(p, q, r, 7)
+    approximation = vera(matrix, r)
+    b, d = diagonals(approximation, left, right)
+    kept = np.sum(matrix**2) - np.sum((matrix - approximation) ** 2)
+    residual = matrix - approximation
+    slope_b = (residual * ((left * d) @ right)).sum(axis=1) * b
+    slope_d = np.einsum("ik,ij,kj->k", left * b[:, None], residual, right) * d
+    assert max(np.abs(slope_b).max(), np.abs(slope_d).max()) < 1e-3 * kept
+
+
+def test_vera_recovers_a_matrix_of_its_own_form():
+    """Near its start: b arbitrary and d within a few percent of 1."""
+    rng = np.random.default_rng(2)
+    left, right = vera_factors(20, 15, 3, 7)
+    d = 1 + 0.05 * rng.standard_normal(3)
+    matrix = rng.standard_normal((20, 1)) * left * d @ right
+    np.testing.assert_allclose(vera(matrix, 3), matrix, atol=1e-2 * np.abs(matrix).max())
+
+
+def test_vera_of_a_row_of_zeros_is_finite():
+    matrix = gaussian(6, 8)
+    matrix[3] = 0
+    ours = vera(matrix, 2)
+    assert np.isfinite(ours).all()
+    assert (ours[3] == 0).all()
+
+
+def test_lora_keeps_more_than_its_variants_of_the_same_rank():
+    matrix = torch.from_numpy(gaussian(30, 24))
+    budgets = [Budget(30, 24, r) for r in (1, 3, 6)]
+    lora, dora, vera_kept = (
+        kept_energies(matrix, curve, budgets, np.random.default_rng(7))
+        for curve in ("R", "DoRA", "VeRA")
+    )
+    assert (lora > dora).all()
+    assert (dora > vera_kept).all()

@@ -1,0 +1,262 @@
+"""Estimates: blocks, merging, stored results, seeds; and what they must not depend on."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    Accounting,
+    Budget,
+    MonteCarlo,
+    Sampler,
+    Series,
+    exact_error,
+    monte_carlo,
+    reduced_errors,
+)
+from loca_theory.expressivity.monte_carlo import compute, store_version
+from loca_theory.sweeps import Moments, Point, ResultStore, execution, generator
+
+REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
+# The same numbers gathered in another order, or R's eigenvalues of a matrix cut elsewhere.
+ROUNDING = 1e-12
+
+
+def estimate(curve, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options):
+    settings = MonteCarlo(draws, jobs=1, **options)
+    return settings.run([Series(curve, *shape, tuple(ranks), sampler)])[0]
+
+
+def numbers(estimates):
+    return [(one.error, one.standard_error, one.draws) for one in estimates]
+
+
+def single_draws(curve, shape, ranks, count, sampler="reduced", seed=0):
+    """Each draw as a block of its own."""
+    parameters = {
+        "curve": curve,
+        "p": shape[0],
+        "q": shape[1],
+        "ranks": list(ranks),
+        "sampler": sampler,
+        "accounting": "paper",
+        "value_bits": 16,
+        "seed": seed,
+        "device": "cpu",
+    }
+    points = [
+        Point("expressivity.monte-carlo", {**parameters, "draws": [k, k + 1]}) for k in range(count)
+    ]
+    return np.array([compute(point)["mean"] for point in points])
+
+
+@pytest.mark.parametrize("sampler", ["reduced", "dense"])
+@pytest.mark.parametrize("draws", [2, 25, 26, 60], ids=lambda draws: f"{draws} draws")
+def test_an_estimate_is_the_mean_of_its_draws_and_their_standard_error(draws, sampler):
+    each = single_draws("D", (12, 9), (1, 3), draws, sampler)
+    ours = estimate("D", (12, 9), (1, 3), Sampler(sampler), draws)
+    means = each.mean(axis=0)
+    errors = each.std(axis=0, ddof=1) / np.sqrt(draws)
+    assert [one.draws for one in ours] == [draws, draws]
+    np.testing.assert_allclose([one.error for one in ours], means, rtol=ROUNDING)
+    np.testing.assert_allclose([one.standard_error for one in ours], errors, rtol=1e-10)
+
+
+def test_a_single_draw_has_no_standard_error():
+    ours = estimate("D", (12, 9), (1, 3), draws=1)
+    assert numbers(ours) == [
+        (pytest.approx(error), None, 1) for error in single_draws("D", (12, 9), (1, 3), 1)[0]
+    ]
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 1], [7, 1, 12], [25, 25, 10]], ids=str)
+def test_merged_moments_are_those_of_the_whole(sizes):
+    values = np.random.default_rng(0).normal(1e6, 1, (sum(sizes), 4))
+    blocks = np.split(values, np.cumsum(sizes)[:-1])
+    merged = Moments.merge([Moments.of(block) for block in blocks])
+    assert merged.count == sum(sizes)
+    np.testing.assert_allclose(merged.mean, values.mean(axis=0), rtol=1e-14)
+    squares = ((values - values.mean(axis=0)) ** 2).sum(axis=0)
+    np.testing.assert_allclose(merged.squares, squares, rtol=1e-9)
+    if len(values) > 1:
+        np.testing.assert_allclose(merged.standard_error, stats.sem(values, axis=0), rtol=1e-9)
+    else:
+        assert merged.standard_error is None
+
+
+def test_moments_survive_json_to_the_bit():
+    moments = Moments.of(np.random.default_rng(1).standard_normal((9, 3)))
+    again = Moments.from_json(json.loads(json.dumps(moments.to_json())))
+    assert again.count == 9
+    np.testing.assert_array_equal(again.mean, moments.mean)
+    np.testing.assert_array_equal(again.squares, moments.squares)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The draws of each block that is computed, in order."""
+    blocks = []
+
+    def counting(point):
+        blocks.append((point.parameters["curve"], *point.parameters["draws"]))
+        return compute(point)
+
+    monkeypatch.setattr(monte_carlo, "compute", counting)
+    return blocks
+
+
+def test_more_draws_extend_a_stored_run(tmp_path, computed):
+    series = [Series("D", 10, 10, (1, 2), Sampler.REDUCED)]
+    store = ResultStore(tmp_path, store_version(dense=False))
+    first = MonteCarlo(30, jobs=1).run(series, store=store)
+    assert computed == [("D", 0, 25), ("D", 25, 30)]
+    computed.clear()
+    longer = MonteCarlo(60, jobs=1).run(series, store=store)
+    assert computed == [("D", 25, 50), ("D", 50, 60)]
+    computed.clear()
+    assert MonteCarlo(60, jobs=1).run(series, store=store) == longer
+    assert MonteCarlo(30, jobs=1).run(series, store=store) == first
+    assert computed == []
+    assert store.rejected == []
+    # What was read back is what a fresh run computes.
+    assert MonteCarlo(60, jobs=1).run(series) == longer
+    assert MonteCarlo(30, jobs=1).run(series) == first
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 1},
+        {"accounting": Accounting.TRAINABLE},
+        {"value_bits": 8},
+    ],
+    ids=["seed", "accounting", "value bits"],
+)
+def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other):
+    series = [Series("D", 10, 10, (1,), Sampler.REDUCED)]
+    store = ResultStore(tmp_path, store_version(dense=False))
+    MonteCarlo(20, jobs=1).run(series, store=store)
+    MonteCarlo(20, jobs=1, **other).run(series, store=store)
+    assert len(computed) == 2
+
+
+def test_a_damaged_block_is_computed_again(tmp_path, computed):
+    series = [Series("D", 10, 10, (1,), Sampler.REDUCED)]
+    store = ResultStore(tmp_path, store_version(dense=False))
+    first = MonteCarlo(20, jobs=1).run(series, store=store)
+    (path,) = tmp_path.glob("*.json")
+    path.write_text(path.read_text().replace('"mean": [0.', '"mean": [1.'))
+    assert MonteCarlo(20, jobs=1).run(series, store=store) == first
+    assert len(computed) == 2
+    assert "checksum" in store.rejected[0]
+
+
+@pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
+def test_two_processes_give_the_numbers_of_one(monkeypatch, sampler):
+    monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
+    series = [Series(curve, 12, 10, (1, 2), sampler) for curve in ("R", "D", "FourierFT")]
+    two = MonteCarlo(60, jobs=2).run(series)
+    monkeypatch.undo()
+    assert MonteCarlo(60, jobs=1).run(series) == two
+
+
+@pytest.mark.parametrize("curve", REDUCED)
+@pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
+def test_an_estimate_does_not_depend_on_what_else_is_asked_for(curve, sampler):
+    """Not on other ranks (R's only to rounding), other curves, other shapes or their order."""
+    alone = estimate(curve, (14, 11), (2,), sampler)[0]
+    among_ranks = estimate(curve, (14, 11), (1, 5, 2), sampler)[2]
+    assert among_ranks.error == pytest.approx(alone.error, rel=ROUNDING)
+    assert among_ranks.standard_error == pytest.approx(alone.standard_error, rel=1e-9)
+    others = [
+        Series("V1", 14, 11, (1, 3), sampler),
+        Series(curve, 11, 14, (2,), sampler),
+        Series(curve, 14, 11, (2,), sampler),
+    ]
+    assert MonteCarlo(30, jobs=1).run(others)[2] == [alone]
+
+
+def test_accountings_share_their_draws():
+    """The same number of items, from the same draws: trainable D keeps N0 at r as paper at 2r."""
+    paper = estimate("D", (20, 20), (4,))
+    trainable = estimate("D", (20, 20), (2,), accounting=Accounting.TRAINABLE)
+    assert paper == trainable
+
+
+@pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
+def test_seeds_and_curves_have_draws_of_their_own(sampler):
+    one = estimate("F1", (12, 12), (2,), sampler, seed=0)
+    other = estimate("F1", (12, 12), (2,), sampler, seed=1)
+    assert one[0].error != other[0].error
+    # V1 keeps the same number of coordinates of the same white noise at other places.
+    assert estimate("V1", (12, 12), (2,), sampler)[0].error != one[0].error
+
+
+def test_dense_curves_see_the_same_matrices():
+    """On one matrix LoRA always loses less than DoRA of its rank, and they lose much alike."""
+    dora = single_draws("DoRA", (12, 12), (3,), 60, "dense")[:, 0]
+    lora = single_draws("R", (12, 12), (3,), 60, "dense")[:, 0]
+    # Independent draws would exceed this correlation once in 10⁴ seeds.
+    limit = np.tanh(stats.norm.isf(1e-4) / np.sqrt(57))
+    assert np.corrcoef(dora, lora)[0, 1] > limit
+    assert (lora < dora).all()
+
+
+def test_a_draw_is_the_samplers_from_a_generator_of_its_own():
+    """A block's draw is the sampler's, from the generator that the seed and the point name."""
+    rng = generator(4, "expressivity.monte-carlo", 9, 9, "reduced", "F2", 0)
+    direct = reduced_errors("F2", [Budget(9, 9, r) for r in (1, 2)], rng)
+    np.testing.assert_array_equal(single_draws("F2", (9, 9), (1, 2), 1, seed=4)[0], direct)
+
+
+def test_the_estimate_is_near_the_exact_value():
+    """A sanity check of units; agreement within errors is tested elsewhere."""
+    (ours,) = estimate("D", (40, 40), (4,), draws=50)
+    exact = exact_error("D", Budget(40, 40, 4))
+    assert abs(ours.error - exact) < 8 * ours.standard_error
+    assert ours.standard_error < 0.01
+
+
+def test_progress_counts_blocks(tmp_path):
+    seen = []
+    series = [Series(curve, 8, 8, (1,), Sampler.REDUCED) for curve in ("D", "F2")]
+    MonteCarlo(60, jobs=1).run(series, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, 6) for done in range(7)]
+
+
+@pytest.mark.parametrize("draws", [0, -5], ids=["none", "negative"])
+def test_too_few_draws_are_refused(draws):
+    with pytest.raises(InvalidArgumentError, match=rf"at least 1 draw .*, not {draws}"):
+        MonteCarlo(draws)
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(InvalidArgumentError, match="must not be negative, and is -1"):
+        MonteCarlo(10, seed=-1)
+
+
+@pytest.mark.parametrize("curve", ["U", "M1", "M2", "RD"])
+def test_a_formula_cannot_be_simulated(curve):
+    with pytest.raises(InvalidArgumentError, match=f"{curve} is a formula and cannot be simulated"):
+        estimate(curve, (8, 8), (1,))
+
+
+@pytest.mark.parametrize("curve", ["DoRA", "VeRA"])
+def test_a_curve_without_reduced_form_is_refused(curve):
+    with pytest.raises(
+        InvalidArgumentError, match=f"{curve} has no reduced form; use --sampler de"
+    ):
+        estimate(curve, (8, 8), (1,))
+
+
+def test_an_unknown_curve_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown curve 'LoCA'"):
+        estimate("LoCA", (8, 8), (1,))
+
+
+def test_a_rank_that_does_not_fit_is_refused():
+    with pytest.raises(InvalidArgumentError, match="budget larger than the matrix"):
+        estimate("D", (8, 8), (5,))

@@ -1,0 +1,232 @@
+"""Expected sums of the largest χ² variables, against other routes to the same numbers.
+
+Tolerances: the functions promise a relative 1e-13 beyond the few ulps of their sums; references
+computed by adaptive quadrature are asked for 1e-11 and so are the comparisons.
+"""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import expected_location_sum, expected_top_sum
+from loca_theory.transforms import HalfSpectrum
+
+PROMISED = 1e-13
+BY_QUADRATURE = 1e-11
+
+
+def quad(function, upper, split):
+    """∫ from 0, in two pieces."""
+    options = {"epsabs": 0.0, "epsrel": 1e-13, "limit": 400}
+    pieces = ((0.0, split), (split, upper))
+    return sum(integrate.quad(function, a, b, **options)[0] for a, b in pieces)
+
+
+def harmonic_sum(n, count):
+    """2(N + N(H_n − H_N)): the l-th largest of n Exp(1) is on average H_n − H_{l−1}."""
+    with mpmath.workdps(30):
+        difference = mpmath.harmonic(n) - mpmath.harmonic(count)
+        return float(2 * (count + count * difference)) if count else 0.0
+
+
+def sum_of_order_statistics(n, count, df):
+    """Σ over l of the mean of the textbook density of the l-th largest, one by one (x = z²)."""
+    density = stats.chi2(df).pdf
+
+    def mean(rank):
+        ways = math.comb(n, rank) * rank
+
+        def integrand(z):
+            x = z * z
+            below, above = special.chdtr(df, x), special.chdtrc(df, x)
+            return x * ways * below ** (n - rank) * above ** (rank - 1) * density(x) * 2 * z
+
+        return quad(integrand, 12.0, math.sqrt(special.chdtri(df, rank / (n + 1))))
+
+    return sum(mean(rank) for rank in range(1, count + 1))
+
+
+def by_exceedances(singles, pairs):
+    """E of the sum of the N largest of up to 1000 χ²_1 and χ²_2 variables, for every N = 0, 1, …
+
+    ∫ E min(N, B(x)) dx with B(x) the number of variables above x, every probability P(B = k)
+    written out and x = z² cut into many short Gauss–Legendre panels.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    edges = np.concatenate([[0.0, 1e-3, 1e-2], np.linspace(0.05, 12.0, 120)])
+    half = np.diff(edges)[:, None] / 2
+    z = (edges[:-1, None] + half * (1 + nodes)).ravel()
+    measure = 2 * z * (half * weights).ravel()
+    one = stats.binom.pmf(np.arange(singles + 1), singles, special.chdtrc(1, z * z)[:, None])
+    two = stats.binom.pmf(np.arange(pairs + 1), pairs, special.chdtrc(2, z * z)[:, None])
+    short, long = sorted([one, two], key=lambda pmf: pmf.shape[1])
+    law = np.zeros((len(z), singles + pairs + 1))
+    for k in range(short.shape[1]):
+        law[:, k : k + long.shape[1]] += short[:, k, None] * long
+    at_least = np.cumsum(law[:, :0:-1], axis=1)[:, ::-1]
+    return np.append(0.0, np.cumsum(measure @ at_least))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 24, 101, 8192, 294_914, 8_388_610, 10**10], ids=str)
+def test_two_degrees_of_freedom_are_harmonic_numbers(n):
+    counts = {0, 1, 2, 5, n // 1000, n // 10, n // 3, n // 2, (9 * n) // 10, n - 2, n - 1, n}
+    for count in sorted(count for count in counts if 0 <= count <= n):
+        expected = harmonic_sum(n, count)
+        assert expected_top_sum(n, count, 2) == pytest.approx(expected, rel=PROMISED, abs=0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 9], ids=str)
+def test_one_degree_of_freedom_is_the_sum_of_textbook_densities(n):
+    for count in range(n + 1):
+        expected = sum_of_order_statistics(n, count, 1)
+        assert expected_top_sum(n, count, 1) == pytest.approx(expected, rel=BY_QUADRATURE, abs=0)
+
+
+@pytest.mark.parametrize("n", [2, 5, 30, 200, 1000], ids=str)
+@pytest.mark.parametrize("df", [1, 2], ids=["one degree", "two degrees"])
+def test_every_count_by_exceedances(n, df):
+    expected = by_exceedances(n, 0) if df == 1 else by_exceedances(0, n)
+    got = [expected_top_sum(n, count, df) for count in range(n + 1)]
+    np.testing.assert_allclose(got, expected, rtol=BY_QUADRATURE)
+
+
+def test_the_larger_of_two_squared_normals():
+    """max = (X + Y)/2 + |X − Y|/2 and E|X − Y| = E|N N'|·2 = 4/π: by hand 1 + 2/π."""
+    assert expected_top_sum(2, 1, 1) == pytest.approx(1 + 2 / math.pi, rel=PROMISED)
+
+
+@pytest.mark.parametrize("n", [4096**2, 10**9], ids=["4096 squared", "a billion"])
+@pytest.mark.parametrize("share", [1 / 512, 0.02, 0.2, 0.7], ids=lambda share: f"{share:.3g}")
+def test_huge_n_meets_the_expansion_in_one_over_n(n, share):
+    """n E[G(U)] with G(f) = ∫₀^f Q and U ~ Beta(N, n − N), expanded at its mean f = N/n.
+
+    G(f) = f + 2zφ, Q = z² and dz/df = −1/2φ give the derivatives −z/φ, (1 + z²)/2φ² and
+    −z(2 + z²)/2φ³ of Q. With the beta's moments to 1/n², a relative O(1/n³) is left out.
+    """
+    count = int(share * n)
+    with mpmath.workdps(40):
+        f = mpmath.mpf(count) / n
+        z = mpmath.sqrt(2) * mpmath.erfinv(1 - f)
+        phi = mpmath.npdf(z)
+        variance = f * (1 - f) / (n + 1)
+        third_moment = 2 * (1 - 2 * f) * variance / (n + 2)
+        kept = f + 2 * z * phi - z / phi * variance / 2
+        kept += (1 + z**2) / (2 * phi**2) * third_moment / 6
+        kept -= z * (2 + z**2) / (2 * phi**3) * 3 * variance**2 / 24
+        expected = float(n * kept)
+    assert expected_top_sum(n, count, 1) == pytest.approx(expected, rel=PROMISED, abs=0)
+
+
+@pytest.mark.parametrize("df", [1, 2], ids=["one degree", "two degrees"])
+def test_edges(df):
+    assert expected_top_sum(0, 0, df) == 0
+    assert expected_top_sum(0, 5, df) == 0
+    assert expected_top_sum(9, 0, df) == 0
+    assert expected_top_sum(9, 9, df) == 9 * df
+    assert expected_top_sum(9, 40, df) == 9 * df
+    assert expected_top_sum(10**12, 10**12, df) == df * 10**12
+
+
+@pytest.mark.parametrize(
+    ("n", "count", "df"),
+    [(-1, 0, 1), (3, -1, 1), (3, 1, 0), (3, 1, 3)],
+    ids=["negative n", "negative count", "no degrees", "three degrees"],
+)
+def test_arguments_out_of_range(n, count, df):
+    with pytest.raises(InvalidArgumentError, match="needs n >= 0, count >= 0 and df 1 or 2"):
+        expected_top_sum(n, count, df)
+
+
+def test_a_negative_number_of_locations_is_refused():
+    with pytest.raises(InvalidArgumentError, match="cannot be negative, and is -2"):
+        expected_location_sum(HalfSpectrum(4, 4), -2)
+
+
+def test_the_strongest_location_of_a_2x2_matrix_from_the_joint_survival():
+    """All four entries are self-conjugate: the largest of four independent χ²_1."""
+    one = stats.chi2(1)
+    expected = quad(lambda z: 2 * z * (1 - one.cdf(z * z) ** 4), 12.0, 1.5)
+    got = expected_location_sum(HalfSpectrum(2, 2), 1)
+    assert got == pytest.approx(expected, rel=BY_QUADRATURE, abs=0)
+
+
+def test_the_strongest_location_of_a_3x1_matrix_by_hand():
+    """X ~ χ²_1 and Y ~ χ²_2: E max = E X + ∫ S_Y F_X = 1 + ∫ e^(−x/2) erf(√(x/2)) dx = 1 + √2."""
+    got = expected_location_sum(HalfSpectrum(3, 1), 1)
+    assert got == pytest.approx(1 + math.sqrt(2), rel=PROMISED)
+
+
+SHAPES = [
+    (1, 1),
+    (1, 2),
+    (2, 2),
+    (1, 7),
+    (3, 3),
+    (2, 5),
+    (4, 4),
+    (5, 6),
+    (9, 8),
+    (16, 16),
+    (31, 20),
+]
+
+
+@pytest.mark.parametrize(("p", "q"), SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
+def test_the_strongest_locations_by_exceedances(p, q):
+    half = HalfSpectrum(p, q)
+    expected = by_exceedances(half.self_conjugate_count, half.pair_count)
+    got = [expected_location_sum(half, count) for count in range(half.location_count + 1)]
+    np.testing.assert_allclose(got, expected, rtol=BY_QUADRATURE)
+
+
+BRACKETED = [*SHAPES, (300, 300), (301, 301), (64, 7), (7, 64), (768, 3072), (4096, 4096)]
+
+
+@pytest.mark.parametrize(("p", "q"), BRACKETED, ids=[f"{p}x{q}" for p, q in BRACKETED])
+def test_the_papers_brackets_hold_and_sums_grow(p, q):
+    half = HalfSpectrum(p, q)
+    s, m = half.self_conjugate_count, half.pair_count
+    counts = sorted({int(x) for x in np.geomspace(1, s + m, 25)} | {s + m - 1, s + m + 1})
+    slack = 1 + 2 * PROMISED
+    before = 0.0
+    for count in counts:
+        below, kept, above = (
+            expected_top_sum(m, count, 2),
+            expected_location_sum(half, count),
+            expected_top_sum(m + s, count, 2),
+        )
+        assert below <= kept * slack
+        assert kept <= above * slack
+        assert kept >= before
+        before = kept
+
+
+@pytest.mark.parametrize("K", [768, 4095, 4096], ids=lambda K: f"K = {K}")
+def test_the_few_self_conjugate_entries_of_a_large_matrix_add_their_excess(K):
+    """Beside m pairs, s single entries add s·E(X − t)⁺ above the pairs' threshold t.
+
+    The threshold itself varies by a relative 1/√N, which changes the excess by a relative O(1/N);
+    the difference of two large sums carries their rounding.
+    """
+    half = HalfSpectrum(K, K)
+    s, m = half.self_conjugate_count, half.pair_count
+    count = 16 * K // 3
+    pairs_alone = expected_top_sum(m, count, 2)
+    added = expected_location_sum(half, count) - pairs_alone
+    threshold = -2 * math.log(count / m)
+    excess = stats.chi2(3).sf(threshold) - threshold * stats.chi2(1).sf(threshold)
+    tolerance = 10 * s * excess / count + 2 * PROMISED * pairs_alone
+    assert abs(added - s * excess) < tolerance
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (6, 6), (6, 5)], ids=["odd", "even", "mixed"])
+def test_complete_location_sums_are_the_whole_energy(shape):
+    half = HalfSpectrum(*shape)
+    p, q = shape
+    assert expected_location_sum(half, half.location_count) == p * q
+    assert expected_location_sum(half, 10 * p * q) == p * q
+    assert expected_location_sum(half, 0) == 0

@@ -1,0 +1,160 @@
+"""The reduced sampler's structure: prefixes, places, bookkeeping. Its law is tested elsewhere."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import CURVES, Accounting, Budget, reduced_errors
+from loca_theory.expressivity.random_choices import first_hits, random_places, required
+
+REDUCED = [name for name, curve in CURVES.items() if curve.reduced and curve.selection]
+every_curve = pytest.mark.parametrize("curve", [*REDUCED, "R"])
+
+# Sums of the same numbers in the same order; R's values come from matrices of other sizes.
+ROUNDING = 1e-12
+
+# Above this many places random_places draws with replacement and drops repeats.
+LARGE = (1 << 20) + 5
+
+
+@every_curve
+@pytest.mark.parametrize("shape", [(2, 2), (5, 5), (12, 12), (9, 20), (64, 30)], ids=str)
+def test_a_smaller_budget_reads_a_prefix(curve, shape):
+    p, q = shape
+    ranks = range(1, p * q // (p + q) + 1)
+    budgets = [Budget(p, q, r) for r in ranks]
+    together = reduced_errors(curve, budgets, np.random.default_rng(3))
+    alone = [reduced_errors(curve, [budget], np.random.default_rng(3))[0] for budget in budgets]
+    np.testing.assert_allclose(alone, together, rtol=0, atol=ROUNDING)
+    assert (np.diff(together) <= ROUNDING).all()
+
+
+@every_curve
+@pytest.mark.parametrize("larger", [9, 200, 300], ids=["nearby", "below half", "above half"])
+def test_a_smaller_budget_reads_a_prefix_of_a_large_matrix(curve, larger):
+    """1030² places: FourierFT draws its 2060 a rank with replacement up to half of them."""
+    small = Budget(1030, 1030, 8)
+    alone = reduced_errors(curve, [small], np.random.default_rng(3))
+    both = reduced_errors(curve, [Budget(1030, 1030, larger), small], np.random.default_rng(3))
+    assert alone[0] == pytest.approx(both[1], abs=ROUNDING)
+
+
+@every_curve
+@pytest.mark.parametrize("accounting", [*Accounting], ids=[a.value for a in Accounting])
+def test_every_accounting_gives_errors_of_the_right_size(curve, accounting):
+    """A draw's energy is relative to its mean: between 0 and what 5 standard deviations allow."""
+    budgets = [Budget(20, 14, r, accounting) for r in (1, 2, 5)]
+    errors = reduced_errors(curve, budgets, np.random.default_rng(0))
+    assert errors.shape == (3,)
+    assert errors.max() < 1
+    assert errors.min() > -5 * np.sqrt(2 / (20 * 14))
+
+
+@pytest.mark.parametrize("curve", ["U", "M1", "M2", "RD", "DoRA", "VeRA"])
+def test_a_curve_without_reduced_form_is_refused(curve):
+    with pytest.raises(InvalidArgumentError, match=rf"{curve} has no reduced form .*F1.*, R\)"):
+        reduced_errors(curve, [Budget(8, 8, 1)], np.random.default_rng(0))
+
+
+def test_an_unknown_curve_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown curve 'Q'"):
+        reduced_errors("Q", [Budget(8, 8, 1)], np.random.default_rng(0))
+
+
+def test_random_curves_without_a_generator_are_refused():
+    with pytest.raises(InvalidArgumentError, match=r"pass rng=numpy\.random\.default_rng\(seed\)"):
+        required(None)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 10], ids=lambda count: f"{count} of 10")
+def test_places_are_different_and_in_range(count):
+    places = random_places(10, count, np.random.default_rng(0))
+    assert places.shape == (count,)
+    assert len(set(places.tolist())) == count
+    assert set(places.tolist()) <= set(range(10))
+
+
+@pytest.mark.parametrize(
+    "count",
+    [0, 1, 8192, 300_000, LARGE // 2, LARGE // 2 + 1, 700_000, LARGE],
+    ids=lambda count: f"{count}",
+)
+def test_many_places_are_different_and_in_range(count):
+    places = random_places(LARGE, count, np.random.default_rng(0))
+    assert places.shape == (count,)
+    assert len(np.unique(places)) == count
+    assert count == 0 or (places.min() >= 0 and places.max() < LARGE)
+
+
+def test_fewer_of_many_places_are_the_first_of_more():
+    longest = random_places(LARGE, LARGE, np.random.default_rng(1))
+    for count in (1, 8000, 8192, 8193, 100_000, LARGE // 2, LARGE // 2 + 1, 900_000):
+        ours = random_places(LARGE, count, np.random.default_rng(1))
+        np.testing.assert_array_equal(ours, longest[:count])
+
+
+def test_many_places_are_a_stream_of_uniform_integers_without_its_repeats():
+    """Against a loop over the stream, for counts that just fill a chunk or just do not."""
+    stream = np.random.default_rng(2).integers(0, LARGE, 40 * 8192)
+    distinct = np.array(list(dict.fromkeys(stream.tolist())))
+    # Up to 8160 places one chunk is expected to do; here it holds 8153.
+    assert len(np.unique(stream[:8192])) == 8153
+    for count in [*range(8150, 8180), *range(81_000, 82_000, 7), 200_000, 250_001]:
+        ours = random_places(LARGE, count, np.random.default_rng(2))
+        np.testing.assert_array_equal(ours, distinct[:count])
+
+
+def test_every_ordering_of_few_places_is_equally_likely():
+    """χ² over the 5·4·3 ordered choices of 3 places among 5; one false alarm in 10⁴ seeds."""
+    rng = np.random.default_rng(3)
+    draws = [random_places(5, 3, rng) for _ in range(6000)]
+    codes = [int(25 * a + 5 * b + c) for a, b, c in draws]
+    counts = np.unique(codes, return_counts=True)[1]
+    assert len(counts) == 60
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_many_places_are_uniform_at_every_position():
+    """χ² over 64 equal parts of the range, for the first places and for those beyond half.
+
+    One false alarm in 10⁴ seeds over the three comparisons.
+    """
+    rng = np.random.default_rng(4)
+    n = 64 * 16_400
+    assert n > 1 << 20
+    first = np.concatenate([random_places(n, 400, rng) for _ in range(50)])
+    counts = np.bincount(first // 16_400, minlength=64)
+    assert stats.chisquare(counts).pvalue > 1e-4 / 3
+    whole = random_places(n, n, rng)
+    for part in (whole[n // 2 - 20_000 : n // 2], whole[n // 2 : n // 2 + 20_000]):
+        counts = np.bincount(part // 16_400, minlength=64)
+        # Without replacement the counts vary a little less; the test is conservative.
+        assert stats.chisquare(counts).pvalue > 1e-4 / 3
+
+
+def naive_first_hits(places, p, q):
+    met, hits = set(), []
+    for place in places.tolist():
+        i, j = divmod(place, q)
+        pair = frozenset([(i, j), ((p - i) % p, (q - j) % q)])
+        hits.append(pair not in met)
+        met.add(pair)
+    return np.array(hits, dtype=bool)
+
+
+@pytest.mark.parametrize(
+    ("p", "q"), [(1, 1), (1, 6), (2, 2), (3, 3), (4, 4), (5, 8), (7, 6), (9, 9)], ids=str
+)
+def test_first_hits_are_those_of_a_loop(p, q):
+    for seed in range(20):
+        places = np.random.default_rng(seed).permutation(p * q)
+        hits = first_hits(places, p, q)
+        np.testing.assert_array_equal(hits, naive_first_hits(places, p, q))
+        # One hit for each self-conjugate entry and each pair.
+        own = (1 + (p % 2 == 0)) * (1 + (q % 2 == 0))
+        assert hits.sum() == (p * q + own) / 2
+
+
+def test_first_hits_of_nothing():
+    assert first_hits(np.empty(0, dtype=np.int64), 4, 4).shape == (0,)

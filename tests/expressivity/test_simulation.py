@@ -1,0 +1,306 @@
+"""The table: its rows and columns, what each engine contributes, and every refusal."""
+
+import itertools
+import types
+
+import pytest
+
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.expressivity import (
+    CURVES,
+    DEFAULT_CURVES,
+    Accounting,
+    Budget,
+    Engine,
+    Sampler,
+    Simulation,
+    asymptotic_error,
+    dense,
+    exact_error,
+    memory,
+    squares,
+)
+from loca_theory.expressivity.simulation import COLUMNS
+
+ALL = tuple(Engine)
+
+
+def simulation(**options):
+    chosen = {"shapes": squares([10]), "ranks": (1, 2), "draws": 5, "jobs": 1, **options}
+    return Simulation(**chosen)
+
+
+def test_squares():
+    assert squares([3, 8]) == ((3, 3), (8, 8))
+
+
+def test_rows_come_in_order_with_every_column():
+    """Shape by shape, rank by rank, curve by curve; engines that a curve lacks are left out."""
+    shapes, ranks, curves = ((10, 10), (50, 42)), (1, 2), ("R", "U", "D", "DoRA")
+    rows = simulation(shapes=shapes, ranks=ranks, curves=curves, engines=ALL).run()
+    have = {
+        "R": ("exact", "asymptotic", "monte-carlo"),
+        "U": ("exact", "asymptotic"),
+        "D": ("exact", "asymptotic", "monte-carlo"),
+        "DoRA": ("monte-carlo",),
+    }
+    expected = [
+        (p, q, r, curve, engine)
+        for (p, q), r, curve in itertools.product(shapes, ranks, curves)
+        for engine in have[curve]
+        # 42 columns are too many for an exact R.
+        if not (curve == "R" and engine == "exact" and q == 42)
+    ]
+    assert [(row["p"], row["q"], row["r"], row["curve"], row["engine"]) for row in rows] == expected
+    assert all(tuple(row) == COLUMNS for row in rows)
+
+
+def test_formulas_and_draws_fill_their_own_columns():
+    curves = ("R", "U", "D", "VeRA")
+    rows = simulation(shapes=((10, 10), (8, 12)), curves=curves, engines=ALL, seed=3).run()
+    for row in rows:
+        budget = Budget(row["p"], row["q"], row["r"])
+        assert row["K"] == (10 if row["p"] == row["q"] else None)
+        match row["engine"]:
+            case "exact":
+                assert row["error"] == exact_error(row["curve"], budget)
+                assert row["standard_error"] == 0
+            case "asymptotic":
+                assert row["error"] == asymptotic_error(row["curve"], budget)
+                assert row["standard_error"] is None
+            case _:
+                assert row["standard_error"] > 0
+        if row["engine"] == "monte-carlo":
+            sampler = "dense" if row["curve"] == "VeRA" else "reduced"
+            assert (row["draws"], row["seed"], row["sampler"]) == (5, 3, sampler)
+        else:
+            assert (row["draws"], row["seed"], row["sampler"]) == (None, None, None)
+
+
+def test_a_single_draw_leaves_the_standard_error_out():
+    rows = simulation(curves=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run()
+    assert [row["standard_error"] for row in rows] == [None, None]
+    assert [row["draws"] for row in rows] == [1, 1]
+
+
+def test_the_default_is_every_curve_but_the_simulated_ones():
+    assert set(CURVES) - set(DEFAULT_CURVES) == {"DoRA", "VeRA"}
+    rows = simulation().run()
+    assert {row["curve"] for row in rows} == set(DEFAULT_CURVES)
+    assert {row["engine"] for row in rows} == {"exact", "monte-carlo"}
+
+
+def test_accounting_and_value_bits_reach_every_engine():
+    options = {"accounting": Accounting.BITS, "value_bits": 8, "curves": ("D", "RD")}
+    for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run():
+        budget = Budget(10, 10, row["r"], Accounting.BITS, 8)
+        value = exact_error if row["engine"] == "exact" else asymptotic_error
+        assert row["error"] == value(row["curve"], budget)
+    drawn = {
+        bits: simulation(**{**options, "value_bits": bits}, engines=(Engine.MONTE_CARLO,)).run()
+        for bits in (2, 32)
+    }
+    # The draws are shared; an index weighs more beside 2 bits than beside 32.
+    assert all(a["error"] > b["error"] for a, b in zip(drawn[2], drawn[32], strict=True))
+
+
+def test_the_sampler_asked_for_is_the_one_used():
+    for sampler in Sampler:
+        rows = simulation(curves=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler).run()
+        assert {row["sampler"] for row in rows} == {sampler.value}
+
+
+def test_a_row_does_not_depend_on_the_rest_of_the_table():
+    whole = simulation(shapes=((10, 10), (12, 9)), curves=("F1", "D", "FourierFT"), draws=30).run()
+    part = simulation(shapes=((12, 9),), ranks=(1, 2), curves=("D",), draws=30).run()
+    assert part == [row for row in whole if row["p"] == 12 and row["curve"] == "D"]
+
+
+def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
+    ours = simulation(curves=("D", "F1"), draws=30)
+    store = ours.open_store(tmp_path / "points")
+    first = ours.run(store=store)
+    assert len(list((tmp_path / "points").glob("*.json"))) == 4
+
+    def refuse(point):
+        msg = f"computed again: {point}"
+        raise AssertionError(msg)
+
+    monkeypatch.setattr("loca_theory.expressivity.monte_carlo.compute", refuse)
+    assert ours.run(store=ours.open_store(tmp_path / "points")) == first
+
+
+def test_progress_counts_blocks():
+    seen = []
+    ours = simulation(curves=("D", "U"), draws=30)
+    ours.run(progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_formulas_alone_report_no_progress():
+    seen = []
+    simulation(curves=("U",), draws=30).run(progress=lambda *counts: seen.append(counts))
+    assert seen == []
+
+
+def test_without_engine_names_what_some_shape_lacks():
+    ours = simulation(
+        shapes=squares([10, 50]), curves=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1,)
+    )
+    assert ours.without_engine == ("R", "DoRA")
+    assert [(row["K"], row["curve"]) for row in ours.run()] == [(10, "R"), (10, "D"), (50, "D")]
+
+
+def test_dense_simulations_know_that_they_are():
+    assert not simulation().uses_dense_sampler
+    assert simulation(curves=("D", "DoRA")).uses_dense_sampler
+    assert simulation(sampler=Sampler.DENSE, curves=("D",)).uses_dense_sampler
+    formulas = (Engine.EXACT, Engine.ASYMPTOTIC)
+    assert not simulation(sampler=Sampler.DENSE, engines=formulas).uses_dense_sampler
+
+
+def test_describe_is_plain_data():
+    described = simulation(sampler=Sampler.DENSE, curves=("D",)).describe()
+    assert described == {
+        "shapes": [[10, 10]],
+        "ranks": [1, 2],
+        "curves": ["D"],
+        "engines": ["exact", "monte-carlo"],
+        "accounting": "paper",
+        "value_bits": 16,
+        "draws": 5,
+        "sampler": "dense",
+    }
+
+
+def test_devices():
+    assert simulation(jobs=4).on_device("cpu") == simulation(jobs=4)
+    assert simulation(jobs=4).on_device("auto").device == "cpu"
+    dense = simulation(sampler=Sampler.DENSE, curves=("D",), jobs=4)
+    assert dense.on_device("cpu").jobs == 4
+    with pytest.raises(InvalidArgumentError, match="tpu"):
+        dense.on_device("tpu")
+
+
+@pytest.mark.parametrize("empty", ["shapes", "ranks", "curves", "engines"])
+def test_an_empty_grid_is_refused(empty):
+    with pytest.raises(InvalidArgumentError, match="at least one shape, rank, curve and engine"):
+        simulation(**{empty: ()})
+
+
+@pytest.mark.parametrize(
+    ("curves", "engine", "shapes"),
+    [
+        (("DoRA", "VeRA"), Engine.EXACT, squares([10])),
+        (("DoRA",), Engine.ASYMPTOTIC, squares([10])),
+        (("U", "RD"), Engine.MONTE_CARLO, squares([10])),
+        (("R",), Engine.EXACT, squares([50])),
+    ],
+    ids=["exact DoRA", "asymptotic DoRA", "drawn formulas", "exact R of a large matrix"],
+)
+def test_nothing_to_compute_is_refused(curves, engine, shapes):
+    with pytest.raises(InvalidArgumentError, match=rf"nothing to compute: {curves[0]}.* {engine}"):
+        simulation(curves=curves, engines=(engine,), shapes=shapes)
+
+
+def test_an_unknown_curve_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown curve 'Z'; choose from R, U"):
+        simulation(curves=("D", "Z"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": (1, 6)}, "budget larger than the matrix"),
+        ({"ranks": (0,)}, "rank 0 does not fit"),
+        ({"shapes": ((10, 10), (0, 3))}, "at least one row"),
+        ({"draws": 0}, "at least 1 draw"),
+        ({"seed": -2}, "must not be negative"),
+        ({"value_bits": 0}, "at least 1 bit"),
+        (
+            {"ranks": (5,), "accounting": Accounting.MAIN_TEXT, "curves": ("D", "F2")},
+            "66 locations asked of the 52",
+        ),
+    ],
+    ids=["rank", "no rank", "shape", "draws", "seed", "bits", "locations"],
+)
+def test_what_is_out_of_range_is_refused_at_once(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        simulation(**options)
+
+
+def test_a_reading_that_exceeds_the_half_spectrum_matters_only_to_the_curves_it_counts():
+    rows = simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, curves=("D", "F1")).run()
+    assert {row["curve"] for row in rows} == {"D", "F1"}
+
+
+def test_the_reduced_sampler_is_refused_for_curves_without_it():
+    with pytest.raises(InvalidArgumentError, match="DoRA has no reduced form; use --sampler dense"):
+        simulation(curves=("D", "DoRA"), sampler=Sampler.REDUCED)
+
+
+def test_full_rank_fits_the_accounting_by_degrees_of_freedom():
+    """r(p + q − r) never exceeds pq, while (p + q)r does from half the rank on."""
+    for shape in ((8, 8), (1, 5)):
+        ours = simulation(shapes=(shape,), ranks=(min(shape),), accounting=Accounting.DOF)
+        rows = {row["engine"]: row for row in ours.run() if row["curve"] == "R"}
+        assert [row["error"] for row in rows.values()] == pytest.approx([0, 0], abs=1e-12)
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """A machine with one free MiB, on which drawing a matrix fails the test."""
+    monkeypatch.setattr(
+        memory.psutil, "virtual_memory", lambda: types.SimpleNamespace(available=1 << 20)
+    )
+
+    def refuse(*_arguments):
+        msg = "a matrix was drawn"
+        raise AssertionError(msg)
+
+    monkeypatch.setattr(dense, "dense_errors", refuse)
+
+
+def test_a_dense_simulation_that_does_not_fit_is_refused_before_it_starts(little_memory):
+    """A dozen of 200x200 float64 matrices are 3.7 MiB."""
+    ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, curves=("D",))
+    message = r"dense sampler needs about .* GiB for 200x200 in 1 process.*use --sampler reduced"
+    with pytest.raises(ResourceError, match=message):
+        ours.run()
+
+
+def test_a_dense_simulation_that_fits_is_started(little_memory):
+    ours = simulation(shapes=squares([50]), sampler=Sampler.DENSE, curves=("D",))
+    with pytest.raises(AssertionError, match="a matrix was drawn"):
+        ours.run()
+
+
+def test_memory_counts_every_process(little_memory):
+    """A dozen of 80x80 matrices take 0.6 MiB: little enough for one process, not for two."""
+    one, two = (
+        simulation(shapes=squares([80]), sampler=Sampler.DENSE, curves=("D",), jobs=jobs)
+        for jobs in (1, 2)
+    )
+    with pytest.raises(AssertionError, match="a matrix was drawn"):
+        one.run()
+    with pytest.raises(ResourceError, match="for 80x80 in 2 process"):
+        two.run()
+
+
+def test_the_largest_shape_decides(little_memory):
+    shapes = ((40, 40), (30, 900), (50, 50))
+    ours = simulation(shapes=shapes, sampler=Sampler.DENSE, curves=("D",))
+    with pytest.raises(ResourceError, match="for 30x900 in 1 process"):
+        ours.run()
+
+
+def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):
+    assert simulation(shapes=squares([600]), ranks=(1,), curves=("D",)).run()
+    ours = simulation(shapes=squares([600]), ranks=(1, 30), curves=("D",))
+    with pytest.raises(ResourceError, match=r"reduced sampler needs about .*use --engine exact"):
+        ours.run()
+
+
+def test_formulas_need_no_memory(little_memory):
+    engines = (Engine.EXACT, Engine.ASYMPTOTIC)
+    assert simulation(shapes=squares([4096]), ranks=(32,), engines=engines).run()

@@ -1,0 +1,261 @@
+"""Properties of the transforms over random shapes, batches, precisions and values."""
+
+import math
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from loca_theory.transforms import (
+    HalfSpectrum,
+    RealSpectrum,
+    dct,
+    dct2,
+    dct_matrix,
+    dft2,
+    idct,
+    idct2,
+    idct2_sparse,
+    idft2,
+)
+
+reproducible = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+
+methods = st.sampled_from(["scipy", "fft", "matmul"])
+precisions = st.sampled_from([np.float32, np.float64])
+lengths = st.integers(1, 24)
+coefficients = st.floats(-8, 8, width=32, allow_subnormal=False)
+
+
+def values(dtype):
+    """Entries over many orders of magnitude, every one a normal number of both precisions."""
+    return st.floats(-1e3, 1e3, width=32, allow_subnormal=False).map(dtype)
+
+
+@st.composite
+def tensors(draw, count=1, dims=2):
+    """One or more tensors of one shape (up to two batch dimensions) and precision."""
+    dtype = draw(precisions)
+    batch = draw(st.lists(st.integers(1, 3), max_size=2))
+    shape = (*batch, *(draw(lengths) for _ in range(dims)))
+    drawn = [
+        torch.from_numpy(draw(arrays.arrays(dtype, shape, elements=values(dtype))))
+        for _ in range(count)
+    ]
+    return drawn[0] if count == 1 else drawn
+
+
+@st.composite
+def sparse_spectra(draw):
+    """Values (any batch), locations with repetitions, and a shape."""
+    dtype = draw(precisions)
+    p, q = draw(lengths), draw(lengths)
+    count = draw(st.integers(0, 40))
+    places = draw(
+        st.lists(
+            st.tuples(st.integers(0, p - 1), st.integers(0, q - 1)), min_size=count, max_size=count
+        )
+    )
+    batch = draw(st.lists(st.integers(1, 3), max_size=1))
+    shape = (*batch, count)
+    drawn = draw(arrays.arrays(dtype, shape, elements=values(dtype)))
+    locations = torch.tensor(places, dtype=torch.int64).reshape(count, 2)
+    return torch.from_numpy(drawn), locations, (p, q)
+
+
+def norm(x):
+    return float(x.abs().double().norm())
+
+
+def close(actual, expected, scale, transforms=1):
+    """Equality up to the rounding of so many orthogonal transforms of something of norm scale.
+
+    With sides up to 24 a transform takes log2 24 = 4.6 butterflies of 7u and two more stages a
+    dimension, or a dot product of 24 terms (√24·u): 2·(4·6.6 + 4.9) < 64 eps relative to the norm
+    (Higham, Accuracy and Stability, theorem 24.2). The last term is for underflow.
+    """
+    info = torch.finfo(expected.dtype)
+    tolerance = 64 * transforms * info.eps * scale + info.tiny * expected.numel()
+    return actual.shape == expected.shape and norm(actual - expected) <= tolerance
+
+
+@reproducible
+@given(tensors(), methods)
+def test_inverses(x, method):
+    assert close(idct2(dct2(x, method=method), method=method), x, norm(x), 2)
+    assert close(dct2(idct2(x, method=method), method=method), x, norm(x), 2)
+    assert close(idct(dct(x, method=method), method=method), x, norm(x), 2)
+    assert close(dct(idct(x, method=method), method=method), x, norm(x), 2)
+
+
+@reproducible
+@given(tensors(), methods)
+def test_parseval(x, method):
+    scale = torch.tensor(norm(x), dtype=x.dtype)
+    for transform in (dct, idct, dct2, idct2):
+        y = transform(x, method=method)
+        assert close(torch.tensor(norm(y), dtype=x.dtype), scale, norm(x))
+
+
+@reproducible
+@given(tensors(count=2), methods)
+def test_the_inverse_is_the_transpose(pair, method):
+    x, y = (t.double() for t in pair)
+    for transform, inverse in ((dct, idct), (dct2, idct2)):
+        left = (transform(x, method=method) * y).sum()
+        right = (x * inverse(y, method=method)).sum()
+        # The two sums add products that are up to ‖x‖‖y‖ together.
+        assert close(left, right, norm(x) * norm(y), 2 + x.numel() // 64)
+
+
+@reproducible
+@given(tensors(count=2), coefficients, coefficients, methods)
+def test_linearity(pair, a, b, method):
+    x, y = pair
+    scale = abs(a) * norm(x) + abs(b) * norm(y)
+    for transform in (dct, idct, dct2, idct2):
+        combined = transform(a * x + b * y, method=method)
+        separate = a * transform(x, method=method) + b * transform(y, method=method)
+        assert close(combined, separate, scale, 3)
+
+
+@reproducible
+@given(tensors())
+def test_the_methods_agree(x):
+    for transform in (dct, idct, dct2, idct2):
+        expected = transform(x, method="scipy")
+        for method in ("fft", "matmul"):
+            assert close(transform(x, method=method), expected, norm(x), 2)
+
+
+@reproducible
+@given(tensors(), methods)
+def test_two_dimensions_are_one_after_the_other(x, method):
+    one_by_one = dct(dct(x, method=method).mT, method=method).mT
+    assert close(dct2(x, method=method), one_by_one, norm(x), 3)
+    one_by_one = idct(idct(x, method=method).mT, method=method).mT
+    assert close(idct2(x, method=method), one_by_one, norm(x), 3)
+
+
+@reproducible
+@given(tensors(), methods)
+def test_transforms_commute_with_transposition(x, method):
+    assert close(dct2(x.mT, method=method), dct2(x, method=method).mT, norm(x), 2)
+
+
+@reproducible
+@given(tensors(dims=1), methods)
+def test_the_textbook_sum(x, method):
+    n = x.shape[-1]
+    k, j = np.arange(n)[:, None], np.arange(n)[None, :]
+    cosines = np.cos(np.pi * (2 * j + 1) * k / (2 * n))
+    weights = np.array([math.sqrt((1 if k == 0 else 2) / n) for k in range(n)])
+    expected = torch.from_numpy((x.double().numpy() @ cosines.T) * weights).to(x.dtype)
+    # Phases up to 24π with a relative error of 1.5 eps: two more transforms' worth.
+    assert close(dct(x, method=method), expected, norm(x), 4)
+
+
+@reproducible
+@given(st.integers(1, 64))
+def test_the_matrix_is_orthogonal(n):
+    matrix = dct_matrix(n)
+    identity = torch.eye(n, dtype=torch.float64)
+    assert close(matrix @ matrix.T, identity, math.sqrt(n))
+    assert close(matrix.T @ matrix, identity, math.sqrt(n))
+
+
+@reproducible
+@given(tensors(), methods)
+def test_the_energy_has_gradient_two_x(x, method):
+    """‖T x‖² = ‖x‖² for an orthogonal T, so that its gradient is 2x."""
+    for transform in (dct, idct, dct2, idct2):
+        leaf = x.double().clone().requires_grad_()
+        transform(leaf, method=method).square().sum().backward()
+        assert close(leaf.grad, 2 * x.double(), 2 * norm(x), 2)
+
+
+@reproducible
+@given(tensors())
+def test_dft_inverse_parseval_and_symmetry(x):
+    spectrum = dft2(x)
+    assert close(idft2(spectrum), x.to(spectrum.dtype), norm(x), 2)
+    assert close(torch.tensor(norm(spectrum)).to(x), torch.tensor(norm(x)).to(x), norm(x))
+    mirrored = spectrum.flip((-2, -1)).roll((1, 1), (-2, -1)).conj()
+    assert close(mirrored, spectrum, norm(x), 2)
+
+
+@reproducible
+@given(tensors(count=2), coefficients, coefficients)
+def test_real_spectrum_is_a_linear_isometry_with_its_inverse(pair, a, b):
+    x, y = pair
+    spectrum = RealSpectrum(*x.shape[-2:])
+    coordinates = spectrum.forward(x)
+    assert close(torch.tensor(norm(coordinates)).to(x), torch.tensor(norm(x)).to(x), norm(x))
+    assert close(spectrum.inverse(coordinates), x, norm(x), 2)
+    flat = y.flatten(-2)
+    assert close(spectrum.forward(spectrum.inverse(flat)), flat, norm(y), 2)
+    separate = a * coordinates + b * spectrum.forward(y)
+    scale = abs(a) * norm(x) + abs(b) * norm(y)
+    assert close(spectrum.forward(a * x + b * y), separate, scale, 3)
+
+
+@reproducible
+@given(tensors())
+def test_keeping_locations_is_keeping_energy(x):
+    """Zeroing a location's coordinates lowers ‖W‖² by that location's energy."""
+    spectrum = RealSpectrum(*x.shape[-2:])
+    x = x.double()
+    coordinates = spectrum.forward(x)
+    energies = spectrum.location_energies(coordinates)
+    s, m = spectrum.half.self_conjugate_count, spectrum.half.pair_count
+    last = s + m - 1
+    kept = coordinates.clone()
+    kept[..., last] = 0
+    if m:
+        kept[..., last + m] = 0
+    lost = norm(x) ** 2 - norm(spectrum.inverse(kept)) ** 2
+    assert abs(lost - float(energies[..., last].sum())) <= 256 * 2**-52 * norm(x) ** 2 + 1e-300
+
+
+@reproducible
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_half_spectrum_counts_every_entry_once(p, q):
+    half = HalfSpectrum(p, q)
+    seen = np.zeros((p, q), dtype=int)
+    np.add.at(seen, tuple(half.self_conjugate.T), 1)
+    np.add.at(seen, tuple(half.representatives.T), 1)
+    np.add.at(seen, tuple((-half.representatives % (p, q)).T), 1)
+    assert (seen == 1).all()
+
+
+@reproducible
+@given(sparse_spectra())
+def test_sparse_inverse_is_the_dense_one_by_every_method(case):
+    coefficients, locations, shape = case
+    rows, columns = locations.T.numpy()
+    spectrum = np.zeros((*coefficients.shape[:-1], *shape))
+    np.add.at(spectrum, (..., rows, columns), coefficients.double().numpy())
+    expected = idct2(torch.from_numpy(spectrum)).to(coefficients.dtype)
+    # Repeated places can cancel: the error is relative to Σ|a|, not to the spectrum's norm.
+    scale = float(coefficients.double().abs().sum())
+    for method in ("auto", "scatter", "outer"):
+        actual = idct2_sparse(coefficients, locations, shape, method=method)
+        assert close(actual, expected, scale, 2)
+
+
+@reproducible
+@given(sparse_spectra(), st.integers(0, 2**32 - 1))
+def test_sparse_gradient_is_the_transform_at_the_locations(case, seed):
+    coefficients, locations, shape = case
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(
+        *coefficients.shape[:-1], *shape, dtype=torch.float64, generator=generator
+    )
+    expected = dct2(weights)[..., locations[:, 0], locations[:, 1]]
+    for method in ("scatter", "outer"):
+        leaf = coefficients.double().clone().requires_grad_()
+        idct2_sparse(leaf, locations, shape, method=method).backward(weights)
+        # Up to 40 entries, each off by the rounding of one transform.
+        assert close(leaf.grad, expected, norm(weights), 2 * math.sqrt(40))

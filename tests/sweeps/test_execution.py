@@ -1,0 +1,329 @@
+"""The same results from any number of workers, in any order, after any interruption."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from loca_theory import ResourceError
+from loca_theory.sweeps import (
+    Point,
+    ResultStore,
+    SweepInterruptedError,
+    execution,
+    generator,
+    run,
+)
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+
+def make_compute(*, fails_at=None, error=None):
+    """Work whose last bits depend on the number of threads, as that of the package does.
+
+    A function made inside another travels to workers by value; they need not find this file.
+    """
+
+    def compute(point):
+        i = point.parameters["i"]
+        if i == fails_at:
+            raise error
+        rng = generator(0, "test", i)
+        matrix = rng.normal(size=(96, 96))
+        values = np.linalg.svd(matrix @ matrix.T, compute_uv=False)
+        return {"i": i, "values": values[:4].tolist()}
+
+    return compute
+
+
+def make_points(count=8):
+    return [Point("test", {"i": i}) for i in range(count)]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Workers take over after the first point, however short the work is."""
+    monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What every run below has to yield, to the bit."""
+    return run(make_points(), make_compute(), jobs=1)
+
+
+def test_results_come_in_the_order_of_the_points(undisturbed):
+    assert [result["i"] for result in undisturbed] == list(range(8))
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, -1])
+def test_results_do_not_depend_on_the_number_of_workers(at_once, undisturbed, jobs):
+    assert run(make_points(), make_compute(), jobs=jobs) == undisturbed
+
+
+def test_results_do_not_depend_on_order_or_company(undisturbed):
+    order = np.random.default_rng(0).permutation(8)[:5]
+    points = make_points()
+    assert run([points[i] for i in order], make_compute(), jobs=1) == [
+        undisturbed[i] for i in order
+    ]
+
+
+def test_no_points_give_no_results():
+    assert run([], make_compute()) == []
+
+
+def test_workers_do_the_work_where_it_pays(at_once):
+    def where(point):
+        import os
+
+        return {"pid": os.getpid()}
+
+    pids = [result["pid"] for result in run(make_points(), where, jobs=2)]
+    assert pids[0] == os.getpid()
+    assert os.getpid() not in pids[1:]
+
+
+def test_short_work_starts_no_workers():
+    def where(point):
+        import os
+
+        return {"pid": os.getpid()}
+
+    assert {result["pid"] for result in run(make_points(), where, jobs=2)} == {os.getpid()}
+
+
+@pytest.mark.parametrize("stored", [0, 3, 8])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_only_what_is_missing_is_computed(at_once, store, undisturbed, stored, jobs):
+    points = make_points()
+    run(points[:stored], make_compute(), store=store, jobs=1)
+    before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
+    assert len(before) == stored
+    assert run(points, make_compute(), store=store, jobs=jobs) == undisturbed
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+    assert run(points, None, store=store, jobs=jobs) == undisturbed, "all stored: no compute"
+
+
+def test_more_points_extend_a_run(store, undisturbed):
+    points = make_points()
+    run(points[:4], make_compute(), store=store, jobs=1)
+    seen = []
+
+    def compute(point):
+        seen.append(point.parameters["i"])
+        return make_compute()(point)
+
+    assert run(points, compute, store=store, jobs=1) == undisturbed
+    assert seen == [4, 5, 6, 7]
+
+
+def test_a_damaged_result_is_computed_again_and_said_so(store, undisturbed):
+    points = make_points()
+    run(points, make_compute(), store=store, jobs=1)
+    path = store.path(points[3])
+    path.write_bytes(path.read_bytes()[:-30])
+    again = ResultStore(store.folder, store.version)
+    assert run(points, make_compute(), store=again, jobs=1) == undisturbed
+    assert [line.split(":")[0] for line in again.rejected] == [path.name]
+
+
+def test_a_folder_without_room_is_an_error(tmp_path, monkeypatch):
+    store = ResultStore(tmp_path, "v")
+    (store.path(make_points()[2])).mkdir()
+    with pytest.raises(ResourceError, match="cannot write"):
+        run(make_points(), make_compute(), store=store, jobs=1)
+    assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 2
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_counts_from_what_is_stored_to_the_total(at_once, store, jobs):
+    run(make_points()[:3], make_compute(), store=store, jobs=1)
+    calls = []
+    run(make_points(), make_compute(), store=store, jobs=jobs, progress=lambda *c: calls.append(c))
+    assert calls == [(done, 8) for done in range(3, 9)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failure_keeps_what_was_finished(at_once, store, undisturbed, jobs):
+    failing = make_compute(fails_at=5, error=ZeroDivisionError("at point 5"))
+    with pytest.raises(ZeroDivisionError, match="at point 5"):
+        run(make_points(), failing, store=store, jobs=jobs)
+    kept = [store.load(point) for point in make_points()]
+    assert kept[0] is not None
+    assert kept[5] is None
+    assert all(one in (None, wanted) for one, wanted in zip(kept, undisturbed, strict=True))
+    assert jobs > 1 or kept[:5] == undisturbed[:5]
+    assert store.rejected == []
+    assert run(make_points(), make_compute(), store=store, jobs=jobs) == undisturbed
+
+
+def test_an_interrupted_computation_says_how_far_it_came(store, undisturbed):
+    interrupted = make_compute(fails_at=5, error=KeyboardInterrupt())
+    with pytest.raises(
+        SweepInterruptedError,
+        match=r"^interrupted: 5 of 8 points are stored; run the same command again to finish$",
+    ) as caught:
+        run(make_points(), interrupted, store=store, jobs=1)
+    assert (caught.value.done, caught.value.total) == (5, 8)
+    assert run(make_points(), make_compute(), store=store, jobs=1) == undisturbed
+
+
+def test_an_interruption_without_a_store_says_that_nothing_is_kept():
+    interrupted = make_compute(fails_at=2, error=KeyboardInterrupt())
+    with pytest.raises(SweepInterruptedError, match=r"^interrupted: 2 of 8 points were not stored"):
+        run(make_points(), interrupted, jobs=1)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("after", [0, 1, 4])
+def test_an_interruption_from_progress_keeps_what_was_finished(
+    at_once, store, undisturbed, jobs, after
+):
+    def progress(done, total):
+        if done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterruptedError, match=f"^interrupted: {after} of 8 points are"):
+        run(make_points(), make_compute(), store=store, jobs=jobs, progress=progress)
+    assert len(list(store.folder.iterdir())) == after
+    assert run(make_points(), make_compute(), store=store, jobs=jobs) == undisturbed
+
+
+@posix
+def test_a_killed_worker_is_one_error_and_not_the_end(at_once, store, undisturbed):
+    parent = os.getpid()
+
+    def compute(point):
+        import os
+        import signal
+
+        if point.parameters["i"] == 4 and os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(point)
+
+    original = make_compute()
+    with pytest.raises(ResourceError, match=r"a worker process was killed.*use fewer --jobs"):
+        run(make_points(), compute, store=store, jobs=2)
+    assert store.load(make_points()[0]) == undisturbed[0]
+    assert run(make_points(), original, store=store, jobs=2) == undisturbed
+
+
+@posix
+def test_workers_leave_ctrl_c_to_the_process_that_started_them(at_once):
+    def handler(point):
+        import os
+        import signal
+
+        return {"pid": os.getpid(), "ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN}
+
+    # Workers of earlier runs may be older than this rule; these are new.
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(wait=True)
+    before = signal.getsignal(signal.SIGINT)
+    results = run(make_points(), handler, jobs=2)
+    assert {result["ignored"] for result in results if result["pid"] != os.getpid()} == {True}
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_sweep_may_run_beside_the_main_thread(at_once, undisturbed):
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.extend(run(make_points(), make_compute(), jobs=2))
+    )
+    thread.start()
+    thread.join()
+    assert results == undisturbed
+
+
+def make_thread_count(*, error=None):
+    def threads(point):
+        import os
+
+        import torch
+        from threadpoolctl import threadpool_info
+
+        if error:
+            raise error
+        pools = sorted({pool["num_threads"] for pool in threadpool_info()})
+        return {"pools": pools, "torch": torch.get_num_threads(), "pid": os.getpid()}
+
+    return threads
+
+
+@pytest.fixture
+def three_threads():
+    """Three threads everywhere, on a machine of any size."""
+    import torch
+
+    before = torch.get_num_threads()
+    with threadpool_limits(limits=3):
+        torch.set_num_threads(3)
+        yield
+    torch.set_num_threads(before)
+
+
+def threads_now():
+    import torch
+
+    return {pool["num_threads"] for pool in threadpool_info()} | {torch.get_num_threads()}
+
+
+def test_a_point_runs_with_one_thread_and_the_former_number_comes_back(three_threads):
+    for result in run(make_points(3), make_thread_count(), jobs=1):
+        assert (result["pools"], result["torch"]) == ([1], 1)
+    assert threads_now() == {3}
+
+
+def test_the_former_number_comes_back_after_a_failure(three_threads):
+    with pytest.raises(ZeroDivisionError, match="here"):
+        run(make_points(3), make_thread_count(error=ZeroDivisionError("here")), jobs=1)
+    assert threads_now() == {3}
+
+
+def test_workers_run_with_one_thread_each(at_once):
+    results = run(make_points(6), make_thread_count(), jobs=2)
+    assert {result["pid"] for result in results} != {os.getpid()}
+    for result in results:
+        assert (result["pools"], result["torch"]) == ([1], 1)
+
+
+IMPORTS_TORCH_INSIDE = """
+import os, sys
+from loca_theory.sweeps import Point, run
+assert "torch" not in sys.modules
+before = dict(os.environ)
+
+def compute(point):
+    import torch
+    from threadpoolctl import threadpool_info
+    return {"torch": torch.get_num_threads(), "all": [p["num_threads"] for p in threadpool_info()]}
+
+for result in run([Point("e", {"i": i}) for i in range(2)], compute, jobs=1):
+    assert result["torch"] == 1 and set(result["all"]) == {1}, result
+assert dict(os.environ) == before
+
+import joblib, torch
+assert torch.get_num_threads() == joblib.cpu_count(), torch.get_num_threads()
+"""
+
+
+@pytest.mark.parametrize("variable", [None, "7"], ids=["no variable", "the user's variable"])
+def test_one_thread_holds_for_a_library_that_the_work_imports(variable):
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    if variable:
+        environment["MKL_NUM_THREADS"] = variable
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS_TORCH_INSIDE],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr

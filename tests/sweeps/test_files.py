@@ -1,0 +1,127 @@
+"""Files are complete or not there."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from loca_theory import ResourceError
+from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import writable_folder
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def text(content):
+    return lambda path: path.write_text(content)
+
+
+@pytest.mark.parametrize("earlier", [None, "old"], ids=["new", "replaced"])
+def test_the_content_stands_under_the_name(tmp_path, earlier):
+    path = tmp_path / "a.txt"
+    if earlier:
+        path.write_text(earlier)
+    write_atomically(path, text("new"))
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_while_writing_a_reader_sees_the_earlier_content(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def write(temporary):
+        temporary.write_text("ne")
+        assert path.read_text() == "old"
+        assert temporary.parent == path.parent, "a rename across file systems is none"
+        assert temporary.name.startswith("a.")
+        assert temporary.name.endswith(".txt.partial")
+        temporary.write_text("new")
+
+    write_atomically(path, write)
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "message"),
+    [
+        pytest.param(
+            OSError(errno.ENOSPC, "No space left on device"),
+            ResourceError,
+            r"cannot write .*a\.txt: No space left on device; choose another folder with --out",
+            id="disk full",
+        ),
+        pytest.param(OSError("odd"), ResourceError, r"cannot write .*: odd;", id="no errno"),
+        pytest.param(ValueError("bad"), ValueError, "bad", id="a mistake of the writer"),
+        pytest.param(KeyboardInterrupt("now"), KeyboardInterrupt, "now", id="Ctrl-C"),
+    ],
+)
+@pytest.mark.parametrize("earlier", [None, "old"], ids=["new", "replaced"])
+def test_a_failed_write_leaves_things_as_they_were(tmp_path, earlier, raised, expected, message):
+    path = tmp_path / "a.txt"
+    if earlier:
+        path.write_text(earlier)
+
+    def write(temporary):
+        temporary.write_text("half")
+        raise raised
+
+    with pytest.raises(expected, match=message):
+        write_atomically(path, write)
+    assert names(tmp_path) == (["a.txt"] if earlier else [])
+    assert earlier is None or path.read_text() == earlier
+
+
+def test_a_failed_rename_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(ResourceError, match=r"cannot write .*a\.txt"):
+        write_atomically(tmp_path / "a.txt", text("new"))
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("blocked", ["missing", "file"])
+def test_a_folder_that_is_none_is_an_error(tmp_path, blocked):
+    if blocked == "file":
+        (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="cannot write"):
+        write_atomically(tmp_path / blocked / "a.txt", text("new"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits of POSIX")
+@pytest.mark.parametrize("mask", [0o002, 0o022, 0o077], ids=oct)
+def test_the_users_mask_holds(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write_atomically(tmp_path / "a.txt", text(""))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_writable_folder_is_made_with_its_parents_and_stays_empty(tmp_path):
+    folder = writable_folder(tmp_path / "a" / "b")
+    assert folder == tmp_path / "a" / "b"
+    assert names(folder) == []
+    assert writable_folder(folder) == folder
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_in_the_way_of_a_folder_is_an_error(tmp_path, below):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(ResourceError, match=r"cannot write to .*choose another folder with --out"):
+        writable_folder(tmp_path / "file" / below)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_folder_that_takes_no_files_is_an_error(tmp_path, monkeypatch):
+    """As root no permission bit refuses, so the system's refusal is played."""
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(ResourceError, match=r"cannot write to .*: Permission denied; choose"):
+        writable_folder(tmp_path)

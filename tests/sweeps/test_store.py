@@ -1,0 +1,290 @@
+"""Stored results: exact, and believed only where they can be."""
+
+import hashlib
+import json
+import math
+import os
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loca_theory import ResourceError
+from loca_theory.sweeps import Point, ResultStore
+
+RESULT = {"mean": [0.1, -0.0, 5e-324, 1.7976931348623157e308], "count": 3}
+# The same fixture for every example is meant: each example writes its own content.
+shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def bits(value):
+    """Floats by their bits, so that 0.0 differs from -0.0 and NaN equals itself."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value.hex()
+    if isinstance(value, list):
+        return [bits(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: bits(inner) for name, inner in value.items()}
+    return value
+
+
+def files(store):
+    return sorted(path.name for path in store.folder.iterdir())
+
+
+def test_nothing_is_loaded_from_an_empty_store(store, point):
+    assert store.load(point) is None
+    assert store.rejected == []
+
+
+def test_what_is_saved_is_loaded_by_any_later_store(store, point):
+    store.save(point, RESULT)
+    later = ResultStore(store.folder, "v1")
+    assert bits(later.load(point)) == bits(RESULT)
+    assert later.rejected == []
+
+
+@shared
+@given(st.dictionaries(st.text(max_size=3), st.lists(st.floats(), max_size=5), max_size=3))
+def test_floats_round_trip_to_the_bit(store, point, result):
+    store.save(point, result)
+    assert bits(store.load(point)) == bits(result)
+    assert store.rejected == []
+
+
+def test_saving_again_replaces(store, point):
+    store.save(point, {"a": 1})
+    store.save(point, {"a": 2})
+    assert store.load(point) == {"a": 2}
+    assert files(store) == [store.path(point).name]
+
+
+def test_points_do_not_disturb_each_other(store):
+    points = [Point("e", {"K": k}) for k in (1, 1.0, True, "1", None)]
+    for i, one in enumerate(points):
+        store.save(one, {"i": i})
+    assert [store.load(one) for one in points] == [{"i": i} for i in range(len(points))]
+
+
+def test_parameters_that_json_cannot_tell_from_themselves_are_found(store):
+    """A tuple is stored as a list, and NaN is not equal to itself."""
+    one = Point("e", {"ranks": (1, 2), "x": math.nan})
+    store.save(one, RESULT)
+    assert store.load(one) == RESULT
+
+
+def test_other_code_does_not_see_the_result(store, point):
+    store.save(point, RESULT)
+    assert ResultStore(store.folder, "v2").load(point) is None
+
+
+def test_a_result_that_json_does_not_know_is_refused_and_leaves_nothing(store, point):
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        store.save(point, {"a": object()})
+    assert files(store) == []
+
+
+# Every way in which a file can be wrong: from the good file's content to the bad one's bytes.
+def _just(content):
+    return lambda _: content
+
+
+def _with(**changes):
+    return lambda good: json.dumps({**good, **changes}).encode()
+
+
+def _without(*names):
+    return lambda good: json.dumps({k: v for k, v in good.items() if k not in names}).encode()
+
+
+def _replaced(old, new):
+    return lambda good: json.dumps(good).replace(old, new).encode()
+
+
+def _sealed(result):
+    """Another result with its own right checksum."""
+    return _with(result=result, checksum=_checksum(result))
+
+
+def _checksum(result):
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
+
+
+WRONG = {
+    "empty": _just(b""),
+    "binary": _just(bytes(range(256))),
+    "not utf-8": _just(b'{"result": "\xff"}'),
+    "a pickle": pickle.dumps,
+    "no JSON": _just(b"mean = 0.1\n"),
+    "truncated": lambda good: json.dumps(good).encode()[:-40],
+    "two documents": lambda good: json.dumps(good).encode() * 2,
+    "nested too deeply": _just(b"[" * 100_000),
+    "a number too long": _just(b"9" * 10_000),
+    "null": _just(b"null"),
+    "a list": lambda good: json.dumps([good]).encode(),
+    "a string": _just(b'"result"'),
+    "foreign JSON": _just(b'{"name": "package", "version": "v1"}'),
+    "the result alone": lambda good: json.dumps(good["result"]).encode(),
+    "another format": _with(format=2),
+    "no format": _without("format"),
+    "a changed value": _replaced("0.1", "0.2"),
+    "a changed count": _with(result={**RESULT, "count": 4}),
+    "another checksum": _with(checksum="0" * 64),
+    "no checksum": _without("checksum"),
+    "no result": _without("result"),
+    "neither result nor checksum": _without("result", "checksum"),
+    "no result, with the checksum of none": lambda good: json.dumps(
+        {**{k: v for k, v in good.items() if k != "result"}, "checksum": _checksum(None)}
+    ).encode(),
+    "a null result, with its checksum": _sealed(None),
+    "a list as result, with its checksum": _sealed([1.0]),
+    "no point": _without("point"),
+    "another point": _with(point={"experiment": "experiment", "parameters": {"K": 17}}),
+    "a point that Python holds for equal": _replaced('"seed": 0', '"seed": false'),
+    "another experiment": _replaced('"experiment": "experiment"', '"experiment": "other"'),
+    "another version": _with(version="v0"),
+    "no version": _without("version"),
+}
+
+
+def test_the_checksum_here_is_that_of_the_store(store, point):
+    store.save(point, RESULT)
+    assert json.loads(store.path(point).read_bytes())["checksum"] == _checksum(RESULT)
+
+
+@pytest.mark.parametrize("damage", WRONG.values(), ids=WRONG.keys())
+def test_a_file_that_cannot_be_trusted_is_reported_and_computed_again(store, point, damage):
+    store.save(point, RESULT)
+    path = store.path(point)
+    path.write_bytes(damage(json.loads(path.read_bytes())))
+    assert store.load(point) is None
+    assert len(store.rejected) == 1
+    assert store.rejected[0].startswith(path.name)
+    assert store.rejected[0].endswith("recomputed")
+    assert "\n" not in store.rejected[0]
+    store.save(point, RESULT)
+    assert bits(store.load(point)) == bits(RESULT)
+    assert len(store.rejected) == 1
+
+
+def test_another_points_file_under_this_name_is_not_believed(store, point):
+    other = Point(point.experiment, {**point.parameters, "seed": 1})
+    store.save(other, RESULT)
+    store.path(other).rename(store.path(point))
+    assert store.load(point) is None
+    assert "of another computation" in store.rejected[0]
+
+
+@shared
+@given(data=st.data())
+def test_no_flipped_bit_is_believed(store, point, data):
+    store.save(point, RESULT)
+    path = store.path(point)
+    content = bytearray(path.read_bytes())
+    where = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[where // 8] ^= 1 << where % 8
+    path.write_bytes(content)
+    before = len(store.rejected)
+    loaded = store.load(point)
+    # A flip may leave the meaning as it is: 5e-324 and 5E-324.
+    assert loaded is None or bits(loaded) == bits(RESULT)
+    assert (loaded is None) == (len(store.rejected) == before + 1)
+
+
+@shared
+@given(data=st.data())
+def test_no_truncated_file_is_believed(store, point, data):
+    store.save(point, RESULT)
+    path = store.path(point)
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    assert store.load(point) is None
+
+
+def test_nothing_in_a_file_is_executed(store, point, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "executed"),))
+
+    store.path(point).write_bytes(pickle.dumps(Payload()))
+    assert store.load(point) is None
+    assert not (tmp_path / "executed").exists()
+
+
+def test_files_are_plain_json(store, point):
+    store.save(point, RESULT)
+    content = json.loads(store.path(point).read_text(encoding="utf-8"))
+    assert content["result"] == RESULT
+    assert content["point"] == point.describe()
+    assert content["version"] == "v1"
+
+
+def test_a_folder_in_the_files_place_is_rejected_and_then_an_error(store, point):
+    store.path(point).mkdir()
+    assert store.load(point) is None
+    assert "unreadable" in store.rejected[0]
+    with pytest.raises(ResourceError, match=r"cannot write .*choose another folder"):
+        store.save(point, RESULT)
+
+
+KILLED_BEFORE_RENAME = """
+import os, pathlib, signal, sys
+from loca_theory.sweeps import Point, ResultStore
+
+point = Point("experiment", {"K": 16, "seed": 0, "ranks": [1, 2]})
+store = ResultStore(pathlib.Path(sys.argv[1]), "v1")
+pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+store.save(point, {"mean": [1.0]})
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
+@pytest.mark.parametrize("earlier", [None, RESULT], ids=["first result", "earlier result"])
+def test_a_writer_killed_before_the_rename_leaves_nothing_that_is_believed(store, point, earlier):
+    if earlier:
+        store.save(point, earlier)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE_RENAME, str(store.folder)], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert [name for name in files(store) if name.endswith(".partial")], "killed while writing"
+    assert store.load(point) == earlier
+    assert store.rejected == []
+
+
+def test_only_old_partial_files_are_removed(store, point):
+    store.save(point, RESULT)
+    old, young, foreign = (store.folder / name for name in ("a.json.partial", "b.partial", "c.txt"))
+    for path in (old, young, foreign):
+        path.write_text("{")
+    yesterday = time.time() - 86_400
+    for path in (old, foreign, store.path(point)):
+        os.utime(path, (yesterday, yesterday))
+    later = ResultStore(store.folder, "v1")
+    assert files(later) == sorted([store.path(point).name, "b.partial", "c.txt"])
+    assert later.load(point) == RESULT
+
+
+@pytest.mark.parametrize("below", ["", "deeper"], ids=["the folder itself", "its parent"])
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, below):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match=r"cannot write to .*choose another folder with --out"):
+        ResultStore(tmp_path / "file" / below, "v1")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits of POSIX")
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077], ids=oct)
+def test_files_get_the_permissions_that_the_user_chose(store, point, mask):
+    before = os.umask(mask)
+    try:
+        store.save(point, RESULT)
+        assert os.umask(mask) == mask, "the mask is left as it was"
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(store.path(point).stat().st_mode) == 0o666 & ~mask

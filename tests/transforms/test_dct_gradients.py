@@ -1,0 +1,178 @@
+"""Derivatives of every transform on every path: reverse, double, forward, and under vmap."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from loca_theory.transforms import dct, dct2, dct_matrix, idct, idct2
+
+by_method = pytest.mark.parametrize("method", ["scipy", "fft", "matmul"])
+by_transform = pytest.mark.parametrize(
+    ("transform", "inverse"),
+    [
+        pytest.param(dct, idct, id="dct"),
+        pytest.param(idct, dct, id="idct"),
+        pytest.param(dct2, idct2, id="dct2"),
+        pytest.param(idct2, dct2, id="idct2"),
+    ],
+)
+SHAPES = [(1, 1), (2, 3), (2, 4, 5)]
+by_shape = pytest.mark.parametrize("shape", SHAPES, ids=["1x1", "2x3", "2x4x5"])
+
+# torch compiles its forward-mode decompositions with a function that it has itself deprecated.
+forward_mode = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+)
+
+
+def normal(*shape, seed=0, requires_grad=False):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(*shape, dtype=torch.float64, generator=generator)
+    return x.requires_grad_(requires_grad)
+
+
+def close(actual, expected, size=64):
+    """Equality up to the rounding of a few transforms of float64, see test_dct.bound."""
+    eps = torch.finfo(torch.float64).eps
+    return float((actual - expected).norm()) <= eps * size * (float(expected.norm()) + 1e-300)
+
+
+# gradcheck compares with differences at the step 1e-6; for a linear map those carry only the
+# rounding of the values, eps·‖x‖·10/1e-6 = 1e-8, well inside its default tolerances (1e-5, 1e-3).
+@by_shape
+@by_method
+@by_transform
+def test_first_derivative_matches_differences(transform, inverse, method, shape):
+    x = normal(*shape, requires_grad=True)
+    assert gradcheck(lambda t: transform(t, method=method), x)
+
+
+@by_shape
+@by_method
+@by_transform
+def test_second_derivative_matches_differences(transform, inverse, method, shape):
+    x = normal(*shape, requires_grad=True)
+    # Squared, so that the second derivative is not zero.
+    assert gradgradcheck(lambda t: transform(t, method=method).square(), x)
+
+
+@forward_mode
+@by_shape
+@by_method
+@by_transform
+def test_forward_mode_matches_differences(transform, inverse, method, shape):
+    x = normal(*shape, requires_grad=True)
+    assert gradcheck(
+        lambda t: transform(t, method=method),
+        x,
+        check_forward_ad=True,
+        check_backward_ad=False,
+    )
+
+
+@forward_mode
+@by_method
+@by_transform
+def test_forward_over_reverse(transform, inverse, method):
+    x = normal(3, 4, requires_grad=True)
+    assert gradgradcheck(
+        lambda t: transform(t, method=method).square(),
+        x,
+        check_fwd_over_rev=True,
+        check_rev_over_rev=False,
+        check_undefined_grad=False,
+    )
+
+
+# The scipy path leaves torch, where only torch.func's transformations can follow it: the older
+# vmap behind is_grads_batched and jacobian(..., vectorize=True) does not know how.
+@pytest.mark.parametrize("method", ["fft", "matmul"])
+@by_transform
+def test_batched_gradients_of_the_older_kind(transform, inverse, method):
+    x = normal(3, 4, requires_grad=True)
+    assert gradcheck(lambda t: transform(t, method=method), x, check_batched_grad=True)
+
+
+@by_method
+@by_transform
+def test_the_backward_pass_is_the_inverse_map(transform, inverse, method):
+    x, weights = normal(3, 5, 7, requires_grad=True), normal(3, 5, 7, seed=1)
+    (transform(x, method=method) * weights).sum().backward()
+    assert close(x.grad, inverse(weights))
+
+
+@by_method
+@by_transform
+def test_the_tangent_is_the_map_itself(transform, inverse, method):
+    x, tangent = normal(5, 7), normal(5, 7, seed=1)
+    value, derivative = torch.func.jvp(lambda t: transform(t, method=method), (x,), (tangent,))
+    assert close(value, transform(x))
+    assert close(derivative, transform(tangent))
+
+
+@by_method
+@pytest.mark.parametrize("n", [1, 5, 6])
+def test_the_jacobian_is_the_matrix(method, n):
+    x = normal(n)
+    assert close(torch.func.jacrev(lambda t: dct(t, method=method))(x), dct_matrix(n))
+    assert close(torch.func.jacrev(lambda t: idct(t, method=method))(x), dct_matrix(n).T)
+
+
+@by_method
+@by_transform
+@pytest.mark.parametrize("in_dim", [0, 1, 2, -1], ids=["first", "middle", "last", "from the end"])
+def test_vmap_equals_a_batch(transform, inverse, method, in_dim):
+    x = normal(3, 4, 5)
+    mapped = torch.func.vmap(lambda t: transform(t, method=method), in_dims=in_dim)(x)
+    assert close(mapped, transform(x.movedim(in_dim, 0)))
+
+
+@by_method
+@by_transform
+def test_vmap_nests(transform, inverse, method):
+    x = normal(2, 3, 4, 5)
+    mapped = torch.func.vmap(
+        torch.func.vmap(lambda t: transform(t, method=method), in_dims=1), in_dims=0
+    )(x)
+    assert close(mapped, transform(x.movedim(2, 1)))
+
+
+@by_method
+@by_transform
+def test_gradients_of_single_samples(transform, inverse, method):
+    x, weights = normal(6, 4, 5), normal(4, 5, seed=1)
+
+    def loss(sample):
+        return (transform(sample, method=method).square() * weights).sum() / 2
+
+    gradients = torch.func.vmap(torch.func.grad(loss))(x)
+    assert close(gradients, inverse(transform(x) * weights))
+
+
+@by_method
+@by_transform
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+def test_half_precision_gradients_are_the_float32_ones_cast(transform, inverse, method, dtype):
+    x = normal(8, 6).to(dtype).requires_grad_()
+    weights = normal(8, 6, seed=1).to(dtype)
+    transform(x, method=method).backward(weights)
+    assert x.grad.dtype == dtype
+    assert torch.equal(x.grad, inverse(weights.float(), method=method).to(dtype))
+
+
+@by_method
+@by_transform
+def test_an_incoming_gradient_of_any_layout(transform, inverse, method):
+    x = normal(5, 5, requires_grad=True)
+    transform(x, method=method).sum().backward()  # an expanded scalar
+    assert close(x.grad, inverse(torch.ones(5, 5, dtype=torch.float64)))
+    (gradient,) = torch.autograd.grad(transform(x, method=method).mT, x, normal(5, 5, seed=1))
+    assert close(gradient, inverse(normal(5, 5, seed=1).mT))
+
+
+@by_method
+@by_transform
+def test_no_graph_without_a_leaf_that_wants_one(transform, inverse, method):
+    assert not transform(normal(3, 3), method=method).requires_grad
+    with torch.no_grad():
+        assert not transform(normal(3, 3, requires_grad=True), method=method).requires_grad

@@ -1,0 +1,205 @@
+"""The settings and shared tables behind the three paths, and the paths on CUDA."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import scipy.fft
+import torch
+
+from loca_theory.transforms import dct, dct2, dct_matrix, dct_paths, idct, idct2
+
+CUDA = torch.device("cuda")
+ALL = [dct, idct, dct2, idct2]
+
+
+@pytest.fixture
+def tf32_switch():
+    """Read and write torch's TF32 switch (it exists without CUDA too), put back afterwards."""
+    switch = torch.backends.cuda.matmul
+    name = "fp32_precision" if hasattr(switch, "fp32_precision") else "allow_tf32"
+    off, on = ("ieee", "tf32") if name == "fp32_precision" else (False, True)
+    before = getattr(switch, name)
+
+    class Switch:
+        OFF, ON = off, on
+
+        @property
+        def state(self):
+            return getattr(switch, name)
+
+        @state.setter
+        def state(self, value):
+            setattr(switch, name, value)
+
+    yield Switch()
+    setattr(switch, name, before)
+
+
+@pytest.mark.parametrize("session", ["OFF", "ON"], ids=["session off", "session on"])
+@pytest.mark.parametrize("allowed", [False, True], ids=["refused", "allowed"])
+def test_tf32_is_as_asked_inside_and_as_before_outside(tf32_switch, session, allowed):
+    tf32_switch.state = getattr(tf32_switch, session)
+    before = tf32_switch.state
+    with dct_paths.float32_products(CUDA, allow_tf32=allowed):
+        assert tf32_switch.state == (tf32_switch.ON if allowed else tf32_switch.OFF)
+    assert tf32_switch.state == before
+
+
+def test_tf32_is_put_back_after_an_error(tf32_switch):
+    tf32_switch.state = tf32_switch.ON
+    message = "out of memory"
+
+    def fail():
+        with dct_paths.float32_products(CUDA, allow_tf32=False):
+            raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError, match=message):
+        fail()
+    assert tf32_switch.state == tf32_switch.ON
+
+
+def test_tf32_is_not_touched_off_cuda(tf32_switch):
+    tf32_switch.state = tf32_switch.ON
+    with dct_paths.float32_products(torch.device("cpu"), allow_tf32=False):
+        assert tf32_switch.state == tf32_switch.ON
+
+
+def test_tf32_set_by_the_older_name_is_respected(tf32_switch):
+    # Once set by one name and read by the other, torch raises where the two disagree.
+    torch.backends.cuda.matmul.allow_tf32 = True
+    with dct_paths.float32_products(CUDA, allow_tf32=False):
+        pass
+    assert torch.backends.cuda.matmul.allow_tf32 is True
+
+
+def test_autocast_is_off_inside_and_as_before_outside():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with dct_paths.float32_products(torch.device("cpu")):
+            assert not torch.is_autocast_enabled("cpu")
+        assert torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("name", ["dctn", "idctn"])
+def test_scipy_gets_as_many_workers_as_torch_has_threads(monkeypatch, name):
+    original, seen = getattr(scipy.fft, name), []
+
+    def recording(*arguments, **options):
+        seen.append(options["workers"])
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(scipy.fft, name, recording)
+    (dct2 if name == "dctn" else idct2)(torch.ones(4, 4), method="scipy")
+    assert seen == [torch.get_num_threads()]
+
+
+# In a process of its own: the tables are shared, and an earlier test may have made them.
+FIRST_USE_IN_INFERENCE_MODE = """
+import torch
+from loca_theory.transforms import RealSpectrum, dct, dct2, idct, idct2, idct2_sparse
+
+def everything(x, method):
+    locations = torch.tensor([[0, 1], [4, 2]])
+    spectrum = RealSpectrum(5, 6)
+    coordinates = spectrum.forward(x)
+    outputs = [f(x, method=method) for f in (dct, idct, dct2, idct2)]
+    outputs += [coordinates, spectrum.inverse(coordinates)]
+    outputs += [idct2_sparse(x[0, :2], locations, (5, 6), method="outer")]
+    outputs += [idct2_sparse(x[0, :2], locations, (5, 6), method="scatter")]
+    return sum(y.square().sum() for y in outputs)
+
+for method in ("scipy", "fft", "matmul"):
+    with torch.inference_mode():
+        everything(torch.ones(5, 6), method)
+    x = torch.ones(5, 6, requires_grad=True)
+    (gradient,) = torch.autograd.grad(everything(x, method), x, create_graph=True)
+    gradient.square().sum().backward()
+    assert torch.isfinite(x.grad).all()
+"""
+
+
+def test_tables_first_made_in_inference_mode_serve_a_graph_later():
+    result = subprocess.run(
+        [sys.executable, "-c", FIRST_USE_IN_INFERENCE_MODE],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("method", ["fft", "matmul", "scipy"])
+def test_tables_of_both_precisions_live_side_by_side(method):
+    """A table cached for one dtype must not be handed out for the other."""
+    x = torch.randn(7, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    coarse = dct2(x.float(), method=method)
+    fine = dct2(x, method=method)
+    assert coarse.dtype == torch.float32
+    assert fine.dtype == torch.float64
+    # float32 tables in the float64 path would leave an error near 1e-7.
+    assert float((idct2(fine, method=method) - x).norm()) < 1e-12
+
+
+def on_both(transform, x, **options):
+    """The result on CUDA, fetched, and the float64 reference on the CPU."""
+    return transform(x.cuda(), **options).cpu(), transform(x.double())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("transform", ALL, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("method", ["auto", "fft", "matmul"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 4), (3, 96, 257)], ids=["1x1", "5x4", "3x96x257"])
+def test_cuda_agrees_with_the_cpu(transform, method, dtype, shape):
+    x = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    actual, expected = on_both(transform, x, method=method)
+    assert actual.dtype == dtype
+    # test_dct.bound for two dimensions of up to 257: 2·(4·(8 + 2) + 16) = 112 eps.
+    assert float((actual - expected).norm()) <= 112 * torch.finfo(dtype).eps * float(x.norm())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("method", ["fft", "matmul"])
+def test_cuda_half_precision_is_the_float32_result_cast(dtype, method):
+    x = torch.randn(65, 48, generator=torch.Generator().manual_seed(0)).to("cuda", dtype)
+    assert torch.equal(dct2(x, method=method), dct2(x.float(), method=method).to(dtype))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("method", ["fft", "matmul"])
+@pytest.mark.parametrize("transform", ALL, ids=lambda f: f.__name__)
+def test_cuda_gradients(method, transform):
+    x = torch.randn(4, 5, dtype=torch.float64, device="cuda", requires_grad=True)
+    assert torch.autograd.gradcheck(lambda t: transform(t, method=method), x)
+
+
+@pytest.mark.cuda
+def test_cuda_matmul_keeps_tf32_off_and_puts_the_switch_back(tf32_switch):
+    x = torch.randn(512, 512, generator=torch.Generator().manual_seed(0))
+    tf32_switch.state = tf32_switch.ON
+    actual, expected = on_both(dct2, x, method="matmul")
+    assert tf32_switch.state == tf32_switch.ON
+    # Two products of 512 terms in float32: 2·(4·11 + 23) = 134 eps; TF32 rounds to 2**-11.
+    assert float((actual - expected).norm()) <= 134 * 2**-23 * float(x.norm())
+
+
+@pytest.mark.cuda
+def test_cuda_matmul_uses_tf32_where_allowed(tf32_switch):
+    if torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("the device has no TF32 (compute capability below 8.0)")
+    x = torch.randn(512, 512, generator=torch.Generator().manual_seed(0))
+    tf32_switch.state = tf32_switch.OFF
+    actual, expected = on_both(dct2, x, method="matmul", allow_tf32=True)
+    assert tf32_switch.state == tf32_switch.OFF
+    error = float((actual - expected).norm()) / float(x.norm())
+    # Rounding both factors of two products to 11 bits leaves between 2**-14 and 2**-10.
+    assert 2**-14 < error < 2**-10
+
+
+@pytest.mark.cuda
+def test_cuda_devices_are_named_alike():
+    current = torch.cuda.current_device()
+    assert dct_matrix(6, device="cuda") is dct_matrix(6, device=f"cuda:{current}")

@@ -1,0 +1,249 @@
+"""The real Fourier coordinates: an isometry of every shape, and what its parts are."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.transforms import RealSpectrum
+
+SIDES = range(1, 13)
+each_with_every_width = pytest.mark.parametrize("p", SIDES, ids=lambda p: f"{p} rows")
+SOME = [(1, 1), (2, 2), (3, 5), (4, 6), (1, 7), (6, 1), (5, 8)]
+some_shapes = pytest.mark.parametrize(("p", "q"), SOME, ids=[f"{p}x{q}" for p, q in SOME])
+EPS = torch.finfo(torch.float64).eps
+
+# One transform of up to 12x12: 7u a butterfly, two more for the factor √2 and the concatenation,
+# 2·4·(log2 12 + 2) eps = 45 eps relative to the norm; the phases of the oracle's matrices reach
+# 2π·11²/12, with 1.5 eps of it in each of two factors, 190 eps.
+RELATIVE = 256 * EPS
+
+forward_mode = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+)
+
+
+def normal(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def brute_force_coordinates(matrix):
+    """Coordinates from the full spectrum H W H, pair by pair.
+
+    Of each pair the member that comes first, columns before rows, stands for both.
+    """
+    p, q = matrix.shape
+    h_p, h_q = (
+        np.exp(-2j * np.pi * np.outer(np.arange(n), np.arange(n)) / n) / math.sqrt(n)
+        for n in (p, q)
+    )
+    spectrum = h_p @ matrix @ h_q
+    own, pairs = [], []
+    for i in range(p):
+        for j in range(q):
+            partner = (-i % p, -j % q)
+            if partner == (i, j):
+                own.append(spectrum[i, j])
+            elif (j, i) < (partner[1], partner[0]):
+                pairs.append(spectrum[i, j])
+    own, pairs = np.array(own), np.array(pairs, dtype=complex)
+    assert np.abs(own.imag).max() <= RELATIVE * np.linalg.norm(matrix)
+    return np.concatenate([own.real, math.sqrt(2) * pairs.real, math.sqrt(2) * pairs.imag])
+
+
+def matrix_of_the_map(p, q):
+    """Column k holds the coordinates of the k-th unit matrix."""
+    units = torch.eye(p * q, dtype=torch.float64).unflatten(-1, (p, q))
+    return RealSpectrum(p, q).forward(units).T
+
+
+@each_with_every_width
+def test_the_map_is_orthogonal(p):
+    for q in SIDES:
+        matrix = matrix_of_the_map(p, q)
+        assert matrix.shape == (p * q, p * q)
+        identity = torch.eye(p * q, dtype=torch.float64)
+        # Entries of QᵀQ are inner products of two columns, each off by RELATIVE at most.
+        assert float((matrix.T @ matrix - identity).abs().max()) <= 2 * RELATIVE
+        assert float((matrix @ matrix.T - identity).abs().max()) <= 2 * math.sqrt(p * q) * RELATIVE
+
+
+@each_with_every_width
+def test_coordinates_are_those_of_the_full_spectrum(p):
+    for q in SIDES:
+        x = normal(p, q)
+        actual = RealSpectrum(p, q).forward(x).numpy()
+        assert np.linalg.norm(actual - brute_force_coordinates(x.numpy())) <= RELATIVE * float(
+            x.norm()
+        )
+
+
+@each_with_every_width
+def test_inverse_undoes_forward_and_forward_undoes_inverse(p):
+    for q in SIDES:
+        spectrum = RealSpectrum(p, q)
+        x, coordinates = normal(p, q), normal(p * q, seed=1)
+        back, again = (
+            spectrum.inverse(spectrum.forward(x)),
+            spectrum.forward(spectrum.inverse(coordinates)),
+        )
+        assert float((back - x).norm()) <= RELATIVE * float(x.norm())
+        assert float((again - coordinates).norm()) <= RELATIVE * float(coordinates.norm())
+
+
+@each_with_every_width
+def test_location_energies_are_the_weighted_spectrum(p):
+    for q in SIDES:
+        x = normal(p, q)
+        spectrum = RealSpectrum(p, q)
+        energies = spectrum.location_energies(spectrum.forward(x))
+        half = spectrum.half
+        full = np.abs(np.fft.fft2(x.numpy(), norm="ortho")) ** 2
+        own = full[tuple(half.self_conjugate.T)]
+        pairs = 2 * full[tuple(half.representatives.T)]
+        energy = float(x.norm()) ** 2
+        assert energies.shape == (half.location_count,)
+        assert (
+            np.abs(energies.numpy() - np.concatenate([own, pairs])).max() <= 2 * RELATIVE * energy
+        )
+        assert abs(float(energies.sum()) - energy) <= 2 * RELATIVE * energy
+
+
+@some_shapes
+def test_shape(p, q):
+    assert RealSpectrum(p, q).shape == (p, q)
+
+
+@some_shapes
+@pytest.mark.parametrize("batch", [(3,), (2, 1, 3), (0,), (2, 0)], ids=str)
+def test_leading_dimensions_are_a_batch(p, q, batch):
+    spectrum = RealSpectrum(p, q)
+    x = normal(*batch, p, q)
+    coordinates = spectrum.forward(x)
+    back = spectrum.inverse(coordinates)
+    assert coordinates.shape == (*batch, p * q)
+    assert back.shape == x.shape
+    assert spectrum.location_energies(coordinates).shape == (*batch, spectrum.half.location_count)
+    for index in np.ndindex(*batch):
+        alone = spectrum.forward(x[index])
+        tolerance = RELATIVE * float(x[index].norm())
+        assert float((coordinates[index] - alone).norm()) <= tolerance
+        assert float((back[index] - x[index]).norm()) <= tolerance
+
+
+def test_an_empty_batch_stays_in_the_graph():
+    spectrum = RealSpectrum(3, 4)
+    x = torch.empty(0, 3, 4, requires_grad=True)
+    spectrum.inverse(spectrum.forward(x)).sum().backward()
+    assert x.grad is not None
+
+
+@some_shapes
+def test_memory_layout_does_not_matter(p, q):
+    spectrum = RealSpectrum(p, q)
+    transposed = normal(q, p, 2).permute(2, 1, 0)
+    compact = transposed.contiguous()
+    assert float((spectrum.forward(transposed) - spectrum.forward(compact)).norm()) <= (
+        RELATIVE * float(compact.norm())
+    )
+    strided = normal(2, 2 * p * q)[:, ::2]
+    assert float((spectrum.inverse(strided) - spectrum.inverse(strided.contiguous())).norm()) <= (
+        RELATIVE * float(strided.norm())
+    )
+
+
+def test_float32_stays_float32():
+    spectrum = RealSpectrum(12, 11)
+    x = normal(12, 11, dtype=torch.float32)
+    coordinates = spectrum.forward(x)
+    assert coordinates.dtype == spectrum.inverse(coordinates).dtype == torch.float32
+    expected = brute_force_coordinates(x.double().numpy())
+    error = np.linalg.norm(coordinates.numpy() - expected)
+    assert error <= 45 * torch.finfo(torch.float32).eps * float(x.norm())
+
+
+@some_shapes
+def test_gradients_match_differences(p, q):
+    spectrum = RealSpectrum(p, q)
+    x, coordinates = normal(2, p, q).requires_grad_(), normal(2, p * q).requires_grad_()
+    assert torch.autograd.gradcheck(spectrum.forward, x)
+    assert torch.autograd.gradcheck(spectrum.inverse, coordinates)
+
+
+@pytest.mark.parametrize(("p", "q"), [(3, 4), (4, 3)], ids=["3x4", "4x3"])
+def test_second_derivatives_match_differences(p, q):
+    spectrum = RealSpectrum(p, q)
+    x, coordinates = normal(p, q).requires_grad_(), normal(p * q).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda t: spectrum.forward(t).square(), x)
+    assert torch.autograd.gradgradcheck(lambda t: spectrum.inverse(t).square(), coordinates)
+    assert torch.autograd.gradgradcheck(spectrum.location_energies, coordinates)
+
+
+@forward_mode
+@pytest.mark.parametrize(("p", "q"), [(3, 4), (4, 3)], ids=["3x4", "4x3"])
+def test_forward_mode_matches_differences(p, q):
+    spectrum = RealSpectrum(p, q)
+    only_forward = {"check_forward_ad": True, "check_backward_ad": False}
+    x, coordinates = normal(p, q).requires_grad_(), normal(p * q).requires_grad_()
+    assert torch.autograd.gradcheck(spectrum.forward, x, **only_forward)
+    assert torch.autograd.gradcheck(spectrum.inverse, coordinates, **only_forward)
+
+
+def test_vmap_equals_a_batch():
+    spectrum = RealSpectrum(3, 4)
+    x = normal(3, 5, 4)
+    coordinates = torch.func.vmap(spectrum.forward, in_dims=1)(x)
+    expected = spectrum.forward(x.movedim(1, 0))
+    tolerance = RELATIVE * float(x.norm())
+    assert float((coordinates - expected).norm()) <= tolerance
+    back = torch.func.vmap(spectrum.inverse)(coordinates)
+    assert float((back - x.movedim(1, 0)).norm()) <= tolerance
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        pytest.param(torch.zeros(4, 3), id="transposed"),
+        pytest.param(torch.zeros(4), id="vector"),
+        pytest.param(torch.zeros(3, 4, dtype=torch.int64), id="integers"),
+        pytest.param(torch.zeros(3, 4, dtype=torch.complex64), id="complex"),
+    ],
+)
+def test_forward_refuses_what_does_not_fit(matrix):
+    with pytest.raises(InvalidArgumentError, match=r"real floating tensor \(\.\.\., 3, 4\), not"):
+        RealSpectrum(3, 4).forward(matrix)
+
+
+@pytest.mark.parametrize("name", ["inverse", "location_energies"])
+@pytest.mark.parametrize(
+    "coordinates",
+    [
+        pytest.param(torch.zeros(3, 4), id="a matrix"),
+        pytest.param(torch.zeros(()), id="scalar"),
+        pytest.param(torch.zeros(12, dtype=torch.int64), id="integers"),
+        pytest.param(torch.zeros(12, dtype=torch.complex64), id="complex"),
+    ],
+)
+def test_coordinates_that_do_not_fit_are_refused(name, coordinates):
+    with pytest.raises(InvalidArgumentError, match=r"real floating tensor \(\.\.\., 12\), not"):
+        getattr(RealSpectrum(3, 4), name)(coordinates)
+
+
+@pytest.mark.parametrize(("p", "q"), [(0, 3), (3, -1)])
+def test_a_shape_without_entries_is_refused(p, q):
+    with pytest.raises(InvalidArgumentError, match="at least one row and one column"):
+        RealSpectrum(p, q)
+
+
+@pytest.mark.cuda
+@some_shapes
+def test_cuda_agrees_with_the_cpu(p, q):
+    spectrum = RealSpectrum(p, q)
+    x = normal(3, p, q)
+    coordinates = spectrum.forward(x.cuda())
+    tolerance = RELATIVE * float(x.norm())
+    assert coordinates.is_cuda
+    assert float((coordinates.cpu() - spectrum.forward(x)).norm()) <= tolerance
+    assert float((spectrum.inverse(coordinates).cpu() - x).norm()) <= tolerance
