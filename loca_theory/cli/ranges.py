@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, ClassVar
 
 import click
 
+_NUMBER_FORMS = (
+    "write a list such as 0.1,0.2 or an inclusive range with its step such as 0..0.4..0.01"
+)
 _FORMS = "write a list such as 8,16,32 or an inclusive range such as 8..32 or 8..32..4"
 # More are a slip of the finger, and would fill the memory.
 _MOST = 100_000
 
 
-class IntegerList(click.ParamType):
-    """Positive whole numbers: ``8``, ``8,16,32``, ``8..32``, ``8..32..4`` or a mix of these."""
+class _ParsedList(click.ParamType):
+    """A list written in one word; what its parser cannot read is a usage error."""
 
-    name = "integers"
+    parse: ClassVar[Callable[[str], tuple[Any, ...]]]
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The numbers in increasing order, each once."""
+    ) -> tuple[Any, ...]:
+        """The items in increasing order, each once."""
         if isinstance(value, tuple):
             return value
         try:
-            return parse_integers(value)
+            return type(self).parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -122,3 +127,62 @@ class NameList(click.ParamType):
         if "" in names:
             self.fail(f"{value!r} holds an empty name; write them as A,B,C", param, ctx)
         return names
+
+
+def parse_numbers(text: str) -> tuple[float, ...]:
+    """Parse a list of decimal numbers.
+
+    Args:
+        text: Such as ``0.1``, ``0,0.1,0.3`` or ``0..0.4..0.01``; a range needs its step, and both
+            ends count. Steps are taken in decimal, so 0..0.3..0.1 is 0, 0.1, 0.2, 0.3 exactly.
+
+    Returns:
+        The numbers in increasing order, each once.
+
+    Raises:
+        ValueError: the text is none of these; the message says how to write it.
+    """
+    found: set[Decimal] = set()
+    for part in text.split(","):
+        numbers = [_decimal(number, text) for number in part.split("..")]
+        if len(numbers) not in (1, 3):
+            msg = f"{part.strip()!r} is not a number or a range with its step; {_NUMBER_FORMS}"
+            raise ValueError(msg)
+        first, last, step = numbers if len(numbers) == 3 else (numbers[0], numbers[0], Decimal(1))
+        if step <= 0 or last < first:
+            problem = "has a step that is not positive" if step <= 0 else "is reversed"
+            msg = f"the range {part.strip()!r} {problem}; {_NUMBER_FORMS}"
+            raise ValueError(msg)
+        count = int((last - first) / step)
+        if count >= _MOST:
+            msg = (
+                f"the range {part.strip()!r} holds more than {_MOST} numbers; choose a larger step"
+            )
+            raise ValueError(msg)
+        found.update(first + step * i for i in range(count + 1))
+    return tuple(float(number) for number in sorted(found))
+
+
+def _decimal(text: str, whole: str) -> Decimal:
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        number = Decimal("nan")
+    if not number.is_finite():
+        msg = f"{text.strip()!r} in {_shortened(whole)} is not a number; {_NUMBER_FORMS}"
+        raise ValueError(msg)
+    return number
+
+
+class IntegerList(_ParsedList):
+    """Positive whole numbers: ``8``, ``8,16,32``, ``8..32``, ``8..32..4`` or a mix of these."""
+
+    name = "integers"
+    parse = staticmethod(parse_integers)
+
+
+class NumberList(_ParsedList):
+    """Numbers: ``0.1``, ``0,0.1,0.3`` or the inclusive range ``0..0.4..0.01``."""
+
+    name = "numbers"
+    parse = staticmethod(parse_numbers)

@@ -1,0 +1,157 @@
+"""``loca-theory correlate``: the comparison when entries are not independent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
+from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.dependence import STRUCTURES, Protocol
+from loca_theory.sweeps import manifest
+from loca_theory.sweeps.manifest import command_line
+
+if TYPE_CHECKING:
+    from loca_theory.dependence import Study
+
+
+@click.command("correlate")
+@click.option(
+    "--K", "size", type=click.IntRange(2, 10**6), metavar="INTEGER", help="Size.  [default: 300]"
+)
+@click.option("--shape", type=Shape(), metavar="PxQ", help="A rectangular shape, instead of --K.")
+@click.option(
+    "--r",
+    "ranks",
+    type=IntegerList(),
+    default="8,16,24,32",
+    show_default=True,
+    metavar="LIST",
+    help="LoRA ranks.",
+)
+@click.option(
+    "--structures",
+    type=NameList(),
+    default=",".join(STRUCTURES),
+    metavar="NAMES",
+    help=f"Kinds of dependence, by default all: {', '.join(STRUCTURES)}.",
+)
+@click.option(
+    "--protocols",
+    type=NameList(),
+    default=",".join(Protocol),
+    metavar="NAMES",
+    help="same-draw: every method sees the same matrix; iid-reference: only LoRA sees the "
+    "dependence. By default both.",
+)
+@click.option("--rho", type=NumberList(), metavar="LIST", help="Correlations.  [0..0.4..0.01]")
+@click.option(
+    "--share", type=NumberList(), metavar="LIST", help="Energy in the spikes.  [0..0.4..0.02]"
+)
+@click.option(
+    "--exponent", type=NumberList(), metavar="LIST", help="Power-law exponents.  [0..1.5..0.1]"
+)
+@click.option("--draws", type=int, default=100, show_default=True, help="Draws of each structure.")
+@click.option("--level", type=float, default=0.05, show_default=True, help="Size of the tests.")
+@common_options
+def command(
+    *,
+    common: Common,
+    size: int | None,
+    shape: tuple[int, int] | None,
+    ranks: tuple[int, ...],
+    structures: tuple[str, ...],
+    protocols: tuple[str, ...],
+    rho: tuple[float, ...] | None,
+    share: tuple[float, ...] | None,
+    exponent: tuple[float, ...] | None,
+    draws: int,
+    level: float,
+) -> None:
+    """Reconstruction under dependence: where LoRA overtakes, and who would notice.
+
+    \b
+    Examples:
+      loca-theory correlate --K 300 --r 8,16,24,32 --rho 0..0.4..0.01
+      loca-theory correlate --structures spiked --share 0..0.3..0.05 --format json
+    """
+    # Imports torch, which a look at the help shall not wait for.
+    from loca_theory.dependence.draws import version
+    from loca_theory.dependence.study import ROW_COLUMNS, Study
+
+    if size is not None and shape is not None:
+        msg = "give either --K (square matrices) or --shape PxQ"
+        raise click.UsageError(msg)
+    p, q = shape or ((size or 300), (size or 300))
+    given = {"rho": rho, "share": share, "exponent": exponent}
+    study = Study(
+        p,
+        q,
+        ranks,
+        structures=structures,
+        protocols=_protocols(protocols),
+        grids={name: values for name, values in given.items() if values},
+        draws=draws,
+        seed=common.seed,
+        level=level,
+        jobs=common.jobs,
+    )
+    store = open_store(common, version())
+    with progress_bar("sweeping", quiet=common.quiet) as progress:
+        tables = study.run(store=store, progress=progress)
+    origin = manifest(
+        argv=command_line(),
+        grid=study.describe(),
+        seed=common.seed,
+        device="cpu",
+        dtype="float64",
+    )
+    report_rejected(store, common)
+    if common.out:
+        _write(tables, origin, study, common)
+    match common.output_format:
+        case "json":
+            print_json({**tables, "manifest": origin})
+        case "csv":
+            print_csv(tables["rows"], ROW_COLUMNS)
+        case _:
+            from loca_theory.cli.dependence_tables import print_crossings, print_detection
+
+            print_crossings(tables["crossings"])
+            print_detection(tables["detection"])
+
+
+def _protocols(names: tuple[str, ...]) -> tuple[Protocol, ...]:
+    known = {protocol.value for protocol in Protocol}
+    for name in names:
+        if name not in known:
+            msg = f"unknown protocol {name!r}; choose from {', '.join(sorted(known))}"
+            raise click.UsageError(msg)
+    return tuple(Protocol(name) for name in names)
+
+
+def _write(
+    tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], study: Study, common: Common
+) -> None:
+    from loca_theory.plotting import load_rows, save_figure, store_rows
+    from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
+
+    folder = common.folder
+    written = []
+    for name, rows in tables.items():
+        written += store_rows(rows, origin, folder, f"correlate-{name}")
+    losses, _ = load_rows(folder, "correlate-rows")
+    crossings, _ = load_rows(folder, "correlate-crossings")
+    for name in study.structures:
+        figure_name = f"correlate-{name}"
+        written += save_figure(lambda name=name: draw_losses(losses, name), folder, figure_name)
+    written += save_figure(lambda: draw_crossings(crossings), folder, "correlate-crossings")
+    if "spiked" in study.structures:
+        smaller = min(study.p, study.q)
+        written += save_figure(lambda: draw_phase(crossings, smaller), folder, "correlate-phase")
+    for path in written:
+        note(f"wrote {path}", quiet=common.quiet)

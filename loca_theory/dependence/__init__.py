@@ -1,0 +1,43 @@
+"""Reconstruction and detection when the entries of a weight change are not independent.
+
+The sweep (:class:`Study`) needs torch, which is imported on first use.
+"""
+
+from typing import TYPE_CHECKING
+
+from loca_theory._lazy import lazy_exports
+from loca_theory.dependence.closed_forms import (
+    limit_boundary,
+    low_rank_loss_with_spike,
+    selection_loss_with_spike,
+    spike_crossing,
+)
+from loca_theory.dependence.crossings import Crossing, find_crossing
+from loca_theory.dependence.detection import STATISTICS, spectral_statistics
+from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import STRUCTURES, Structure, spike_multiple, spiked
+from loca_theory.dependence.tracy_widom import tracy_widom_cdf, tracy_widom_quantile
+
+if TYPE_CHECKING:
+    from loca_theory.dependence.study import Study
+
+__all__ = [
+    "STATISTICS",
+    "STRUCTURES",
+    "Crossing",
+    "Protocol",
+    "Structure",
+    "Study",
+    "find_crossing",
+    "limit_boundary",
+    "low_rank_loss_with_spike",
+    "selection_loss_with_spike",
+    "spectral_statistics",
+    "spike_crossing",
+    "spike_multiple",
+    "spiked",
+    "tracy_widom_cdf",
+    "tracy_widom_quantile",
+]
+
+__getattr__ = lazy_exports(__name__, {"Study": "study"})

@@ -1,0 +1,143 @@
+r"""Losses and crossings under dependence that need no simulation.
+
+All losses are relative to pq, the energy of the independent part, unless said otherwise.
+
+Source: the spiked-model limits of F. Benaych-Georges and R. R. Nadakuditi, J. Multivar. Anal. 111
+(2012), applied to the paper's question.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Budget, coefficient_share, low_rank_share
+
+_Array = NDArray[np.float64]
+
+
+@lru_cache(maxsize=1)
+def _normal_nodes() -> tuple[_Array, _Array]:
+    """Nodes and weights for expectations over a standard normal variable."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(180)
+    return nodes, weights / weights.sum()
+
+
+def selection_loss_with_spike(t: float, kept: float) -> float:
+    r"""Loss of keeping the largest coefficients when a random rank-one spike hides in them.
+
+    In any basis not aligned with it, a spike :math:`\sqrt{t\,pq}\; u v^\top` with uniformly random
+    unit vectors turns the coefficients into independent-looking :math:`\sqrt t\, g h + ε` with g, h
+    and ε standard normal: given g, normal with variance :math:`1 + t g^2`. Keeping the share f of
+    them with the largest magnitude, above c with :math:`E\,P(|X| > c \mid g) = f`, loses
+
+    .. math:: D(t) = E\,\bigl[(1 + t g^2)\, P(χ^2_3 < c^2/(1 + t g^2))\bigr] .
+
+    Args:
+        t: Energy of the spike over that of the independent part, θ²/(pq), not negative.
+        kept: The share f of coefficients that is kept, in (0, 1).
+
+    Returns:
+        The loss relative to pq, in the limit of large matrices. At t = 0 it is the loss of D.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+    """
+    if t < 0 or not 0 < kept < 1:
+        msg = f"needs t >= 0 and 0 < kept share < 1, not {t} and {kept}"
+        raise InvalidArgumentError(msg)
+    g, weights = _normal_nodes()
+    variance = 1 + t * g * g
+
+    def exceeding(c: float) -> float:
+        return float(weights @ special.erfc(c / np.sqrt(2 * variance))) - kept
+
+    c = float(optimize.brentq(exceeding, 0.0, 40 * np.sqrt(1 + t), xtol=1e-14))
+    below = special.gammainc(1.5, c * c / (2 * variance))
+    return float(weights @ (variance * below))
+
+
+def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> float:
+    r"""Loss of the best rank-r approximation when one of its ranks goes to a strong spike.
+
+    The spike raises the largest squared singular value to
+    :math:`(θ^2+p)(θ^2+q)/θ^2 = θ^2 + p + q + pq/θ^2` and leaves an independent (p−1)×(q−1) matrix,
+    less the pq/θ² that the spike took from it, to the other r − 1 ranks:
+
+    .. math:: \frac{(p-1)(q-1)}{pq}\, L_R^{(p-1)(q-1)}(r-1) - \frac1{t\,pq}, \qquad θ^2 = t\,pq .
+
+    Args:
+        p: Rows.
+        q: Columns.
+        t: θ²/(pq); the spike must stand clear of the bulk, θ⁴ > pq.
+        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy.
+
+    Returns:
+        The loss relative to pq.
+
+    Raises:
+        InvalidArgumentError: the spike is hidden in the bulk.
+    """
+    if t * t * p * q <= 1:
+        msg = f"a spike of t = {t:.4g} is hidden in the bulk at {p}x{q}: needs t > "
+        msg += f"{1 / np.sqrt(p * q):.4g}"
+        raise InvalidArgumentError(msg)
+    return (p - 1) * (q - 1) / (p * q) * loss_without - 1 / (t * p * q)
+
+
+def spike_crossing(budget: Budget, loss_without: float) -> float | None:
+    """The t at which rank truncation overtakes coefficient selection on one random spike.
+
+    Solves :func:`low_rank_loss_with_spike` = :func:`selection_loss_with_spike`.
+
+    Args:
+        budget: Shape, rank and accounting.
+        loss_without: L_R(r−1) of (p−1)×(q−1) entries, relative; simulated or in the limit.
+
+    Returns:
+        t = θ²/(pq); the spike's share of the energy is t/(1+t). None where selection wins at any t.
+    """
+    p, q = budget.p, budget.q
+    kept = budget.chosen_coefficients / (p * q)
+
+    def gap(t: float) -> float:
+        low_rank = low_rank_loss_with_spike(p, q, t, loss_without)
+        return selection_loss_with_spike(t, kept) - low_rank
+
+    low, high = (1 + 1e-9) / np.sqrt(p * q), 1e4
+    if gap(low) > 0 or gap(high) < 0:
+        return None
+    return float(optimize.brentq(gap, low, high, xtol=1e-13))
+
+
+def limit_boundary(ratio: float) -> float:
+    r"""Share of the energy in one random spike at which R and D meet, for large square matrices.
+
+    The line of the phase diagram: solves :math:`1 - R(ρ) = D(t)`, with R(ρ) the share that the
+    quarter-circle law keeps and the paper's budget f = ρ, and returns t/(1+t).
+
+    Args:
+        ratio: ρ = r/K, in (0, 1/2).
+
+    Raises:
+        InvalidArgumentError: ρ is out of range.
+    """
+    if not 0 < ratio < 0.5:
+        msg = f"needs 0 < r/K < 1/2, not {ratio}"
+        raise InvalidArgumentError(msg)
+    low_rank = 1 - low_rank_share(ratio)
+
+    def gap(t: float) -> float:
+        return selection_loss_with_spike(t, ratio) - low_rank
+
+    t = float(optimize.brentq(gap, 0.0, 1e6, xtol=1e-13)) if gap(0.0) < 0 else 0.0
+    return t / (1 + t)
+
+
+def limit_loss(ratio: float) -> tuple[float, float]:
+    """Limit losses of R and D without any spike, for r/K = ρ: what the boundary starts from."""
+    return 1 - low_rank_share(ratio), 1 - coefficient_share(ratio)

@@ -1,0 +1,80 @@
+r"""Statistics that could notice dependence, and how often they do.
+
+Of W with p ≥ q, C = WᵀW/p and its eigenvalues λ (of a wide matrix, those of its transpose):
+
+- ``T``: the appendix's statistic, the share of Σλ outside the Marchenko–Pastur edges
+  :math:`\hat σ^2 (1 \pm \sqrt{q/p})^2`. For square matrices the lower edge is 0, so under
+  independence T is 0 or about 4/K at least: its law has an atom at 0.
+- ``largest``: λ₁ in the units of its Tracy–Widom limit.
+- ``spikes``: the number of λ beyond the 0.99 quantile of that limit.
+- ``low-frequency``: the share of ‖W‖² in the lowest √p × √q frequencies of the DCT.
+
+σ̂² is the mean square entry. Centring subtracts each column's mean, as the words "sample correlation
+matrix" say; it leaves the law of a (p−1)×q matrix and removes a mean that the columns share.
+
+Source: the paper's section "Statistical Detection of Correlation" for T.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.dependence.tracy_widom import edge_scaling, tracy_widom_quantile
+
+STATISTICS = ("T", "largest", "spikes", "low-frequency")
+
+_Array = NDArray[np.float64]
+_SPIKE_LEVEL = 0.99
+
+
+def spectral_statistics(eigenvalues: _Array, p: int, q: int) -> dict[str, float]:
+    """``T``, ``largest`` and ``spikes`` from the eigenvalues of WᵀW.
+
+    Args:
+        eigenvalues: All min(p, q) squared singular values of W.
+        p: Rows of W; of a centred W, its degrees of freedom, one less.
+        q: Columns of W.
+    """
+    total = float(eigenvalues.sum())
+    variance = total / (p * q)
+    small, large = min(p, q), max(p, q)
+    scaled = eigenvalues / variance  # of a matrix with unit mean square
+    low, high = (np.sqrt(large) - np.sqrt(small)) ** 2, (np.sqrt(large) + np.sqrt(small)) ** 2
+    outside = (scaled < low) | (scaled > high) if low > 0 else scaled > high
+    centre, width = edge_scaling(p, q)
+    return {
+        "T": float(scaled[outside].sum() / scaled.sum()),
+        "largest": float((scaled.max() - centre) / width),
+        "spikes": float((scaled > centre + width * _spike_quantile()).sum()),
+    }
+
+
+def low_frequency_share(spectrum: _Array) -> float:
+    """Share of the energy in the ⌈√p⌉ × ⌈√q⌉ lowest frequencies of a DCT spectrum."""
+    p, q = spectrum.shape
+    corner = spectrum[: math.ceil(math.sqrt(p)), : math.ceil(math.sqrt(q))]
+    return float(np.square(corner).sum() / np.square(spectrum).sum())
+
+
+def centred(matrix: _Array) -> _Array:
+    """The matrix less the mean of each column."""
+    return matrix - matrix.mean(axis=0, keepdims=True)
+
+
+def upper_critical_value(null: _Array, level: float) -> float:
+    """The smallest observed value c with a share of at most ``level`` of the null draws above c.
+
+    Rejecting where the statistic exceeds c then has at most that size, on an atom too.
+    """
+    ordered = np.sort(null)
+    allowed = math.floor(level * len(ordered))
+    return float(ordered[len(ordered) - 1 - allowed])
+
+
+@lru_cache(maxsize=1)
+def _spike_quantile() -> float:
+    return tracy_widom_quantile(_SPIKE_LEVEL)

@@ -1,0 +1,124 @@
+"""One draw of a structure: losses of every curve and statistics, for the sweep engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from loca_theory.dependence.detection import (
+    STATISTICS,
+    centred,
+    low_frequency_share,
+    spectral_statistics,
+)
+from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.expressivity import Accounting, Budget, kept_energies
+from loca_theory.sweeps import Moments, Point, code_version, generator
+from loca_theory.transforms import dct2
+
+EXPERIMENT = "dependence"
+# Draws of one point; fixed, so that asking for more extends a run.
+BLOCK = 25
+# Curves that are simulated on the correlated draw itself.
+SIMULATED = ("R", "F2", "D", "S")
+
+
+def point(
+    structure: str,
+    value: float,
+    p: int,
+    q: int,
+    ranks: tuple[int, ...],
+    seed: int,
+    draws: tuple[int, int],
+    *,
+    accounting: Accounting = Accounting.PAPER,
+    with_centred: bool = False,
+) -> Point:
+    """The sweep's point for a block of draws of one structure at one value."""
+    parameters: dict[str, Any] = {
+        "structure": structure,
+        "value": value,
+        "p": p,
+        "q": q,
+        "ranks": list(ranks),
+        "accounting": accounting.value,
+        "seed": seed,
+        "draws": list(draws),
+        "with_centred": with_centred,
+    }
+    return Point(EXPERIMENT, parameters)
+
+
+def version() -> str:
+    """Version of the code and libraries that the draws depend on."""
+    modules = ("dependence", "expressivity", "sweeps/seeds.py", "sweeps/moments.py", "transforms")
+    return code_version(modules, ("numpy", "scipy", "torch"))
+
+
+def compute(given: Point) -> dict[str, Any]:
+    """Moments of the losses, and the statistics, over one block of draws.
+
+    A loss is :math:`(\\|W\\|^2 - \\text{kept})/E\\|W\\|^2`: measured against the draw's own energy,
+    because the factor that a shared mean adds to both would drown the difference.
+
+    Returns:
+        ``losses``: moments for each curve, one number a rank; ``gap``: moments of R − D on the
+        same draws; ``statistics``: each statistic's value in every draw, centred ones apart.
+    """
+    parameters = given.parameters
+    p, q = parameters["p"], parameters["q"]
+    structure = STRUCTURES[parameters["structure"]]
+    value = parameters["value"]
+    energy = structure.energy(p, q, value)
+    budgets = [Budget(p, q, r, Accounting(parameters["accounting"])) for r in parameters["ranks"]]
+    losses: dict[str, list[NDArray[np.float64]]] = {curve: [] for curve in SIMULATED}
+    statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
+    centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
+    for draw in range(*parameters["draws"]):
+        # Not a function of the value: common random numbers along the grid.
+        rng = generator(parameters["seed"], EXPERIMENT, p, q, structure.name, draw)
+        matrix = structure.family(p, q, rng)(value)
+        total = float(np.square(matrix).sum())
+        eigenvalues = squared_singular_values(matrix)
+        spectrum = dct2(torch.from_numpy(matrix))
+        sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
+        kept = {
+            "R": sums[[budget.r for budget in budgets]],
+            "F2": kept_energies(torch.from_numpy(matrix), "F2", budgets),
+            # The largest entries of the spectrum: D without a second transform.
+            "D": kept_energies(spectrum, "S", budgets),
+            "S": kept_energies(torch.from_numpy(matrix), "S", budgets),
+        }
+        for curve in SIMULATED:
+            losses[curve].append((total - kept[curve]) / energy)
+        found = spectral_statistics(eigenvalues, p, q)
+        found["low-frequency"] = low_frequency_share(spectrum.numpy())
+        _append(statistics, found)
+        if parameters["with_centred"]:
+            rest = centred(matrix)
+            found = spectral_statistics(squared_singular_values(rest), p - 1, q)
+            found["low-frequency"] = low_frequency_share(dct2(torch.from_numpy(rest)).numpy())
+            _append(centred_statistics, found)
+    gap = np.array(losses["R"]) - np.array(losses["D"])
+    return {
+        "losses": {curve: Moments.of(losses[curve]).to_json() for curve in SIMULATED},
+        "gap": Moments.of(gap).to_json(),
+        "statistics": statistics,
+        "centred_statistics": centred_statistics if parameters["with_centred"] else None,
+    }
+
+
+def squared_singular_values(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Eigenvalues of the smaller Gram matrix, smallest first: values only, no vectors, no SVD."""
+    wide = matrix.shape[0] < matrix.shape[1]
+    gram = matrix @ matrix.T if wide else matrix.T @ matrix
+    return np.maximum(torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy(), 0.0)
+
+
+def _append(columns: dict[str, list[float]], values: dict[str, float]) -> None:
+    for name, column in columns.items():
+        column.append(values[name])

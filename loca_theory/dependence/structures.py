@@ -1,0 +1,215 @@
+r"""Gaussian matrices whose entries are not independent, each as a function of one parameter.
+
+A structure turns one set of random numbers into the whole family of matrices W(value), so that
+comparisons between values, and the search for a crossing, run on common random numbers.
+
+============================= ========== ==================================================
+structure                     parameter  law of W
+============================= ========== ==================================================
+``shared-mean``               rho        Σ = I + ρ 11ᵀ, the appendix's matrix as printed
+``equicorrelated``            rho        Σ = (1−ρ) I + ρ 11ᵀ: unit variances, as it is described
+``row-equicorrelated``        rho        rows independent, each with (1−ρ) I + ρ 11ᵀ
+``ar1``                       rho        Σ = A_p(ρ) ⊗ A_q(ρ), A(ρ)_ij = ρ^|i−j|
+``spiked``                    share      Z + θ Σ_k u_k v_kᵀ with random orthonormal directions
+``power-law``                 exponent   Z Λ^{1/2} Qᵀ, λ_j ∝ j^{-exponent}, Q random orthogonal
+============================= ========== ==================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import signal
+
+from loca_theory.errors import InvalidArgumentError
+
+_Array = NDArray[np.float64]
+Family = Callable[[float], _Array]
+
+
+@dataclass(frozen=True)
+class Structure:
+    r"""One way for entries to depend on one another.
+
+    Attributes:
+        name: Its name.
+        parameter: Name of the parameter: ``rho``, ``share`` or ``exponent``.
+        title: What it is.
+        reference: Where it comes from.
+        bounds: Function of (p, q): the values from and up to which W has a law.
+        family: Function of (p, q, generator): one draw of the map from values to matrices.
+        energy: Function of (p, q, value): :math:`E\|W\|^2`.
+    """
+
+    name: str
+    parameter: str
+    title: str
+    reference: str
+    bounds: Callable[[int, int], tuple[float, float]]
+    family: Callable[[int, int, np.random.Generator], Family]
+    energy: Callable[[int, int, float], float]
+
+    def check(self, p: int, q: int, value: float) -> None:
+        """Make sure that the structure exists at a value.
+
+        Raises:
+            InvalidArgumentError: it does not; the message gives the range.
+        """
+        low, high = self.bounds(p, q)
+        if not low <= value <= high:
+            msg = f"{self.name} at {p}x{q} needs {low:.6g} <= {self.parameter} <= {high:.6g}, "
+            msg += f"not {value:.6g}"
+            if self.parameter == "rho":
+                msg += ": the covariance would be indefinite"
+            raise InvalidArgumentError(msg)
+
+
+def _shared_mean(p: int, q: int, rng: np.random.Generator) -> Family:
+    z = rng.standard_normal((p, q))
+    mean = z.mean()
+    # 11ᵀ/n projects on the mean, whose variance I + ρ 11ᵀ multiplies by 1 + nρ.
+    return lambda rho: z + (np.sqrt(1 + p * q * rho) - 1) * mean
+
+
+def _equicorrelated(p: int, q: int, rng: np.random.Generator) -> Family:
+    z = rng.standard_normal((p, q))
+    mean = z.mean()
+    n = p * q
+    return lambda rho: np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (n - 1) * rho) * mean
+
+
+def _row_equicorrelated(p: int, q: int, rng: np.random.Generator) -> Family:
+    z = rng.standard_normal((p, q))
+    mean = z.mean(axis=1, keepdims=True)
+    return lambda rho: np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (q - 1) * rho) * mean
+
+
+def _ar1(p: int, q: int, rng: np.random.Generator) -> Family:
+    z = rng.standard_normal((p, q))
+
+    def at(rho: float) -> _Array:
+        return _autoregression(_autoregression(z, rho, 0), rho, 1)
+
+    return at
+
+
+def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
+    """x_0 = z_0, x_t = ρ x_{t−1} + √(1−ρ²) z_t along an axis: stationary with unit variance."""
+    driven = np.sqrt(1 - rho * rho) * innovations
+    first = [slice(None)] * 2
+    first[axis] = slice(0, 1)
+    driven[tuple(first)] = innovations[tuple(first)]
+    return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
+
+
+def spike_strength(p: int, q: int, share: float, spikes: int = 1) -> float:
+    """θ of each of ``spikes`` equal spikes that together hold a share of the expected energy.
+
+    share = sθ²/(pq + sθ²). The bulk edge, √p + √q, is the unit in which
+    :func:`spike_multiple` expresses θ.
+    """
+    return float(np.sqrt(share / (1 - share) * p * q / spikes))
+
+
+def spike_multiple(p: int, q: int, share: float, spikes: int = 1) -> float:
+    """θ as a multiple of the bulk edge √p + √q, the largest singular value of Z alone."""
+    return spike_strength(p, q, share, spikes) / (np.sqrt(p) + np.sqrt(q))
+
+
+def _directions(n: int, count: int, rng: np.random.Generator) -> _Array:
+    """``count`` random orthonormal columns of length n, uniformly distributed (Stewart, 1980)."""
+    q, r = np.linalg.qr(rng.standard_normal((n, count)))
+    return q * np.sign(np.diag(r))
+
+
+def spiked(spikes: int = 1) -> Structure:
+    """Z plus a number of equally strong rank-one terms in random directions."""
+
+    def family(p: int, q: int, rng: np.random.Generator) -> Family:
+        z = rng.standard_normal((p, q))
+        signal_part = _directions(p, spikes, rng) @ _directions(q, spikes, rng).T
+        return lambda share: z + spike_strength(p, q, share, spikes) * signal_part
+
+    return Structure(
+        "spiked",
+        "share",
+        f"independent entries plus {spikes} random rank-one direction(s)",
+        "I. M. Johnstone, Ann. Stat. 29 (2001); F. Benaych-Georges and R. R. Nadakuditi, "
+        "J. Multivar. Anal. 111 (2012)",
+        lambda p, q: (0.0, 1 - 1e-9),
+        family,
+        lambda p, q, share: p * q / (1 - share),
+    )
+
+
+def _power_law(p: int, q: int, rng: np.random.Generator) -> Family:
+    z = rng.standard_normal((p, q))
+    rotation = _directions(q, q, rng).T
+    ranks = np.arange(1, q + 1)
+
+    def at(exponent: float) -> _Array:
+        variances = ranks**-exponent
+        return (z * np.sqrt(variances / variances.mean())) @ rotation
+
+    return at
+
+
+def _unit_energy(p: int, q: int, value: float) -> float:
+    del value  # variances average to 1
+    return float(p * q)
+
+
+STRUCTURES: dict[str, Structure] = {
+    structure.name: structure
+    for structure in (
+        Structure(
+            "shared-mean",
+            "rho",
+            "Σ = I + ρ 11ᵀ, as printed",
+            "the paper's appendix on non-i.i.d. effects",
+            lambda p, q: (-1 / (p * q), np.inf),
+            _shared_mean,
+            lambda p, q, rho: (1 + rho) * p * q,
+        ),
+        Structure(
+            "equicorrelated",
+            "rho",
+            "Σ = (1−ρ) I + ρ 11ᵀ, unit variances",
+            "the paper's appendix on non-i.i.d. effects, as it describes its matrix",
+            lambda p, q: (-1 / max(p * q - 1, 1), 1.0),
+            _equicorrelated,
+            _unit_energy,
+        ),
+        Structure(
+            "row-equicorrelated",
+            "rho",
+            "independent rows, correlation ρ within each",
+            "T. W. Anderson, An Introduction to Multivariate Statistical Analysis, 3rd ed., 2003",
+            lambda p, q: (-1 / max(q - 1, 1), 1.0),
+            _row_equicorrelated,
+            _unit_energy,
+        ),
+        Structure(
+            "ar1",
+            "rho",
+            "AR(1) ⊗ AR(1): neighbours correlated along rows and columns",
+            "R. J. Martin, Biometrika 66 (1979)",
+            lambda p, q: (-1 + 1e-9, 1 - 1e-9),
+            _ar1,
+            _unit_energy,
+        ),
+        spiked(),
+        Structure(
+            "power-law",
+            "exponent",
+            "column covariance with eigenvalues j^(−exponent), random directions",
+            "C. H. Martin and M. W. Mahoney, J. Mach. Learn. Res. 22 (2021)",
+            lambda p, q: (0.0, 10.0),
+            _power_law,
+            _unit_energy,
+        ),
+    )
+}

@@ -1,0 +1,108 @@
+"""The closed forms against simulation of their definitions and against the figures in the notes."""
+
+import numpy as np
+import pytest
+
+from loca_theory.dependence import (
+    limit_boundary,
+    low_rank_loss_with_spike,
+    selection_loss_with_spike,
+    spike_crossing,
+)
+from loca_theory.dependence.draws import compute, point
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    Budget,
+    MonteCarlo,
+    Sampler,
+    Series,
+    coefficient_share,
+    low_rank_share,
+)
+from loca_theory.sweeps import Moments
+
+# Two-sided normal quantile for a family-wise 1e-4 over the comparisons below, at most 20.
+Z = 4.6
+
+
+@pytest.mark.parametrize("kept", [0.01, 0.1, 0.5])
+def test_without_a_spike_selection_loses_what_d_loses(kept):
+    assert selection_loss_with_spike(0.0, kept) == pytest.approx(
+        1 - coefficient_share(kept), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize(("t", "kept"), [(0.1, 0.05), (0.5, 0.1), (2.0, 0.02)])
+def test_selection_loss_is_that_of_the_mixture(t, kept):
+    rng = np.random.default_rng(0)
+    losses = []
+    for _ in range(200):
+        x = np.sqrt(t) * rng.standard_normal(20000) * rng.standard_normal(20000)
+        energies = np.sort((x + rng.standard_normal(20000)) ** 2)
+        losses.append(energies[: round((1 - kept) * len(energies))].mean() * (1 - kept))
+    mean, error = np.mean(losses), np.std(losses, ddof=1) / np.sqrt(len(losses))
+    # The finite sample's own bias is of order 1/n, here 5e-5 of the loss at most.
+    assert abs(mean - selection_loss_with_spike(t, kept)) < Z * error + 1e-4
+
+
+def test_low_rank_loss_matches_dense_matrices_with_a_spike():
+    p, q, r, t = 120, 90, 5, 0.5
+    rng = np.random.default_rng(1)
+    losses, without = [], []
+    for _ in range(150):
+        u, v = rng.standard_normal(p), rng.standard_normal(q)
+        z = rng.standard_normal((p, q))
+        spike = np.outer(u / np.linalg.norm(u), v / np.linalg.norm(v)) * np.sqrt(t * p * q)
+        energies = np.linalg.svd(z + spike, compute_uv=False) ** 2
+        losses.append(energies[r:].sum() / (p * q))
+        rest = np.linalg.svd(z[1:, 1:], compute_uv=False) ** 2
+        without.append(rest[r - 1 :].sum() / ((p - 1) * (q - 1)))
+    formula = low_rank_loss_with_spike(p, q, t, float(np.mean(without)))
+    error = np.hypot(np.std(losses, ddof=1), np.std(without, ddof=1)) / np.sqrt(len(losses))
+    # Exact to leading order; the next is smaller by 1/(pq).
+    assert abs(np.mean(losses) - formula) < Z * error + 5 / (p * q)
+
+
+def test_simulated_curves_meet_at_the_crossing():
+    size, r, draws = 120, 12, 150
+    (losses,) = MonteCarlo(draws=400, jobs=1).run(
+        [Series("R", size - 1, size - 1, (r - 1,), Sampler.REDUCED)]
+    )
+    t = spike_crossing(Budget(size, size, r), losses[0].error)
+    assert t is not None
+    given = point("spiked", t / (1 + t), size, size, (r,), 0, (0, draws))
+    gap = Moments.from_json(compute(given)["gap"])
+    # What the formula leaves out is of order 1/K²; the low-rank loss it starts from has its own
+    # error, smaller than that of the gap.
+    assert gap.standard_error is not None
+    assert abs(gap.mean[0]) < Z * gap.standard_error[0] + 5 / size**2
+
+
+def test_boundary_solves_its_equation_and_rises():
+    ratios = [0.01, 0.05, 0.1, 0.2, 0.3]
+    shares = [limit_boundary(ratio) for ratio in ratios]
+    assert shares == sorted(shares)
+    for ratio, share in zip(ratios, shares, strict=True):
+        loss = selection_loss_with_spike(share / (1 - share), ratio)
+        assert loss == pytest.approx(1 - low_rank_share(ratio), abs=1e-10)
+
+
+def test_finite_crossing_tends_to_the_boundary():
+    budget = Budget(20000, 20000, 2000)
+    t = spike_crossing(budget, 1 - low_rank_share(1999 / 20000))
+    assert t is not None
+    assert t / (1 + t) == pytest.approx(limit_boundary(0.1), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        pytest.param(lambda: selection_loss_with_spike(-1.0, 0.1), "t >= 0", id="negative spike"),
+        pytest.param(lambda: selection_loss_with_spike(0.1, 1.0), "kept share < 1", id="keeps all"),
+        pytest.param(lambda: low_rank_loss_with_spike(10, 10, 0.01, 0.5), "hidden", id="hidden"),
+        pytest.param(lambda: limit_boundary(0.5), "r/K < 1/2", id="half"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        call()

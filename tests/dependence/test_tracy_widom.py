@@ -1,0 +1,83 @@
+"""F₁ against published values and against the Painlevé equation."""
+
+import numpy as np
+import pytest
+from scipy import integrate, special
+
+from loca_theory.dependence import tracy_widom_cdf, tracy_widom_quantile
+from loca_theory.dependence.tracy_widom import edge_scaling
+from loca_theory.errors import InvalidArgumentError
+
+
+def by_painleve(points):
+    """F₁ from the Hastings–McLeod solution q'' = sq + 2q³, q ~ Ai, integrated down from s = 8.
+
+    F₁(s) = exp(−½ ∫_s^∞ [q(x) + (x−s) q(x)²] dx); with the integrals carried along as unknowns.
+    """
+    start = 8.0
+    ai, aip = special.airy(start)[:2]
+    tail = integrate.quad(lambda x: special.airy(x)[0], start, 30)[0]  # ∫_s^∞ Ai
+    square = aip**2 - start * ai**2  # ∫_s^∞ Ai²
+    # ∫_s^∞ (x−s) Ai² is below 1e-13 here; the derivative of it is −∫_s^∞ q².
+    first = integrate.quad(lambda x: (x - start) * special.airy(x)[0] ** 2, start, 30)[0]
+
+    def slope(s, y):
+        q, dq, _, q2, _ = y
+        return [dq, s * q + 2 * q**3, -q, -(q**2), -q2]
+
+    solution = integrate.solve_ivp(
+        slope, (start, min(points)), [ai, aip, tail, square, first], method="DOP853",
+        rtol=1e-13, atol=1e-15, dense_output=True,
+    )  # fmt: skip
+    return [float(np.exp(-0.5 * (y[2] + y[4]))) for y in (solution.sol(s) for s in points)]
+
+
+def test_matches_painleve():
+    points = [-3.5, -3.0, -2.0, -1.0, 0.0, 1.0, 3.0]
+    # Integrating down, errors of the unstable solution grow; 1e-8 is what is left at −3.5.
+    ours = [tracy_widom_cdf(s) for s in points]
+    np.testing.assert_allclose(ours, by_painleve(points), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("probability", "quantile"),
+    [
+        # Published to four decimals (Johnstone, 2001, and later tables).
+        pytest.param(0.90, 0.4501, id="0.90"),
+        pytest.param(0.95, 0.9793, id="0.95"),
+        pytest.param(0.99, 2.0234, id="0.99"),
+    ],
+)
+def test_published_quantiles(probability, quantile):
+    assert tracy_widom_quantile(probability) == pytest.approx(quantile, abs=6e-5)
+
+
+def test_published_moments():
+    s = np.linspace(-10, 8, 1801)
+    cdf = np.array([tracy_widom_cdf(x) for x in s])
+    mean = s[-1] - integrate.simpson(cdf, x=s)
+    second = s[-1] ** 2 - 2 * integrate.simpson(s * cdf, x=s)
+    # Bornemann (2010): mean −1.2065335745820, variance 1.6077810345810.
+    assert mean == pytest.approx(-1.2065335745820, abs=1e-7)
+    assert second - mean**2 == pytest.approx(1.6077810345810, abs=1e-6)
+
+
+def test_is_a_distribution_function():
+    values = [tracy_widom_cdf(s) for s in (-30, -12.5, -8, -4, 0, 4, 17)]
+    assert values == sorted(values)
+    assert values[0] == 0.0
+    assert values[-1] == 1.0
+
+
+def test_edge_scaling_is_johnstones_for_large_matrices():
+    p, q = 4000, 1000
+    centre, width = edge_scaling(p, q)
+    assert centre == pytest.approx((np.sqrt(p - 1) + np.sqrt(q)) ** 2, rel=1e-3)
+    johnstone = (np.sqrt(p - 1) + np.sqrt(q)) * (1 / np.sqrt(p - 1) + 1 / np.sqrt(q)) ** (1 / 3)
+    assert width == pytest.approx(johnstone, rel=1e-2)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, float("nan")])
+def test_a_quantile_needs_a_probability(probability):
+    with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
+        tracy_widom_quantile(probability)
