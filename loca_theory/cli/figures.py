@@ -8,21 +8,13 @@ from typing import Any
 
 import click
 
-from loca_theory import __version__
+from loca_theory import __version__, plotting
 from loca_theory.cli.options import Common, common_options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.stores import report_rejected
 from loca_theory.expressivity import Simulation
-from loca_theory.plotting import (
-    FIGURES,
-    PaperFigure,
-    find_figure,
-    is_stored,
-    load_rows,
-    save_figure,
-    store_rows,
-)
-from loca_theory.sweeps import manifest
+from loca_theory.sweeps import ResultStore, manifest
 from loca_theory.sweeps.manifest import command_line
 
 
@@ -40,7 +32,7 @@ def command(*, common: Common, labels: tuple[str, ...]) -> None:
       loca-theory figures sim_1 sim_2
       loca-theory figures --out figures
     """
-    chosen = [find_figure(label) for label in (labels or FIGURES)]
+    chosen = [plotting.find_figure(label) for label in (labels or plotting.FIGURES)]
     written = [_make(figure, common) for figure in chosen]
     match common.output_format:
         case "json":
@@ -57,7 +49,7 @@ def command(*, common: Common, labels: tuple[str, ...]) -> None:
                     click.echo(f"  {path}")
 
 
-def _make(figure: PaperFigure, common: Common) -> dict[str, Any]:
+def _make(figure: plotting.PaperFigure, common: Common) -> dict[str, Any]:
     label, folder = figure.label, common.folder
     simulation = replace(figure.data, seed=common.seed, jobs=common.jobs).on_device(common.device)
     wanted = {"grid": simulation.describe(), "seed": simulation.seed}
@@ -65,8 +57,8 @@ def _make(figure: PaperFigure, common: Common) -> dict[str, Any]:
         _compute(simulation, wanted, label, common)
     else:
         note(f"{label}: drawn from {folder / label}.parquet", quiet=common.quiet)
-    table, _ = load_rows(folder, label)
-    paths = save_figure(lambda: figure.draw(table), folder, label)
+    table, _ = plotting.load_rows(folder, label)
+    paths = plotting.save_figure(lambda: figure.draw(table), folder, label)
     data = [folder / f"{label}.parquet", folder / f"{label}.manifest.json"]
     return {
         "figure": label,
@@ -76,19 +68,18 @@ def _make(figure: PaperFigure, common: Common) -> dict[str, Any]:
 
 
 def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
-    if not is_stored(folder, label):
+    if not plotting.is_stored(folder, label):
         return False
-    _, origin = load_rows(folder, label)
+    _, origin = plotting.load_rows(folder, label)
     return origin.get("version") == __version__ and all(
         origin.get(key) == value for key, value in wanted.items()
     )
 
 
 def _compute(simulation: Simulation, wanted: dict[str, Any], label: str, common: Common) -> None:
-    store = simulation.open_store(common.folder / "points")
+    store = ResultStore(common.folder / "points", simulation.version)
     with progress_bar(label, quiet=common.quiet) as progress:
         rows = simulation.run(store=store, progress=progress)
-    for line in store.rejected:
-        note(line, quiet=common.quiet)
+    report_rejected(store, common)
     origin = manifest(argv=command_line(), device=simulation.device, dtype="float64", **wanted)
-    store_rows(rows, origin, common.folder, label)
+    plotting.store_rows(rows, origin, common.folder, label)

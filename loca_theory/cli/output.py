@@ -35,6 +35,21 @@ def print_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
     writer.writerows(rows)
 
 
+def console() -> Console:
+    """Standard output for people, as wide as the terminal; a pipe cuts nothing."""
+    out = Console()
+    if not out.is_terminal:
+        out.width = _WIDTH_OF_FILES
+    return out
+
+
+def plain_table() -> Table:
+    """A table with a rule under its head and nothing else."""
+    return Table(
+        box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
+    )
+
+
 def print_errors(rows: Sequence[Row]) -> None:
     """A table for each shape: a row a rank, a column a curve, worst curve first.
 
@@ -43,26 +58,24 @@ def print_errors(rows: Sequence[Row]) -> None:
     simulated values stand side by side, the last line says how far apart they are at most, in
     standard errors.
     """
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_FILES
+    out = console()
     for shape in dict.fromkeys((row["p"], row["q"]) for row in rows):
         mine = [row for row in rows if (row["p"], row["q"]) == shape]
-        tables = _tables(mine, console)
+        tables = _tables(mine, out)
         title = f"{shape[0]} × {shape[1]}: expected relative error ‖W − Ŵ‖² / ‖W‖²"
-        console.print(title, style="bold", highlight=False)
+        out.print(title, style="bold", highlight=False)
         for table in tables:
-            console.print()
-            console.print(table)
+            out.print()
+            out.print(table)
         if any(table.show_footer for table in tables):
             draws = max(row["draws"] or 0 for row in mine)
             text = f"max z: largest |Monte Carlo − exact| in standard errors, {draws} draws"
-            console.print(text, style="dim", highlight=False)
-        console.print()
+            out.print(text, style="dim", highlight=False)
+        out.print()
     shown = dict.fromkeys(row["curve"] for row in rows)
     width = max(len(name) for name in shown)
     for name in shown:
-        console.print(f"  {name:<{width}}  {CURVES[name].title}", style="dim", highlight=False)
+        out.print(f"  {name:<{width}}  {CURVES[name].title}", style="dim", highlight=False)
 
 
 def _tables(rows: Sequence[Row], console: Console) -> list[Table]:
@@ -107,13 +120,7 @@ def _table(rows: Sequence[Row], *, between: str) -> Table:
     for curve in _worst_first(rows):
         columns.setdefault(tuple(_cell(best(curve, r), between) for r in ranks), []).append(curve)
 
-    table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        padding=(0, 1),
-        collapse_padding=True,
-    )
+    table = plain_table()
     disagreement = [_largest_disagreement(cells, names, ranks) for names in columns.values()]
     footed = any(disagreement)
     table.show_footer = footed

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from loca_theory import ResourceError
 from loca_theory.cli.options import Common, common_options
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
+from loca_theory.cli.stores import open_store, report_rejected
 from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Accounting, Engine, Sampler, Simulation
 from loca_theory.expressivity.simulation import COLUMNS, DEFAULT_DRAWS, squares
-from loca_theory.sweeps import ResultStore, manifest
+from loca_theory.sweeps import manifest
 from loca_theory.sweeps.manifest import command_line
 
 _DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
@@ -106,7 +106,9 @@ def command(
         sampler=Sampler(sampler) if sampler else None,
         jobs=common.jobs,
     ).on_device(common.device)
-    store = _open_store(simulation, common)
+    # Exact values are not worth a folder of their own.
+    stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines
+    store = open_store(common, simulation.version) if stored else None
     with progress_bar("simulating", quiet=common.quiet) as progress:
         rows = simulation.run(store=store, progress=progress)
     description = manifest(
@@ -116,7 +118,8 @@ def command(
         device=simulation.device,
         dtype="float64",
     )
-    _say_what_to_know(simulation, store, common)
+    report_rejected(store, common)
+    _say_what_to_know(simulation, common)
     if common.out:
         # Importing pandas and matplotlib takes longer than the exact curves.
         from loca_theory.plotting import draw_errors, load_rows, save_figure, store_rows
@@ -141,22 +144,7 @@ def _engines(name: str | None) -> tuple[Engine, ...]:
     return tuple(Engine) if name == "all" else (Engine(name),)
 
 
-def _open_store(simulation: Simulation, common: Common) -> ResultStore | None:
-    """Where finished blocks go, so that a killed run can be resumed."""
-    if Engine.MONTE_CARLO not in simulation.engines and common.out is None:
-        return None
-    try:
-        return simulation.open_store(common.folder / "points")
-    except ResourceError:
-        if common.out:
-            raise
-        note("this folder is not writable, so an interrupted run starts anew", quiet=common.quiet)
-        return None
-
-
-def _say_what_to_know(simulation: Simulation, store: ResultStore | None, common: Common) -> None:
-    for line in store.rejected if store else ():
-        note(line, quiet=common.quiet)
+def _say_what_to_know(simulation: Simulation, common: Common) -> None:
     for curve in simulation.without_engine:
         way_out = "--engine monte-carlo or asymptotic" if curve == "R" else "another --engine"
         note(

@@ -48,8 +48,10 @@ def low_rank_share(rank_share: float, aspect: float = 1.0) -> float:
         msg = "needs 0 <= rank share <= 1 and 0 < aspect <= 1, "
         msg += f"not {rank_share} and {aspect}"
         raise InvalidArgumentError(msg)
-    if rank_share in (0.0, 1.0):
-        return float(rank_share)
+    if rank_share == 0.0:
+        return 0.0
+    if rank_share >= _eigenvalue_share(np.pi, aspect):  # 1, or by rounding a little less
+        return 1.0
     theta = optimize.brentq(
         lambda angle: _eigenvalue_share(angle, aspect) - rank_share, 0.0, np.pi, xtol=1e-15
     )

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.random_choices import required
 
-_VERA_ROUNDS = 200
+_VERA_ROUNDS = 2000
 _VERA_TOLERANCE = 1e-8
 
 

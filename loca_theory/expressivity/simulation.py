@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import joblib
@@ -133,13 +132,10 @@ class Simulation:
             "sampler": self.sampler.value if self.sampler else None,
         }
 
-    def open_store(self, folder: Path) -> ResultStore:
-        """The store of this simulation's Monte Carlo blocks in a folder.
-
-        Raises:
-            ResourceError: the folder cannot be written to.
-        """
-        return ResultStore(folder, store_version(dense=self.uses_dense_sampler))
+    @property
+    def version(self) -> str:
+        """Version of the code and libraries that its Monte Carlo blocks depend on."""
+        return store_version(dense=self.uses_dense_sampler)
 
     def run(
         self,

@@ -1,8 +1,16 @@
-"""Figures, drawn from stored results only."""
+"""Figures, drawn from stored results only.
 
-from loca_theory.plotting.error_curves import draw_errors
-from loca_theory.plotting.paper import FIGURES, PaperFigure, find_figure
-from loca_theory.plotting.results import is_stored, load_rows, save_figure, store_rows
+Importing this package imports neither pandas nor matplotlib; using anything of it does.
+"""
+
+from typing import TYPE_CHECKING
+
+from loca_theory._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from loca_theory.plotting.error_curves import draw_errors
+    from loca_theory.plotting.paper import FIGURES, PaperFigure, find_figure
+    from loca_theory.plotting.results import is_stored, load_rows, save_figure, store_rows
 
 __all__ = [
     "FIGURES",
@@ -14,3 +22,17 @@ __all__ = [
     "save_figure",
     "store_rows",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "FIGURES": "paper",
+        "PaperFigure": "paper",
+        "draw_errors": "error_curves",
+        "find_figure": "paper",
+        "is_stored": "results",
+        "load_rows": "results",
+        "save_figure": "results",
+        "store_rows": "results",
+    },
+)

@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from loca_theory.expressivity import CURVES, Engine
+from loca_theory.plotting.lines import BAND, LOOKS, key_lines, label_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@dataclass(frozen=True)
-class _Look:
-    color: str
-    dashes: str | tuple[int, tuple[int, ...]] = "-"
-
-
-# Okabe and Ito's palette, told apart by people who see fewer colours, and by dashes in grey print.
-_LOOKS = {
-    "R": _Look("#d55e00"),
-    "U": _Look("#7f7f7f", (0, (1, 1))),
-    "F1": _Look("#7f7f7f", (0, (4, 1))),
-    "V1": _Look("#7f7f7f", (0, (4, 1, 1, 1))),
-    "FourierFT": _Look("#000000", (0, (1, 2))),
-    "M1": _Look("#56b4e9", (0, (3, 1))),
-    "F2": _Look("#0072b2", (0, (5, 1))),
-    "M2": _Look("#56b4e9", (0, (1, 1))),
-    "F3": _Look("#009e73", (0, (4, 2))),
-    "D": _Look("#009e73"),
-    "S": _Look("#cc79a7", (0, (2, 2))),
-    "RD": _Look("#b8860b", (0, (6, 2))),
-    "DoRA": _Look("#e69f00", (0, (3, 1, 1, 1))),
-    "VeRA": _Look("#e69f00", (0, (1, 1))),
-}
 _PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 # Inches.
 _PANEL, _SINGLE_PANEL = (3.7, 2.75), (6.0, 4.2)
 _KEY_LINE, _LABEL_GAP = 0.15, 0.16
 _KEY_CHARACTERS_PER_INCH = 19
-# Two standard errors on each side.
-_BAND = 2.0
 
 
 def draw_errors(table: pd.DataFrame) -> Figure:
@@ -91,12 +63,12 @@ def draw_errors(table: pd.DataFrame) -> Figure:
 def _key(table: pd.DataFrame, width: int) -> list[str]:
     """What the labels stand for, and how sure the simulated lines are; lines of that width."""
     present = [name for name in CURVES if name in set(table["curve"])]
-    key = textwrap.wrap("   ".join(f"{name} = {CURVES[name].title}" for name in present), width)
+    key = key_lines(present, width)
     best = pd.concat([_best(table[table["curve"] == name]) for name in present])
     simulated = best[best["engine"] == Engine.MONTE_CARLO]
     if len(simulated):
         names, draws = ", ".join(dict.fromkeys(simulated["curve"])), int(simulated["draws"].max())
-        reach = _BAND * simulated["standard_error"].max()
+        reach = BAND * simulated["standard_error"].max()
         band = f"bands of ±2 standard errors reach ±{reach:.1g}" if reach > 0 else "no band"
         key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
     return key
@@ -113,11 +85,11 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
     ends: list[tuple[float, str]] = []
     for curve in (name for name in CURVES if name in set(rows["curve"])):
         line = _best(rows[rows["curve"] == curve]).sort_values(x)
-        look = _LOOKS[curve]
+        look = LOOKS[curve]
         marker = "o" if len(line) == 1 else None
         position, error = line[x].to_numpy(float), line["error"].to_numpy(float)
         axis.plot(position, error, color=look.color, linestyle=look.dashes, marker=marker, ms=4)
-        band = _BAND * line["standard_error"].fillna(0.0).to_numpy(float)
+        band = BAND * line["standard_error"].fillna(0.0).to_numpy(float)
         if band.any():
             axis.fill_between(
                 position, error - band, error + band, color=look.color, alpha=0.25, lw=0
@@ -126,58 +98,10 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
     axis.margins(x=0.02)
     if x == "r":
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
-    _label_ends(axis, ends, gap)
+    label_ends(axis, ends, gap)
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
     """The preferred engine's row of each place; R may be exact at some sizes only."""
     order = rows["engine"].map({engine.value: i for i, engine in enumerate(_PREFERRED)})
     return rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "curve"])
-
-
-def _label_ends(axis: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:
-    """Names at the right end of the lines, merged where lines meet and pushed apart elsewhere.
-
-    ``gap`` is the least distance of two names, as a share of the axis' height.
-    """
-    low, high = axis.get_ylim()
-    merged: list[tuple[float, list[str]]] = []
-    for height, name in sorted(ends):
-        if merged and height - merged[-1][0] < 0.012 * (high - low):
-            merged[-1][1].append(name)
-        else:
-            merged.append((height, [name]))
-    wanted = np.array([(height - low) / (high - low) for height, _ in merged])
-    for (_, names), place in zip(merged, _spread(wanted, gap), strict=True):
-        axis.annotate(
-            ", ".join(sorted(names, key=list(CURVES).index)),
-            (1.0, place),
-            xycoords="axes fraction",
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=_LOOKS[names[-1]].color,
-            annotation_clip=False,
-        )
-
-
-def _spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Places in increasing order, at least ``gap`` apart, as near to the wishes as that allows."""
-    places = wanted.copy()
-    # Neighbours that are too close form a block around the mean of their wishes; blocks that then
-    # touch are merged (pool adjacent violators).
-    blocks = [[i] for i in range(len(places))]
-    merged = True
-    while merged:
-        merged = False
-        for block in blocks:
-            offsets = gap * (np.arange(len(block)) - (len(block) - 1) / 2)
-            places[block] = wanted[block].mean() + offsets
-        for first, second in pairwise(blocks):
-            if places[second[0]] - places[first[-1]] < gap - 1e-12:
-                first.extend(second)
-                blocks.remove(second)
-                merged = True
-                break
-    return places

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -125,19 +124,21 @@ def _run_on_workers(
 ) -> None:
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     tasks = (joblib.delayed(_compute_one)(index, points[index], compute) for index in missing)
-    with _interrupts_ignored():
-        outcomes = cast("Generator[tuple[int, dict[str, Any]]]", parallel(tasks))
+    outcomes: Generator[tuple[int, dict[str, Any]]] | None = None
     try:
+        with _interrupts_wait():
+            outcomes = cast("Generator[tuple[int, dict[str, Any]]]", parallel(tasks))
         for index, result in outcomes:
             keep(index, result)
     except BrokenExecutor as error:
         msg = "a worker process was killed, most likely for lack of memory; use fewer --jobs"
         raise ResourceError(msg) from error
     finally:
-        with warnings.catch_warnings():
-            # After an interruption joblib remarks that it cancels what is under way. It shall.
-            warnings.simplefilter("ignore", UserWarning)
-            outcomes.close()
+        if outcomes:
+            with warnings.catch_warnings():
+                # After an interruption joblib remarks that it cancels what is under way. It shall.
+                warnings.simplefilter("ignore", UserWarning)
+                outcomes.close()
 
 
 def _compute_one(index: int, point: Point, compute: Compute) -> tuple[int, dict[str, Any]]:
@@ -146,19 +147,24 @@ def _compute_one(index: int, point: Point, compute: Compute) -> tuple[int, dict[
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Processes started inside ignore Ctrl-C, which a terminal sends to them as well.
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C waits for the end, and processes started inside never see it.
 
-    It is this process that reacts, and ends them; they would add a traceback each.
+    A terminal sends it to workers as well; it is this process that reacts and ends them, while
+    they would add a traceback each.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from multiprocessing import resource_tracker
+
+    # Workers need this helper; starting it unblocks the signal in some versions of Python.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

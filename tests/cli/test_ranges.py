@@ -4,11 +4,12 @@ import re
 
 import click
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.cli.ranges import IntegerList, NameList, Shape, parse_integers
 
+reproducible = settings(deadline=None, derandomize=True, database=None)
 numbers = st.integers(1, 10**9 - 1)
 spaces = st.sampled_from(["", " ", "  "])
 
@@ -23,34 +24,40 @@ def ranges(draw):
     return text, set(range(first, last + 1, step))
 
 
+@reproducible
 @given(numbers)
 def test_a_number(number):
     assert parse_integers(str(number)) == (number,)
 
 
+@reproducible
 @given(st.lists(numbers, min_size=1, max_size=20))
 def test_a_list_is_sorted_and_holds_each_number_once(values):
     assert parse_integers(",".join(map(str, values))) == tuple(sorted(set(values)))
 
 
+@reproducible
 @given(ranges())
 def test_a_range(given_):
     text, wanted = given_
     assert parse_integers(text) == tuple(sorted(wanted))
 
 
+@reproducible
 @given(st.lists(ranges() | numbers.map(lambda n: (str(n), {n})), min_size=1, max_size=5), spaces)
 def test_a_mix_means_the_union_of_its_parts(parts, space):
     text = f"{space},{space}".join(part for part, _ in parts)
     assert parse_integers(text) == tuple(sorted(set().union(*(wanted for _, wanted in parts))))
 
 
+@reproducible
 @given(st.lists(numbers, min_size=1, max_size=20))
 def test_what_is_parsed_parses_again(values):
     once = parse_integers(",".join(map(str, values)))
     assert parse_integers(",".join(map(str, once))) == once
 
 
+@reproducible
 @given(st.text(alphabet="0123456789.,:- xe", max_size=12) | st.text(max_size=12))
 def test_any_text_is_positive_numbers_or_a_one_line_error(text):
     found, message = None, ""
@@ -140,6 +147,7 @@ def test_a_bad_list_is_a_usage_error():
         IntegerList().convert("2..1", None, None)
 
 
+@reproducible
 @given(numbers, numbers, st.sampled_from("xX×"), spaces)
 def test_a_shape(p, q, sign, space):
     assert Shape().convert(f"{space}{p}{sign}{q}{space}", None, None) == (p, q)
@@ -155,6 +163,7 @@ def test_a_bad_shape_says_how_to_write_it(text):
         Shape().convert(text, None, None)
 
 
+@reproducible
 @given(
     st.lists(st.text(alphabet="ABCdef123", min_size=1, max_size=4), min_size=1, max_size=6), spaces
 )

@@ -60,10 +60,11 @@ def test_low_rank_share_of_square_matrices(rho):
     assert low_rank_share(rho) == pytest.approx(quarter_circle(rho), rel=1e-9)
 
 
-@pytest.mark.parametrize("aspect", [1.0, 0.4], ids=lambda c: f"aspect {c}")
+@pytest.mark.parametrize("aspect", [1.0, 0.4, 1 / 64], ids=lambda c: f"aspect {c:.3g}")
 def test_low_rank_share_at_its_ends(aspect):
     assert low_rank_share(0.0, aspect) == 0
     assert low_rank_share(1.0, aspect) == 1
+    assert low_rank_share(math.nextafter(1, 0), aspect) == pytest.approx(1)
     assert low_rank_share(1 - 1e-12, aspect) == pytest.approx(1, abs=1e-11)
     assert low_rank_share(1e-9, aspect) < 1e-8
 

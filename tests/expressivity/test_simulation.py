@@ -21,6 +21,7 @@ from loca_theory.expressivity import (
     squares,
 )
 from loca_theory.expressivity.simulation import COLUMNS
+from loca_theory.sweeps import ResultStore
 
 ALL = tuple(Engine)
 
@@ -118,7 +119,7 @@ def test_a_row_does_not_depend_on_the_rest_of_the_table():
 
 def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
     ours = simulation(curves=("D", "F1"), draws=30)
-    store = ours.open_store(tmp_path / "points")
+    store = ResultStore(tmp_path / "points", ours.version)
     first = ours.run(store=store)
     assert len(list((tmp_path / "points").glob("*.json"))) == 4
 
@@ -127,7 +128,7 @@ def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
         raise AssertionError(msg)
 
     monkeypatch.setattr("loca_theory.expressivity.monte_carlo.compute", refuse)
-    assert ours.run(store=ours.open_store(tmp_path / "points")) == first
+    assert ours.run(store=ResultStore(tmp_path / "points", ours.version)) == first
 
 
 def test_progress_counts_blocks():

@@ -20,9 +20,9 @@ TESTS = 60
 class Gate:
     """Critical values that share one test's part of the false alarms (Šidák's correction).
 
-    A tenth of the part is used: means of a few hundred skewed draws have tails a little heavier
-    than the normal ones, by e^(γz³/6√n), which stays below ten for the draws taken here
-    (skewness γ ≤ 2, n ≥ 200, z ≤ 5.5).
+    A tenth of the part is used: means of skewed draws have tails a little heavier than the normal
+    ones, by e^(γz³/6√n), which stays below three here: a sum over pq entries has γ ≈ √(8/pq), so
+    that γ/√n ≤ 0.035 for the shapes and draws taken, and z ≤ 5.5.
     """
 
     alarm: float = FAMILY_WISE / TESTS

@@ -4,12 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loca_theory
 from loca_theory.sweeps import Point, code_version, points
 
+reproducible = settings(deadline=None, derandomize=True, database=None)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -27,12 +28,14 @@ def exactly(value):
     return (type(value).__name__, repr(value))
 
 
+@reproducible
 @given(parameters, parameters)
 def test_equal_keys_mean_equal_points(one, other):
     keys = [Point("e", given_).key("v") for given_ in (one, other)]
     assert (keys[0] == keys[1]) == (exactly(one) == exactly(other))
 
 
+@reproducible
 @given(parameters, st.randoms())
 def test_the_order_of_parameters_does_not_matter(given_, random):
     names = list(given_)

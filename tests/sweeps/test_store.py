@@ -20,7 +20,12 @@ from loca_theory.sweeps import Point, ResultStore
 
 RESULT = {"mean": [0.1, -0.0, 5e-324, 1.7976931348623157e308], "count": 3}
 # The same fixture for every example is meant: each example writes its own content.
-shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+shared = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 def bits(value):

@@ -1,0 +1,32 @@
+"""Where a command keeps what it has finished."""
+
+from __future__ import annotations
+
+from loca_theory import ResourceError
+from loca_theory.cli.options import Common
+from loca_theory.cli.progress import note
+from loca_theory.sweeps import ResultStore
+
+
+def open_store(common: Common, version: str) -> ResultStore | None:
+    """The store of finished points, so that a killed run can be resumed.
+
+    Without ``--out`` it stands in the default folder, and there is none where that cannot be
+    written to.
+
+    Raises:
+        ResourceError: the user named a folder that cannot be written to.
+    """
+    try:
+        return ResultStore(common.folder / "points", version)
+    except ResourceError:
+        if common.out:
+            raise
+        note("this folder is not writable, so an interrupted run starts anew", quiet=common.quiet)
+        return None
+
+
+def report_rejected(store: ResultStore | None, common: Common) -> None:
+    """Say which stored files were not believed."""
+    for line in store.rejected if store else ():
+        note(line, quiet=common.quiet)

@@ -1,0 +1,98 @@
+"""The look of every curve's line, and the words around lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory.expressivity import CURVES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and dashes of a line."""
+
+    color: str
+    dashes: str | tuple[int, tuple[int, ...]] = "-"
+
+
+# Okabe and Ito's palette, told apart by people who see fewer colours, and by dashes in grey print.
+LOOKS = {
+    "R": Look("#d55e00"),
+    "U": Look("#7f7f7f", (0, (1, 1))),
+    "F1": Look("#7f7f7f", (0, (4, 1))),
+    "V1": Look("#7f7f7f", (0, (4, 1, 1, 1))),
+    "FourierFT": Look("#000000", (0, (1, 2))),
+    "M1": Look("#56b4e9", (0, (3, 1))),
+    "F2": Look("#0072b2", (0, (5, 1))),
+    "M2": Look("#56b4e9", (0, (1, 1))),
+    "F3": Look("#009e73", (0, (4, 2))),
+    "D": Look("#009e73"),
+    "S": Look("#cc79a7", (0, (2, 2))),
+    "RD": Look("#b8860b", (0, (6, 2))),
+    "DoRA": Look("#e69f00", (0, (3, 1, 1, 1))),
+    "VeRA": Look("#e69f00", (0, (1, 1))),
+}
+# Standard errors on each side of a simulated line.
+BAND = 2.0
+
+
+def key_lines(curves: Iterable[str], width: int) -> list[str]:
+    """What curves' names stand for, in lines of at most ``width`` characters."""
+    return textwrap.wrap("   ".join(f"{name} = {CURVES[name].title}" for name in curves), width)
+
+
+def label_ends(axis: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:
+    """Names at the right end of the lines, merged where lines meet and pushed apart elsewhere.
+
+    ``gap`` is the least distance of two names, as a share of the axis' height.
+    """
+    low, high = axis.get_ylim()
+    merged: list[tuple[float, list[str]]] = []
+    for height, name in sorted(ends):
+        if merged and height - merged[-1][0] < 0.012 * (high - low):
+            merged[-1][1].append(name)
+        else:
+            merged.append((height, [name]))
+    wanted = np.array([(height - low) / (high - low) for height, _ in merged])
+    for (_, names), place in zip(merged, spread(wanted, gap), strict=True):
+        axis.annotate(
+            ", ".join(sorted(names, key=list(CURVES).index)),
+            (1.0, place),
+            xycoords="axes fraction",
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=LOOKS[names[-1]].color,
+            annotation_clip=False,
+        )
+
+
+def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
+    """Places in increasing order, at least ``gap`` apart, as near to the wishes as that allows."""
+    places = wanted.copy()
+    # Neighbours that are too close form a block around the mean of their wishes; blocks that then
+    # touch are merged (pool adjacent violators).
+    blocks = [[i] for i in range(len(places))]
+    merged = True
+    while merged:
+        merged = False
+        for block in blocks:
+            offsets = gap * (np.arange(len(block)) - (len(block) - 1) / 2)
+            places[block] = wanted[block].mean() + offsets
+        for first, second in pairwise(blocks):
+            if places[second[0]] - places[first[-1]] < gap - 1e-12:
+                first.extend(second)
+                blocks.remove(second)
+                merged = True
+                break
+    return places

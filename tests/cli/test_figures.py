@@ -1,0 +1,248 @@
+"""``loca-theory figures``: redrawn from stored tables, which are computed where they are stale."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+
+from loca_theory import plotting
+from loca_theory.expressivity import Simulation, squares
+
+FILES = ("{}.manifest.json", "{}.parquet", "{}.pdf", "{}.png")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """The paper's figures at sizes that take no time."""
+    for label, figure in list(plotting.FIGURES.items()):
+        data = Simulation(squares((16, 64)), (2,), figure.data.curves, draws=4, jobs=1)
+        monkeypatch.setitem(plotting.FIGURES, label, replace(figure, data=data))
+
+
+@pytest.fixture
+def unseen(monkeypatch):
+    """Pictures cost most of the time; where only tables matter, none is drawn."""
+
+    def save(draw, folder, name):
+        paths = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
+        for path in paths:
+            path.write_bytes(b"")
+        return paths
+
+    monkeypatch.setattr(plotting, "save_figure", save)
+
+
+@pytest.fixture
+def no_computation(monkeypatch):
+    """From now on nothing may be computed."""
+
+    def stop():
+        def fail(*_, **__):
+            raise AssertionError("computed")  # noqa: EM101
+
+        monkeypatch.setattr(Simulation, "run", fail)
+
+    return stop
+
+
+def contents(folder, label="sim_1"):
+    return {name: (folder / name.format(label)).read_bytes() for name in FILES}
+
+
+def drawn(folder, label="sim_1"):
+    return {name: data for name, data in contents(folder, label).items() if "manifest" not in name}
+
+
+def test_a_figure_comes_with_its_data_and_its_origin(cli, here):
+    done = cli("figures", "sim_1", "--out", "kept")
+    assert done.code == 0
+    names = sorted(path.name for path in (here / "kept").iterdir() if path.is_file())
+    assert names == [name.format("sim_1") for name in FILES]
+    with Image.open(here / "kept" / "sim_1.png") as picture:
+        picture.verify()
+    assert (here / "kept" / "sim_1.pdf").read_bytes().startswith(b"%PDF-")
+    manifest = json.loads((here / "kept" / "sim_1.manifest.json").read_text())
+    assert manifest["argv"] == ["loca-theory", "figures", "sim_1", "--out", "kept"]
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.describe()
+
+
+def test_without_id_every_figure_is_drawn(cli, here):
+    assert cli("figures").code == 0
+    for label in plotting.FIGURES:
+        assert set(contents(here / "loca-results", label)) == set(FILES)
+
+
+def test_a_current_table_is_drawn_without_computing(cli, here, no_computation):
+    cli("figures", "sim_1")
+    before = contents(here / "loca-results")
+    for name in ("sim_1.png", "sim_1.pdf"):
+        (here / "loca-results" / name).unlink()
+    no_computation()
+    done = cli("figures", "sim_1")
+    assert (done.code, done.err) == (0, "note: sim_1: drawn from loca-results/sim_1.parquet\n")
+    assert contents(here / "loca-results") == before
+
+
+def change(name, value):
+    def edit(folder):
+        path = folder / "sim_1.manifest.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+
+    return edit
+
+
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+STALE = {
+    "another version": change("version", "0.0.0"),
+    "no version": change("version", None),
+    "another grid": change("grid", {}),
+    "another seed": change("seed", 1),
+    "an empty manifest": lambda folder: (folder / "sim_1.manifest.json").write_text("{}"),
+    "no manifest": remove("sim_1.manifest.json"),
+    "no table": remove("sim_1.parquet"),
+}
+
+
+@pytest.mark.parametrize("spoil", STALE.values(), ids=STALE.keys())
+def test_a_stale_table_is_computed_again(cli, here, spoil, unseen):
+    folder = here / "loca-results"
+    cli("figures", "sim_1")
+    before = drawn(folder)
+    spoil(folder)
+    done = cli("figures", "sim_1")
+    assert (done.code, done.err) == (0, "")
+    assert drawn(folder) == before
+    manifest = json.loads((folder / "sim_1.manifest.json").read_text())
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.describe()
+
+
+def test_another_seed_is_another_table(cli, here):
+    cli("figures", "sim_1")
+    before = drawn(here / "loca-results")
+    done = cli("figures", "sim_1", "--seed", 1)
+    assert (done.code, done.err) == (0, "")
+    assert drawn(here / "loca-results") != before
+    cli("figures", "sim_1", "--seed", 0)
+    assert drawn(here / "loca-results") == before
+
+
+def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
+    cli, here, monkeypatch, unseen
+):
+    """Else the table of one seed would be drawn under the manifest of another."""
+    folder = here / "loca-results"
+    cli("figures", "sim_1", "--seed", 0)
+    before = drawn(folder)
+    write = plotting.results.write_atomically
+
+    def killed(path, content):
+        if path.suffix == ".json":
+            raise KeyboardInterrupt
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plotting.results, "write_atomically", killed)
+        assert cli("figures", "sim_1", "--seed", 1).code == 130
+    assert cli("figures", "sim_1", "--seed", 0).code == 0
+    assert drawn(folder) == before
+
+
+DAMAGE = {
+    "a truncated table": ("sim_1.parquet", lambda data: data[: len(data) // 2]),
+    "an empty table": ("sim_1.parquet", lambda data: data[:0]),
+    "a table that is none": ("sim_1.parquet", lambda data: b"K,p,q\n16,16,16\n" + data[:0]),
+    "a truncated manifest": ("sim_1.manifest.json", lambda data: data[:-20]),
+    "a binary manifest": ("sim_1.manifest.json", lambda data: b"\xff\xfe" + data),
+    "a list as manifest": ("sim_1.manifest.json", lambda data: b"[" + data + b"]"),
+}
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_file_is_one_line_that_says_what_to_do(cli, here, name, damage, unseen):
+    cli("figures", "sim_1")
+    path = here / "loca-results" / name
+    path.write_bytes(damage(path.read_bytes()))
+    done = cli("figures", "sim_1")
+    assert (done.code, done.out) == (1, "")
+    assert re.fullmatch(
+        r"loca-theory: loca-results/sim_1\.parquet and its manifest cannot be read \(\w+\); "
+        r"delete them and run the command again\n",
+        done.err,
+    )
+
+
+def test_an_unknown_figure_is_an_error_before_any_work(cli, here, no_computation):
+    no_computation()
+    done = cli("figures", "sim_1", "sim_9")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"loca-theory: unknown figure 'sim_9'; choose from {', '.join(plotting.FIGURES)}\n"
+    )
+    assert list(here.iterdir()) == []
+
+
+def test_a_folder_that_takes_no_files_is_an_error(cli, here, no_computation):
+    no_computation()
+    (here / "file").write_text("kept")
+    done = cli("figures", "sim_1", "--out", "file")
+    assert (done.code, done.out) == (1, "")
+    assert re.fullmatch(r"loca-theory: cannot write to file/points: [^\n]+\n", done.err)
+
+
+def test_a_negative_seed_is_an_error(cli, here):
+    done = cli("figures", "sim_1", "--seed", -1)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "loca-theory: the seed must not be negative, and is -1\n"
+    assert list(here.iterdir()) == []
+
+
+def test_the_table_lists_what_was_written(cli, unseen):
+    done = cli("figures", "sim_1")
+    first, *paths = done.out.splitlines()
+    assert first == f"sim_1: {plotting.FIGURES['sim_1'].shows}"
+    assert sorted(path.strip() for path in paths) == [
+        f"loca-results/{name.format('sim_1')}" for name in FILES
+    ]
+
+
+def test_json_lists_what_was_written(cli, unseen):
+    done = cli("figures", "sim_1", "sim_2", "--format", "json", "--quiet")
+    assert done.err == ""
+    document = json.loads(done.out)
+    assert [entry["figure"] for entry in document["figures"]] == ["sim_1", "sim_2"]
+    for entry in document["figures"]:
+        assert sorted(entry["files"]) == [
+            f"loca-results/{name.format(entry['figure'])}" for name in FILES
+        ]
+        assert entry["shows"] == plotting.FIGURES[entry["figure"]].shows
+
+
+def test_csv_lists_what_was_written(cli, unseen):
+    done = cli("figures", "sim_1", "--format", "csv")
+    (entry,) = csv.DictReader(io.StringIO(done.out))
+    assert entry["figure"] == "sim_1"
+    assert len(entry["files"].split()) == len(FILES)
+
+
+def test_a_damaged_block_is_computed_again_and_said_so(cli, here, unseen):
+    folder = here / "loca-results"
+    cli("figures", "sim_1")
+    before = drawn(folder)
+    (folder / "sim_1.parquet").unlink()
+    block = next((folder / "points").iterdir())
+    block.write_bytes(b"{}")
+    done = cli("figures", "sim_1")
+    assert (done.code, done.err) == (0, f"note: {block.name}: of another format, recomputed\n")
+    assert drawn(folder) == before
+
+
+def test_quiet_says_nothing_on_stderr(cli, unseen):
+    cli("figures", "sim_1")
+    assert cli("figures", "sim_1", "--quiet").err == ""

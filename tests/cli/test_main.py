@@ -1,0 +1,188 @@
+"""The entry point: exit codes, and one line for everything that can be expected to fail."""
+
+import errno
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import click
+import pytest
+
+import loca_theory
+from loca_theory import InvalidArgumentError, LocaTheoryError, ResourceError
+from loca_theory.cli import main
+from loca_theory.cli.main import group
+from loca_theory.sweeps import SweepInterruptedError
+
+ANSWER = ("simulate", "--K", 16, "--r", 1, "--engine", "exact")
+COMMANDS = group.list_commands(click.Context(group))
+
+
+def test_the_installed_script_is_this_one():
+    (script,) = entry_points(group="console_scripts", name="loca-theory")
+    assert script.load() is main
+
+
+def test_version(cli):
+    done = cli("--version")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"loca-theory, version {loca_theory.__version__}\n"
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_names_every_command_and_has_an_example(cli, option):
+    done = cli(option)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"^    loca-theory simulate --K 768 --r 8\.\.32$", done.out, re.MULTILINE)
+    for name in COMMANDS:
+        assert re.search(rf"^  {name}  +\S", done.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_of_a_command_what_its_own_help_says(cli, name):
+    """The list does not import the commands, and repeats their first sentences."""
+    shown = " ".join(cli("--help").out.split())
+    summary = group.get_command(click.Context(group), name).help.split("\n\n")[0]
+    assert f" {name} {' '.join(summary.split())}" in shown
+
+
+def test_without_a_command_help_is_shown_as_a_usage_error(cli):
+    done = cli()
+    assert (done.code, done.out) == (2, "")
+    assert "Usage: loca-theory" in done.err
+
+
+def test_an_answer_is_exit_code_zero(cli):
+    done = cli(*ANSWER)
+    assert (done.code, done.err) == (0, "")
+    assert done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(("simulat",), "No such command 'simulat'", id="command"),
+        pytest.param(("--verbose",), "No such option", id="option"),
+        pytest.param(("simulate", "--K"), "Option '--K' requires an argument", id="no value"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_two(cli, arguments, message):
+    done = cli(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert re.fullmatch(rf"loca-theory: {message}[^\n]*\n", done.err)
+
+
+@pytest.fixture
+def failing(cli, monkeypatch):
+    """Run a command that fails in a given way."""
+
+    def run(error, *options):
+        def fail(*_, **__):
+            raise error
+
+        monkeypatch.setattr("loca_theory.expressivity.Simulation.run", fail)
+        return cli(*ANSWER, *options)
+
+    return run
+
+
+FAILURES = {
+    "a bad value": (InvalidArgumentError("r is odd"), 2, "r is odd"),
+    "a lack": (ResourceError("no memory"), 1, "no memory"),
+    "another of the package": (LocaTheoryError("odd"), 1, "odd"),
+    "several lines": (ResourceError("first\n  second\nthird"), 1, "first second third"),
+    "a sweep interrupted": (
+        SweepInterruptedError(3, 8, stored=True),
+        130,
+        "interrupted: 3 of 8 points are stored; run the same command again to finish",
+    ),
+    "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted"),
+    "an aborted prompt": (click.Abort(), 130, "interrupted"),
+    "the system": (
+        OSError(errno.ENOSPC, "No space left on device"),
+        1,
+        "[Errno 28] No space left on device",
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "code", "message"), FAILURES.values(), ids=FAILURES.keys())
+def test_an_expected_failure_is_one_line(failing, error, code, message):
+    done = failing(error)
+    assert (done.code, done.out, done.err) == (code, "", f"loca-theory: {message}\n")
+
+
+@pytest.mark.parametrize("name", ["a bad value", "a lack", "a sweep interrupted"])
+def test_debug_adds_the_traceback(failing, name):
+    error, code, message = FAILURES[name]
+    done = failing(error, "--debug")
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("Traceback (most recent call last):")
+    assert type(error).__name__ in done.err
+    assert done.err.endswith(f"\nloca-theory: {message}\n")
+
+
+def test_ctrl_c_while_a_command_is_imported_is_one_line(cli, monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    # The package exports the function under the module's name.
+    monkeypatch.setattr(sys.modules[main.__module__], "import_module", interrupted)
+    done = cli(*ANSWER)
+    assert (done.code, done.out, done.err) == (130, "", "loca-theory: interrupted\n")
+
+
+def test_a_mistake_of_the_program_is_not_dressed_up(monkeypatch, here):
+    def fail(*_, **__):
+        raise ZeroDivisionError("a bug")  # noqa: EM101
+
+    monkeypatch.setattr("loca_theory.expressivity.Simulation.run", fail)
+    monkeypatch.setattr(sys, "argv", ["loca-theory", *map(str, ANSWER)])
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        main()
+
+
+FORMATS = ["table", "json", "csv"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux")  # noqa: PTH110
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_a_full_disk_behind_stdout_is_one_line(here, command, output_format):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [*command, *map(str, ANSWER), "--format", output_format],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "loca-theory: [Errno 28] No space left on device\n",
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_a_reader_that_went_away_is_no_reason_to_complain(here, command, output_format):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*command, *map(str, ANSWER), "--format", output_format],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_an_output_that_knows_no_mathematical_signs_gets_question_marks(process):
+    done = process(*ANSWER, PYTHONIOENCODING="ascii")
+    assert (done.code, done.err) == (0, "")
+    assert "16 ? 16: expected relative error" in done.out

@@ -1,0 +1,187 @@
+"""Printing rows: as JSON, as CSV, as tables."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loca_theory.cli.output import print_csv, print_errors, print_json
+from loca_theory.expressivity import CURVES
+
+reproducible = settings(deadline=None, derandomize=True, database=None)
+
+
+def row(curve="D", r=1, engine="exact", error=0.5, **changes):
+    made = {
+        "K": 16,
+        "p": 16,
+        "q": 16,
+        "r": r,
+        "curve": curve,
+        "engine": engine,
+        "error": error,
+        "standard_error": 0.01 if engine == "monte-carlo" else 0.0,
+        "draws": 100 if engine == "monte-carlo" else None,
+        "seed": 0 if engine == "monte-carlo" else None,
+        "sampler": "reduced" if engine == "monte-carlo" else None,
+    }
+    return {**made, **changes}
+
+
+@pytest.fixture
+def table(capsys):
+    """What :func:`print_errors` prints, without empty lines."""
+
+    def lines(*rows):
+        print_errors(rows)
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+
+    return lines
+
+
+def header(lines):
+    """The names above the rule, column by column."""
+    rule = next(i for i, line in enumerate(lines) if set(line.strip()) == {"─"})
+    return [line.split() for line in lines[1:rule]]
+
+
+def body(lines):
+    return {line.split()[0]: line.split()[1:] for line in lines if re.match(r"\s*\d+ +[≈0]", line)}
+
+
+@reproducible
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_json_keeps_every_digit(document):
+    buffer = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", buffer)
+        print_json({"document": document})
+    read = json.loads(buffer.getvalue())["document"]
+    assert json.dumps(read) == json.dumps(document)
+    assert buffer.getvalue().isascii()
+    assert buffer.getvalue().endswith("}\n")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=["nan", "inf"])
+def test_json_has_no_word_for_nan_and_prints_nothing(capsys, value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        print_json({"rows": [{"error": value}]})
+    assert capsys.readouterr().out == ""
+
+
+def test_csv_leaves_null_empty_and_quotes_what_needs_it(capsys):
+    print_csv([{"a": 0.1, "b": None}, {"a": 'x,"y"', "b": 2}], ("a", "b"))
+    out = capsys.readouterr().out
+    assert out.splitlines() == ["a,b", "0.1,", '"x,""y""",2']
+    assert [dict(r) for r in csv.DictReader(io.StringIO(out))] == [
+        {"a": "0.1", "b": ""},
+        {"a": 'x,"y"', "b": "2"},
+    ]
+
+
+def test_csv_with_another_key_is_a_mistake_of_the_program():
+    with pytest.raises(ValueError, match="fields not in fieldnames"):
+        print_csv([{"a": 1, "b": 2}], ("a",))
+
+
+def test_the_worst_curve_comes_first(table):
+    lines = table(row("D", error=0.6), row("R", error=0.9), row("F2", error=0.7))
+    assert header(lines) == [["r", "R", "F2", "D"]]
+    assert body(lines) == {"1": ["0.9000", "0.7000", "0.6000"]}
+
+
+def test_curves_that_agree_in_every_digit_share_a_column(table):
+    lines = table(
+        row("D", 1, error=0.60001),
+        row("S", 1, error=0.60004),
+        row("R", 1, error=0.9),
+        row("D", 2, error=0.5),
+        row("S", 2, error=0.5),
+        row("R", 2, error=0.8),
+    )
+    assert header(lines) == [["S"], ["r", "R", "D"]]
+    assert body(lines) == {"1": ["0.9000", "0.6000"], "2": ["0.8000", "0.5000"]}
+
+
+def test_curves_that_differ_at_one_rank_do_not(table):
+    lines = table(
+        row("D", 1, error=0.6),
+        row("S", 1, error=0.6),
+        row("D", 2, error=0.5),
+        row("S", 2, error=0.5001),
+    )
+    assert header(lines) == [["r", "S", "D"]]
+
+
+def test_exact_goes_before_simulated_goes_before_the_limit(table):
+    exact, simulated, limit = (
+        row(engine="exact", error=0.5),
+        row(engine="monte-carlo", error=0.51),
+        row(engine="asymptotic", error=0.52, standard_error=None),
+    )
+    assert body(table(limit, simulated, exact)) == {"1": ["0.5000"]}
+    assert body(table(limit, simulated)) == {"1": ["0.5100", "±", "0.0100"]}
+    assert body(table(limit)) == {"1": ["≈", "0.5200"]}
+
+
+@pytest.mark.parametrize(
+    ("standard_error", "shown"),
+    [
+        (None, ["0.5123", "±", "?"]),
+        (0.0, ["0.5123", "±", "0.0000"]),
+        (0.3, ["0.5123", "±", "0.3000"]),
+        (0.00012, ["0.5123", "±", "0.0001"]),
+        (0.0000123, ["0.51235", "±", "0.00001"]),
+        (0.00000123, ["0.512346", "±", "0.000001"]),
+    ],
+    ids=["none", "zero", "large", "small", "smaller", "smallest"],
+)
+def test_a_standard_error_shows_a_digit_at_least(table, standard_error, shown):
+    lines = table(row(engine="monte-carlo", error=0.51234567, standard_error=standard_error))
+    assert body(lines) == {"1": shown}
+
+
+def test_the_last_line_is_the_largest_disagreement_in_standard_errors(table):
+    lines = table(
+        row("D", 1, "exact", 0.5),
+        row("D", 1, "monte-carlo", 0.53, standard_error=0.02),
+        row("D", 2, "exact", 0.4),
+        row("D", 2, "monte-carlo", 0.35, standard_error=0.02),
+        row("R", 1, "monte-carlo", 0.9),
+        row("R", 2, "monte-carlo", 0.8),
+    )
+    (footer,) = (line.split() for line in lines if line.startswith("max z "))
+    assert footer == ["max", "z", "2.5"]
+    assert any("standard errors, 100 draws" in line for line in lines)
+
+
+@pytest.mark.parametrize("standard_error", [None, 0.0], ids=["one draw", "no spread"])
+def test_without_a_standard_error_there_is_no_disagreement(table, standard_error):
+    lines = table(row(), row(engine="monte-carlo", standard_error=standard_error))
+    assert not [line for line in lines if line.startswith("max z")]
+
+
+def test_each_shape_has_its_table_and_each_curve_its_title_once(table):
+    wide = {"K": None, "p": 8, "q": 32}
+    lines = table(row("D"), row("R", error=0.9), row("D", **wide), row("R", error=0.8, **wide))
+    titles = [line for line in lines if "expected relative error" in line]
+    assert [title.split(":")[0] for title in titles] == ["16 × 16", "8 × 32"]
+    for name in ("D", "R"):
+        assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(f"  {name} ")] == [
+            CURVES[name].title
+        ]
+
+
+def test_a_curve_may_be_missing_at_one_shape(table):
+    """R is exact at small sizes only."""
+    lines = table(row("R", error=0.9), row("D"), row("D", K=64, p=64, q=64))
+    assert header(lines)[0] == ["r", "R", "D"]

@@ -1,0 +1,624 @@
+"""``loca-theory simulate``: what it prints, what it writes, and what it refuses."""
+
+import contextlib
+import csv
+import functools
+import io
+import json
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import click
+import pandas as pd
+import pytest
+from PIL import Image
+from rich.console import Console
+
+import loca_theory
+from loca_theory.cli.main import group
+from loca_theory.expressivity import CURVES, DEFAULT_CURVES
+
+COLUMNS = [
+    "K",
+    "p",
+    "q",
+    "r",
+    "curve",
+    "engine",
+    "error",
+    "standard_error",
+    "draws",
+    "seed",
+    "sampler",
+]
+SMALL = ("simulate", "--K", 16, "--r", "1,2", "--draws", 4, "--jobs", 1)
+# Kept by --out, besides the finished blocks in points/.
+WRITTEN = ["simulate.manifest.json", "simulate.parquet", "simulate.pdf", "simulate.png"]
+
+
+def no_nan(name):
+    raise AssertionError(name)
+
+
+def parse(text):
+    return json.loads(text, parse_constant=no_nan)
+
+
+def files(folder):
+    """Every file below a folder and its bytes."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def results(folder):
+    """The files that hold results; the manifest holds the time, too."""
+    return {name: data for name, data in files(folder).items() if "manifest" not in name}
+
+
+# --- what it prints -------------------------------------------------------------------------
+
+
+def test_json_is_alone_on_stdout_and_complete(cli):
+    done = cli(*SMALL, "--format", "json")
+    assert done.code == 0
+    document = parse(done.out)
+    assert list(document) == ["rows", "manifest"]
+    assert all(list(row) == COLUMNS for row in document["rows"])
+    found = {(row["curve"], row["r"], row["engine"]) for row in document["rows"]}
+    simulated = {name for name in DEFAULT_CURVES if name not in ("U", "M1", "M2", "RD")}
+    assert found == {(name, r, "exact") for name in DEFAULT_CURVES for r in (1, 2)} | {
+        (name, r, "monte-carlo") for name in simulated for r in (1, 2)
+    }
+
+
+def test_json_rows_say_what_was_drawn(cli):
+    done = cli(*SMALL, "--format", "json", "--seed", 5, "--engine", "all", "--curves", "D")
+    for row in parse(done.out)["rows"]:
+        assert (row["K"], row["p"], row["q"], row["curve"]) == (16, 16, 16, "D")
+        assert 0 < row["error"] < 1
+        match row["engine"]:
+            case "exact":
+                drawn, standard_error = (None, None, None), 0.0
+            case "asymptotic":
+                drawn, standard_error = (None, None, None), None
+            case _:
+                drawn, standard_error = (4, 5, "reduced"), row["standard_error"]
+                assert 0 < standard_error < 1
+        assert (row["draws"], row["seed"], row["sampler"]) == drawn
+        assert row["standard_error"] == standard_error
+
+
+def test_the_manifest_says_where_the_numbers_come_from(cli):
+    arguments = [*map(str, SMALL), "--seed", "7", "--format", "json"]
+    manifest = parse(cli(*arguments).out)["manifest"]
+    assert manifest["version"] == loca_theory.__version__
+    assert manifest["argv"] == ["loca-theory", *arguments]
+    assert manifest["seed"] == 7
+    assert (manifest["device"], manifest["dtype"]) == ("cpu", "float64")
+    assert manifest["threads_per_point"] == 1
+    assert {"numpy", "scipy", "torch"} <= set(manifest["libraries"])
+    assert {"git_commit", "git_dirty"} <= set(manifest)
+    assert manifest["grid"] == {
+        "shapes": [[16, 16]],
+        "ranks": [1, 2],
+        "curves": list(DEFAULT_CURVES),
+        "engines": ["exact", "monte-carlo"],
+        "accounting": "paper",
+        "value_bits": 16,
+        "draws": 4,
+        "sampler": None,
+    }
+
+
+def test_the_manifest_expands_ranges(cli):
+    done = cli(
+        "simulate", "--K", "16..20..2", "--r", "1..3", "--engine", "exact", "--format", "json"
+    )
+    grid = parse(done.out)["manifest"]["grid"]
+    assert grid["shapes"] == [[16, 16], [18, 18], [20, 20]]
+    assert grid["ranks"] == [1, 2, 3]
+
+
+def test_a_rectangle_has_no_k(cli):
+    done = cli("simulate", "--shape", "12x20", "--r", 2, "--engine", "exact", "--format", "json")
+    rows = parse(done.out)["rows"]
+    assert {(row["K"], row["p"], row["q"]) for row in rows} == {(None, 12, 20)}
+
+
+def test_csv_holds_the_rows_of_json(cli):
+    table = list(csv.DictReader(io.StringIO(cli(*SMALL, "--format", "csv").out)))
+    rows = parse(cli(*SMALL, "--format", "json").out)["rows"]
+    assert table == [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+    ]
+
+
+def test_quiet_says_nothing_on_stderr(cli):
+    loud = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--out", "a")
+    quiet = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--out", "b", "--quiet")
+    assert "note: one draw" in loud.err
+    assert "note: wrote" in loud.err
+    assert quiet.err == ""
+    assert quiet.out == loud.out
+
+
+def test_without_a_terminal_there_is_no_progress_bar(cli):
+    assert cli(*SMALL, "--engine", "monte-carlo", "--curves", "D").err == ""
+
+
+def test_one_draw_has_no_standard_error_and_says_so(cli):
+    done = cli(
+        *SMALL, "--draws", 1, "--engine", "monte-carlo", "--curves", "D,R", "--format", "json"
+    )
+    assert done.code == 0
+    assert done.err == "note: one draw has no standard error; it is left empty\n"
+    assert {row["standard_error"] for row in parse(done.out)["rows"]} == {None}
+    table = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--curves", "D")
+    assert re.search(r"0\.\d{4} ± \?", table.out)
+
+
+def test_one_draw_without_simulation_is_no_matter(cli):
+    assert cli(*SMALL, "--draws", 1, "--engine", "exact").err == ""
+
+
+def test_a_curve_that_the_engine_does_not_know_is_said(cli):
+    done = cli("simulate", "--K", 64, "--r", 1, "--engine", "exact")
+    assert done.code == 0
+    assert done.err == (
+        "note: R has no value from the engine exact at this size; "
+        "ask for --engine monte-carlo or asymptotic\n"
+    )
+
+
+def test_small_r_is_exact_and_large_r_is_not(cli):
+    done = cli(
+        "simulate", "--K", "16,64", "--r", 1, "--curves", "R", "--draws", 2, "--format", "json"
+    )
+    engines = {}
+    for row in parse(done.out)["rows"]:
+        engines.setdefault(row["K"], []).append(row["engine"])
+    assert engines == {16: ["exact", "monte-carlo"], 64: ["monte-carlo"]}
+
+
+def test_all_curves_can_be_asked_for_by_that_word(cli):
+    done = cli(*SMALL, "--curves", "all", "--draws", 2, "--format", "json")
+    assert {row["curve"] for row in parse(done.out)["rows"]} == set(CURVES)
+
+
+def test_the_seed_decides_the_draws(cli):
+    def simulated(*options):
+        done = cli(*SMALL, "--engine", "monte-carlo", "--curves", "D", "--format", "json", *options)
+        return [row["error"] for row in parse(done.out)["rows"]]
+
+    assert simulated() == simulated("--seed", 0) == simulated("--seed", 0, "--jobs", 2)
+    assert simulated() != simulated("--seed", 1)
+
+
+def test_the_result_does_not_depend_on_other_curves_or_shapes(cli):
+    def errors(*options):
+        done = cli("simulate", "--r", 2, "--draws", 4, "--format", "json", *options)
+        rows = parse(done.out)["rows"]
+        return {(row["K"], row["engine"]): row["error"] for row in rows if row["curve"] == "D"}
+
+    alone = errors("--K", 16, "--curves", "D")
+    together = errors("--K", "12,16,20", "--curves", "R,F2,D")
+    assert alone == {key: value for key, value in together.items() if key[0] == 16}
+
+
+# --- the table ------------------------------------------------------------------------------
+
+TABLES = {
+    "default, exact sizes": ("--K", 16),
+    "default, one simulated": ("--K", 64),
+    "default, the paper's size": ("--K", 768, "--r", "8..10"),
+    "several shapes": ("--K", "16,64,300"),
+    "every engine": ("--K", 16, "--engine", "all"),
+    "simulation alone": ("--K", 16, "--engine", "monte-carlo"),
+    "limits": ("--K", 64, "--engine", "asymptotic"),
+    "every curve": ("--K", 16, "--curves", "all"),
+    "one draw": ("--K", 16, "--curves", "all", "--engine", "monte-carlo", "--draws", 1),
+    "a rectangle": ("--shape", "1024x4096"),
+}
+NUMBERS = re.compile(r"0\.\d{4,}")
+
+
+def table_lines(text):
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("options", TABLES.values(), ids=TABLES.keys())
+@pytest.mark.parametrize("columns", [80, 50, None], ids=["80 columns", "50 columns", "a pipe"])
+def test_no_number_is_cut_off(cli, monkeypatch, options, columns):
+    if columns:
+        terminal = functools.partial(Console, width=columns, force_terminal=True)
+        monkeypatch.setattr("loca_theory.cli.output.Console", terminal)
+    done = cli("simulate", "--r", "1,2", "--draws", 4, *options)
+    assert done.code == 0
+    lines = table_lines(done.out)
+    assert "…" not in "\n".join(lines)
+    assert columns is None or max(map(len, lines)) <= columns
+    shown = {round(float(number), 4) for line in lines for number in NUMBERS.findall(line)}
+    rows = parse(cli("simulate", "--r", "1,2", "--draws", 4, *options, "--format", "json").out)
+    exact = {round(row["error"], 4) for row in rows["rows"] if row["engine"] == "exact"}
+    assert exact <= shown
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals of POSIX")
+def test_the_table_fits_a_real_terminal(here, command):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+    process = subprocess.Popen(
+        [*command, "simulate", "--K", "64", "--r", "1,2", "--draws", "4"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "80", "TERM": "xterm"},
+    )
+    os.close(terminal)
+    printed = b""
+    # Reading fails once the other end is closed.
+    with contextlib.suppress(OSError):
+        while part := os.read(controller, 65_536):
+            printed += part
+    os.close(controller)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    lines = table_lines(printed.decode())
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "\n".join(lines)
+    assert any(line.startswith(("    1 ", "    2 ")) for line in lines)
+
+
+# --- what it writes -------------------------------------------------------------------------
+
+
+def test_without_out_an_exact_answer_writes_nothing(cli, here):
+    assert cli(*SMALL, "--engine", "exact").code == 0
+    assert list(here.iterdir()) == []
+
+
+def test_without_out_only_finished_blocks_are_kept(cli, here):
+    assert cli(*SMALL, "--engine", "monte-carlo", "--curves", "D").code == 0
+    assert [path.name for path in here.iterdir()] == ["loca-results"]
+    assert [path.name for path in (here / "loca-results").iterdir()] == ["points"]
+    assert len(list((here / "loca-results" / "points").iterdir())) == 1
+
+
+def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
+    """A file in the way refuses root as well, which permission bits do not."""
+    (here / "loca-results").write_text("in the way")
+    blocked = cli(*SMALL, "--format", "json")
+    assert blocked.code == 0
+    assert blocked.err == ("note: this folder is not writable, so an interrupted run starts anew\n")
+    assert cli(*SMALL, "--format", "json", "--quiet").err == ""
+    (here / "loca-results").unlink()
+    assert parse(blocked.out)["rows"] == parse(cli(*SMALL, "--format", "json").out)["rows"]
+
+
+def test_out_receives_the_table_its_origin_and_its_picture(cli, here):
+    done = cli(*SMALL, "--out", "results", "--format", "json")
+    assert done.code == 0
+    folder = here / "results"
+    assert sorted(p.name for p in folder.iterdir() if p.is_file()) == WRITTEN
+    assert sorted(re.findall(r"note: wrote results/(.*)\n", done.err)) == WRITTEN
+    document = parse(done.out)
+
+    manifest = parse((folder / "simulate.manifest.json").read_text(encoding="utf-8"))
+    assert manifest == document["manifest"]
+
+    table = pd.read_parquet(folder / "simulate.parquet")
+    assert list(table.columns) == COLUMNS
+    rows = [
+        {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in row.items()
+        }
+        for row in table.astype(object).to_dict("records")
+    ]
+    assert rows == document["rows"]
+
+    with Image.open(folder / "simulate.png") as picture:
+        picture.verify()
+        assert min(picture.size) > 300
+    assert (folder / "simulate.pdf").read_bytes().startswith(b"%PDF-")
+    assert (folder / "simulate.pdf").read_bytes().rstrip().endswith(b"%%EOF")
+
+
+def test_out_may_be_deep_and_may_hold_a_space(cli, here):
+    assert cli(*SMALL, "--engine", "exact", "--out", "a/b c/d").code == 0
+    assert (here / "a" / "b c" / "d" / "simulate.parquet").is_file()
+
+
+@pytest.mark.parametrize("again", ["same folder", "another folder"])
+def test_the_same_command_writes_the_same_bytes(cli, here, again):
+    command = (*SMALL, "--curves", "R,D,FourierFT")
+    cli(*command, "--out", "one")
+    before = results(here / "one")
+    folder = "one" if again == "same folder" else "two"
+    cli(*command, "--out", folder)
+    assert results(here / folder) == before
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1"])
+def test_another_process_writes_the_same_bytes(cli, process, here, hash_seed):
+    command = (*SMALL, "--curves", "R,D,FourierFT")
+    cli(*command, "--out", "one")
+    assert process(*command, "--out", "two", PYTHONHASHSEED=hash_seed).code == 0
+    assert results(here / "two") == results(here / "one")
+
+
+def test_folders_do_not_interfere(cli, here):
+    cli(*SMALL, "--curves", "D", "--out", "one", "--seed", 0)
+    before = files(here / "one")
+    cli(*SMALL, "--curves", "D", "--out", "two", "--seed", 1)
+    assert files(here / "one") == before
+    assert results(here / "two") != results(here / "one")
+    cli(*SMALL, "--curves", "D", "--out", "three", "--seed", 0)
+    assert results(here / "three") == results(here / "one")
+
+
+def test_more_draws_extend_a_run(cli, here):
+    base = ("simulate", "--K", 16, "--r", 1, "--curves", "D", "--engine", "monte-carlo")
+    cli(*base, "--draws", 50, "--out", "kept")
+    points = here / "kept" / "points"
+    before = {path.name: path.stat().st_mtime_ns for path in points.iterdir()}
+    cli(*base, "--draws", 75, "--out", "kept")
+    after = {path.name: path.stat().st_mtime_ns for path in points.iterdir()}
+    assert len(before) == 2
+    assert len(after) == 3
+    assert before.items() <= after.items()
+    cli(*base, "--draws", 75, "--out", "fresh")
+    assert results(here / "kept") == results(here / "fresh")
+
+
+def test_a_damaged_block_is_computed_again_and_said_so(cli, here):
+    command = (*SMALL, "--curves", "D", "--engine", "monte-carlo", "--format", "json")
+    before = cli(*command)
+    (block,) = (here / "loca-results" / "points").iterdir()
+    block.write_bytes(block.read_bytes()[:-10])
+    after = cli(*command)
+    assert after.code == 0
+    assert re.fullmatch(rf"note: {block.name}: unreadable \(\w+\), recomputed\n", after.err)
+    assert parse(after.out)["rows"] == parse(before.out)["rows"]
+
+
+# --- what it imports ------------------------------------------------------------------------
+
+HEAVY = {"torch", "pandas", "matplotlib", "pyarrow"}
+
+
+def modules_of(here, *arguments):
+    script = (
+        "import sys\n"
+        "from loca_theory.cli import main\n"
+        f"sys.argv = ['loca-theory', *{arguments!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 0, end.code\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split()) & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "imported"),
+    [
+        pytest.param(("--help",), set(), id="help"),
+        pytest.param(("simulate", "--help"), set(), id="help of simulate"),
+        pytest.param(("simulate", "--K", "16", "--r", "1", "--engine", "exact"), set(), id="exact"),
+        pytest.param(
+            ("simulate", "--K", "16", "--r", "1", "--draws", "2"), set(), id="reduced sampler"
+        ),
+        pytest.param(
+            ("simulate", "--K", "16", "--r", "1", "--draws", "2", "--sampler", "dense"),
+            {"torch"},
+            id="dense sampler",
+        ),
+    ],
+)
+def test_only_what_is_needed_is_imported(here, arguments, imported):
+    assert modules_of(here, *arguments) == imported
+
+
+# --- what it refuses ------------------------------------------------------------------------
+
+BAD = {
+    "no size": (("--r", 1), 2, "give either --K (square matrices) or --shape PxQ"),
+    "two sizes": (("--K", 16, "--shape", "8x8", "--r", 1), 2, "give either --K"),
+    "no rank": (("--K", 16), 2, "Missing option '--r'"),
+    "K zero": (("--K", 0, "--r", 1), 2, "0 in '0' is not positive"),
+    "K negative": (("--K", -16, "--r", 1), 2, "'-16' is not a positive whole number"),
+    "K a fraction": (("--K", 16.5, "--r", 1), 2, "'16.5' is not a positive whole number"),
+    "K a word": (("--K", "big", "--r", 1), 2, "'big' is not a positive whole number"),
+    "K empty": (("--K", "", "--r", 1), 2, "'' is empty"),
+    "K a slice": (("--K", "8:16", "--r", 1), 2, "for a range write 8..16"),
+    "K reversed": (("--K", "16..8", "--r", 1), 2, "is reversed; write 8..16"),
+    "K huge": (("--K", "9" * 30, "--r", 1), 2, "is too large"),
+    "K an endless range": (("--K", "1..999999999", "--r", 1), 2, "holds more than 100000 numbers"),
+    "r zero": (("--K", 16, "--r", 0), 2, "0 in '0' is not positive"),
+    "r a fraction": (("--K", 16, "--r", "1.5"), 2, "'1.5' is not a positive whole number"),
+    "r scientific": (("--K", 16, "--r", "1e0"), 2, "'1e0' is not a positive whole number"),
+    "r from zero": (("--K", 16, "--r", "0..4"), 2, "0 in '0..4' is not positive"),
+    "r above K": (("--K", 16, "--r", 17), 2, "rank 17 does not fit a 16x16 matrix: choose 1 <= r"),
+    "r above one of the K": (("--K", "8,16", "--r", 9), 2, "rank 9 does not fit a 8x8 matrix"),
+    "r above the shorter side": (
+        ("--shape", "4x100", "--r", 5),
+        2,
+        "rank 5 does not fit a 4x100 matrix: choose 1 <= r <= 4",
+    ),
+    "budget above the matrix": (
+        ("--K", 16, "--r", 9),
+        2,
+        "rank 9 spends 288 numbers on the 256 of a 16x16 matrix; choose r <= 8",
+    ),
+    "budget above the locations": (
+        ("--K", 16, "--r", 8, "--budget", "main-text"),
+        2,
+        "budget larger than the matrix",
+    ),
+    "a shape of one side": (("--shape", "16", "--r", 1), 2, "'16' is not a shape"),
+    "a shape with a zero": (("--shape", "0x16", "--r", 1), 2, "'0x16' is not a shape"),
+    "no draws": (("--K", 16, "--r", 1, "--draws", 0), 2, "needs at least 1 draw"),
+    "negative draws": (("--K", 16, "--r", 1, "--draws", -4), 2, "needs at least 1 draw"),
+    "draws without end": (("--K", 16, "--r", 1, "--draws", 10**15), 2, "is not in the range"),
+    "draws in words": (("--K", 16, "--r", 1, "--draws", "many"), 2, "not a valid integer"),
+    "a negative seed": (("--K", 16, "--r", 1, "--seed", -1), 2, "the seed must not be negative"),
+    "a seed of 70 bits": (("--K", 16, "--r", 1, "--seed", 2**70), 2, "is not in the range"),
+    "no value bits": (("--K", 16, "--r", 1, "--value-bits", 0), 2, "at least 1 bit"),
+    "value bits without end": (
+        ("--K", 16, "--r", 1, "--value-bits", 10**400),
+        2,
+        "is not in the range",
+    ),
+    "no jobs": (("--K", 16, "--r", 1, "--jobs", 0), 2, "0 workers make no sense"),
+    "negative jobs": (("--K", 16, "--r", 1, "--jobs", -2), 2, "-2 workers make no sense"),
+    "an unknown curve": (
+        ("--K", 16, "--r", 1, "--curves", "D,Z"),
+        2,
+        "unknown curve 'Z'; choose from R, U, F1",
+    ),
+    "an empty curve": (("--K", 16, "--r", 1, "--curves", "D,,R"), 2, "holds an empty name"),
+    "an unknown engine": (("--K", 16, "--r", 1, "--engine", "magic"), 2, "'magic' is not one of"),
+    "an unknown budget": (("--K", 16, "--r", 1, "--budget", "free"), 2, "'free' is not one of"),
+    "an unknown sampler": (("--K", 16, "--r", 1, "--sampler", "x"), 2, "'x' is not one of"),
+    "an unknown format": (("--K", 16, "--r", 1, "--format", "xml"), 2, "'xml' is not one of"),
+    "an unknown option": (("--K", 16, "--r", 1, "--rank", 2), 2, "No such option"),
+    "an argument too many": (("--K", 16, "--r", 1, "16"), 2, "unexpected extra argument"),
+    "an unknown device": (
+        ("--K", 16, "--r", 1, "--device", "gpu"),
+        2,
+        "unknown device 'gpu'; choose auto, cpu, cuda or cuda:N",
+    ),
+    "no reduced form": (
+        ("--K", 16, "--r", 1, "--curves", "D,DoRA", "--sampler", "reduced"),
+        2,
+        "DoRA has no reduced form; use --sampler dense",
+    ),
+    "nothing exact": (
+        ("--K", 16, "--r", 1, "--curves", "DoRA", "--engine", "exact"),
+        2,
+        "nothing to compute: DoRA cannot be had from exact",
+    ),
+    "R at a size without an exact value": (
+        ("--K", 768, "--r", 8, "--curves", "R", "--engine", "exact"),
+        2,
+        "nothing to compute: R cannot be had from exact",
+    ),
+    "nothing simulated": (
+        ("--K", 16, "--r", 1, "--curves", "U,M1", "--engine", "monte-carlo"),
+        2,
+        "nothing to compute",
+    ),
+    "too large to draw densely": (
+        ("--K", 10**6, "--r", 8, "--sampler", "dense", "--device", "cpu", "--jobs", 1),
+        1,
+        "the dense sampler needs about 89,407 GiB for 1000000x1000000 in 1 process(es)",
+    ),
+    "too large to draw at all": (
+        ("--K", 10**8, "--r", 100, "--draws", 1, "--jobs", 1),
+        1,
+        "the reduced sampler needs about",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_line_and_nothing_else(cli, here, arguments, code, message):
+    done = cli("simulate", *arguments)
+    assert message in done.err
+    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
+    assert (done.code, done.out) == (code, "")
+    assert files(here) == {}
+
+
+@pytest.mark.parametrize("out", ["file", "file/deeper", "/proc/nowhere"])
+@pytest.mark.parametrize("engine", ["exact", "monte-carlo"])
+def test_an_out_that_takes_no_files_is_an_error_before_any_work(
+    cli, here, monkeypatch, out, engine
+):
+    if out.startswith("/proc") and sys.platform != "linux":
+        pytest.skip("/proc is Linux")
+    (here / "file").write_text("kept")
+    monkeypatch.setattr("loca_theory.expressivity.Simulation.run", None)
+    done = cli(*SMALL, "--engine", engine, "--out", out)
+    assert re.fullmatch(
+        r"loca-theory: cannot write to [^\n]+; choose another folder with --out\n", done.err
+    )
+    assert (done.code, done.out) == (1, "")
+    assert files(here) == {"file": b"kept"}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_a_missing_gpu_is_an_error(cli, here, device):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    done = cli(*SMALL, "--sampler", "dense", "--device", device)
+    assert done.err == "loca-theory: no CUDA device is available to torch; choose --device cpu\n"
+    assert (done.code, done.out) == (1, "")
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.cuda
+def test_a_gpu_of_too_high_a_number_is_an_error(cli, here):
+    done = cli(*SMALL, "--sampler", "dense", "--device", "cuda:999")
+    assert re.fullmatch(r"loca-theory: there is no cuda:999: this machine has [^\n]+\n", done.err)
+    assert done.code == 1
+
+
+@pytest.mark.cuda
+def test_a_gpu_gives_the_mean_of_the_cpu_within_its_error(cli):
+    options = (*SMALL, "--draws", 200, "--curves", "R,D", "--engine", "monte-carlo")
+    done = cli(*options, "--sampler", "dense", "--device", "cuda", "--format", "json")
+    assert parse(done.out)["manifest"]["device"] == "cuda"
+    exact = parse(cli(*SMALL, "--engine", "exact", "--format", "json").out)["rows"]
+    wanted = {(row["curve"], row["r"]): row["error"] for row in exact}
+    for row in parse(done.out)["rows"]:
+        # Four comparisons; 5 standard errors: false alarm below 1e-5 with t of 199 degrees.
+        gap = abs(row["error"] - wanted[row["curve"], row["r"]])
+        assert gap < 5 * row["standard_error"]
+
+
+def test_a_child_process_reports_errors_likewise(process, here):
+    done = process("simulate", "--K", 16, "--r", 9)
+    assert re.fullmatch(r"loca-theory: budget larger than the matrix[^\n]+\n", done.err)
+    assert (done.code, done.out) == (2, "")
+    assert list(here.iterdir()) == []
+
+
+# --- help -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", group.list_commands(click.Context(group)))
+def test_help_has_examples_that_parse(cli, name):
+    done = cli(name, "--help")
+    assert (done.code, done.err) == (0, "")
+    examples = re.findall(rf"^    (loca-theory {name} .*)$", done.out, flags=re.MULTILINE)
+    assert len(examples) >= 2
+    command = group.get_command(click.Context(group), name)
+    for example in examples:
+        command.make_context(name, shlex.split(example)[2:])
+
+
+@pytest.mark.parametrize("name", group.list_commands(click.Context(group)))
+def test_every_command_has_the_common_options(cli, name):
+    shown = cli(name, "--help").out
+    for option in ("--seed", "--device", "--jobs", "--out", "--format", "--quiet", "--debug"):
+        assert option in shown

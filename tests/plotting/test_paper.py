@@ -1,0 +1,74 @@
+"""The list of the paper's figures: each can be computed, and is what it says."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from loca_theory import InvalidArgumentError
+from loca_theory.expressivity import CURVES, Engine, Simulation, has_exact_value, squares
+from loca_theory.plotting import FIGURES, find_figure
+
+each = pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES.keys())
+
+
+@each
+def test_a_figure_stands_under_its_label(figure):
+    assert find_figure(figure.label) is figure
+    assert FIGURES[figure.label] is figure
+
+
+@each
+def test_what_it_calls_exact_is_exact_and_the_rest_is_simulated(figure):
+    text = re.search(r"; ([\w, ]+) exact, ([\w, ]+) simulated$", figure.shows)
+    exact, simulated = (set(names.split(", ")) for names in text.groups())
+    assert exact | simulated == set(figure.data.curves)
+    assert {Engine.EXACT, Engine.MONTE_CARLO} == set(figure.data.engines)
+    for p, q in figure.data.shapes:
+        assert {name for name in figure.data.curves if has_exact_value(name, p, q)} == exact
+    assert all(Engine.MONTE_CARLO in CURVES[name].engines for name in simulated)
+
+
+@each
+def test_it_needs_neither_torch_nor_a_gpu(figure):
+    assert not figure.data.uses_dense_sampler
+
+
+def test_they_show_what_the_paper_shows():
+    one, two = FIGURES["sim_1"].data, FIGURES["sim_2"].data
+    assert one.shapes[0] == (100, 100)
+    assert one.shapes[-1] == (300, 300)
+    assert one.ranks == (8, 16, 24, 32)
+    assert two.shapes == ((768, 768), (4096, 4096))
+    assert two.ranks == tuple(range(8, 33))
+
+
+@each
+def test_it_draws_from_a_table_of_its_own_kind(figure):
+    """With fewer and smaller matrices: one panel a rank, or one a shape."""
+    by_size = len(figure.data.shapes) > len(figure.data.ranks)
+    shapes, ranks = (squares((16, 20, 64)), (1, 2)) if by_size else (squares((20, 64)), (1, 2, 3))
+    small = replace(figure.data, shapes=shapes, ranks=ranks, draws=3, jobs=1)
+    import pandas as pd
+
+    drawn = figure.draw(pd.DataFrame(small.run()))
+    titles = [axis.get_title(loc="left") or axis.get_title() for axis in drawn.axes]
+    assert titles == (["r = 1", "r = 2"] if by_size else ["20 × 20", "64 × 64"])
+
+
+@pytest.mark.parametrize("label", ["sim_9", "", "SIM_1"])
+def test_an_unknown_label_lists_those_there_are(label):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"unknown figure {label!r}; choose from sim_1, sim_2"
+    ):
+        find_figure(label)
+
+
+@pytest.mark.deep
+@each
+def test_the_whole_figure_can_be_computed_and_drawn(figure):
+    import pandas as pd
+
+    table = pd.DataFrame(figure.data.run())
+    assert isinstance(figure.data, Simulation)
+    figure.draw(table).draw_without_rendering()
