@@ -99,6 +99,7 @@ def command(
         seed=common.seed,
         level=level,
         jobs=common.jobs,
+        cluster=common.cluster,
     )
     store = open_store(common, version())
     with progress_bar("sweeping", quiet=common.quiet) as progress:

@@ -51,7 +51,9 @@ def command(*, common: Common, labels: tuple[str, ...]) -> None:
 
 def _make(figure: plotting.PaperFigure, common: Common) -> dict[str, Any]:
     label, folder = figure.label, common.folder
-    simulation = replace(figure.data, seed=common.seed, jobs=common.jobs).on_device(common.device)
+    simulation = replace(
+        figure.data, seed=common.seed, jobs=common.jobs, cluster=common.cluster
+    ).on_device(common.device)
     wanted = {"grid": simulation.describe(), "seed": simulation.seed}
     if not _is_current(folder, label, wanted):
         _compute(simulation, wanted, label, common)

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from loca_theory.sweeps import Backend, Cluster
+
 DEFAULT_OUT = Path("loca-results")
 
 
@@ -23,6 +25,7 @@ class Common:
         out: Folder for results, None where the user named none.
         output_format: ``table``, ``json`` or ``csv``.
         quiet: No progress, no notes.
+        cluster: Where workers are.
     """
 
     seed: int
@@ -31,6 +34,7 @@ class Common:
     out: Path | None
     output_format: str
     quiet: bool
+    cluster: Cluster
 
     @property
     def folder(self) -> Path:
@@ -49,11 +53,15 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         out: Path | None,
         output_format: str,
         quiet: bool,
+        backend: str,
+        scheduler: str | None,
         debug: bool,
         **own: Any,
     ) -> Any:
         del debug  # read in main()
-        return function(common=Common(seed, device, jobs, out, output_format, quiet), **own)
+        cluster = Cluster(Backend(backend), scheduler)
+        common = Common(seed, device, jobs, out, output_format, quiet, cluster)
+        return function(common=common, **own)
 
     with_common.__doc__ = function.__doc__
     with_common.__name__ = function.__name__
@@ -95,6 +103,16 @@ _OPTIONS = (
         callback=_nonzero,
         show_default=True,
         help="Worker processes, -1 for one a core. Results do not depend on it.",
+    ),
+    click.option(
+        "--backend",
+        type=click.Choice([backend.value for backend in Backend]),
+        default=Backend.LOKY.value,
+        show_default=True,
+        help="Who runs the workers: this machine, or a dask or Ray cluster.",
+    ),
+    click.option(
+        "--scheduler", metavar="ADDRESS", help="A running dask scheduler or Ray head to use."
     ),
     click.option(
         "--out",

@@ -105,6 +105,7 @@ def command(
         seed=common.seed,
         sampler=Sampler(sampler) if sampler else None,
         jobs=common.jobs,
+        cluster=common.cluster,
     ).on_device(common.device)
     # Exact values are not worth a folder of their own.
     stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
-from loca_theory.sweeps import Moments, Point, ResultStore, run
+from loca_theory.sweeps import Cluster, Moments, Point, ResultStore, run
 
 Row = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -56,6 +56,7 @@ class Study:
         level: Size of the tests.
         null_draws: Draws of the statistics' law under independence.
         jobs: Worker processes; −1 for one a core.
+        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: a name is unknown, a rank does not fit, or a value has no law.
@@ -72,6 +73,7 @@ class Study:
     level: float = 0.05
     null_draws: int = 4000
     jobs: int = -1
+    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         if self.draws < 2:
@@ -159,7 +161,16 @@ class Study:
     ) -> dict[tuple[str, float], list[dict[str, Any]]]:
         points = {cell: self._points(*cell) for cell in plan}
         flat = [point for block in points.values() for point in block]
-        results = iter(run(flat, one.compute, store=store, jobs=self.jobs, progress=progress))
+        results = iter(
+            run(
+                flat,
+                one.compute,
+                store=store,
+                jobs=self.jobs,
+                cluster=self.cluster,
+                progress=progress,
+            )
+        )
         return {cell: [next(results) for _ in block] for cell, block in points.items()}
 
     def _iid_error(self, curve: str, r: int) -> float:

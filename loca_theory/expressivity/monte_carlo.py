@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +13,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.curves import Engine, find_curve
 from loca_theory.expressivity.reduced import reduced_errors
-from loca_theory.sweeps import Moments, Point, ResultStore, code_version, generator, run
+from loca_theory.sweeps import Cluster, Moments, Point, ResultStore, code_version, generator, run
 
 _EXPERIMENT = "expressivity.monte-carlo"
 # Draws of one point. Fixed, so that asking for more draws extends a run instead of restarting it.
@@ -76,6 +76,7 @@ class MonteCarlo:
         value_bits: Bits of a stored number.
         device: ``cpu`` or a CUDA device, for the dense sampler.
         jobs: Worker processes; −1 for one a core.
+        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: draws or seed is out of range.
@@ -87,6 +88,7 @@ class MonteCarlo:
     value_bits: int = 16
     device: str = "cpu"
     jobs: int = -1
+    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -117,7 +119,9 @@ class MonteCarlo:
             _check_series(one)
         starts = range(0, self.draws, _BLOCK)
         points = [self._point(one, start) for one in series for start in starts]
-        results = run(points, compute, store=store, jobs=self.jobs, progress=progress)
+        results = run(
+            points, compute, store=store, jobs=self.jobs, cluster=self.cluster, progress=progress
+        )
         blocks = [Moments.from_json(result) for result in results]
         count = len(starts)
         merged = [Moments.merge(blocks[i : i + count]) for i in range(0, len(blocks), count)]

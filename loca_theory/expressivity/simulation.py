@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import joblib
@@ -21,7 +21,7 @@ from loca_theory.expressivity.monte_carlo import (
     Series,
     store_version,
 )
-from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps import Cluster, ResultStore
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -47,6 +47,7 @@ class Simulation:
         sampler: Sampler, or None for the reduced one where a curve has it.
         device: Device of the dense sampler.
         jobs: Worker processes; −1 for one a core.
+        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: anything of it is out of range, or a curve has none of the engines.
@@ -63,6 +64,7 @@ class Simulation:
     sampler: Sampler | None = None
     device: str = "cpu"
     jobs: int = -1
+    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         if not (self.shapes and self.ranks and self.curves and self.engines):
@@ -179,7 +181,13 @@ class Simulation:
     @property
     def _monte_carlo(self) -> MonteCarlo:
         return MonteCarlo(
-            self.draws, self.seed, self.accounting, self.value_bits, self.device, self.jobs
+            self.draws,
+            self.seed,
+            self.accounting,
+            self.value_bits,
+            self.device,
+            self.jobs,
+            self.cluster,
         )
 
     def _cells(self) -> Iterator[tuple[int, int, int, str, Engine]]:

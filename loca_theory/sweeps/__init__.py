@@ -6,6 +6,7 @@ the same sweep finishes the rest and yields the same numbers to the bit. Nothing
 being computed.
 """
 
+from loca_theory.sweeps.backends import Backend, Cluster
 from loca_theory.sweeps.execution import SweepInterruptedError, run
 from loca_theory.sweeps.files import write_atomically
 from loca_theory.sweeps.manifest import manifest
@@ -15,6 +16,8 @@ from loca_theory.sweeps.seeds import generator
 from loca_theory.sweeps.store import ResultStore
 
 __all__ = [
+    "Backend",
+    "Cluster",
     "Moments",
     "Point",
     "ResultStore",

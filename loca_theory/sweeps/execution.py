@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import sys
 import time
@@ -16,12 +17,16 @@ import joblib
 from threadpoolctl import threadpool_limits
 
 from loca_theory.errors import LocaTheoryError, ResourceError
-from loca_theory.sweeps.points import Point
+from loca_theory.sweeps.backends import Backend, Cluster
+from loca_theory.sweeps.points import Point, package_version
 from loca_theory.sweeps.store import ResultStore
 
 Compute = Callable[[Point], dict[str, Any]]
 Progress = Callable[[int, int], None]
 
+# Points a worker gets at a time where results cannot be had one by one.
+_BATCH = 4
+_THIS_MACHINE = Cluster()
 # Workers take about this long to start and import; below it they are not worth starting.
 _WORKER_START_S = 1.5
 # What numerical libraries read when they are loaded.
@@ -48,6 +53,7 @@ def run(
     *,
     store: ResultStore | None = None,
     jobs: int = -1,
+    cluster: Cluster = _THIS_MACHINE,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Compute every point that is not stored yet.
@@ -61,6 +67,7 @@ def run(
         compute: Module-level function from a point to plain JSON data.
         store: Where results are kept as they come; None keeps them in memory only.
         jobs: Worker processes; −1 for one a core. The results do not depend on it.
+        cluster: Where workers are, if not on this machine; it decides nothing else either.
         progress: Called with (finished, total) whenever a point is finished.
 
     Returns:
@@ -88,9 +95,11 @@ def run(
     try:
         if progress:
             progress(len(results), len(points))
-        rest = _run_here(missing, points, compute, keep, joblib.effective_n_jobs(jobs))
-        if rest:
-            _run_on_workers(rest, points, compute, keep, jobs)
+        if cluster.backend is Backend.LOKY:
+            missing = _run_here(missing, points, compute, keep, joblib.effective_n_jobs(jobs))
+        if missing:
+            with cluster.connected(jobs):
+                _run_on_workers(missing, points, compute, keep, jobs, cluster)
     except KeyboardInterrupt:
         raise SweepInterruptedError(len(results), len(points), stored=store is not None) from None
     return [results[index] for index in range(len(points))]
@@ -121,9 +130,14 @@ def _run_on_workers(
     compute: Compute,
     keep: Callable[[int, dict[str, Any]], None],
     jobs: int,
+    cluster: Cluster,
 ) -> None:
+    version = package_version()
+    if not cluster.streams:
+        _run_in_batches(missing, points, compute, keep, jobs)
+        return
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-    tasks = (joblib.delayed(_compute_one)(index, points[index], compute) for index in missing)
+    tasks = (joblib.delayed(_compute_one)(i, points[i], compute, version) for i in missing)
     outcomes: Generator[tuple[int, dict[str, Any]]] | None = None
     try:
         with _interrupts_wait():
@@ -141,7 +155,31 @@ def _run_on_workers(
                 outcomes.close()
 
 
-def _compute_one(index: int, point: Point, compute: Compute) -> tuple[int, dict[str, Any]]:
+def _run_in_batches(
+    missing: list[int],
+    points: Sequence[Point],
+    compute: Compute,
+    keep: Callable[[int, dict[str, Any]], None],
+    jobs: int,
+) -> None:
+    """For workers whose results only come all at once: a few points at a time."""
+    version = package_version()
+    size = _BATCH * joblib.effective_n_jobs(jobs)
+    for start in range(0, len(missing), size):
+        batch = missing[start : start + size]
+        tasks = (joblib.delayed(_compute_one)(i, points[i], compute, version) for i in batch)
+        outcomes = cast("list[tuple[int, dict[str, Any]]]", joblib.Parallel(n_jobs=jobs)(tasks))
+        for index, result in outcomes:
+            keep(index, result)
+
+
+def _compute_one(
+    index: int, point: Point, compute: Compute, version: str
+) -> tuple[int, dict[str, Any]]:
+    if package_version() != version:
+        msg = f"the worker on {platform.node()} runs another version of loca-theory; "
+        msg += "install the same one everywhere"
+        raise ResourceError(msg)
     with _one_thread():
         return index, compute(point)
 

@@ -113,6 +113,7 @@ def test_ctrl_c_is_one_line_and_the_rest_can_follow(here, start, jobs, whole_gro
         err,
     )
     assert said, err
-    assert int(said[1]) == finished_points(here / "results")
+    # The signal may come between the storing of a point and its counting.
+    assert finished_points(here / "results") - int(said[1]) in (0, 1)
     assert int(said[2]) == 3 * ENDLESS // 25
     assert not (here / "results" / "simulate.parquet").exists()
