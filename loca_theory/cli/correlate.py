@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("correlate")
 @click.option(
-    "--K", "size", type=click.IntRange(2, 10**6), metavar="INTEGER", help="Size.  [default: 300]"
+    "--K", "size", type=click.IntRange(2, 20_000), metavar="INTEGER", help="Size.  [default: 300]"
 )
 @click.option("--shape", type=Shape(), metavar="PxQ", help="A rectangular shape, instead of --K.")
 @click.option(
@@ -55,7 +55,14 @@ if TYPE_CHECKING:
 @click.option(
     "--exponent", type=NumberList(), metavar="LIST", help="Power-law exponents.  [0..1.5..0.1]"
 )
-@click.option("--draws", type=int, default=100, show_default=True, help="Draws of each structure.")
+@click.option(
+    "--draws",
+    type=click.IntRange(max=1_000_000),
+    default=100,
+    show_default=True,
+    metavar="INTEGER",
+    help="Draws of each structure.",
+)
 @click.option("--level", type=float, default=0.05, show_default=True, help="Size of the tests.")
 @common_options
 def command(

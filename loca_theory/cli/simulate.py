@@ -107,6 +107,7 @@ def command(
         jobs=common.jobs,
         cluster=common.cluster,
     ).on_device(common.device)
+    simulation.check_memory()
     # Exact values are not worth a folder of their own.
     stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines
     store = open_store(common, simulation.version) if stored else None

@@ -13,6 +13,9 @@ from enum import StrEnum
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
+# Beyond it neighbouring counts are the same float.
+_MOST_ENTRIES = 2**53
+
 
 class Accounting(StrEnum):
     """What a budget is measured in.
@@ -61,6 +64,10 @@ class Budget:
     def __post_init__(self) -> None:
         if self.p < 1 or self.q < 1:
             msg = f"a matrix needs at least one row and one column, not {self.p}x{self.q}"
+            raise InvalidArgumentError(msg)
+        if self.p * self.q > _MOST_ENTRIES:
+            msg = f"a {self.p}x{self.q} matrix has too many entries to count in float64; "
+            msg += f"choose at most {_MOST_ENTRIES}"
             raise InvalidArgumentError(msg)
         if not 1 <= self.r <= min(self.p, self.q):
             msg = f"rank {self.r} does not fit a {self.p}x{self.q} matrix: "

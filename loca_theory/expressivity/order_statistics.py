@@ -77,14 +77,6 @@ def _fewer_than(count: int, n: int, u: _Array) -> _Array:
     return special.betaincc(count, n - count + 1, u)
 
 
-def _exactly(count: int, n: int, u: _Array) -> _Array:
-    """P(Bin(n, u) = count), for 0 < u < 1."""
-    if count < 0 or count > n:
-        return np.zeros_like(u)
-    ways = special.gammaln(n + 1) - special.gammaln(count + 1) - special.gammaln(n - count + 1)
-    return np.exp(ways + count * np.log(u) + (n - count) * np.log1p(-u))
-
-
 def _panels(n: int, fewest: int, most: int, df: int) -> tuple[_Array, _Array, float]:
     """Nodes and weights in z across the step of P(Bin(n, S(z²)) < N), fewest ≤ N ≤ most.
 
@@ -167,11 +159,8 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
     z, weights, high = _panels(pairs, fewest, most, 2)
     x = z * z
     u, v = survival(x, 2), survival(x, 1)
-    # Fewer than N - k of m pairs exceed x, k = 0 .. s: one beta function, then single terms off it.
-    exactly = [_exactly(count - k, m, u) for k in range(s + 1)]
-    fewer = [_fewer_than(count, m, u)]
-    for term in exactly[1:]:
-        fewer.append(fewer[-1] - term)
+    # P(Bin(m, u) < N - k) for k = -1 .. s, the first for the step from m to m - 1 pairs.
+    fewer = {k: _fewer_than(count - k, m, u) for k in range(-1, s + 1)}
     total = 0.0
     for kind, df in ((m, 2), (s, 1)):
         if kind == 0:
@@ -180,7 +169,7 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
         probability = np.zeros_like(x)
         for k in range(singles + 1):
             # A pair has only m - 1 others: P(Bin(m-1) < j) = P(Bin(m) < j) + (j/m) P(Bin(m) = j).
-            own = exactly[k] * ((count - k) / m) if df == 2 else 0.0
+            own = (fewer[k - 1] - fewer[k]) * ((count - k) / m) if df == 2 else 0.0
             ways = special.binom(singles, k) * v**k * (1 - v) ** (singles - k)
             probability += ways * (fewer[k] + own)
         inside = weights * x * _density_in_z(z, df) * probability

@@ -160,7 +160,7 @@ class Simulation:
             ResourceError: a dense simulation does not fit the memory, or a result cannot be stored.
             SweepInterruptedError: Ctrl-C.
         """
-        self._check_memory()
+        self.check_memory()
         series = list(self._series())
         estimates = self._monte_carlo.run(series, store=store, progress=progress) if series else []
         simulated = {
@@ -212,7 +212,12 @@ class Simulation:
         if {"F2", "M1", "M2"} & set(self.curves):
             _ = budget.chosen_locations  # raises where the budget asks for more than there are
 
-    def _check_memory(self) -> None:
+    def check_memory(self) -> None:
+        """Refuse what would not fit, before anything is allocated or written.
+
+        Raises:
+            ResourceError: the simulation needs more memory than is free.
+        """
         if Engine.MONTE_CARLO not in self.engines:
             return
         p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])

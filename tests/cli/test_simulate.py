@@ -531,9 +531,14 @@ BAD = {
         "the dense sampler needs about 89,407 GiB for 1000000x1000000 in 1 process(es)",
     ),
     "too large to draw at all": (
-        ("--K", 10**8, "--r", 100, "--draws", 1, "--jobs", 1),
+        ("--K", 9 * 10**7, "--r", 100, "--draws", 1, "--jobs", 1),
         1,
         "the reduced sampler needs about",
+    ),
+    "too large to count": (
+        ("--K", 10**8, "--r", 1, "--engine", "exact"),
+        2,
+        "has too many entries to count in float64",
     ),
 }
 

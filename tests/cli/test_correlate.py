@@ -1,0 +1,67 @@
+"""``loca-theory correlate`` as a user meets it."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+
+SMALL = ("correlate", "--K", "24", "--r", "2,4", "--draws", "25", "--quiet", "--jobs", "1")
+
+
+def test_json_has_the_three_tables(cli, here):
+    done = cli(*SMALL, "--structures", "equicorrelated,spiked", "--rho", "0..0.4..0.1",
+               "--share", "0..0.4..0.1", "--format", "json")  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert set(document) == {"rows", "crossings", "detection", "manifest"}
+    assert {"structure", "parameter", "value", "protocol", "K", "r", "curve", "error",
+            "standard_error", "draws"} <= set(document["rows"][0])  # fmt: skip
+    assert {"structure", "protocol", "parameter", "r", "crossing", "low", "high"} <= set(
+        document["crossings"][0]
+    )
+    assert {"structure", "parameter", "value", "statistic", "centred", "mean", "sd",
+            "critical_value", "level", "power"} <= set(document["detection"][0])  # fmt: skip
+    same = [row for row in document["crossings"] if row["protocol"] == "same-draw"]
+    # 11ᵀ is one atom of the DCT: under the same draw LoRA never overtakes.
+    assert all(row["crossing"] is None for row in same if row["structure"] == "equicorrelated")
+    assert all(0 < row["crossing"] < 0.4 for row in same if row["structure"] == "spiked")
+
+
+def test_the_grid_is_the_one_asked_for(cli, here):
+    done = cli(*SMALL, "--structures", "ar1", "--rho", "0,0.1,0.3", "--format", "csv")
+    values = {line.split(",")[2] for line in done.out.splitlines()[1:]}
+    assert values == {"0.0", "0.1", "0.3"}
+
+
+def test_out_stores_tables_and_figures(cli, here):
+    done = cli(*SMALL, "--structures", "spiked", "--share", "0..0.4..0.1", "--out", here / "out")
+    assert done.code == 0, done.err
+    names = {path.name for path in (here / "out").iterdir() if path.is_file()}
+    for stem in ("rows", "crossings", "detection"):
+        assert {f"correlate-{stem}.parquet", f"correlate-{stem}.manifest.json"} <= names
+    for stem in ("spiked", "crossings", "phase"):
+        assert {f"correlate-{stem}.png", f"correlate-{stem}.pdf"} <= names
+    assert len(pd.read_parquet(here / "out" / "correlate-rows.parquet")) > 0
+
+
+BAD = {
+    "indefinite": (("--rho", "0,1.5"), 2, "the covariance would be indefinite"),
+    "rank above size": (("--r", "30"), 2, "rank 30 does not fit a 24x24 matrix"),
+    "unknown structure": (("--structures", "odd"), 2, "unknown structure 'odd'; choose from"),
+    "unknown protocol": (("--protocols", "odd"), 2, "unknown protocol 'odd'; choose from"),
+    "range without a step": (("--rho", "0..0.4"), 2, "range with its step"),
+    "reversed range": (("--share", "0.4..0..0.1"), 2, "is reversed"),
+    "share of one": (("--share", "1"), 2, "needs 0 <= share <= 1"),
+    "one draw": (("--draws", "1"), 2, "at least 2 draws"),
+    "level": (("--level", "0"), 2, "level must lie between 0 and 1"),
+    "both shapes": (("--shape", "3x4"), 2, "either --K"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_line(cli, here, arguments, code, message):
+    done = cli(*SMALL, *arguments)
+    assert message in done.err
+    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
+    assert (done.code, done.out) == (code, "")
