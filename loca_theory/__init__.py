@@ -5,6 +5,7 @@ The subpackages, from the ground up (imports point only downwards):
 - :mod:`loca_theory.transforms`: DCT, DFT and the real half-spectrum coordinates, on torch.
 - :mod:`loca_theory.sweeps`: points, seeds, result store, resumable local execution.
 - :mod:`loca_theory.expressivity`: what each adapter can reconstruct of a Gaussian matrix.
+- :mod:`loca_theory.dependence`: the same when entries are not independent.
 - :mod:`loca_theory.plotting`: figures, drawn from stored results only.
 - :mod:`loca_theory.cli`: the ``loca-theory`` command.
 
