@@ -87,7 +87,6 @@ def command(
       loca-theory correlate --structures spiked --share 0..0.3..0.05 --format json
     """
     # Imports torch, which a look at the help shall not wait for.
-    from loca_theory.dependence.draws import version
     from loca_theory.dependence.study import ROW_COLUMNS, Study
 
     if size is not None and shape is not None:
@@ -108,7 +107,7 @@ def command(
         jobs=common.jobs,
         cluster=common.cluster,
     )
-    store = open_store(common, version())
+    store = open_store(common, study.version)
     with progress_bar("sweeping", quiet=common.quiet) as progress:
         tables = study.run(store=store, progress=progress)
     origin = manifest(

@@ -1,46 +1,61 @@
-"""Printing what a dependence study found."""
+"""Printing what a dependence study found, in 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.table import Table
+
 from loca_theory.cli.output import console, plain_table
 
 Row = Mapping[str, Any]
 
+# Ranks side by side; more of them go into a table below.
+_RANKS_A_TABLE = 4
+_SHORT = {"rho": "ρ", "low-frequency": "low freq."}
+_PROTOCOLS = {
+    "same-draw": "same-draw: every method sees the same matrix",
+    "iid-reference": "iid-reference: DCT selection stays at independence",
+}
+
 
 def print_crossings(rows: Sequence[Row]) -> None:
-    """Where R's error passes below D's: a line a structure and protocol, a column a rank."""
+    """Where R's error passes below D's: a table a protocol, a line a structure, a column a rank."""
     out = console()
     out.print("Where LoRA overtakes DCT selection (R below D), 95% interval", style="bold")
-    out.print()
     ranks = list(dict.fromkeys(row["r"] for row in rows))
-    table = plain_table()
-    for heading in ("structure", "protocol", ""):
-        table.add_column(heading, no_wrap=True)
-    for r in ranks:
-        table.add_column(f"r = {r}", justify="right", no_wrap=True)
-    for labels in dict.fromkeys(
-        (row["structure"], row["protocol"], row["parameter"]) for row in rows
-    ):
-        mine = [
-            row for row in rows if (row["structure"], row["protocol"], row["parameter"]) == labels
-        ]
-        if all(row["crossing"] is None for row in mine):
-            cells = [f"none in [{mine[0]['searched_from']:g}, {mine[0]['searched_to']:g}]"]
-        else:
-            cells = [_interval(row) for row in mine]
-        table.add_row(*labels, *cells)
-    out.print(table)
+    for protocol in dict.fromkeys(row["protocol"] for row in rows):
+        out.print()
+        out.print(_PROTOCOLS[protocol], highlight=False)
+        mine = [row for row in rows if row["protocol"] == protocol]
+        for start in range(0, len(ranks), _RANKS_A_TABLE):
+            out.print(_crossings_table(mine, ranks[start : start + _RANKS_A_TABLE]))
     out.print()
+
+
+def _crossings_table(rows: Sequence[Row], ranks: Sequence[int]) -> Table:
+    table = plain_table()
+    table.add_column("structure", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for r in ranks:
+        table.add_column(f"r = {r}", justify="right", no_wrap=True, min_width=11)
+    for structure, parameter in dict.fromkeys((row["structure"], row["parameter"]) for row in rows):
+        mine = {row["r"]: row for row in rows if row["structure"] == structure}
+        first = mine[ranks[0]]
+        if all(mine[r]["crossing"] is None for r in ranks):
+            cells = ["none", f"in {first['searched_from']:g}..{first['searched_to']:g}"]
+        else:
+            cells = [_interval(mine[r]) for r in ranks]
+        table.add_row(structure, _SHORT.get(parameter, parameter), *cells[: len(ranks)])
+    return table
 
 
 def _interval(row: Row) -> str:
     if row["crossing"] is None:
         return "none"
     half = (row["high"] - row["low"]) / 2
-    return f"{row['crossing']:.3f} ± {half:.3f}"
+    return f"{row['crossing']:.3f}±{half:.3f}"
 
 
 def print_detection(rows: Sequence[Row]) -> None:
@@ -49,16 +64,16 @@ def print_detection(rows: Sequence[Row]) -> None:
         return
     out = console()
     level = rows[0]["level"]
-    out.print(f"Power of the tests of independence at level {level:g}", style="bold")
+    title = f"Power at level {level:g}, in %: as it is / after centring the columns"
+    out.print(title, style="bold", highlight=False)
     out.print()
     statistics = list(dict.fromkeys(row["statistic"] for row in rows))
     table = plain_table()
     table.add_column("structure", no_wrap=True)
-    table.add_column("value", justify="right")
-    table.add_column("mean T", justify="right")
+    table.add_column("value", no_wrap=True)
+    table.add_column("mean T", justify="right", no_wrap=True)
     for name in statistics:
-        table.add_column(name, justify="right")
-        table.add_column("centred", justify="right", style="dim")
+        table.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
     for structure, value in dict.fromkeys((row["structure"], row["value"]) for row in rows):
         mine = {
             (row["statistic"], row["centred"]): row
@@ -66,15 +81,14 @@ def print_detection(rows: Sequence[Row]) -> None:
             if (row["structure"], row["value"]) == (structure, value)
         }
         cells = [
-            f"{mine[name, centred]['power']:.2f}"
+            " / ".join(f"{100 * mine[name, centred]['power']:.0f}" for centred in (False, True))
             for name in statistics
-            for centred in (False, True)
         ]
-        mean = mine["T", False]["mean"]
-        table.add_row(
-            structure, f"{mine['T', False]['parameter']} {value:g}", f"{mean:.3f}", *cells
-        )
+        first = mine["T", False]
+        parameter = _SHORT.get(first["parameter"], first["parameter"])
+        table.add_row(structure, f"{parameter} {value:g}", f"{first['mean']:.3f}", *cells)
     out.print(table)
     bounds = {(row["statistic"], row["centred"]): row["critical_value"] for row in rows}
-    shown = ", ".join(f"{name} {bounds[name, False]:.4g}" for name in statistics)
-    out.print(f"critical values (not centred): {shown}", style="dim", highlight=False)
+    for centred, label in ((False, "as it is"), (True, "centred")):
+        shown = ", ".join(f"{name} {bounds[name, centred]:.3g}" for name in statistics)
+        out.print(f"critical values {label}: {shown}", style="dim", highlight=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from loca_theory.cli.stores import report_rejected
 from loca_theory.expressivity import Simulation
 from loca_theory.sweeps import ResultStore, manifest
 from loca_theory.sweeps.manifest import command_line
+
+if TYPE_CHECKING:
+    from loca_theory.dependence import Study
 
 
 @click.command("figures")
@@ -29,7 +32,7 @@ def command(*, common: Common, labels: tuple[str, ...]) -> None:
 
     \b
     Examples:
-      loca-theory figures sim_1 sim_2
+      loca-theory figures sim_1 sim_2 sim_3
       loca-theory figures --out figures
     """
     chosen = [plotting.find_figure(label) for label in (labels or plotting.FIGURES)]
@@ -51,12 +54,12 @@ def command(*, common: Common, labels: tuple[str, ...]) -> None:
 
 def _make(figure: plotting.PaperFigure, common: Common) -> dict[str, Any]:
     label, folder = figure.label, common.folder
-    simulation = replace(
-        figure.data, seed=common.seed, jobs=common.jobs, cluster=common.cluster
-    ).on_device(common.device)
-    wanted = {"grid": simulation.describe(), "seed": simulation.seed}
+    source = replace(figure.source(), seed=common.seed, jobs=common.jobs, cluster=common.cluster)
+    if isinstance(source, Simulation):
+        source = source.on_device(common.device)
+    wanted = {"grid": source.describe(), "seed": source.seed}
     if not _is_current(folder, label, wanted):
-        _compute(simulation, wanted, label, common)
+        _compute(figure, source, wanted, common)
     else:
         note(f"{label}: drawn from {folder / label}.parquet", quiet=common.quiet)
     table, _ = plotting.load_rows(folder, label)
@@ -78,10 +81,16 @@ def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
     )
 
 
-def _compute(simulation: Simulation, wanted: dict[str, Any], label: str, common: Common) -> None:
-    store = ResultStore(common.folder / "points", simulation.version)
-    with progress_bar(label, quiet=common.quiet) as progress:
-        rows = simulation.run(store=store, progress=progress)
+def _compute(
+    figure: plotting.PaperFigure, source: Simulation | Study, wanted: dict[str, Any], common: Common
+) -> None:
+    store = ResultStore(common.folder / "points", source.version)
+    with progress_bar(figure.label, quiet=common.quiet) as progress:
+        if isinstance(source, Simulation):
+            rows, device = source.run(store=store, progress=progress), source.device
+        else:
+            tables = source.run(store=store, progress=progress)
+            rows, device = tables[figure.table or "rows"], "cpu"
     report_rejected(store, common)
-    origin = manifest(argv=command_line(), device=simulation.device, dtype="float64", **wanted)
-    plotting.store_rows(rows, origin, common.folder, label)
+    origin = manifest(argv=command_line(), device=device, dtype="float64", **wanted)
+    plotting.store_rows(rows, origin, common.folder, figure.label)

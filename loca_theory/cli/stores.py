@@ -27,6 +27,11 @@ def open_store(common: Common, version: str) -> ResultStore | None:
 
 
 def report_rejected(store: ResultStore | None, common: Common) -> None:
-    """Say which stored files were not believed."""
-    for line in store.rejected if store else ():
+    """Say which stored files were not believed, and which are of another version."""
+    if store is None:
+        return
+    for line in store.rejected:
         note(line, quiet=common.quiet)
+    if count := store.outdated():
+        line = f"{count} results in {store.folder} were computed by another version of the code; "
+        note(f"{line}they were left there and not used", quiet=common.quiet)

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from loca_theory._lazy import lazy_exports
 from loca_theory.dependence.closed_forms import (
     limit_boundary,
+    low_rank_loss_with_shared_mean,
     low_rank_loss_with_spike,
+    selection_loss_with_shared_mean,
     selection_loss_with_spike,
     spike_crossing,
 )
-from loca_theory.dependence.crossings import Crossing, find_crossing
+from loca_theory.dependence.crossings import Crossing, find_crossings
 from loca_theory.dependence.detection import STATISTICS, spectral_statistics
+from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES, Structure, spike_multiple, spiked
 from loca_theory.dependence.tracy_widom import tracy_widom_cdf, tracy_widom_quantile
@@ -25,12 +28,15 @@ __all__ = [
     "STATISTICS",
     "STRUCTURES",
     "Crossing",
+    "Prediction",
     "Protocol",
     "Structure",
     "Study",
-    "find_crossing",
+    "find_crossings",
     "limit_boundary",
+    "low_rank_loss_with_shared_mean",
     "low_rank_loss_with_spike",
+    "selection_loss_with_shared_mean",
     "selection_loss_with_spike",
     "spectral_statistics",
     "spike_crossing",

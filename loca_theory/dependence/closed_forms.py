@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget, coefficient_share, low_rank_share
+from loca_theory.expressivity import (
+    Budget,
+    coefficient_share,
+    expected_top_sum_with_outlier,
+    low_rank_share,
+)
 
 _Array = NDArray[np.float64]
 
@@ -112,6 +117,67 @@ def spike_crossing(budget: Budget, loss_without: float) -> float | None:
     if gap(low) > 0 or gap(high) < 0:
         return None
     return float(optimize.brentq(gap, low, high, xtol=1e-13))
+
+
+def low_rank_loss_with_shared_mean(
+    p: int, q: int, spread: float, loss: float, loss_without: float
+) -> float:
+    r"""Loss of the best rank-r approximation when all entries share one random mean.
+
+    W = Z + θ 11ᵀ/√(pq) with θ ~ N(0, s²): a spike whose strength is drawn anew with every matrix.
+    Where θ² stays below √(pq) it is hidden in the bulk and the loss is that of independent entries;
+    above, it takes one rank as in :func:`low_rank_loss_with_spike`. With a = (pq)^{1/4}/s,
+
+    .. math:: (2Φ(a)-1)\, L_R(r) + 2(1-Φ(a)) \tfrac{(p-1)(q-1)}{pq} L_R^{(p-1)(q-1)}(r-1)
+              - \tfrac{2}{s^2}\bigl[φ(a)/a - (1 - Φ(a))\bigr] ,
+
+    the last term the mean of 1/θ² above the edge.
+
+    Args:
+        p: Rows.
+        q: Columns.
+        spread: s² = pq·ρ for Σ = I + ρ11ᵀ, pq·ρ/(1−ρ) in units of the noise for (1−ρ)I + ρ11ᵀ.
+        loss: L_R(r) of independent p×q entries, relative.
+        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative.
+
+    Returns:
+        The loss relative to pq times the variance of the independent part.
+
+    Raises:
+        InvalidArgumentError: the spread is negative.
+    """
+    if spread < 0:
+        msg = f"the variance of the shared mean cannot be negative, and is {spread}"
+        raise InvalidArgumentError(msg)
+    if spread == 0:
+        return loss
+    a = (p * q) ** 0.25 / np.sqrt(spread)
+    tail = special.ndtr(-a)
+    density = np.exp(-a * a / 2) / np.sqrt(2 * np.pi)
+    rest = (p - 1) * (q - 1) / (p * q) * loss_without
+    taken = 2 / spread * (density / a - tail)
+    return float((1 - 2 * tail) * loss + 2 * tail * rest - taken)
+
+
+def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -> float:
+    r"""Exact loss of D when entries share a random mean: all of it is one coefficient's.
+
+    11ᵀ is the DCT's atom of frequency zero, so that coefficient is N(0, τ²) and the other pq − 1
+    are N(0, σ²), independent.
+
+    Args:
+        budget: Shape, rank and accounting.
+        noise: σ².
+        atom: τ².
+
+    Returns:
+        The expected loss (not relative).
+    """
+    n = budget.p * budget.q
+    if noise == 0:
+        return 0.0
+    kept = expected_top_sum_with_outlier(n, budget.chosen_coefficients, atom / noise)
+    return (n - 1 + atom / noise - kept) * noise
 
 
 def limit_boundary(ratio: float) -> float:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy import optimize, stats
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.optimize import elementwise
 
-# A mean difference and its standard error at a value of the parameter, on common random numbers.
-Gap = Callable[[float], tuple[float, float]]
+# A mean difference R − D and its standard error, on common random numbers.
+Gap = tuple[float, float]
+# The gaps of several searches, each at one value: (index of the search, value) pairs.
+Gaps = Callable[[Sequence[tuple[int, float]]], list[Gap]]
 
 # The root is found to this part of its own standard error.
 _PRECISION = 0.05
@@ -29,42 +34,85 @@ class Crossing:
     high: float | None = None
 
 
-def find_crossing(
-    values: Sequence[float],
-    gaps: Sequence[tuple[float, float]],
-    gap: Gap,
-    confidence: float = 0.95,
-) -> Crossing:
-    """First sign change of the gap R − D from positive to not, by bracketing.
+@dataclass(frozen=True)
+class _Bracket:
+    low: float
+    high: float
+    slope: float
+    precision: float
 
-    The grid gives the bracket; Brent's method narrows it, each evaluation on the same random
-    numbers as the grid, until the bracket is small against the statistical error. The confidence
-    interval is the gap's, carried over by its slope across the bracket.
+
+def find_crossings(
+    grids: Sequence[tuple[Sequence[float], Sequence[Gap]]],
+    gaps: Gaps,
+    confidence: float = 0.95,
+) -> list[Crossing]:
+    """First sign change of each search's gap R − D from positive to not, by bracketing.
+
+    The grid gives the bracket; Chandrupatla's method narrows it, each evaluation on the same random
+    numbers as the grid, until the bracket is small against the statistical error. All searches go
+    forward together, so that what one round needs can be computed at once. The confidence interval
+    is the gap's, carried over by its slope across the bracket.
 
     Args:
-        values: Grid of parameter values, increasing.
-        gaps: (mean, standard error) of R − D at each.
-        gap: The same at any value.
-        confidence: Coverage of the interval.
+        grids: For each search the values, increasing, and the gap (mean, standard error) at each.
+        gaps: The gaps at any values.
+        confidence: Coverage of the intervals.
 
     Returns:
-        The crossing, or none in [values[0], values[-1]]: where the gap keeps its sign, or is not
-        positive at the start.
+        For each search its crossing, or none in the grid's interval: where the gap keeps its sign,
+        or is not positive at the start.
     """
-    means = [mean for mean, _ in gaps]
+    brackets = {
+        i: bracket for i, grid in enumerate(grids) if (bracket := _bracket(*grid)) is not None
+    }
+    known = {
+        (i, value): gap
+        for i, (values, found) in enumerate(grids)
+        for value, gap in zip(values, found, strict=True)
+    }
+
+    def place(i: int, step: float) -> float:
+        bracket = brackets[i]
+        # The ends to the bit: their gaps are known.
+        if step >= (bracket.high - bracket.low) / bracket.precision:
+            return bracket.high
+        return bracket.low + step * bracket.precision
+
+    def means(steps: NDArray, which: NDArray) -> NDArray:
+        wanted = [
+            (int(i), place(int(i), float(step))) for i, step in zip(which, steps, strict=True)
+        ]
+        new = list(dict.fromkeys(pair for pair in wanted if pair not in known))
+        if new:
+            known.update(zip(new, gaps(new), strict=True))
+        return np.array([known[pair][0] for pair in wanted])
+
+    crossings = [Crossing(None)] * len(grids)
+    if not brackets:
+        return crossings
+    which = np.array(list(brackets))
+    widths = np.array([(b.high - b.low) / b.precision for b in brackets.values()])
+    found = elementwise.find_root(
+        means,
+        (np.zeros(len(which)), widths),
+        args=(which,),
+        tolerances={"xatol": 1.0, "xrtol": 0.0},
+    )
+    quantile = stats.norm.ppf(0.5 + confidence / 2)
+    for i, step in zip(which.tolist(), found.x.tolist(), strict=True):
+        root = place(i, step)
+        half = float(quantile * known[i, root][1] / brackets[i].slope)
+        crossings[i] = Crossing(root, root - half, root + half)
+    return crossings
+
+
+def _bracket(values: Sequence[float], found: Sequence[Gap]) -> _Bracket | None:
+    means = [mean for mean, _ in found]
     start = next((i for i in range(len(means) - 1) if means[i] > 0 >= means[i + 1]), None)
     if start is None or means[0] <= 0:
-        return Crossing(None)
+        return None
     low, high = values[start], values[start + 1]
-    known = {low: gaps[start], high: gaps[start + 1]}
-
-    def measured(value: float) -> tuple[float, float]:
-        if value not in known:
-            known[value] = gap(value)
-        return known[value]
-
-    slope = abs(known[high][0] - known[low][0]) / (high - low)
-    precision = max(_PRECISION * known[low][1] / slope, 1e-9 * (high - low))
-    root = float(optimize.brentq(lambda value: measured(value)[0], low, high, xtol=precision))
-    half = stats.norm.ppf(0.5 + confidence / 2) * measured(root)[1] / slope
-    return Crossing(root, float(root - half), float(root + half))
+    slope = (means[start] - means[start + 1]) / (high - low)
+    precision = max(_PRECISION * found[start][1] / slope, 1e-9 * (high - low))
+    return _Bracket(low, high, slope, precision)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from loca_theory.dependence.detection import (
     low_frequency_share,
     spectral_statistics,
 )
-from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.dependence.structures import STRUCTURES, Family
 from loca_theory.expressivity import Accounting, Budget, kept_energies
 from loca_theory.sweeps import Moments, Point, code_version, generator
 from loca_theory.transforms import dct2
@@ -22,6 +25,8 @@ from loca_theory.transforms import dct2
 EXPERIMENT = "dependence"
 # Draws of one point; fixed, so that asking for more extends a run.
 BLOCK = 25
+# Entries of a block's matrices up to which they are kept between points, 64 MiB.
+_KEPT_ENTRIES = 2**23
 # Curves that are simulated on the correlated draw itself.
 SIMULATED = ("R", "F2", "D", "S")
 
@@ -78,10 +83,9 @@ def compute(given: Point) -> dict[str, Any]:
     losses: dict[str, list[NDArray[np.float64]]] = {curve: [] for curve in SIMULATED}
     statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
-    for draw in range(*parameters["draws"]):
-        # Not a function of the value: common random numbers along the grid.
-        rng = generator(parameters["seed"], EXPERIMENT, p, q, structure.name, draw)
-        matrix = structure.family(p, q, rng)(value)
+    start, stop = parameters["draws"]
+    for family in _families(structure.name, p, q, parameters["seed"], start, stop):
+        matrix = family(value)
         total = float(np.square(matrix).sum())
         eigenvalues = squared_singular_values(matrix)
         spectrum = dct2(torch.from_numpy(matrix))
@@ -112,11 +116,65 @@ def compute(given: Point) -> dict[str, Any]:
     }
 
 
+def _families(name: str, p: int, q: int, seed: int, start: int, stop: int) -> Iterable[Family]:
+    """The draws of a block, each a function of the value: common random numbers along the grid.
+
+    Neighbouring points differ in the value only, so the last block's draws are kept where they are
+    small.
+    """
+    if (stop - start) * p * q <= _KEPT_ENTRIES:
+        return _kept_families(name, p, q, seed, start, stop)
+    return (_family(name, p, q, seed, draw) for draw in range(start, stop))
+
+
+@lru_cache(maxsize=1)
+def _kept_families(
+    name: str, p: int, q: int, seed: int, start: int, stop: int
+) -> tuple[Family, ...]:
+    return tuple(_family(name, p, q, seed, draw) for draw in range(start, stop))
+
+
+def _family(name: str, p: int, q: int, seed: int, draw: int) -> Family:
+    return STRUCTURES[name].family(p, q, generator(seed, EXPERIMENT, p, q, name, draw))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The results of all blocks of draws of one structure at one value.
+
+    Attributes:
+        results: What :func:`compute` returned for each.
+    """
+
+    results: Sequence[dict[str, Any]]
+
+    def losses(self, curve: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean losses of a curve and their standard errors, one a rank."""
+        return _mean_and_error([result["losses"][curve] for result in self.results])
+
+    def gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same for R − D on the same draws."""
+        return _mean_and_error([result["gap"] for result in self.results])
+
+    def statistic(self, name: str, *, is_centred: bool) -> NDArray[np.float64]:
+        """A statistic's value in every draw."""
+        key = "centred_statistics" if is_centred else "statistics"
+        return np.concatenate([result[key][name] for result in self.results])
+
+
+def _mean_and_error(
+    stored: Sequence[dict[str, Any]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    moments = Moments.merge([Moments.from_json(one) for one in stored])
+    error = moments.standard_error
+    return moments.mean, np.full_like(moments.mean, np.nan) if error is None else error
+
+
 def squared_singular_values(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """Eigenvalues of the smaller Gram matrix, smallest first: values only, no vectors, no SVD."""
     wide = matrix.shape[0] < matrix.shape[1]
     gram = matrix @ matrix.T if wide else matrix.T @ matrix
-    return np.maximum(torch.linalg.eigvalsh(torch.from_numpy(gram)).numpy(), 0.0)
+    return np.maximum(np.linalg.eigvalsh(gram), 0.0)
 
 
 def _append(columns: dict[str, list[float]], values: dict[str, float]) -> None:

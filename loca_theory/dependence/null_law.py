@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from loca_theory.dependence.detection import spectral_statistics
 from loca_theory.expressivity import sample_leading_eigenvalues
-from loca_theory.sweeps import generator
+from loca_theory.sweeps import Point, generator
+
+EXPERIMENT = "dependence.null"
+# Draws of one point; fixed, so that asking for more extends a run.
+BLOCK = 250
 
 
-def null_spectral_statistics(
-    p: int, q: int, draws: int, seed: int
-) -> dict[str, NDArray[np.float64]]:
-    """Draws of ``T``, ``largest`` and ``spikes`` for independent N(0, 1) entries.
-
-    All singular values come from the bidiagonal model, so a draw costs one tridiagonal eigenvalue
-    problem and no matrix. A centred p×q matrix has the law of a (p−1)×q one.
+def null_points(p: int, q: int, draws: int, seed: int) -> list[Point]:
+    """The sweep's points for the statistics of independent N(0, 1) entries.
 
     Args:
-        p: Rows (less one if centred).
+        p: Rows (less one if centred: a centred p×q matrix has the law of a (p−1)×q one).
         q: Columns.
         draws: How many.
         seed: Root seed.
     """
+    return [
+        Point(
+            EXPERIMENT,
+            {"p": p, "q": q, "seed": seed, "draws": [start, min(start + BLOCK, draws)]},
+        )
+        for start in range(0, draws, BLOCK)
+    ]
+
+
+def compute_null(given: Point) -> dict[str, Any]:
+    """Draws of ``T``, ``largest`` and ``spikes`` over one block.
+
+    All singular values come from the bidiagonal model, so a draw costs one tridiagonal eigenvalue
+    problem and no matrix.
+    """
+    p, q, seed = (given.parameters[name] for name in ("p", "q", "seed"))
     found = []
-    for draw in range(draws):
-        rng = generator(seed, "dependence.null", p, q, draw)
+    for draw in range(*given.parameters["draws"]):
+        rng = generator(seed, EXPERIMENT, p, q, draw)
         eigenvalues, _ = sample_leading_eigenvalues(p, q, min(p, q), rng)
         found.append(spectral_statistics(eigenvalues, p, q))
-    return {name: np.array([one[name] for one in found]) for name in found[0]}
+    return {name: [one[name] for one in found] for name in found[0]}
 
 
 def low_frequency_critical_value(p: int, q: int, level: float, *, is_centred: bool) -> float:

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from loca_theory.dependence import draws as one
-from loca_theory.dependence.crossings import Crossing, find_crossing
+from loca_theory.dependence.crossings import Crossing, Gap, find_crossings
 from loca_theory.dependence.detection import STATISTICS, upper_critical_value
-from loca_theory.dependence.null_law import low_frequency_critical_value, null_spectral_statistics
+from loca_theory.dependence.null_law import (
+    compute_null,
+    low_frequency_critical_value,
+    null_points,
+)
+from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget, exact_error
-from loca_theory.sweeps import Cluster, Moments, Point, ResultStore, run
+from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series, exact_error
+from loca_theory.sweeps import Cluster, Point, ResultStore, run
 
 Row = dict[str, Any]
 Progress = Callable[[int, int], None]
+Cell = tuple[str, float]
 
 ROW_COLUMNS = (
     "structure", "parameter", "value", "protocol", "K", "p", "q", "r", "curve", "error",
-    "standard_error", "draws",
+    "standard_error", "draws", "closed_form",
 )  # fmt: skip
 DEFAULT_GRIDS = {
     "rho": tuple(round(0.01 * i, 10) for i in range(41)),
@@ -38,6 +43,8 @@ _DETECTION_VALUES = {
     "share": (0.01, 0.02, 0.05, 0.1),
     "exponent": (0.1, 0.2, 0.5, 1.0),
 }
+# Draws of the low-rank loss of independent entries that the closed forms start from.
+_LOSS_DRAWS = 400
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,11 @@ class Study:
         parameter = STRUCTURES[structure].parameter
         return (self.grids or {}).get(parameter, DEFAULT_GRIDS[parameter])
 
+    @property
+    def version(self) -> str:
+        """Version of the code and libraries that its stored blocks depend on."""
+        return one.version()
+
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
         return {
@@ -120,22 +132,24 @@ class Study:
         Returns:
             ``rows``, ``crossings`` and ``detection``.
         """
-        plan = [(name, value) for name in self.structures for value in self._all_values(name)]
-        blocks = self._blocks(plan, store, progress)
-        rows = [row for name in self.structures for row in self._rows(name, blocks)]
-        crossings = [
-            row for name in self.structures for row in self._crossings(name, blocks, store)
-        ]
-        return {"rows": rows, "crossings": crossings, "detection": self._detection(blocks)}
+        cells = [(name, value) for name in self.structures for value in self._all_values(name)]
+        blocks = self._blocks(cells, store, progress)
+        predictions = self._predictions(store)
+        return {
+            "rows": [
+                row for name in self.structures for row in self._rows(name, blocks, predictions)
+            ],
+            "crossings": self._crossings(blocks, predictions, store),
+            "detection": self._detection(blocks, store),
+        }
 
     def _all_values(self, name: str) -> list[float]:
         return sorted({*self.grid(name), *self._detection_values(name)})
 
     def _detection_values(self, name: str) -> list[float]:
-        structure, grid = STRUCTURES[name], self.grid(name)
-        low, high = structure.bounds(self.p, self.q)
-        wanted = _DETECTION_VALUES[structure.parameter]
-        return [v for v in wanted if low <= v <= high and grid[0] <= v <= grid[-1]]
+        grid = self.grid(name)
+        wanted = _DETECTION_VALUES[STRUCTURES[name].parameter]
+        return [v for v in wanted if grid[0] <= v <= grid[-1]] or [grid[-1]]
 
     def _points(self, name: str, value: float) -> list[Point]:
         with_centred = value in self._detection_values(name)
@@ -155,44 +169,73 @@ class Study:
 
     def _blocks(
         self,
-        plan: Sequence[tuple[str, float]],
+        cells: Sequence[Cell],
         store: ResultStore | None,
         progress: Progress | None = None,
-    ) -> dict[tuple[str, float], list[dict[str, Any]]]:
-        points = {cell: self._points(*cell) for cell in plan}
-        flat = [point for block in points.values() for point in block]
-        results = iter(
-            run(
-                flat,
-                one.compute,
-                store=store,
-                jobs=self.jobs,
-                cluster=self.cluster,
-                progress=progress,
-            )
+    ) -> dict[Cell, one.Blocks]:
+        points = [self._points(*cell) for cell in cells]
+        # The same draws at all values one after the other, as the draws are made once a block.
+        order = sorted(
+            ((i, j) for i, block in enumerate(points) for j in range(len(block))),
+            key=lambda place: (cells[place[0]][0], place[1], place[0]),
         )
-        return {cell: [next(results) for _ in block] for cell, block in points.items()}
+        results = run(
+            [points[i][j] for i, j in order],
+            one.compute,
+            store=store,
+            jobs=self.jobs,
+            cluster=self.cluster,
+            progress=progress,
+        )
+        placed = dict(zip(order, results, strict=True))
+        return {
+            cell: one.Blocks([placed[i, j] for j in range(len(points[i]))])
+            for i, cell in enumerate(cells)
+        }
 
-    def _iid_error(self, curve: str, r: int) -> float:
-        return exact_error(curve, Budget(self.p, self.q, r))
+    @cached_property
+    def _budgets(self) -> list[Budget]:
+        return [Budget(self.p, self.q, r) for r in self.ranks]
 
-    def _rows(self, name: str, blocks: dict[tuple[str, float], list[dict[str, Any]]]) -> list[Row]:
+    def _predictions(self, store: ResultStore | None) -> list[Prediction]:
+        p, q = self.p, self.q
+        fewer = tuple(r - 1 for r in self.ranks if r > 1)
+        series = [Series("R", p, q, self.ranks, Sampler.REDUCED)]
+        if fewer:
+            series.append(Series("R", p - 1, q - 1, fewer, Sampler.REDUCED))
+        settings = MonteCarlo(_LOSS_DRAWS, self.seed, jobs=self.jobs, cluster=self.cluster)
+        losses, *rest = settings.run(series, store=store)
+        without = dict(zip(fewer, rest[0], strict=True)) if fewer else {}
+        return [
+            Prediction(budget, loss.error, without[budget.r - 1].error if budget.r > 1 else 1.0)
+            for budget, loss in zip(self._budgets, losses, strict=True)
+        ]
+
+    def _rows(
+        self, name: str, blocks: dict[Cell, one.Blocks], predictions: Sequence[Prediction]
+    ) -> list[Row]:
         rows = []
         for value in self.grid(name):
-            found = {
-                curve: _merged(blocks[name, value], "losses", curve) for curve in one.SIMULATED
-            }
+            found = {curve: blocks[name, value].losses(curve) for curve in one.SIMULATED}
             for protocol in self.protocols:
                 same = protocol is Protocol.SAME_DRAW
                 simulated = one.SIMULATED if same else ("R",)
+                # Random places keep their share of whatever energy there is.
                 fixed = ("U",) if same else ("D", "M1", "M2", "U")
-                for i, r in enumerate(self.ranks):
-                    cells = [
-                        (curve, found[curve].mean[i], _error(found[curve])[i], self.draws)
+                for i, budget in enumerate(self._budgets):
+                    cells: list[tuple[str, float, float, int | None, float | None]] = [
+                        (
+                            curve,
+                            float(found[curve][0][i]),
+                            float(found[curve][1][i]),
+                            self.draws,
+                            predictions[i].error(name, curve, value),
+                        )
                         for curve in simulated
                     ]
-                    # Random places keep their share of whatever energy there is.
-                    cells += [(curve, self._iid_error(curve, r), 0.0, None) for curve in fixed]
+                    for curve in fixed:
+                        error = exact_error(curve, budget)
+                        cells.append((curve, error, 0.0, None, error))
                     rows += [
                         {
                             **self._labels(name, protocol),
@@ -200,13 +243,14 @@ class Study:
                             "K": self.p if self.p == self.q else None,
                             "p": self.p,
                             "q": self.q,
-                            "r": r,
+                            "r": budget.r,
                             "curve": curve,
-                            "error": float(error),
-                            "standard_error": float(standard_error),
+                            "error": error,
+                            "standard_error": standard_error,
                             "draws": draws,
+                            "closed_form": closed_form,
                         }
-                        for curve, error, standard_error, draws in cells
+                        for curve, error, standard_error, draws, closed_form in cells
                     ]
         return rows
 
@@ -219,62 +263,69 @@ class Study:
 
     def _crossings(
         self,
-        name: str,
-        blocks: dict[tuple[str, float], list[dict[str, Any]]],
+        blocks: dict[Cell, one.Blocks],
+        predictions: Sequence[Prediction],
         store: ResultStore | None,
     ) -> list[Row]:
-        grid = self.grid(name)
-        known = {value: blocks[name, value] for value in grid}
+        known = dict(blocks)
+        searches = [
+            (name, protocol, i)
+            for name in self.structures
+            for protocol in self.protocols
+            for i in range(len(self.ranks))
+        ]
 
-        def gaps(value: float, protocol: Protocol) -> tuple[NDArray, NDArray]:
-            if value not in known:
-                known[value] = self._blocks([(name, value)], store)[name, value]
+        def gap(search: int, value: float) -> Gap:
+            name, protocol, i = searches[search]
+            block = known[name, value]
             if protocol is Protocol.SAME_DRAW:
-                moments = _merged(known[value], "gap")
-                return moments.mean, _error(moments)
-            moments = _merged(known[value], "losses", "R")
-            reference = np.array([self._iid_error("D", r) for r in self.ranks])
-            return moments.mean - reference, _error(moments)
+                mean, error = block.gap()
+                return float(mean[i]), float(error[i])
+            mean, error = block.losses("R")
+            return float(mean[i]) - exact_error("D", self._budgets[i]), float(error[i])
 
-        rows = []
-        for protocol in self.protocols:
-            for i, r in enumerate(self.ranks):
+        def gaps(wanted: Sequence[tuple[int, float]]) -> list[Gap]:
+            cells = dict.fromkeys((searches[search][0], value) for search, value in wanted)
+            known.update(self._blocks([cell for cell in cells if cell not in known], store))
+            return [gap(search, value) for search, value in wanted]
 
-                def gap(
-                    value: float, i: int = i, protocol: Protocol = protocol
-                ) -> tuple[float, float]:
-                    mean, error = gaps(value, protocol)
-                    return float(mean[i]), float(error[i])
+        grids = [
+            (grid := self.grid(name), [gap(search, value) for value in grid])
+            for search, (name, _, _) in enumerate(searches)
+        ]
+        return [
+            self._crossing_row(name, protocol, predictions[i], crossing)
+            for (name, protocol, i), crossing in zip(
+                searches, find_crossings(grids, gaps), strict=True
+            )
+        ]
 
-                crossing = find_crossing(grid, [gap(value) for value in grid], gap)
-                rows.append(self._crossing_row(name, protocol, r, crossing))
-        return rows
-
-    def _crossing_row(self, name: str, protocol: Protocol, r: int, crossing: Crossing) -> Row:
-        grid = self.grid(name)
+    def _crossing_row(
+        self, name: str, protocol: Protocol, prediction: Prediction, crossing: Crossing
+    ) -> Row:
+        low, high = self.grid(name)[0], self.grid(name)[-1]
         return {
             **self._labels(name, protocol),
-            "r": r,
+            "r": prediction.budget.r,
             "crossing": crossing.crossing,
             "low": crossing.low,
             "high": crossing.high,
-            "searched_from": grid[0],
-            "searched_to": grid[-1],
+            "closed_form": prediction.crossing(name, protocol, low, high),
+            "searched_from": low,
+            "searched_to": high,
         }
 
-    def _detection(self, blocks: dict[tuple[str, float], list[dict[str, Any]]]) -> list[Row]:
+    def _detection(self, blocks: dict[Cell, one.Blocks], store: ResultStore | None) -> list[Row]:
         critical = {
-            is_centred: self._critical_values(is_centred=is_centred) for is_centred in (False, True)
+            is_centred: self._critical_values(store, is_centred=is_centred)
+            for is_centred in (False, True)
         }
         rows = []
         for name in self.structures:
             for value in self._detection_values(name):
                 for is_centred in (False, True):
-                    key = "centred_statistics" if is_centred else "statistics"
                     for statistic in STATISTICS:
-                        observed = np.array(
-                            [x for block in blocks[name, value] for x in block[key][statistic]]
-                        )
+                        observed = blocks[name, value].statistic(statistic, is_centred=is_centred)
                         bound = critical[is_centred][statistic]
                         rows.append(
                             {
@@ -293,33 +344,16 @@ class Study:
                         )
         return rows
 
-    def _critical_values(self, *, is_centred: bool) -> dict[str, float]:
-        null = null_spectral_statistics(self.p - is_centred, self.q, self.null_draws, self.seed)
-        bounds = {name: upper_critical_value(null[name], self.level) for name in null}
+    def _critical_values(self, store: ResultStore | None, *, is_centred: bool) -> dict[str, float]:
+        points = null_points(self.p - is_centred, self.q, self.null_draws, self.seed)
+        blocks = run(points, compute_null, store=store, jobs=self.jobs, cluster=self.cluster)
+        bounds = {
+            name: upper_critical_value(
+                np.concatenate([block[name] for block in blocks]), self.level
+            )
+            for name in blocks[0]
+        }
         bounds["low-frequency"] = low_frequency_critical_value(
             self.p, self.q, self.level, is_centred=is_centred
         )
         return bounds
-
-
-def _merged(blocks: Sequence[dict[str, Any]], *path: str) -> Moments:
-    parts = []
-    for block in blocks:
-        found: Any = block
-        for key in path:
-            found = found[key]
-        parts.append(Moments.from_json(found))
-    return Moments.merge(parts)
-
-
-def _error(moments: Moments) -> NDArray[np.float64]:
-    error = moments.standard_error
-    return np.full_like(moments.mean, np.nan) if error is None else error
-
-
-def proportion_interval(
-    successes: int, trials: int, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Clopper–Pearson interval of a probability from a count."""
-    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="exact")
-    return float(interval.low), float(interval.high)

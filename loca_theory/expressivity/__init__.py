@@ -21,7 +21,11 @@ from loca_theory.expressivity.limits import (
 )
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
 from loca_theory.expressivity.monte_carlo import Estimate, MonteCarlo, Sampler, Series
-from loca_theory.expressivity.order_statistics import expected_location_sum, expected_top_sum
+from loca_theory.expressivity.order_statistics import (
+    expected_location_sum,
+    expected_top_sum,
+    expected_top_sum_with_outlier,
+)
 from loca_theory.expressivity.ordering import (
     THEOREM_1_ORDER,
     Violation,
@@ -59,6 +63,7 @@ __all__ = [
     "expected_leading_energy",
     "expected_location_sum",
     "expected_top_sum",
+    "expected_top_sum_with_outlier",
     "has_exact_value",
     "kept_energies",
     "leading_rows",

@@ -77,6 +77,8 @@ def kept_energies(
         InvalidArgumentError: as for :func:`approximate`.
     """
     selection = find_curve(curve).selection
+    if not budgets:
+        return np.zeros(0)
     for budget in budgets:
         _check(matrix, curve, budget)
     if selection is None:
@@ -84,9 +86,25 @@ def kept_energies(
     counts = [selection.count(budget) for budget in budgets]
     coordinates = _coordinates(matrix, selection)
     energies = _item_energies(coordinates, selection, budgets[0])
-    order, new = _kept_items(energies, selection, budgets[0], max(counts), rng)
-    sums = torch.cat([energies.new_zeros(1), (energies[order] * new).cumsum(0)])
-    return sums[torch.tensor(counts, device=sums.device)].double().cpu().numpy()
+    count = max(counts)
+    if selection.random:
+        order, new = _kept_items(energies, selection, budgets[0], count, rng)
+        kept = energies[order] * new
+    else:
+        kept = _largest(energies, count)
+    sums = np.concatenate([[0.0], np.cumsum(kept.cpu().numpy(), dtype=np.float64)])
+    return sums[counts]
+
+
+def _largest(energies: torch.Tensor, count: int) -> torch.Tensor:
+    """The largest values, in decreasing order."""
+    if energies.device.type != "cpu":
+        return energies.topk(count).values
+    # NumPy's partition and sort are vectorised, and several times faster than topk here.
+    values = energies.detach().numpy()
+    top = np.partition(values, len(values) - count)[len(values) - count :] if count else values[:0]
+    top = np.sort(top)[::-1]
+    return torch.from_numpy(top.copy())
 
 
 def _check(matrix: torch.Tensor, curve: str, budget: Budget) -> None:

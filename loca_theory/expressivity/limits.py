@@ -7,7 +7,7 @@ to a function of the share it may keep. With φ, Φ the standard normal density 
 - locations (F2, M1, M2), a share g of them: :math:`g (1 - \ln g)`;
 - rank (R), a share of the singular values: :func:`low_rank_share`.
 
-Source: MATH-level consequences of the paper's proof of Theorem 1; V. A. Marchenko and L. A. Pastur
+Source: consequences of the paper's proof of Theorem 1; V. A. Marchenko and L. A. Pastur
 (1967) for the spectrum.
 """
 

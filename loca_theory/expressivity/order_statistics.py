@@ -123,6 +123,48 @@ def expected_top_sum(n: int, count: int, df: int) -> float:
     return float(n * (inside.sum() + above))
 
 
+def expected_top_sum_with_outlier(n: int, count: int, variance: float) -> float:
+    r"""Expected sum of the largest of n − 1 squares of N(0, 1) and one square of N(0, τ²).
+
+    The coefficients of a Gaussian matrix whose entries share a mean: only the one at frequency zero
+    has another variance. With S and S₀ the survival functions of the squares, f and f₀ their
+    densities,
+
+    .. math:: E = (n-1) \int x f\, P\{B_{n-2}(S) + B_1(S_0) < N\}\,dx
+                + \int x f_0\, P\{B_{n-1}(S) < N\}\,dx .
+
+    Args:
+        n: Number of variables, at least 2.
+        count: The number N that is summed, from 0; from n on the sum is complete.
+        variance: τ² > 0, which may be as large as one likes.
+
+    Returns:
+        The expectation, to a relative 1e-12.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+    """
+    if n < 2 or count < 0 or not variance > 0:
+        msg = f"needs n >= 2, count >= 0 and variance > 0, not {n}, {count} and {variance}"
+        raise InvalidArgumentError(msg)
+    if count == 0:
+        return 0.0
+    if count >= n:
+        return float(n - 1 + variance)
+    others = n - 1
+    fewest, most = max(count - 1, 1), min(count, others)
+    z, weights, high = _panels(others, fewest, most, 1)
+    x = z * z
+    u, v = survival(x, 1), survival(x / variance, 1)
+    beside_outlier = (1 - v) * _fewer_than(count, n - 2, u) + v * _fewer_than(count - 1, n - 2, u)
+    own = weights * x * _density_in_z(z, 1) * beside_outlier
+    total = others * (own.sum() + survival(np.float64(high * high), 3))
+    deviation = np.sqrt(variance)
+    density = _density_in_z(z / deviation, 1) / deviation
+    total += (weights * x * density * _fewer_than(count, others, u)).sum()
+    return float(total + variance * survival(np.float64(high * high / variance), 3))
+
+
 def expected_location_sum(half: HalfSpectrum, count: int) -> float:
     r"""Expected energy of the ``count`` strongest locations of a Gaussian matrix's half spectrum.
 

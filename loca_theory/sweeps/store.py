@@ -17,7 +17,7 @@ _ABANDONED_AFTER_S = 3600.0
 
 
 class ResultStore:
-    """Finished points in a folder, one JSON file each, named by the point's key.
+    """Finished points in a folder, one JSON file each, named by experiment, version and key.
 
     JSON keeps every float exactly (``repr`` round-trips) and executes nothing when read. A file
     is believed only if it parses, carries the checksum of its own result and describes the very
@@ -38,15 +38,32 @@ class ResultStore:
         self.folder = writable_folder(folder)
         self.version = version
         self.rejected: list[str] = []
+        self._experiments: set[str] = set()
         self._remove_abandoned()
 
     def path(self, point: Point) -> Path:
         """Where the point's result stands, or would."""
-        return self.folder / f"{point.key(self.version)}.json"
+        return self.folder / f"{self._prefix(point.experiment)}{point.key(self.version)}.json"
+
+    def _prefix(self, experiment: str) -> str:
+        return f"{experiment}@{self.version[:8]}-"
+
+    def outdated(self) -> int:
+        """How many results of the experiments asked for were left by another version of the code.
+
+        They stay where they are, and are not used.
+        """
+        names = [path.name for path in self.folder.glob("*.json")]
+        return sum(
+            name.startswith(f"{experiment}@") and not name.startswith(self._prefix(experiment))
+            for experiment in self._experiments
+            for name in names
+        )
 
     def load(self, point: Point) -> dict[str, Any] | None:
         """The stored result, or None where there is none that can be trusted."""
         path = self.path(point)
+        self._experiments.add(point.experiment)
         try:
             content = json.loads(path.read_bytes())
             reason = self._distrust(content, point)

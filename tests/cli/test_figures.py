@@ -19,8 +19,16 @@ FILES = ("{}.manifest.json", "{}.parquet", "{}.pdf", "{}.png")
 def small(monkeypatch):
     """The paper's figures at sizes that take no time."""
     for label, figure in list(plotting.FIGURES.items()):
-        data = Simulation(squares((16, 64)), (2,), figure.data.curves, draws=4, jobs=1)
-        monkeypatch.setitem(plotting.FIGURES, label, replace(figure, data=data))
+        source = smaller(figure)
+        monkeypatch.setitem(plotting.FIGURES, label, replace(figure, source=lambda s=source: s))
+
+
+def smaller(figure):
+    if figure.table is None:
+        return Simulation(squares((16, 64)), (2,), figure.source().curves, draws=4, jobs=1)
+    grids = {"rho": (0.0, 0.4), "share": (0.0, 0.4), "exponent": (0.0, 0.5)}
+    changes = {"ranks": (2,), "grids": grids, "draws": 2, "null_draws": 20, "jobs": 1}
+    return replace(figure.source(), p=16, q=16, **changes)
 
 
 @pytest.fixture
@@ -67,7 +75,7 @@ def test_a_figure_comes_with_its_data_and_its_origin(cli, here):
     assert (here / "kept" / "sim_1.pdf").read_bytes().startswith(b"%PDF-")
     manifest = json.loads((here / "kept" / "sim_1.manifest.json").read_text())
     assert manifest["argv"] == ["loca-theory", "figures", "sim_1", "--out", "kept"]
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.describe()
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].source().describe()
 
 
 def test_without_id_every_figure_is_drawn(cli, here):
@@ -120,7 +128,7 @@ def test_a_stale_table_is_computed_again(cli, here, spoil, unseen):
     assert (done.code, done.err) == (0, "")
     assert drawn(folder) == before
     manifest = json.loads((folder / "sim_1.manifest.json").read_text())
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.describe()
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].source().describe()
 
 
 def test_another_seed_is_another_table(cli, here):

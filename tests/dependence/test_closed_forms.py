@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 
 from loca_theory.dependence import (
+    Prediction,
+    Protocol,
     limit_boundary,
+    low_rank_loss_with_shared_mean,
     low_rank_loss_with_spike,
+    selection_loss_with_shared_mean,
     selection_loss_with_spike,
     spike_crossing,
 )
-from loca_theory.dependence.draws import compute, point
+from loca_theory.dependence.draws import Blocks, compute, point
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     Budget,
@@ -17,6 +21,7 @@ from loca_theory.expressivity import (
     Sampler,
     Series,
     coefficient_share,
+    exact_error,
     low_rank_share,
 )
 from loca_theory.sweeps import Moments
@@ -94,12 +99,57 @@ def test_finite_crossing_tends_to_the_boundary():
     assert t / (1 + t) == pytest.approx(limit_boundary(0.1), abs=1e-3)
 
 
+@pytest.mark.parametrize("structure", ["shared-mean", "equicorrelated"])
+@pytest.mark.parametrize(("p", "q", "rho"), [(60, 60, 0.05), (60, 60, 0.3), (80, 40, 0.15)])
+def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
+    r, draws = 6, (0, 200)
+    simulated = Blocks([compute(point(structure, rho, p, q, (r,), 3, draws))])
+    settings = MonteCarlo(draws=400, jobs=1)
+    (loss,), (without,) = settings.run(
+        [
+            Series("R", p, q, (r,), Sampler.REDUCED),
+            Series("R", p - 1, q - 1, (r - 1,), Sampler.REDUCED),
+        ]
+    )
+    prediction = Prediction(Budget(p, q, r), loss.error, without.error)
+    for curve, slack in (("D", 0.0), ("R", 5 / (p * q))):
+        mean, error = simulated.losses(curve)
+        # D is exact; what the spiked model leaves out of R is of the next order.
+        assert abs(mean[0] - prediction.error(structure, curve, rho)) < Z * error[0] + slack
+
+
+def test_a_shared_mean_of_no_variance_is_independence():
+    budget = Budget(40, 30, 3)
+    assert low_rank_loss_with_shared_mean(40, 30, 0.0, 0.7, 0.8) == 0.7
+    loss = selection_loss_with_shared_mean(budget, 1.0, 1.0)
+    assert loss / 1200 == pytest.approx(exact_error("D", budget), rel=1e-12)
+    assert selection_loss_with_shared_mean(budget, 0.0, 5.0) == 0.0
+
+
+def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
+    """11ᵀ is one coefficient of the DCT and a whole rank of LoRA's."""
+    prediction = Prediction(Budget(300, 300, 8), 0.90291, 0.91405)
+    for structure in ("shared-mean", "equicorrelated"):
+        assert prediction.crossing(structure, Protocol.SAME_DRAW, 0.0, 0.4) is None
+        root = prediction.crossing(structure, Protocol.IID_REFERENCE, 0.0, 0.4)
+        assert root is not None
+        at_root = prediction.error(structure, "R", root)
+        assert at_root == pytest.approx(exact_error("D", prediction.budget), abs=1e-10)
+    share = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.4)
+    t = spike_crossing(prediction.budget, prediction.loss_without)
+    assert share == pytest.approx(t / (1 + t), abs=1e-9)
+    assert prediction.crossing("ar1", Protocol.SAME_DRAW, 0.0, 0.4) is None
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         pytest.param(lambda: selection_loss_with_spike(-1.0, 0.1), "t >= 0", id="negative spike"),
         pytest.param(lambda: selection_loss_with_spike(0.1, 1.0), "kept share < 1", id="keeps all"),
         pytest.param(lambda: low_rank_loss_with_spike(10, 10, 0.01, 0.5), "hidden", id="hidden"),
+        pytest.param(
+            lambda: low_rank_loss_with_shared_mean(9, 9, -1.0, 0.5, 0.6), "variance", id="mean"
+        ),
         pytest.param(lambda: limit_boundary(0.5), "r/K < 1/2", id="half"),
     ],
 )

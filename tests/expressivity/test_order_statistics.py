@@ -12,7 +12,11 @@ import pytest
 from scipy import integrate, special, stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import expected_location_sum, expected_top_sum
+from loca_theory.expressivity import (
+    expected_location_sum,
+    expected_top_sum,
+    expected_top_sum_with_outlier,
+)
 from loca_theory.transforms import HalfSpectrum
 
 PROMISED = 1e-13
@@ -245,3 +249,41 @@ def test_complete_location_sums_are_the_whole_energy(shape):
     assert expected_location_sum(half, half.location_count) == p * q
     assert expected_location_sum(half, 10 * p * q) == p * q
     assert expected_location_sum(half, 0) == 0
+
+
+# --- one variable of another variance --------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "count"), [(2, 1), (7, 3), (1000, 1), (90000, 2400), (90000, 89000)])
+def test_an_outlier_of_variance_one_is_no_outlier(n, count):
+    got = expected_top_sum_with_outlier(n, count, 1.0)
+    assert got == pytest.approx(expected_top_sum(n, count, 1), rel=1e-11)
+
+
+@pytest.mark.parametrize(("n", "count", "variance"), [(2, 1, 9.0), (2, 1, 0.2), (6, 2, 30.0),
+                                                      (300, 12, 500.0), (300, 1, 4.0)])  # fmt: skip
+def test_an_outlier_against_simulation(n, count, variance):
+    rng = np.random.default_rng(n + count)
+    draws = 40_000
+    x = rng.standard_normal((draws, n)) ** 2
+    x[:, 0] *= variance
+    sums = np.sort(x, axis=1)[:, n - count :].sum(axis=1)
+    error = sums.std(ddof=1) / np.sqrt(draws)
+    # Two-sided normal quantile for 1e-5.
+    assert abs(sums.mean() - expected_top_sum_with_outlier(n, count, variance)) < 4.42 * error
+
+
+def test_a_huge_outlier_takes_one_place():
+    n, count, variance = 10_000, 300, 1e12
+    others = expected_top_sum(n - 1, count - 1, 1)
+    got = expected_top_sum_with_outlier(n, count, variance)
+    # It is not among the largest with probability about 1e-6, and then costs little.
+    assert got - variance == pytest.approx(others, rel=1e-3)
+
+
+def test_an_outlier_at_the_ends():
+    assert expected_top_sum_with_outlier(5, 0, 3.0) == 0.0
+    assert expected_top_sum_with_outlier(5, 5, 3.0) == 7.0
+    for bad in ((1, 1, 1.0), (5, -1, 1.0), (5, 1, 0.0)):
+        with pytest.raises(InvalidArgumentError, match="needs n >= 2"):
+            expected_top_sum_with_outlier(*bad)

@@ -1,0 +1,88 @@
+"""What the closed forms say of a structure's losses and crossings, beside the simulation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scipy import optimize
+
+from loca_theory.dependence.closed_forms import (
+    low_rank_loss_with_shared_mean,
+    low_rank_loss_with_spike,
+    selection_loss_with_shared_mean,
+    selection_loss_with_spike,
+)
+from loca_theory.dependence.protocols import Protocol
+from loca_theory.expressivity import Budget, exact_error
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Closed forms at one budget.
+
+    Attributes:
+        budget: Shape, rank and accounting.
+        loss: L_R(r) of independent p×q entries, relative.
+        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative; 1 for r = 1.
+    """
+
+    budget: Budget
+    loss: float
+    loss_without: float
+
+    def error(self, structure: str, curve: str, value: float) -> float | None:
+        """Expected error of R or D relative to E‖W‖²; None where there is no closed form.
+
+        D is exact under ``shared-mean`` and ``equicorrelated``. The others are leading orders in
+        the size: R from the spiked model, D under ``spiked`` from the mixture that a random spike
+        makes of the coefficients.
+        """
+        match structure, curve:
+            case (("shared-mean" | "equicorrelated"), ("R" | "D")):
+                return self._with_shared_mean(structure, curve, value)
+            case "spiked", ("R" | "D"):
+                return self._with_spike(curve, value)
+        return None
+
+    def _with_shared_mean(self, structure: str, curve: str, rho: float) -> float | None:
+        p, q = self.budget.p, self.budget.q
+        n = p * q
+        noise = 1.0 if structure == "shared-mean" else 1 - rho
+        atom = noise + n * rho
+        energy = (n - 1) * noise + atom
+        if rho < 0 or noise <= 0:
+            return None
+        if curve == "D":
+            return selection_loss_with_shared_mean(self.budget, noise, atom) / energy
+        spread = n * rho / noise
+        loss = low_rank_loss_with_shared_mean(p, q, spread, self.loss, self.loss_without)
+        return loss * n * noise / energy
+
+    def _with_spike(self, curve: str, share: float) -> float | None:
+        p, q = self.budget.p, self.budget.q
+        t = share / (1 - share)
+        if curve == "D":
+            return selection_loss_with_spike(t, self.budget.chosen_coefficients / (p * q)) / (1 + t)
+        if t * t * p * q <= 1:
+            return None
+        return low_rank_loss_with_spike(p, q, t, self.loss_without) / (1 + t)
+
+    def crossing(self, structure: str, protocol: Protocol, low: float, high: float) -> float | None:
+        """Where R's error passes below D's in [low, high]; None where it does not, or unknown."""
+        if structure not in ("shared-mean", "equicorrelated", "spiked"):
+            return None
+        if structure == "spiked":
+            # Below this the spike is hidden in the bulk, and R has no closed form.
+            low = max(low, 1.001 / (1 + math.sqrt(self.budget.p * self.budget.q)))
+        low, high = max(low, 0.0), min(high, 1 - 1e-9 if structure != "shared-mean" else high)
+
+        def gap(value: float) -> float:
+            rank, selected = (self.error(structure, curve, value) for curve in "RD")
+            if protocol is Protocol.IID_REFERENCE:
+                selected = exact_error("D", self.budget)
+            return math.nan if rank is None or selected is None else rank - selected
+
+        if low >= high or not gap(low) > 0 >= gap(high):
+            return None
+        return float(optimize.brentq(gap, low, high, xtol=1e-12))
