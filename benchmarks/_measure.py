@@ -14,6 +14,7 @@ processors busy is repeated; which rounds count is decided by that load alone, n
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -29,6 +30,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import torch
+from rich.console import Console
+from rich.table import Table
 
 import loca_theory
 
@@ -147,10 +150,18 @@ def interleaved(
 
 
 def _busy_elsewhere() -> float:
-    """Processor seconds, since some fixed time, of everything but this process."""
-    system, own = psutil.cpu_times(), psutil.Process().cpu_times()
+    """Processor seconds, since some fixed time, of everything but this process and its children."""
+    system, process = psutil.cpu_times(), psutil.Process()
+    own = process.cpu_times()
+    ours = own.user + own.system
+    # Children that have ended, and those that live on.
+    ours += getattr(own, "children_user", 0.0) + getattr(own, "children_system", 0.0)
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = child.cpu_times()
+            ours += times.user + times.system
     fields = ("user", "nice", "system", "irq", "softirq", "steal")
-    return sum(getattr(system, field, 0.0) for field in fields) - own.user - own.system
+    return sum(getattr(system, field, 0.0) for field in fields) - ours
 
 
 def environment(packages: Sequence[str]) -> dict[str, Any]:
@@ -193,3 +204,13 @@ def _shortened(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_shortened(item) for item in value]
     return value
+
+
+def print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print records as a table, one column a key."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        cells = (row.get(column, "") for column in columns)
+        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells))
+    console.print(table)

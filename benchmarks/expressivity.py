@@ -21,12 +21,11 @@ from typing import Any
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from scipy import integrate, special
 from scipy.linalg import eigvalsh_tridiagonal
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, environment, interleaved, write_json
+from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
 from loca_theory.expressivity import (
     Budget,
     MonteCarlo,
@@ -177,15 +176,6 @@ def _peak_mib(command: list[str]) -> float:
     return peak / 2**20
 
 
-def _print(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        cells = (row.get(column, "") for column in columns)
-        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells))
-    console.print(table)
-
-
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), help="Write the figures here as JSON.")
 def main(out: Path | None) -> None:
@@ -199,7 +189,7 @@ def main(out: Path | None) -> None:
         "process": measure_process,
     }.items():
         record[name] = measure()
-        _print(console, name, record[name])
+        print_rows(console, name, record[name])
     if out is not None:
         write_json(out, record)
 

@@ -73,7 +73,7 @@ def print_detection(rows: Sequence[Row]) -> None:
     table.add_column("value", no_wrap=True)
     table.add_column("mean T", justify="right", no_wrap=True)
     for name in statistics:
-        table.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
+        table.add_column(str(_SHORT.get(name, name)), justify="right", no_wrap=True)
     for structure, value in dict.fromkeys((row["structure"], row["value"]) for row in rows):
         mine = {
             (row["statistic"], row["centred"]): row

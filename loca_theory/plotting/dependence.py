@@ -95,8 +95,7 @@ def draw_crossings(crossings: pd.DataFrame) -> Figure:
             _draw_crossing_line(axis, mine, i, ranks)
         axis.set_title(_PROTOCOL_TITLES[protocol])
         axis.set_xlabel("value of the parameter")
-        # No crossing is a mark too: room for it on every row.
-        axis.set_xlim(crossings["searched_from"].min(), crossings["searched_to"].max())
+        axis.set_xlim(crossings["searched_from"].min(), _end(crossings))
         axis.set_ylim(len(structures) - 0.4, -0.6)
     axes[0].set_yticks(range(len(structures)))
     axes[0].set_yticklabels([f"{name} ({STRUCTURES[name].parameter})" for name in structures])
@@ -108,19 +107,28 @@ def draw_crossings(crossings: pd.DataFrame) -> Figure:
     return figure
 
 
+def _end(crossings: pd.DataFrame) -> float:
+    """Far enough for every crossing, and no farther than was searched."""
+    reached = crossings["high"].max()
+    searched = float(crossings["searched_to"].max())
+    return searched if pd.isna(reached) else min(searched, 1.15 * float(reached))
+
+
 def _draw_crossing_line(
     axis: Axes, mine: pd.DataFrame, height: float, ranks: Sequence[int]
 ) -> None:
     if mine["crossing"].isna().all():
         low, high = mine["searched_from"].min(), mine["searched_to"].max()
-        axis.text(
-            (low + high) / 2,
-            height,
+        axis.annotate(
             f"no crossing in [{low:g}, {high:g}]",
-            ha="center",
+            (0, height),
+            xytext=(6, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
             va="center",
             fontsize=7,
             color="#666666",
+            backgroundcolor="white",
         )
         return
     for k, r in enumerate(ranks):

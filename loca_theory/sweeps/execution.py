@@ -29,6 +29,10 @@ _BATCH = 4
 _THIS_MACHINE = Cluster()
 # Workers take about this long to start and import; below it they are not worth starting.
 _WORKER_START_S = 1.5
+# ... unless an earlier sweep of this process has left them: joblib keeps idle ones for 300 s.
+_WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
+# ... unless an earlier sweep of this process has left them: joblib keeps idle ones for 300 s.
+_WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
 # What numerical libraries read when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -118,10 +122,48 @@ def _run_here(
         for done, index in enumerate(missing):
             left = len(missing) - done
             expected = (time.perf_counter() - start) / max(done, 1) * left
-            if done and workers > 1 and expected * (1 - 1 / workers) > _WORKER_START_S:
+            if done and workers > 1 and expected * (1 - 1 / workers) > _workers.start_s(workers):
                 return missing[done:]
             keep(index, compute(points[index]))
     return []
+
+
+class _Workers:
+    """The processes that an earlier sweep has started."""
+
+    def __init__(self) -> None:
+        self._count, self._used = 0, 0.0
+
+    def start_s(self, count: int) -> float:
+        """What it takes to have so many of them at work."""
+        is_warm = count == self._count and time.monotonic() - self._used < _WARM_FOR_S
+        return min(_WARM_WORKER_START_S, _WORKER_START_S) if is_warm else _WORKER_START_S
+
+    def used(self, count: int) -> None:
+        """So many have just worked."""
+        self._count, self._used = count, time.monotonic()
+
+
+_workers = _Workers()
+
+
+class _Workers:
+    """The processes that an earlier sweep has started."""
+
+    def __init__(self) -> None:
+        self._count, self._used = 0, 0.0
+
+    def start_s(self, count: int) -> float:
+        """What it takes to have so many of them at work."""
+        is_warm = count == self._count and time.monotonic() - self._used < _WARM_FOR_S
+        return min(_WARM_WORKER_START_S, _WORKER_START_S) if is_warm else _WORKER_START_S
+
+    def used(self, count: int) -> None:
+        """So many have just worked."""
+        self._count, self._used = count, time.monotonic()
+
+
+_workers = _Workers()
 
 
 def _run_on_workers(
@@ -144,6 +186,8 @@ def _run_on_workers(
             outcomes = cast("Generator[tuple[int, dict[str, Any]]]", parallel(tasks))
         for index, result in outcomes:
             keep(index, result)
+        if cluster.backend is Backend.LOKY:
+            _workers.used(joblib.effective_n_jobs(jobs))
     except BrokenExecutor as error:
         msg = "a worker process was killed, most likely for lack of memory; use fewer --jobs"
         raise ResourceError(msg) from error

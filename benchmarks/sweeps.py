@@ -1,0 +1,124 @@
+"""What the sweep engine costs, and what a second worker gains.
+
+Run from the checkout: ``python -m benchmarks.sweeps [--out FILE.json]``.
+
+- *overhead*: points of about 50 ms through the engine, each stored in a file, beside a bare loop
+  over the same calls, both in this process on one thread.
+- *workers*: the appendix's draws of one structure at 21 values with one worker and with two, each
+  on one BLAS thread so that together they use no more cores than there are; a loop over the same
+  blocks with BLAS on all cores, which is what one would do without an engine; and the whole study,
+  with its search for crossings. Workers are warm: starting them takes some 2 s once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
+from loca_theory.dependence import Study
+from loca_theory.dependence.draws import compute
+from loca_theory.dependence.draws import point as draw_block
+from loca_theory.sweeps import Point, ResultStore, run
+
+PACKAGES = ("numpy", "scipy", "torch", "joblib")
+_POINTS = 60
+
+
+def work(point: Point) -> dict[str, Any]:
+    """About 50 ms of eigenvalues."""
+    matrix = np.random.default_rng(point.parameters["seed"]).standard_normal((260, 260))
+    largest = [float(np.linalg.eigvalsh(matrix @ matrix.T + i)[-1]) for i in range(18)]
+    return {"largest": largest}
+
+
+def measure_overhead() -> list[dict[str, Any]]:
+    """The engine with a store beside a bare loop."""
+    points = [Point("benchmark", {"seed": seed}) for seed in range(_POINTS)]
+
+    def engine() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            run(points, work, store=ResultStore(Path(folder), "v"), jobs=1)
+
+    def loop() -> None:
+        torch.set_num_threads(1)
+        with threadpool_limits(1):
+            for point in points:
+                work(point)
+
+    timings = interleaved({"bare loop": Rival(loop), "engine": Rival(engine)}, block_seconds=0)
+    bare = timings["bare loop"]
+    return [
+        {"what": name, **timing.as_record(), "ratio_to_loop": timing.ratio_to(bare)}
+        for name, timing in timings.items()
+    ]
+
+
+def measure_workers(rounds: int) -> list[dict[str, Any]]:
+    """A whole structure of the appendix with one and with two workers."""
+    grid = tuple(i / 50 for i in range(21))
+    study = Study(
+        300,
+        300,
+        (8, 16, 24, 32),
+        structures=("equicorrelated",),
+        grids={"rho": grid},
+        null_draws=500,
+        jobs=1,
+    )
+    blocks = [
+        draw_block("equicorrelated", value, 300, 300, study.ranks, 0, (start, start + 25))
+        for value in grid
+        for start in range(0, 100, 25)
+    ]
+
+    def all_threads() -> None:
+        for block in blocks:
+            compute(block)
+
+    timings = interleaved(
+        {
+            "draws, one worker": Rival(lambda: run(blocks, compute, jobs=1)),
+            "draws, two workers": Rival(lambda: run(blocks, compute, jobs=2)),
+            "draws, a loop, BLAS on all cores": Rival(all_threads),
+            "study, one worker": Rival(study.run),
+            "study, two workers": Rival(replace(study, jobs=2).run),
+        },
+        rounds=rounds,
+        block_seconds=0,
+    )
+    return [
+        {
+            "what": name,
+            **timing.as_record(),
+            "ratio_to_one_worker": timing.ratio_to(timings[f"{name.split(',')[0]}, one worker"]),
+        }
+        for name, timing in timings.items()
+    ]
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="Write the figures here as JSON.")
+@click.option("--rounds", default=3, show_default=True, help="Rounds of the long measurement.")
+def main(out: Path | None, rounds: int) -> None:
+    """Measure and print."""
+    record: dict[str, Any] = {"environment": environment(PACKAGES)}
+    console = Console()
+    record["overhead"] = measure_overhead()
+    print_rows(console, "overhead", record["overhead"])
+    record["workers"] = measure_workers(rounds)
+    print_rows(console, "workers", record["workers"])
+    if out is not None:
+        write_json(out, record)
+
+
+if __name__ == "__main__":
+    main()
