@@ -4,7 +4,7 @@ Run from the checkout: ``python -m benchmarks.sweeps [--out FILE.json]``.
 
 - *overhead*: points of about 50 ms through the engine, each stored in a file, beside a bare loop
   over the same calls, both in this process on one thread.
-- *workers*: the appendix's draws of one structure at 21 values with one worker and with two, each
+- *workers*: the appendix's draws of one structure at 9 values with one worker and with two, each
   on one BLAS thread so that together they use no more cores than there are; a loop over the same
   blocks with BLAS on all cores, which is what one would do without an engine; and the whole study,
   with its search for crossings. Workers are warm: starting them takes some 2 s once.
@@ -64,7 +64,7 @@ def measure_overhead() -> list[dict[str, Any]]:
 
 def measure_workers(rounds: int) -> list[dict[str, Any]]:
     """A whole structure of the appendix with one and with two workers."""
-    grid = tuple(i / 50 for i in range(21))
+    grid = tuple(i / 20 for i in range(9))
     study = Study(
         300,
         300,

@@ -21,8 +21,10 @@ ROOT = Path(loca_theory.__file__).parent
 # From the ground up. A package may import from lower floors only, not from its neighbours.
 FLOORS = (
     ("transforms", "sweeps"),
+    ("increments",),
     ("expressivity",),
     ("dependence",),
+    ("checkpoints",),
     ("plotting",),
     ("cli",),
 )

@@ -15,11 +15,10 @@ from loca_theory.dependence.closed_forms import (
     spike_crossing,
 )
 from loca_theory.dependence.crossings import Crossing, find_crossings
-from loca_theory.dependence.detection import STATISTICS, spectral_statistics
+from loca_theory.dependence.detection import STATISTICS
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES, Structure, spike_multiple, spiked
-from loca_theory.dependence.tracy_widom import tracy_widom_cdf, tracy_widom_quantile
 
 if TYPE_CHECKING:
     from loca_theory.dependence.study import Study
@@ -38,12 +37,9 @@ __all__ = [
     "low_rank_loss_with_spike",
     "selection_loss_with_shared_mean",
     "selection_loss_with_spike",
-    "spectral_statistics",
     "spike_crossing",
     "spike_multiple",
     "spiked",
-    "tracy_widom_cdf",
-    "tracy_widom_quantile",
 ]
 
 __getattr__ = lazy_exports(__name__, {"Study": "study"})

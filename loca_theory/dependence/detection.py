@@ -1,6 +1,7 @@
 r"""Statistics that could notice dependence, and how often they do.
 
-Of W with p ≥ q, C = WᵀW/p and its eigenvalues λ (of a wide matrix, those of its transpose):
+The first three are those of :func:`~loca_theory.increments.spectral_statistics`. Of W with p ≥ q,
+C = WᵀW/p and its eigenvalues λ (of a wide matrix, those of its transpose):
 
 - ``T``: the appendix's statistic, the share of Σλ outside the Marchenko–Pastur edges
   :math:`\hat σ^2 (1 \pm \sqrt{q/p})^2`. For square matrices the lower edge is 0, so under
@@ -18,39 +19,13 @@ Source: the paper's section "Statistical Detection of Correlation" for T.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.dependence.tracy_widom import edge_scaling, tracy_widom_quantile
-
 STATISTICS = ("T", "largest", "spikes", "low-frequency")
 
 _Array = NDArray[np.float64]
-_SPIKE_LEVEL = 0.99
-
-
-def spectral_statistics(eigenvalues: _Array, p: int, q: int) -> dict[str, float]:
-    """``T``, ``largest`` and ``spikes`` from the eigenvalues of WᵀW.
-
-    Args:
-        eigenvalues: All min(p, q) squared singular values of W.
-        p: Rows of W; of a centred W, its degrees of freedom, one less.
-        q: Columns of W.
-    """
-    total = float(eigenvalues.sum())
-    variance = total / (p * q)
-    small, large = min(p, q), max(p, q)
-    scaled = eigenvalues / variance  # of a matrix with unit mean square
-    low, high = (np.sqrt(large) - np.sqrt(small)) ** 2, (np.sqrt(large) + np.sqrt(small)) ** 2
-    outside = (scaled < low) | (scaled > high) if low > 0 else scaled > high
-    centre, width = edge_scaling(p, q)
-    return {
-        "T": float(scaled[outside].sum() / scaled.sum()),
-        "largest": float((scaled.max() - centre) / width),
-        "spikes": float((scaled > centre + width * _spike_quantile()).sum()),
-    }
 
 
 def low_frequency_share(spectrum: _Array) -> float:
@@ -73,8 +48,3 @@ def upper_critical_value(null: _Array, level: float) -> float:
     ordered = np.sort(null)
     allowed = math.floor(level * len(ordered))
     return float(ordered[len(ordered) - 1 - allowed])
-
-
-@lru_cache(maxsize=1)
-def _spike_quantile() -> float:
-    return tracy_widom_quantile(_SPIKE_LEVEL)

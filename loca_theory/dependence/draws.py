@@ -15,10 +15,10 @@ from loca_theory.dependence.detection import (
     STATISTICS,
     centred,
     low_frequency_share,
-    spectral_statistics,
 )
 from loca_theory.dependence.structures import STRUCTURES, Family
 from loca_theory.expressivity import Accounting, Budget, kept_energies
+from loca_theory.increments import spectral_statistics, squared_singular_values
 from loca_theory.sweeps import Moments, Point, code_version, generator
 from loca_theory.transforms import dct2
 
@@ -60,7 +60,14 @@ def point(
 
 def version() -> str:
     """Version of the code and libraries that the draws depend on."""
-    modules = ("dependence", "expressivity", "sweeps/seeds.py", "sweeps/moments.py", "transforms")
+    modules = (
+        "dependence",
+        "expressivity",
+        "increments",
+        "sweeps/seeds.py",
+        "sweeps/moments.py",
+        "transforms",
+    )
     return code_version(modules, ("numpy", "scipy", "torch"))
 
 
@@ -87,15 +94,16 @@ def compute(given: Point) -> dict[str, Any]:
     for family in _families(structure.name, p, q, parameters["seed"], start, stop):
         matrix = family(value)
         total = float(np.square(matrix).sum())
-        eigenvalues = squared_singular_values(matrix)
-        spectrum = dct2(torch.from_numpy(matrix))
+        tensor = torch.from_numpy(matrix)
+        eigenvalues = squared_singular_values(tensor)
+        spectrum = dct2(tensor)
         sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
         kept = {
             "R": sums[[budget.r for budget in budgets]],
-            "F2": kept_energies(torch.from_numpy(matrix), "F2", budgets),
+            "F2": kept_energies(tensor, "F2", budgets),
             # The largest entries of the spectrum: D without a second transform.
             "D": kept_energies(spectrum, "S", budgets),
-            "S": kept_energies(torch.from_numpy(matrix), "S", budgets),
+            "S": kept_energies(tensor, "S", budgets),
         }
         for curve in SIMULATED:
             losses[curve].append((total - kept[curve]) / energy)
@@ -103,9 +111,9 @@ def compute(given: Point) -> dict[str, Any]:
         found["low-frequency"] = low_frequency_share(spectrum.numpy())
         _append(statistics, found)
         if parameters["with_centred"]:
-            rest = centred(matrix)
+            rest = torch.from_numpy(centred(matrix))
             found = spectral_statistics(squared_singular_values(rest), p - 1, q)
-            found["low-frequency"] = low_frequency_share(dct2(torch.from_numpy(rest)).numpy())
+            found["low-frequency"] = low_frequency_share(dct2(rest).numpy())
             _append(centred_statistics, found)
     gap = np.array(losses["R"]) - np.array(losses["D"])
     return {
@@ -168,13 +176,6 @@ def _mean_and_error(
     moments = Moments.merge([Moments.from_json(one) for one in stored])
     error = moments.standard_error
     return moments.mean, np.full_like(moments.mean, np.nan) if error is None else error
-
-
-def squared_singular_values(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Eigenvalues of the smaller Gram matrix, smallest first: values only, no vectors, no SVD."""
-    wide = matrix.shape[0] < matrix.shape[1]
-    gram = matrix @ matrix.T if wide else matrix.T @ matrix
-    return np.maximum(np.linalg.eigvalsh(gram), 0.0)
 
 
 def _append(columns: dict[str, list[float]], values: dict[str, float]) -> None:

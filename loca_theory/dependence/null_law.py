@@ -7,8 +7,8 @@ from typing import Any
 
 from scipy import stats
 
-from loca_theory.dependence.detection import spectral_statistics
 from loca_theory.expressivity import sample_leading_eigenvalues
+from loca_theory.increments import spectral_statistics
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "dependence.null"

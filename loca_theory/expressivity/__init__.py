@@ -35,7 +35,11 @@ from loca_theory.expressivity.reduced import reduced_errors
 from loca_theory.expressivity.simulation import Simulation, squares
 
 if TYPE_CHECKING:
-    from loca_theory.expressivity.approximators import approximate, kept_energies
+    from loca_theory.expressivity.approximators import (
+        approximate,
+        kept_energies,
+        kept_energies_of_curves,
+    )
     from loca_theory.expressivity.dense import dense_errors
 
 __all__ = [
@@ -66,6 +70,7 @@ __all__ = [
     "expected_top_sum_with_outlier",
     "has_exact_value",
     "kept_energies",
+    "kept_energies_of_curves",
     "leading_rows",
     "limit_crossings",
     "location_share",
@@ -78,5 +83,10 @@ __all__ = [
 
 __getattr__ = lazy_exports(
     __name__,
-    {"approximate": "approximators", "kept_energies": "approximators", "dense_errors": "dense"},
+    {
+        "approximate": "approximators",
+        "kept_energies": "approximators",
+        "kept_energies_of_curves": "approximators",
+        "dense_errors": "dense",
+    },
 )

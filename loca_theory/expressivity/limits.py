@@ -20,19 +20,14 @@ import numpy as np
 from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments import MarchenkoPastur
 
 
 def low_rank_share(rank_share: float, aspect: float = 1.0) -> float:
     r"""Share of the energy in the largest ``rank_share`` of the singular values, in the limit.
 
-    With c = min(p,q)/max(p,q) and the substitution :math:`x = 1 + c + 2\sqrt c\cos θ` in the
-    Marchenko–Pastur law, the eigenvalues above the angle θ hold the share of energy
-    :math:`(θ - \sin θ \cos θ)/π` and are the share
-
-    .. math:: \frac2π\Bigl[\frac{(1+c)θ}{4c} - \frac{\sin θ}{2\sqrt c}
-              - \frac{1-c}{2c}\arctan\Bigl(\frac{1-\sqrt c}{1+\sqrt c}\tan\frac θ2\Bigr)\Bigr]
-
-    of the count; for c = 1, (θ − sin θ)/π, the quarter-circle law.
+    The Marchenko–Pastur law's mass beyond the eigenvalue that a share of ``rank_share`` exceeds;
+    for square matrices the quarter-circle law.
 
     Args:
         rank_share: r / min(p, q), in [0, 1].
@@ -50,19 +45,8 @@ def low_rank_share(rank_share: float, aspect: float = 1.0) -> float:
         raise InvalidArgumentError(msg)
     if rank_share == 0.0:
         return 0.0
-    if rank_share >= _eigenvalue_share(np.pi, aspect):  # 1, or by rounding a little less
-        return 1.0
-    theta = optimize.brentq(
-        lambda angle: _eigenvalue_share(angle, aspect) - rank_share, 0.0, np.pi, xtol=1e-15
-    )
-    return float((theta - np.sin(theta) * np.cos(theta)) / np.pi)
-
-
-def _eigenvalue_share(theta: float, aspect: float) -> float:
-    root = np.sqrt(aspect)
-    arc = np.arctan2((1 - root) * np.sin(theta / 2), (1 + root) * np.cos(theta / 2))
-    straight = (1 + aspect) * theta / 2 - root * np.sin(theta) - (1 - aspect) * arc
-    return straight / (np.pi * aspect)
+    law = MarchenkoPastur(aspect)
+    return float(law.mass_above(law.isf(rank_share)))
 
 
 def coefficient_share(kept: float) -> float:

@@ -147,25 +147,6 @@ class _Workers:
 _workers = _Workers()
 
 
-class _Workers:
-    """The processes that an earlier sweep has started."""
-
-    def __init__(self) -> None:
-        self._count, self._used = 0, 0.0
-
-    def start_s(self, count: int) -> float:
-        """What it takes to have so many of them at work."""
-        is_warm = count == self._count and time.monotonic() - self._used < _WARM_FOR_S
-        return min(_WARM_WORKER_START_S, _WORKER_START_S) if is_warm else _WORKER_START_S
-
-    def used(self, count: int) -> None:
-        """So many have just worked."""
-        self._count, self._used = count, time.monotonic()
-
-
-_workers = _Workers()
-
-
 def _run_on_workers(
     missing: list[int],
     points: Sequence[Point],

@@ -1,0 +1,47 @@
+"""Checkpoints from the Hugging Face hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+_FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json"]
+
+
+def download(name: str) -> Path:
+    """Fetch a repository's weights (safetensors only) into the hub's own cache.
+
+    Args:
+        name: ``org/name``, with ``@revision`` if not the default branch.
+
+    Returns:
+        The folder of the snapshot.
+
+    Raises:
+        InvalidArgumentError: the name is not of that form.
+        ResourceError: huggingface_hub is missing, or the repository cannot be fetched.
+    """
+    repository, _, revision = name.partition("@")
+    if repository.count("/") != 1 or not all(repository.split("/")):
+        msg = f"hub:{name} does not name a repository; write hub:org/name or hub:org/name@revision"
+        raise InvalidArgumentError(msg)
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import (
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+        )
+    except ImportError as error:
+        msg = "reading from the hub needs huggingface_hub: pip install 'loca-theory[hub]'"
+        raise ResourceError(msg) from error
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
+    except HFValidationError as error:
+        msg = f"hub:{name} is no valid repository name"
+        raise InvalidArgumentError(msg) from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:160]
+        msg = f"hub:{name} cannot be fetched ({reason}); download it yourself and name its folder"
+        raise ResourceError(msg) from error

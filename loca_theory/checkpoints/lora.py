@@ -1,0 +1,111 @@
+r"""PEFT LoRA adapters as increments: ΔW = s·BA, never needing the base.
+
+The factor s is α/r, or α/√r for rank-stabilised adapters, each with the patterns of the
+configuration. A transposed layer (``fan_in_fan_out``) is transposed back.
+
+Source: E. J. Hu et al., LoRA (2022); D. Kalajdzievski, arXiv 2312.03732, for √r.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.checkpoints.sources import (
+    ADAPTER_CONFIG,
+    DamagedError,
+    Entry,
+    SafetensorsCheckpoint,
+    TensorsCheckpoint,
+    load_pickled,
+    read_json,
+)
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+_FACTOR = re.compile(r"^(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<which>[AB])\.weight$")
+
+
+@dataclass
+class LoraIncrements:
+    """The increments of an adapter, under the names of the weights they are added to.
+
+    Args:
+        folder: A folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
+
+    Raises:
+        InvalidArgumentError: it is no LoRA adapter, or one whose increment is not s·BA.
+        DamagedError: a file is not what it claims to be.
+    """
+
+    folder: Path
+    entries: dict[str, Entry] = field(init=False, default_factory=dict)
+    damaged: dict[str, str] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._config = read_json(self.folder / ADAPTER_CONFIG)
+        kind = self._config.get("peft_type")
+        if kind != "LORA" or self._config.get("use_dora"):
+            what = "DORA" if self._config.get("use_dora") else kind
+            msg = f"{self.folder} is a {what} adapter, and only LoRA's increment is known here; "
+            msg += "merge it into its base with PEFT and analyse the merged checkpoint"
+            raise InvalidArgumentError(msg)
+        weights = self.folder / "adapter_model.safetensors"
+        if weights.is_file():
+            self._source: Any = SafetensorsCheckpoint(file=weights)
+        else:
+            self._source = TensorsCheckpoint(load_pickled(self.folder / "adapter_model.bin"))
+        self._collect()
+
+    def _collect(self) -> None:
+        factors: dict[str, dict[str, str]] = {}
+        for name in self._source.entries:
+            if found := _FACTOR.match(name):
+                factors.setdefault(found["module"], {})[found["which"]] = name
+        self._factors = {f"{module}.weight": pair for module, pair in factors.items()}
+        for name, pair in self._factors.items():
+            if set(pair) != {"A", "B"}:
+                self.damaged[name] = "only one of the two factors is there"
+                continue
+            a, b = (self._source.entries[pair[which]] for which in "AB")
+            if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[1]:
+                self.damaged[name] = f"the factors {b.shape} and {a.shape} do not fit together"
+                continue
+            shape = (b.shape[0], a.shape[1])
+            shape = shape[::-1] if self._config.get("fan_in_fan_out") else shape
+            self.entries[name] = Entry(shape, a.dtype)
+
+    def load(self, name: str) -> torch.Tensor:
+        """s·BA in float32.
+
+        Raises:
+            DamagedError: a factor cannot be read.
+        """
+        a, b = (self._source.load(self._factors[name][which]).float() for which in "AB")
+        increment = self._scale(name.removesuffix(".weight"), a.shape[0]) * (b @ a)
+        return increment.T.contiguous() if self._config.get("fan_in_fan_out") else increment
+
+    def _scale(self, module: str, rank: int) -> float:
+        alpha = self._pattern("alpha_pattern", module, self._config.get("lora_alpha", rank))
+        if not isinstance(alpha, int | float) or rank < 1:
+            msg = f"{self.folder / ADAPTER_CONFIG} has no number for lora_alpha"
+            raise DamagedError(msg)
+        return alpha / (math.sqrt(rank) if self._config.get("use_rslora") else rank)
+
+    def _pattern(self, key: str, module: str, default: Any) -> Any:
+        patterns = self._config.get(key)
+        for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
+            # As PEFT matches them: the whole name, or its end after a dot.
+            if re.search(rf"(.*\.)?({pattern})$", module):
+                return value
+        return default
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a folder holds a PEFT adapter."""
+    return path.is_dir() and (path / ADAPTER_CONFIG).is_file()

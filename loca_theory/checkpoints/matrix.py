@@ -1,0 +1,208 @@
+"""One weight increment: is it normal, is it independent, who keeps most of it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.expressivity import (
+    Accounting,
+    Budget,
+    MonteCarlo,
+    Sampler,
+    Series,
+    exact_error,
+    kept_energies_of_curves,
+)
+from loca_theory.increments import (
+    AcceptanceError,
+    BulkFit,
+    Histogram,
+    PrintedTest,
+    calibrated_test,
+    fit_bulk,
+    histogram,
+    leading_squared_singular_values,
+    spectral_statistics,
+    squared_singular_values,
+    stable_rank,
+    tail_exponent,
+)
+from loca_theory.sweeps import generator
+
+if TYPE_CHECKING:
+    import torch
+
+CURVES = ("R", "F1", "FourierFT", "F2", "F3", "D", "S")
+"""Curves that a real increment is measured against."""
+
+_SELECTED = tuple(curve for curve in CURVES if curve != "R")
+# Draws of independent matrices that R's reference is the mean of: its spread is tiny.
+_REFERENCE_DRAWS = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How increments are analysed.
+
+    Attributes:
+        ranks: LoRA ranks that set the budgets; those that do not fit a matrix are left out there.
+        seed: Root seed of the bootstrap, the shuffle and the random choices.
+        epsilon: Total variation that still counts as normal.
+        accounting: How budgets count.
+        device: Where the linear algebra runs.
+        printed: Settings of the test as the paper prints it.
+    """
+
+    ranks: tuple[int, ...]
+    seed: int = 0
+    epsilon: float = 0.001
+    accounting: Accounting = Accounting.PAPER
+    device: str = "cpu"
+    printed: PrintedTest = field(default_factory=PrintedTest)
+
+
+@dataclass(frozen=True)
+class MatrixAnalysis:
+    """What was found.
+
+    Attributes:
+        statistics: The columns of the report except names and errors.
+        errors: For each rank and curve: ``r``, ``curve``, ``error``, ``iid_error`` (its expectation
+            for independent normal entries of that shape) and ``shuffled_error`` (of the same
+            entries in random order: dependence gone, their distribution kept).
+        counts: Counts of standardised entries, for the histogram.
+        bulk: The Marchenko–Pastur fit.
+        eigenvalues: Squared singular values, smallest first.
+        shuffled_eigenvalues: The leading ones of the shuffled matrix, largest first.
+        notes: What a reader has to know about this matrix.
+    """
+
+    statistics: dict[str, Any]
+    errors: list[dict[str, Any]]
+    counts: Histogram
+    bulk: BulkFit
+    eigenvalues: NDArray[np.float64]
+    shuffled_eigenvalues: NDArray[np.float64]
+    notes: list[str]
+
+
+def analyse_matrix(name: str, increment: torch.Tensor, settings: Settings) -> MatrixAnalysis:
+    """Everything that is reported of one increment.
+
+    Args:
+        name: Its name, which with the seed decides the random numbers.
+        increment: ΔW, shape (p, q), finite, not constant.
+        settings: How.
+
+    Raises:
+        InvalidArgumentError: the increment is constant or not finite.
+    """
+    p, q = increment.shape
+    increment = increment.to(settings.device)
+    counts = histogram(increment)
+    notes: list[str] = []
+    variation = calibrated_test(
+        counts, generator(settings.seed, "increments.bootstrap", name), epsilon=settings.epsilon
+    )
+    try:
+        printed = settings.printed.p_value(
+            counts, generator(settings.seed, "increments.printed", name)
+        )
+    except AcceptanceError as error:
+        printed = None
+        notes.append(str(error))
+    eigenvalues = squared_singular_values(increment)
+    bulk = fit_bulk(eigenvalues, p, q)
+    if not bulk.complete:
+        notes.append("more than half of the spectrum stands above any bulk; mp_sigma means little")
+    budgets = [Budget(p, q, r, settings.accounting) for r in settings.ranks if r <= min(p, q)]
+    errors, shuffled_eigenvalues = _errors(name, increment, eigenvalues, budgets, settings)
+    statistics = {
+        "sigma": counts.deviation,
+        "mean": counts.mean,
+        "zero_fraction": counts.zero_fraction,
+        "excess_kurtosis": counts.excess_kurtosis,
+        "tv": variation.estimate,
+        "tv_low": variation.low,
+        "tv_high": variation.high,
+        "tv_p_value": variation.p_value,
+        "tv_p_value_as_printed": printed,
+        "mp_sigma": bulk.sigma,
+        "mp_distance": bulk.kolmogorov,
+        "mp_wasserstein": bulk.wasserstein,
+        "outlier_mass": bulk.outlier_mass,
+        "spikes": bulk.spikes,
+        "T": spectral_statistics(eigenvalues, p, q)["T"],
+        "stable_rank": stable_rank(eigenvalues),
+        "tail_exponent": tail_exponent(eigenvalues),
+    }
+    return MatrixAnalysis(
+        statistics, errors, counts, bulk, eigenvalues, shuffled_eigenvalues, notes
+    )
+
+
+def _errors(
+    name: str,
+    increment: torch.Tensor,
+    eigenvalues: NDArray[np.float64],
+    budgets: list[Budget],
+    settings: Settings,
+) -> tuple[list[dict[str, Any]], NDArray[np.float64]]:
+    if not budgets:
+        return [], np.zeros(0)
+    ranks = [budget.r for budget in budgets]
+    rng = generator(settings.seed, "increments.shuffle", name)
+    shuffled = _shuffled(increment, rng)
+    leading = leading_squared_singular_values(shuffled, max(ranks), rng)
+    found = {}
+    for key, matrix, values in (
+        ("error", increment, eigenvalues[::-1]),
+        ("shuffled_error", shuffled, leading),
+    ):
+        total = float(eigenvalues.sum())
+        choice = generator(settings.seed, "increments.choice", name)
+        kept = kept_energies_of_curves(matrix, _SELECTED, budgets, choice)
+        kept["R"] = np.cumsum(values)[[rank - 1 for rank in ranks]]
+        found[key] = {curve: 1 - energies / total for curve, energies in kept.items()}
+    reference = _independent_low_rank(*increment.shape, tuple(ranks), settings.seed)
+    errors = []
+    for i, budget in enumerate(budgets):
+        for curve in CURVES:
+            iid = reference[i] if curve == "R" else exact_error(curve, budget)
+            values = {key: float(np.clip(found[key][curve][i], 0, 1)) for key in found}
+            errors.append(
+                {
+                    "r": budget.r,
+                    "curve": curve,
+                    "error": values["error"],
+                    "iid_error": iid,
+                    "shuffled_error": values["shuffled_error"],
+                }
+            )
+    return errors, leading
+
+
+def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """The same entries in random order."""
+    import torch
+
+    if increment.device.type == "cpu":
+        entries = increment.contiguous().numpy().ravel().copy()
+        rng.shuffle(entries)
+        return torch.from_numpy(entries).view(increment.shape)
+    source = torch.Generator(increment.device).manual_seed(int(rng.integers(2**62)))
+    order = torch.randperm(increment.numel(), device=increment.device, generator=source)
+    return increment.flatten()[order].view(increment.shape)
+
+
+@lru_cache(maxsize=256)
+def _independent_low_rank(p: int, q: int, ranks: tuple[int, ...], seed: int) -> list[float]:
+    """L_R(r) of independent normal entries, the mean of a few draws of the bidiagonal model."""
+    series = [Series("R", p, q, ranks, Sampler.REDUCED)]
+    (estimates,) = MonteCarlo(_REFERENCE_DRAWS, seed, jobs=1).run(series)
+    return [one.error for one in estimates]

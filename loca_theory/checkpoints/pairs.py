@@ -1,0 +1,233 @@
+"""Two checkpoints side by side: which matrices can be compared, and why the others cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
+from loca_theory.checkpoints.sources import Checkpoint, DamagedError, open_checkpoint, resolve
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+_MATRIX = 2
+SMALLEST_SIDE = 16
+"""Matrices with a shorter side are too small for any of the statistics, and skipped."""
+
+# What can be subtracted; anything else is quantised or no weight.
+_FLOATS = re.compile(r"^(f|bf|float|bfloat)\d", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A tensor that was not analysed.
+
+    Attributes:
+        name: Its name in the fine-tuned checkpoint (in the base, where it is missing there).
+        reason: Why.
+        damaged: Whether that is a fault of the file, not a property of the tensor.
+    """
+
+    name: str
+    reason: str
+    damaged: bool = False
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which matrices are wanted.
+
+    Attributes:
+        include: A regular expression of which some part of the name must match.
+        exclude: One of which none may.
+        max_size: Largest number of entries, or None.
+
+    Raises:
+        InvalidArgumentError: an expression is not valid.
+    """
+
+    include: str | None = None
+    exclude: str | None = None
+    max_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for pattern in (self.include, self.exclude):
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                msg = f"{pattern!r} is no regular expression: {error}"
+                raise InvalidArgumentError(msg) from error
+
+    def wants(self, name: str) -> bool:
+        """Whether a name is among those asked for."""
+        if self.include is not None and not re.search(self.include, name):
+            return False
+        return self.exclude is None or not re.search(self.exclude, name)
+
+
+@dataclass
+class CheckpointPair:
+    """A base and a fine-tuned checkpoint, opened and matched by name.
+
+    Attributes:
+        tuned: The fine-tuned side.
+        base: The base; None where the fine-tuned side is an adapter, which holds increments.
+        names: For each comparable matrix its name on the fine-tuned and on the base side.
+        skipped: What is not compared.
+        prefix: What had to be added to names of one side to match the other, "" mostly.
+    """
+
+    tuned: Checkpoint
+    base: Checkpoint | None = None
+    selection: Selection = field(default_factory=Selection)
+    names: dict[str, str] = field(init=False, default_factory=dict)
+    skipped: list[Skipped] = field(init=False, default_factory=list)
+    prefix: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        matched = self._match()
+        for name in [*self.tuned.entries, *self.tuned.damaged]:
+            if self.selection.wants(name):
+                reason = self._obstacle(name, matched)
+                if reason is None:
+                    self.names[name] = matched.get(name, name)
+                else:
+                    self.skipped.append(reason)
+        if self.base is not None:
+            partners = set(matched.values())
+            for name in [*self.base.entries, *self.base.damaged]:
+                if name not in partners and self.selection.wants(name):
+                    self.skipped.append(Skipped(name, "only in the base checkpoint"))
+
+    def _match(self) -> dict[str, str]:
+        """The base name of every fine-tuned name that has one."""
+        tuned = [*self.tuned.entries, *self.tuned.damaged]
+        if self.base is None:
+            return {}
+        base = {*self.base.entries, *self.base.damaged}
+        plain = {name: name for name in tuned if name in base}
+        best, self.prefix = plain, ""
+        for prefix, is_longer in _prefixes(tuned, base):
+            changed = {
+                name: other
+                for name in tuned
+                if (other := name.removeprefix(prefix) if is_longer else prefix + name) in base
+                and (not is_longer or name.startswith(prefix))
+            }
+            if len(changed) > len(best):
+                best, self.prefix = changed, prefix
+        if not best:
+            msg = "the two checkpoints have no tensor name in common; are they of the same model?"
+            raise InvalidArgumentError(msg)
+        return best
+
+    def _obstacle(self, name: str, matched: dict[str, str]) -> Skipped | None:
+        sides = [(self.tuned, name)]
+        if self.base is not None:
+            if name not in matched:
+                return Skipped(name, "only in the fine-tuned checkpoint")
+            sides.append((self.base, matched[name]))
+        for side, own in sides:
+            if own in side.damaged:
+                return Skipped(name, side.damaged[own], damaged=True)
+        entries = [side.entries[own] for side, own in sides]
+        shape = entries[0].shape
+        if len(entries) > 1 and shape != entries[1].shape:
+            was, now = ("x".join(map(str, one.shape)) for one in reversed(entries))
+            return Skipped(name, f"resized from {was} to {now}")
+        reason = None
+        if tied := entries[0].tied_to:
+            reason = f"tied to {tied}"
+        elif unfit := [entry.dtype for entry in entries if not _FLOATS.match(entry.dtype)]:
+            reason = f"{unfit[0]} is no floating type: quantised, or no weight"
+        elif len(shape) != _MATRIX:
+            reason = f"no matrix: {len(shape)} dimensions"
+        elif min(shape) < SMALLEST_SIDE:
+            reason = f"too small: {shape[0]}x{shape[1]}"
+        elif self.selection.max_size is not None and shape[0] * shape[1] > self.selection.max_size:
+            reason = f"larger than --max-size: {shape[0]}x{shape[1]}"
+        return None if reason is None else Skipped(name, reason)
+
+    def increment(self, name: str) -> torch.Tensor:
+        """ΔW in float32, or in float64 where a side is stored so.
+
+        Narrow formats are widened before they are subtracted, which is exact.
+
+        Args:
+            name: A key of :attr:`names`.
+
+        Raises:
+            DamagedError: a side cannot be read.
+        """
+        import torch
+
+        tuned = self.tuned.load(name)
+        base = None if self.base is None else self.base.load(self.names[name])
+        sides = [tuned] if base is None else [tuned, base]
+        wide = torch.float64 if any(one.dtype == torch.float64 for one in sides) else torch.float32
+        try:
+            change = tuned.to(wide, copy=True)
+            return change if base is None else change.sub_(base.to(wide))
+        except (RuntimeError, NotImplementedError) as error:
+            msg = f"{name} of type {tuned.dtype} cannot be widened: {error}"
+            raise DamagedError(msg) from error
+
+
+def open_pair(
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str] | None = None,
+    selection: Selection | None = None,
+) -> CheckpointPair:
+    """Open what the command line names.
+
+    Args:
+        first: The base; or, alone, a LoRA adapter.
+        second: The fine-tuned checkpoint, or a LoRA adapter of the base.
+        selection: Which matrices are wanted.
+
+    Raises:
+        InvalidArgumentError: a path does not exist or is of no known kind, or nothing matches.
+        ResourceError: a file is damaged or cannot be read.
+    """
+    chosen = selection or Selection()
+    if second is None:
+        folder = resolve(first)
+        if not is_adapter(folder):
+            msg = f"{first} is no LoRA adapter, so it needs a second checkpoint to be compared with"
+            raise InvalidArgumentError(msg)
+        pair = CheckpointPair(LoraIncrements(folder), None, chosen)
+    else:
+        tuned = resolve(second)
+        if is_adapter(tuned):
+            # The adapter is the increment; opening the base only says whether it is there.
+            resolve(first)
+            pair = CheckpointPair(LoraIncrements(tuned), None, chosen)
+        else:
+            pair = CheckpointPair(open_checkpoint(tuned), open_checkpoint(first), chosen)
+    if not pair.names and not any(one.damaged for one in pair.skipped):
+        reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
+        why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
+        msg = f"no matrix is left to analyse ({why or 'nothing matches'}); "
+        msg += "widen --include, --exclude and --max-size"
+        raise InvalidArgumentError(msg)
+    return pair
+
+
+def _prefixes(tuned: list[str], base: set[str]) -> Iterator[tuple[str, bool]]:
+    """Prefixes that one side's names may carry: (prefix, whether the fine-tuned side has it)."""
+    for longer, shorter, is_tuned in ((tuned, base, True), (base, set(tuned), False)):
+        counts: Counter[str] = Counter()
+        for name in longer:
+            parts = name.split(".")
+            for i in range(1, len(parts)):
+                if ".".join(parts[i:]) in shorter:
+                    counts[".".join(parts[:i]) + "."] += 1
+                    break
+        for prefix, _ in counts.most_common(3):
+            yield prefix, is_tuned

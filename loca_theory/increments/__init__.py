@@ -1,0 +1,55 @@
+"""Weight increments: are they normal, are they independent, what does their spectrum say?
+
+What is computed from tensors (counts of entries, eigenvalues) imports torch on first use.
+"""
+
+from loca_theory.increments.eigenvalues import (
+    leading_squared_singular_values,
+    squared_singular_values,
+)
+from loca_theory.increments.histogram import Histogram, histogram
+from loca_theory.increments.marchenko_pastur import MarchenkoPastur
+from loca_theory.increments.spectrum import (
+    SPIKE_LEVEL,
+    BulkFit,
+    fit_bulk,
+    spectral_statistics,
+    spike_quantile,
+    stable_rank,
+    tail_exponent,
+)
+from loca_theory.increments.total_variation import (
+    AcceptanceError,
+    PrintedTest,
+    Tail,
+    TotalVariation,
+    calibrated_test,
+)
+from loca_theory.increments.tracy_widom import (
+    edge_scaling,
+    tracy_widom_cdf,
+    tracy_widom_quantile,
+)
+
+__all__ = [
+    "SPIKE_LEVEL",
+    "AcceptanceError",
+    "BulkFit",
+    "Histogram",
+    "MarchenkoPastur",
+    "PrintedTest",
+    "Tail",
+    "TotalVariation",
+    "calibrated_test",
+    "edge_scaling",
+    "fit_bulk",
+    "histogram",
+    "leading_squared_singular_values",
+    "spectral_statistics",
+    "spike_quantile",
+    "squared_singular_values",
+    "stable_rank",
+    "tail_exponent",
+    "tracy_widom_cdf",
+    "tracy_widom_quantile",
+]

@@ -1,0 +1,193 @@
+r"""What the spectrum of an increment says: bulk, spikes, tails.
+
+For W p×q, the eigenvalues λ of WᵀW (or of WWᵀ where that is smaller) are compared with the
+Marchenko–Pastur law of independent entries.
+
+- *Bulk fit*: σ from the slope of the quantiles between the 10th and 90th percentile against the
+  law's, after setting aside what stands above the edge; repeated until nothing new does. The mean
+  of λ, which spikes inflate, is not used.
+- *Spikes*: eigenvalues above the edge, which is the 0.99 quantile of the Tracy–Widom limit.
+- *T*: the share of Σλ outside the law's support, the paper's statistic.
+- *Tail*: exponent α of a density :math:`x^{-α}` for the largest eigenvalues.
+
+Source: the paper's preliminary analysis and its section on detection; A. Clauset, C. R. Shalizi and
+M. E. J. Newman, SIAM Rev. 51 (2009) for the tail; C. H. Martin and M. W. Mahoney, J. Mach. Learn.
+Res. 22 (2021) for spectra of trained weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments.marchenko_pastur import MarchenkoPastur
+from loca_theory.increments.tracy_widom import edge_scaling, tracy_widom_quantile
+
+_Array = NDArray[np.float64]
+
+SPIKE_LEVEL = 0.99
+"""Quantile of the largest eigenvalue's law that a spike exceeds."""
+
+_TRIM = 0.1
+# Below this share of the eigenvalues there is no bulk to speak of, and σ is not fitted further.
+_SMALLEST_BULK = 0.5
+_TAIL_CANDIDATES = 200
+_SMALLEST_TAIL = 10
+
+
+@dataclass(frozen=True)
+class BulkFit:
+    """A spectrum against the Marchenko–Pastur law fitted to its bulk.
+
+    Attributes:
+        sigma: Standard deviation of an entry of the bulk.
+        spikes: Eigenvalues above the edge.
+        edge: The edge, in units of the given eigenvalues.
+        outlier_mass: Share of Σλ outside the law's support: T with the fitted σ.
+        kolmogorov: Largest distance between the distribution functions of all eigenvalues and law.
+        wasserstein: Mean distance of the ordered eigenvalues from the law's quantiles, over σ².
+        complete: False where more than half of the eigenvalues would be spikes: then nothing in
+            the spectrum is a bulk, and sigma is no more than the scale of its lower half.
+    """
+
+    sigma: float
+    spikes: int
+    edge: float
+    outlier_mass: float
+    kolmogorov: float
+    wasserstein: float
+    complete: bool
+
+    def law(self, p: int, q: int) -> MarchenkoPastur:
+        """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q)."""
+        return MarchenkoPastur(min(p, q) / max(p, q), self.sigma)
+
+
+def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
+    """Fit σ to the bulk of a spectrum and count what stands above it.
+
+    Args:
+        eigenvalues: All min(p, q) squared singular values of W, in any order.
+        p: Rows of W.
+        q: Columns of W.
+
+    Raises:
+        InvalidArgumentError: there are not min(p, q) finite values, or all are zero.
+    """
+    ordered = np.sort(np.asarray(eigenvalues, dtype=np.float64))
+    count = min(p, q)
+    if len(ordered) != count or not np.isfinite(ordered).all() or ordered[-1] <= 0:
+        msg = f"needs the {count} finite eigenvalues of a {p}x{q} matrix that is not zero"
+        raise InvalidArgumentError(msg)
+    spikes, complete = 0, True
+    while True:
+        variance = _bulk_variance(ordered[: count - spikes], p - spikes, q - spikes)
+        centre, width = edge_scaling(p - spikes, q - spikes)
+        edge = variance * (centre + width * spike_quantile())
+        found = int(count - np.searchsorted(ordered, edge, side="right"))
+        if found <= spikes:
+            break
+        if found > (1 - _SMALLEST_BULK) * count:
+            spikes, complete = found, False
+            break
+        spikes = found
+    law = MarchenkoPastur(count / max(p, q), float(np.sqrt(variance)))
+    scaled = ordered / max(p, q)
+    low, high = law.support
+    outside = (scaled < low) | (scaled > high)
+    steps = np.arange(count + 1) / count
+    expected = law.cdf(scaled)
+    gaps = np.maximum(np.abs(expected - steps[1:]), np.abs(expected - steps[:-1]))
+    quantiles = law.ppf((np.arange(count) + 0.5) / count)
+    return BulkFit(
+        sigma=law.sigma,
+        spikes=spikes,
+        edge=float(edge),
+        outlier_mass=float(ordered[outside].sum() / ordered.sum()),
+        kolmogorov=float(gaps.max()),
+        wasserstein=float(np.abs(scaled - quantiles).mean() / variance),
+        complete=complete,
+    )
+
+
+def _bulk_variance(ordered: _Array, p: int, q: int) -> float:
+    """σ² by least squares through the origin on the middle of the quantile–quantile line."""
+    count = len(ordered)
+    low, high = int(_TRIM * count), max(int((1 - _TRIM) * count), int(_TRIM * count) + 1)
+    probability = (np.arange(low, high) + 0.5) / count
+    law = MarchenkoPastur(min(p, q) / max(p, q))
+    quantiles = law.ppf(probability) * max(p, q)
+    variance = float(quantiles @ ordered[low:high] / (quantiles @ quantiles))
+    # A matrix of low rank: its bulk is zero, and so is everything but the largest values.
+    return max(variance, float(ordered[-1]) * float(np.finfo(np.float32).eps) ** 2)
+
+
+def spectral_statistics(eigenvalues: _Array, p: int, q: int) -> dict[str, float]:
+    """``T``, ``largest`` and ``spikes`` against the law with σ² the mean square entry.
+
+    ``T`` is the appendix's statistic, the share of Σλ outside the edges; ``largest`` is λ₁ in the
+    units of its Tracy–Widom limit; ``spikes`` the number of λ beyond its 0.99 quantile.
+
+    Args:
+        eigenvalues: All min(p, q) squared singular values of W.
+        p: Rows of W; of a centred W, its degrees of freedom, one less.
+        q: Columns of W.
+    """
+    total = float(eigenvalues.sum())
+    variance = total / (p * q)
+    small, large = min(p, q), max(p, q)
+    scaled = eigenvalues / variance  # of a matrix with unit mean square
+    low, high = (np.sqrt(large) - np.sqrt(small)) ** 2, (np.sqrt(large) + np.sqrt(small)) ** 2
+    outside = (scaled < low) | (scaled > high) if low > 0 else scaled > high
+    centre, width = edge_scaling(p, q)
+    return {
+        "T": float(scaled[outside].sum() / scaled.sum()),
+        "largest": float((scaled.max() - centre) / width),
+        "spikes": float((scaled > centre + width * spike_quantile()).sum()),
+    }
+
+
+def stable_rank(eigenvalues: _Array) -> float:
+    """‖W‖²_F/‖W‖²₂, between 1 and the rank."""
+    return float(eigenvalues.sum() / eigenvalues.max())
+
+
+def tail_exponent(eigenvalues: _Array) -> float | None:
+    r"""Exponent α of a power law :math:`x^{-α}` fitted to the largest eigenvalues.
+
+    For each candidate start x₀ the maximum likelihood estimate :math:`1 + n/\sum\ln(x_i/x_0)`; the
+    start with the smallest Kolmogorov distance wins.
+
+    Args:
+        eigenvalues: Squared singular values, in any order.
+
+    Returns:
+        α, or None for fewer than 10 positive values.
+    """
+    ordered = np.sort(eigenvalues[eigenvalues > 0])[::-1]
+    if len(ordered) < _SMALLEST_TAIL:
+        return None
+    logs = np.log(ordered)
+    sums = np.cumsum(logs)
+    best = (np.inf, None)
+    sizes = np.unique(np.linspace(_SMALLEST_TAIL, len(ordered), _TAIL_CANDIDATES).astype(int))
+    for n in sizes:
+        excess = sums[n - 1] - n * logs[n - 1]
+        if excess <= 0:
+            continue
+        slope = n / excess  # α − 1
+        survival = np.exp(-slope * (logs[:n] - logs[n - 1]))
+        distance = float(np.abs(survival - np.arange(1, n + 1) / n).max())
+        if distance < best[0]:
+            best = (distance, 1 + float(slope))
+    return best[1]
+
+
+@lru_cache(maxsize=1)
+def spike_quantile() -> float:
+    """The Tracy–Widom quantile of :data:`SPIKE_LEVEL`."""
+    return tracy_widom_quantile(SPIKE_LEVEL)

@@ -1,0 +1,255 @@
+r"""How far entries are from normal: the total-variation test, printed and calibrated.
+
+The total variation between the counts of n entries in B bins and a normal law with the entries' own
+mean and deviation is :math:`T = \frac12\sum_i |n_i/n - π_i|`. Even for normal entries it is about
+:math:`\sqrt{B/(2πn)}`, from counting alone.
+
+**Calibrated.** *p-value* of the tolerant null hypothesis "within ε of a normal law": by the
+triangle inequality such a law raises the mean of T by at most ε over a normal one, so the
+null distribution is that of T under normality, refitted in every bootstrap replicate, moved up by
+ε. *Estimate and interval*: if the deviations of the bin probabilities are τ times those observed
+(scaled to total variation 1), the mean m(τ) and deviation s(τ) of T are sums of folded-normal
+moments; the estimate solves m(τ) = T, which takes the counting out, and the interval
+|m(τ) − T| ≤ z s(τ).
+
+**As printed.** The procedure of the paper's appendix, with what it leaves open as parameters.
+Entries are compared with 10⁵ normal samples instead of the normal law; the null distribution
+resamples copies of these and so leaves their own counting error out.
+
+Source: the paper's appendix "Details of the Hypothesis Testing".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special, stats
+
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
+from loca_theory.increments.histogram import (
+    REACH,
+    STEPS,
+    Histogram,
+    cell_probabilities,
+    coarse_cells,
+    grid_edges,
+    normal_cells,
+)
+
+_Array = NDArray[np.float64]
+
+
+class AcceptanceError(LocaTheoryError):
+    """The printed test's loop finds too few perturbed copies to go on."""
+
+
+class Tail(StrEnum):
+    """Which tail of the null distribution the printed p-value is.
+
+    - ``upper``: the share of the null at or above T, as tests of fit are read.
+    - ``percentile``: the share at or below T, the words taken literally.
+    """
+
+    UPPER = "upper"
+    PERCENTILE = "percentile"
+
+
+@dataclass(frozen=True)
+class TotalVariation:
+    """What the calibrated test finds.
+
+    Attributes:
+        statistic: T, the plug-in value, counting included.
+        estimate: The total variation with the bias of counting removed.
+        low: Lower end of its confidence interval.
+        high: Upper end.
+        p_value: Of the null hypothesis that the total variation is at most ε.
+    """
+
+    statistic: float
+    estimate: float
+    low: float
+    high: float
+    p_value: float
+
+
+def calibrated_test(
+    entries: Histogram,
+    rng: np.random.Generator,
+    *,
+    epsilon: float = 0.001,
+    bins: int = 32,
+    replicates: int = 999,
+    confidence: float = 0.95,
+) -> TotalVariation:
+    """Test "within ε of a normal law" and estimate the distance from one.
+
+    Args:
+        entries: The counts.
+        rng: Source of the bootstrap.
+        epsilon: ε ≥ 0; 0 tests exact normality.
+        bins: B, nearly equiprobable under the fitted normal law.
+        replicates: m; the p-value is (b + 1)/(m + 1).
+        confidence: Coverage of the interval.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+    """
+    if not (0 <= epsilon < 1 and replicates >= 1 and 0 < confidence < 1):
+        msg = "needs 0 <= epsilon < 1, at least 1 replicate and 0 < confidence < 1, not "
+        msg += f"{epsilon}, {replicates} and {confidence}"
+        raise InvalidArgumentError(msg)
+    n, first = entries.size, coarse_cells(bins)
+    expected = np.add.reduceat(normal_cells(), first)
+    observed = np.add.reduceat(entries.counts, first) / n
+    statistic = float(np.abs(observed - expected).sum() / 2)
+    null = _null_statistics(n, bins, replicates, rng)
+    exceeding = int((null + epsilon >= statistic).sum())
+    scale = float(null.mean() / _folded_sum(np.zeros(bins), _noise(expected, n))[0])
+    estimate, low, high = _invert(
+        statistic, observed - expected, scale * _noise(expected, n), confidence
+    )
+    return TotalVariation(statistic, estimate, low, high, (exceeding + 1) / (replicates + 1))
+
+
+def _null_statistics(n: int, bins: int, replicates: int, rng: np.random.Generator) -> _Array:
+    """T of normal samples, each compared with the normal law fitted to itself."""
+    counts = rng.multinomial(n, normal_cells(), size=replicates)
+    centres, squares = _cell_moments()
+    mean = counts @ centres / n
+    deviation = np.sqrt(counts @ squares / n - mean**2)
+    first = coarse_cells(bins)
+    inner = grid_edges()[first[1:] - 1]
+    expected = cell_probabilities((inner - mean[:, None]) / deviation[:, None])
+    observed = np.add.reduceat(counts, first, axis=1) / n
+    return np.abs(observed - expected).sum(axis=1) / 2
+
+
+@cache
+def _cell_moments() -> tuple[_Array, _Array]:
+    """Mean of z and of z² within each cell of the grid, under N(0, 1)."""
+    edges = np.concatenate([[-np.inf], grid_edges(), [np.inf]])
+    density = np.exp(-(edges**2) / 2) / np.sqrt(2 * np.pi)
+    moment = np.where(np.isfinite(edges), edges, 0.0) * density
+    cells = normal_cells()
+    return -np.diff(density) / cells, 1 - np.diff(moment) / cells
+
+
+def _noise(probabilities: _Array, n: int) -> _Array:
+    """Standard deviation of each bin's observed share."""
+    return np.sqrt(probabilities * (1 - probabilities) / n)
+
+
+def _folded_sum(shifts: _Array, noise: _Array) -> tuple[float, float]:
+    """Mean and standard deviation of ½ Σ|N(shift, noise²)|, bins taken as independent."""
+    standard = shifts / noise
+    density = np.sqrt(2 / np.pi) * np.exp(-(standard**2) / 2)
+    mean = noise * (density + standard * special.erf(standard / np.sqrt(2)))
+    variance = np.maximum(shifts**2 + noise**2 - mean**2, 0.0)
+    return float(mean.sum() / 2), float(np.sqrt(variance.sum()) / 2)
+
+
+def _invert(
+    statistic: float, gaps: _Array, noise: _Array, confidence: float
+) -> tuple[float, float, float]:
+    """The τ with m(τ) = T, and the ends of the τ with |m(τ) − T| ≤ z s(τ)."""
+    direction = gaps / (np.abs(gaps).sum() / 2) if statistic > 0 else gaps
+    z = float(stats.norm.ppf(0.5 + confidence / 2))
+
+    def solve(deviations: float) -> float:
+        def excess(tau: float) -> float:
+            mean, deviation = _folded_sum(tau * direction, noise)
+            return mean + deviations * deviation - statistic
+
+        if excess(0.0) >= 0:
+            return 0.0
+        # The mean is at least τ, and falls short of T at τ = T only by what z deviations take.
+        high = 1.0 + statistic
+        return float(optimize.brentq(excess, 0.0, high, xtol=1e-12)) if excess(high) > 0 else 1.0
+
+    return solve(0.0), solve(z), solve(-z)
+
+
+@dataclass(frozen=True)
+class PrintedTest:
+    """The settings of the test as printed, and what the paper leaves open.
+
+    Attributes:
+        samples: Size of the reference sample G, 10⁵ as printed.
+        noise: σ_e of the perturbation, in the units of the entries; 10⁻⁵ as printed.
+        epsilon: Copies closer to G than this are kept; 0.001 as printed.
+        copies: How many copies are kept; 100 as printed.
+        sets: Samples of n points from each copy; 10 as printed.
+        bins_per_deviation: Bins in one standard deviation; not printed. A divisor of 64.
+        tail: Reading of "percentile"; not printed.
+        attempts: Attempts at copies before the loop is given up, for each one wanted.
+    """
+
+    samples: int = 100_000
+    noise: float = 1e-5
+    epsilon: float = 0.001
+    copies: int = 100
+    sets: int = 10
+    bins_per_deviation: int = 8
+    tail: Tail = Tail.UPPER
+    attempts: int = 3
+
+    def p_value(self, entries: Histogram, rng: np.random.Generator) -> float:
+        """Run it.
+
+        Args:
+            entries: The counts.
+            rng: Draws G, the perturbations and the samples.
+
+        Raises:
+            AcceptanceError: too few copies come closer to G than ε: the loop would not end.
+            InvalidArgumentError: the grid cannot be merged into such bins.
+        """
+        if self.bins_per_deviation < 1 or STEPS % self.bins_per_deviation:
+            msg = f"bins_per_deviation must divide {STEPS}, and is {self.bins_per_deviation}"
+            raise InvalidArgumentError(msg)
+        sample = rng.standard_normal(self.samples)
+        reference = self._shares(sample)
+        kept = self._copies(sample, reference, self.noise / entries.deviation, rng)
+        n = entries.size
+        sets = np.concatenate([rng.multinomial(n, copy, size=self.sets) for copy in kept]) / n
+        null = np.abs(sets - reference).sum(axis=1)
+        merged = self._merge(entries.counts) / n
+        statistic = np.abs(merged - reference).sum()
+        beyond = null >= statistic if self.tail is Tail.UPPER else null <= statistic
+        return float(beyond.mean())
+
+    def _copies(
+        self, sample: _Array, reference: _Array, noise: float, rng: np.random.Generator
+    ) -> list[_Array]:
+        kept: list[_Array] = []
+        distances = []
+        while len(kept) < self.copies:
+            made = len(distances)
+            hopeless = made >= self.copies // 2 and not kept
+            if hopeless or made >= self.attempts * self.copies:
+                msg = f"the printed test's loop kept {len(kept)} of {made} perturbed copies: their "
+                msg += f"total variation to G is {np.median(distances):.2g} in the median and has "
+                msg += f"to be below epsilon = {self.epsilon:g}; raise epsilon, lower the noise "
+                msg += f"({noise:.2g} standard deviations) or use fewer bins"
+                raise AcceptanceError(msg)
+            copy = self._shares(sample + noise * rng.standard_normal(len(sample)))
+            distances.append(float(np.abs(copy - reference).sum() / 2))
+            if distances[-1] < self.epsilon:
+                kept.append(copy)
+        return kept
+
+    def _shares(self, z: _Array) -> _Array:
+        steps = self.bins_per_deviation
+        cells = np.floor(z * steps).astype(np.int64)
+        cells = np.clip(cells, -REACH * steps - 1, REACH * steps) + REACH * steps + 1
+        return np.bincount(cells, minlength=2 * REACH * steps + 2) / len(z)
+
+    def _merge(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        width = STEPS // self.bins_per_deviation
+        inner = counts[1:-1].reshape(-1, width).sum(axis=1)
+        return np.concatenate([counts[:1], inner, counts[-1:]])
