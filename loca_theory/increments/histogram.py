@@ -114,15 +114,20 @@ def cell_probabilities(edges: _Array) -> _Array:
     return np.concatenate([below[..., :1], inner, above[..., -1:]], axis=-1)
 
 
-def coarse_cells(count: int) -> NDArray[np.int64]:
-    """First grid cells of ``count`` nearly equiprobable bins under N(0, 1).
+def coarse_cells(bins_per_deviation: int, reach: int) -> NDArray[np.int64]:
+    """First grid cells of bins of equal width, with an open bin beyond each end.
+
+    Args:
+        bins_per_deviation: Bins in one standard deviation, a divisor of 64.
+        reach: Standard deviations covered to each side, at most 8.
 
     Raises:
-        InvalidArgumentError: the grid is too coarse for so many.
+        InvalidArgumentError: the grid has no such cells.
     """
-    edges = special.ndtri(np.arange(1, count) / count)
-    first = np.rint((edges + REACH) * STEPS).astype(np.int64) + 1
-    if count < 2 or len(np.unique(first)) < count - 1:
-        msg = f"the grid resolves 2 to about {STEPS} bins, not {count}"
+    if bins_per_deviation < 1 or STEPS % bins_per_deviation or not 1 <= reach <= REACH:
+        msg = f"bins_per_deviation must divide {STEPS} and reach be 1 to {REACH}, "
+        msg += f"not {bins_per_deviation} and {reach}"
         raise InvalidArgumentError(msg)
-    return np.concatenate([[0], first])
+    width = STEPS // bins_per_deviation
+    inner = np.arange((REACH - reach) * STEPS, (REACH + reach) * STEPS + 1, width) + 1
+    return np.concatenate([[0], inner])
