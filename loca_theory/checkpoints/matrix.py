@@ -16,7 +16,7 @@ from loca_theory.expressivity import (
     Sampler,
     Series,
     exact_error,
-    kept_energies_of_curves,
+    expected_kept_energies,
 )
 from loca_theory.increments import (
     AcceptanceError,
@@ -165,8 +165,7 @@ def _errors(
         ("shuffled_error", shuffled, leading),
     ):
         total = float(eigenvalues.sum())
-        choice = generator(settings.seed, "increments.choice", name)
-        kept = kept_energies_of_curves(matrix, _SELECTED, budgets, choice)
+        kept = expected_kept_energies(matrix, _SELECTED, budgets)
         kept["R"] = np.cumsum(values)[[rank - 1 for rank in ranks]]
         found[key] = {curve: 1 - energies / total for curve, energies in kept.items()}
     reference = _independent_low_rank(*increment.shape, tuple(ranks), settings.seed)

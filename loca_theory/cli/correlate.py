@@ -48,12 +48,18 @@ if TYPE_CHECKING:
     help="same-draw: every method sees the same matrix; iid-reference: only LoRA sees the "
     "dependence. By default both.",
 )
-@click.option("--rho", type=NumberList(), metavar="LIST", help="Correlations.  [0..0.4..0.01]")
+@click.option("--rho", type=NumberList(), metavar="LIST", help="[default: 0..0.4..0.01]")
 @click.option(
-    "--share", type=NumberList(), metavar="LIST", help="Energy in the spikes.  [0..0.4..0.02]"
+    "--share",
+    type=NumberList(),
+    metavar="LIST",
+    help="Of the energy.  [default: 0..0.4..0.02]",
 )
 @click.option(
-    "--exponent", type=NumberList(), metavar="LIST", help="Power-law exponents.  [0..1.5..0.1]"
+    "--exponent",
+    type=NumberList(),
+    metavar="LIST",
+    help="[default: 0..1.5..0.1]",
 )
 @click.option(
     "--draws",
@@ -62,6 +68,22 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="INTEGER",
     help="Draws of each structure.",
+)
+@click.option(
+    "--spikes",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    metavar="INTEGER",
+    help="Directions that share the energy of spiked.",
+)
+@click.option(
+    "--null-draws",
+    type=click.IntRange(1, 10_000_000),
+    default=4000,
+    show_default=True,
+    metavar="INTEGER",
+    help="Draws of the tests' law under independence.",
 )
 @click.option("--level", type=float, default=0.05, show_default=True, help="Size of the tests.")
 @common_options
@@ -77,6 +99,8 @@ def command(
     share: tuple[float, ...] | None,
     exponent: tuple[float, ...] | None,
     draws: int,
+    spikes: int,
+    null_draws: int,
     level: float,
 ) -> None:
     """Reconstruction under dependence: where LoRA overtakes, and who would notice.
@@ -87,7 +111,8 @@ def command(
       loca-theory correlate --structures spiked --share 0..0.3..0.05 --format json
     """
     # Imports torch, which a look at the help shall not wait for.
-    from loca_theory.dependence.study import ROW_COLUMNS, Study
+    from loca_theory.dependence.study import Study
+    from loca_theory.dependence.tables import ROW_COLUMNS
 
     if size is not None and shape is not None:
         msg = "give either --K (square matrices) or --shape PxQ"
@@ -104,9 +129,14 @@ def command(
         draws=draws,
         seed=common.seed,
         level=level,
+        spikes=spikes,
+        null_draws=null_draws,
         jobs=common.jobs,
         cluster=common.cluster,
     )
+    _check_used(given, structures)
+    if common.device.startswith("cuda"):
+        note("correlate works on the processor; --device is not used", quiet=common.quiet)
     store = open_store(common, study.version)
     with progress_bar("sweeping", quiet=common.quiet) as progress:
         tables = study.run(store=store, progress=progress)
@@ -125,6 +155,7 @@ def command(
             print_json({**tables, "manifest": origin})
         case "csv":
             print_csv(tables["rows"], ROW_COLUMNS)
+            note("CSV holds the rows; crossings and detection are in JSON", quiet=common.quiet)
         case _:
             from loca_theory.cli.dependence_tables import print_crossings, print_detection
 
@@ -139,6 +170,15 @@ def _protocols(names: tuple[str, ...]) -> tuple[Protocol, ...]:
             msg = f"unknown protocol {name!r}; choose from {', '.join(sorted(known))}"
             raise click.UsageError(msg)
     return tuple(Protocol(name) for name in names)
+
+
+def _check_used(given: dict[str, tuple[float, ...] | None], structures: tuple[str, ...]) -> None:
+    for parameter, values in given.items():
+        owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
+        if values and not set(owners) & set(structures):
+            msg = f"--{parameter} belongs to {', '.join(owners)}, none of which is among "
+            msg += "--structures"
+            raise click.UsageError(msg)
 
 
 def _write(
@@ -157,8 +197,8 @@ def _write(
         figure_name = f"correlate-{name}"
         written += save_figure(lambda name=name: draw_losses(losses, name), folder, figure_name)
     written += save_figure(lambda: draw_crossings(crossings), folder, "correlate-crossings")
-    if "spiked" in study.structures:
-        smaller = min(study.p, study.q)
-        written += save_figure(lambda: draw_phase(crossings, smaller), folder, "correlate-phase")
+    if "spiked" in study.structures and study.spikes == 1:
+        shape = (study.p, study.q)
+        written += save_figure(lambda: draw_phase(crossings, shape), folder, "correlate-phase")
     for path in written:
         note(f"wrote {path}", quiet=common.quiet)

@@ -37,23 +37,31 @@ def print_crossings(rows: Sequence[Row]) -> None:
 def _crossings_table(rows: Sequence[Row], ranks: Sequence[int]) -> Table:
     table = plain_table()
     table.add_column("structure", no_wrap=True)
-    table.add_column("", no_wrap=True)
     for r in ranks:
         table.add_column(f"r = {r}", justify="right", no_wrap=True, min_width=11)
+    table.add_column("searched", no_wrap=True)
     for structure, parameter in dict.fromkeys((row["structure"], row["parameter"]) for row in rows):
         mine = {row["r"]: row for row in rows if row["structure"] == structure}
         first = mine[ranks[0]]
-        if all(mine[r]["crossing"] is None for r in ranks):
-            cells = ["none", f"in {first['searched_from']:g}..{first['searched_to']:g}"]
-        else:
-            cells = [_interval(mine[r]) for r in ranks]
-        table.add_row(structure, _SHORT.get(parameter, parameter), *cells[: len(ranks)])
+        searched = f"{first['searched_from']:g}..{first['searched_to']:g}"
+        table.add_row(
+            structure,
+            *(_interval(mine[r]) for r in ranks),
+            f"{_SHORT.get(parameter, parameter)} {searched}",
+        )
+        closed = [mine[r]["closed_form"] for r in ranks]
+        if any(value is not None for value in closed):
+            cells = ["" if value is None else f"{value:.3f}      " for value in closed]
+            table.add_row("  closed form", *cells, "", style="dim")
     return table
+
+
+_FINDINGS = {"D throughout": "DCT wins", "R throughout": "LoRA wins", "R first": "LoRA first"}
 
 
 def _interval(row: Row) -> str:
     if row["crossing"] is None:
-        return "none"
+        return _FINDINGS[row["finding"]]
     half = (row["high"] - row["low"]) / 2
     return f"{row['crossing']:.3f}±{half:.3f}"
 
@@ -66,6 +74,9 @@ def print_detection(rows: Sequence[Row]) -> None:
     level = rows[0]["level"]
     title = f"Power at level {level:g}, in %: as it is / after centring the columns"
     out.print(title, style="bold", highlight=False)
+    draws = {row["structure"] == "independent": row["draws"] for row in rows}
+    counts = f"{draws[False]} draws each; independent: {draws[True]} draws, the size reached"
+    out.print(counts, style="dim", highlight=False)
     out.print()
     statistics = list(dict.fromkeys(row["statistic"] for row in rows))
     table = plain_table()
@@ -80,15 +91,19 @@ def print_detection(rows: Sequence[Row]) -> None:
             for row in rows
             if (row["structure"], row["value"]) == (structure, value)
         }
-        cells = [
-            " / ".join(f"{100 * mine[name, centred]['power']:.0f}" for centred in (False, True))
-            for name in statistics
-        ]
+        cells = [_power(mine.get((name, False)), mine.get((name, True))) for name in statistics]
         first = mine["T", False]
         parameter = _SHORT.get(first["parameter"], first["parameter"])
-        table.add_row(structure, f"{parameter} {value:g}", f"{first['mean']:.3f}", *cells)
+        shown = "" if value is None else f"{parameter} {value:g}"
+        table.add_row(structure, shown, f"{first['mean']:.3f}", *cells)
     out.print(table)
     bounds = {(row["statistic"], row["centred"]): row["critical_value"] for row in rows}
     for centred, label in ((False, "as it is"), (True, "centred")):
         shown = ", ".join(f"{name} {bounds[name, centred]:.3g}" for name in statistics)
         out.print(f"critical values {label}: {shown}", style="dim", highlight=False)
+
+
+def _power(as_it_is: Row | None, centred: Row | None) -> str:
+    if as_it_is is None or centred is None:
+        return ""
+    return f"{100 * as_it_is['power']:.0f} / {100 * centred['power']:.0f}"

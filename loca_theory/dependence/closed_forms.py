@@ -8,8 +8,6 @@ Source: the spiked-model limits of F. Benaych-Georges and R. R. Nadakuditi, J. M
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
@@ -17,19 +15,24 @@ from scipy import optimize, special
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     Budget,
-    coefficient_share,
     expected_top_sum_with_outlier,
     low_rank_share,
 )
 
 _Array = NDArray[np.float64]
+_NODES, _FAR = 32, 9.0
 
 
-@lru_cache(maxsize=1)
-def _normal_nodes() -> tuple[_Array, _Array]:
-    """Nodes and weights for expectations over a standard normal variable."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(180)
-    return nodes, weights / weights.sum()
+def _half_normal_nodes(scale: float) -> tuple[_Array, _Array]:
+    """Nodes and weights for E f(|g|), g standard normal and f smooth on a scale below 1.
+
+    Gauss–Legendre on panels that double from the scale up to 9 deviations.
+    """
+    edges = [0.0, *(scale * 2.0 ** np.arange(np.ceil(np.log2(_FAR / scale)))), _FAR]
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    low, half = np.array(edges[:-1])[:, None], np.diff(edges)[:, None] / 2
+    g = (low + half * (1 + nodes)).ravel()
+    return g, (half * weights).ravel() * np.sqrt(2 / np.pi) * np.exp(-g * g / 2)
 
 
 def selection_loss_with_spike(t: float, kept: float) -> float:
@@ -55,7 +58,7 @@ def selection_loss_with_spike(t: float, kept: float) -> float:
     if t < 0 or not 0 < kept < 1:
         msg = f"needs t >= 0 and 0 < kept share < 1, not {t} and {kept}"
         raise InvalidArgumentError(msg)
-    g, weights = _normal_nodes()
+    g, weights = _half_normal_nodes(0.5 / np.sqrt(1 + t))
     variance = 1 + t * g * g
 
     def exceeding(c: float) -> float:
@@ -104,7 +107,8 @@ def spike_crossing(budget: Budget, loss_without: float) -> float | None:
         loss_without: L_R(r−1) of (p−1)×(q−1) entries, relative; simulated or in the limit.
 
     Returns:
-        t = θ²/(pq); the spike's share of the energy is t/(1+t). None where selection wins at any t.
+        t = θ²/(pq); the spike's share of the energy is t/(1+t). None where R does not pass below D
+        above the t at which the spike leaves the bulk: because D wins at any t, or R already there.
     """
     p, q = budget.p, budget.q
     kept = budget.chosen_coefficients / (p * q)
@@ -180,30 +184,27 @@ def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -
     return (n - 1 + atom / noise - kept) * noise
 
 
-def limit_boundary(ratio: float) -> float:
-    r"""Share of the energy in one random spike at which R and D meet, for large square matrices.
+def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
+    r"""Share of the energy in one random spike at which R and D meet, for large matrices.
 
     The line of the phase diagram: solves :math:`1 - R(ρ) = D(t)`, with R(ρ) the share that the
-    quarter-circle law keeps and the paper's budget f = ρ, and returns t/(1+t).
+    Marchenko–Pastur law keeps and the paper's budget f = ρ(1 + c)/2, and returns t/(1+t).
 
     Args:
-        ratio: ρ = r/K, in (0, 1/2).
+        ratio: ρ = r/min(p, q), in (0, 1/2).
+        aspect: c = min(p, q)/max(p, q), in (0, 1].
 
     Raises:
-        InvalidArgumentError: ρ is out of range.
+        InvalidArgumentError: an argument is out of range.
     """
-    if not 0 < ratio < 0.5:
-        msg = f"needs 0 < r/K < 1/2, not {ratio}"
+    if not (0 < ratio < 0.5 and 0 < aspect <= 1):
+        msg = f"needs 0 < r/K < 1/2 and 0 < aspect <= 1, not {ratio} and {aspect}"
         raise InvalidArgumentError(msg)
-    low_rank = 1 - low_rank_share(ratio)
+    low_rank = 1 - low_rank_share(ratio, aspect)
+    kept = ratio * (1 + aspect) / 2
 
     def gap(t: float) -> float:
-        return selection_loss_with_spike(t, ratio) - low_rank
+        return selection_loss_with_spike(t, kept) - low_rank
 
     t = float(optimize.brentq(gap, 0.0, 1e6, xtol=1e-13)) if gap(0.0) < 0 else 0.0
     return t / (1 + t)
-
-
-def limit_loss(ratio: float) -> tuple[float, float]:
-    """Limit losses of R and D without any spike, for r/K = ρ: what the boundary starts from."""
-    return 1 - low_rank_share(ratio), 1 - coefficient_share(ratio)

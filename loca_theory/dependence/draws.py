@@ -16,8 +16,8 @@ from loca_theory.dependence.detection import (
     centred,
     low_frequency_share,
 )
-from loca_theory.dependence.structures import STRUCTURES, Family
-from loca_theory.expressivity import Accounting, Budget, kept_energies
+from loca_theory.dependence.structures import Family, find_structure
+from loca_theory.expressivity import Accounting, Budget, expected_kept_energies
 from loca_theory.increments import spectral_statistics, squared_singular_values
 from loca_theory.sweeps import Moments, Point, code_version, generator
 from loca_theory.transforms import dct2
@@ -42,6 +42,7 @@ def point(
     *,
     accounting: Accounting = Accounting.PAPER,
     with_centred: bool = False,
+    spikes: int = 1,
 ) -> Point:
     """The sweep's point for a block of draws of one structure at one value."""
     parameters: dict[str, Any] = {
@@ -54,6 +55,7 @@ def point(
         "seed": seed,
         "draws": list(draws),
         "with_centred": with_centred,
+        "spikes": spikes if structure == "spiked" else 1,
     }
     return Point(EXPERIMENT, parameters)
 
@@ -83,7 +85,7 @@ def compute(given: Point) -> dict[str, Any]:
     """
     parameters = given.parameters
     p, q = parameters["p"], parameters["q"]
-    structure = STRUCTURES[parameters["structure"]]
+    structure = find_structure(parameters["structure"], parameters["spikes"])
     value = parameters["value"]
     energy = structure.energy(p, q, value)
     budgets = [Budget(p, q, r, Accounting(parameters["accounting"])) for r in parameters["ranks"]]
@@ -91,7 +93,8 @@ def compute(given: Point) -> dict[str, Any]:
     statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     start, stop = parameters["draws"]
-    for family in _families(structure.name, p, q, parameters["seed"], start, stop):
+    block = (structure.name, parameters["spikes"], p, q, parameters["seed"], start, stop)
+    for family in _families(*block):
         matrix = family(value)
         total = float(np.square(matrix).sum())
         tensor = torch.from_numpy(matrix)
@@ -100,10 +103,9 @@ def compute(given: Point) -> dict[str, Any]:
         sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
         kept = {
             "R": sums[[budget.r for budget in budgets]],
-            "F2": kept_energies(tensor, "F2", budgets),
             # The largest entries of the spectrum: D without a second transform.
-            "D": kept_energies(spectrum, "S", budgets),
-            "S": kept_energies(tensor, "S", budgets),
+            "D": expected_kept_energies(spectrum, ["S"], budgets)["S"],
+            **expected_kept_energies(tensor, ["F2", "S"], budgets),
         }
         for curve in SIMULATED:
             losses[curve].append((total - kept[curve]) / energy)
@@ -111,9 +113,11 @@ def compute(given: Point) -> dict[str, Any]:
         found["low-frequency"] = low_frequency_share(spectrum.numpy())
         _append(statistics, found)
         if parameters["with_centred"]:
-            rest = torch.from_numpy(centred(matrix))
-            found = spectral_statistics(squared_singular_values(rest), p - 1, q)
-            found["low-frequency"] = low_frequency_share(dct2(rest).numpy())
+            rest = squared_singular_values(torch.from_numpy(centred(matrix)))
+            found = spectral_statistics(rest, p - 1, q)
+            # Column means are the first row of the spectrum.
+            spectrum[0] = 0.0
+            found["low-frequency"] = low_frequency_share(spectrum.numpy())
             _append(centred_statistics, found)
     gap = np.array(losses["R"]) - np.array(losses["D"])
     return {
@@ -124,26 +128,28 @@ def compute(given: Point) -> dict[str, Any]:
     }
 
 
-def _families(name: str, p: int, q: int, seed: int, start: int, stop: int) -> Iterable[Family]:
+def _families(
+    name: str, spikes: int, p: int, q: int, seed: int, start: int, stop: int
+) -> Iterable[Family]:
     """The draws of a block, each a function of the value: common random numbers along the grid.
 
     Neighbouring points differ in the value only, so the last block's draws are kept where they are
     small.
     """
     if (stop - start) * p * q <= _KEPT_ENTRIES:
-        return _kept_families(name, p, q, seed, start, stop)
-    return (_family(name, p, q, seed, draw) for draw in range(start, stop))
+        return _kept_families(name, spikes, p, q, seed, start, stop)
+    return (_family(name, spikes, p, q, seed, draw) for draw in range(start, stop))
 
 
 @lru_cache(maxsize=1)
 def _kept_families(
-    name: str, p: int, q: int, seed: int, start: int, stop: int
+    name: str, spikes: int, p: int, q: int, seed: int, start: int, stop: int
 ) -> tuple[Family, ...]:
-    return tuple(_family(name, p, q, seed, draw) for draw in range(start, stop))
+    return tuple(_family(name, spikes, p, q, seed, draw) for draw in range(start, stop))
 
 
-def _family(name: str, p: int, q: int, seed: int, draw: int) -> Family:
-    return STRUCTURES[name].family(p, q, generator(seed, EXPERIMENT, p, q, name, draw))
+def _family(name: str, spikes: int, p: int, q: int, seed: int, draw: int) -> Family:
+    return find_structure(name, spikes).family(p, q, generator(seed, EXPERIMENT, p, q, name, draw))
 
 
 @dataclass(frozen=True)

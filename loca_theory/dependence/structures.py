@@ -26,6 +26,9 @@ from scipy import signal
 
 from loca_theory.errors import InvalidArgumentError
 
+# How far the values of an open interval stay from its ends.
+_OPEN = 1e-9
+
 _Array = NDArray[np.float64]
 Family = Callable[[float], _Array]
 
@@ -60,10 +63,12 @@ class Structure:
         """
         low, high = self.bounds(p, q)
         if not low <= value <= high:
-            msg = f"{self.name} at {p}x{q} needs {low:.6g} <= {self.parameter} <= {high:.6g}, "
-            msg += f"not {value:.6g}"
+            beyond = (low, high) == (-1 + _OPEN, 1 - _OPEN), high == 1 - _OPEN
+            left, right = ("<" if is_open else "<=" for is_open in beyond)
+            msg = f"{self.name} at {p}x{q} needs {low:.6g} {left} {self.parameter} {right} "
+            msg += f"{high:.6g}, not {value:.6g}"
             if self.parameter == "rho":
-                msg += ": the covariance would be indefinite"
+                msg += ": the covariance would not be positive definite"
             raise InvalidArgumentError(msg)
 
 
@@ -139,7 +144,7 @@ def spiked(spikes: int = 1) -> Structure:
         f"independent entries plus {spikes} random rank-one direction(s)",
         "I. M. Johnstone, Ann. Stat. 29 (2001); F. Benaych-Georges and R. R. Nadakuditi, "
         "J. Multivar. Anal. 111 (2012)",
-        lambda p, q: (0.0, 1 - 1e-9),
+        lambda p, q: (0.0, 1 - _OPEN),
         family,
         lambda p, q, share: p * q / (1 - share),
     )
@@ -197,7 +202,7 @@ STRUCTURES: dict[str, Structure] = {
             "rho",
             "AR(1) ⊗ AR(1): neighbours correlated along rows and columns",
             "R. J. Martin, Biometrika 66 (1979)",
-            lambda p, q: (-1 + 1e-9, 1 - 1e-9),
+            lambda p, q: (-1 + _OPEN, 1 - _OPEN),
             _ar1,
             _unit_energy,
         ),
@@ -213,3 +218,18 @@ STRUCTURES: dict[str, Structure] = {
         ),
     )
 }
+
+
+def find_structure(name: str, spikes: int = 1) -> Structure:
+    """The structure of that name, ``spiked`` with as many spikes.
+
+    Raises:
+        InvalidArgumentError: there is none, or there cannot be so few spikes.
+    """
+    if name not in STRUCTURES:
+        msg = f"unknown structure {name!r}; choose from {', '.join(STRUCTURES)}"
+        raise InvalidArgumentError(msg)
+    if spikes < 1:
+        msg = f"a spiked matrix has at least one spike, not {spikes}"
+        raise InvalidArgumentError(msg)
+    return spiked(spikes) if name == "spiked" else STRUCTURES[name]

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loca_theory.dependence import draws as one
-from loca_theory.dependence.crossings import Crossing, Gap, find_crossings
-from loca_theory.dependence.detection import STATISTICS, upper_critical_value
-from loca_theory.dependence.null_law import (
-    compute_null,
-    low_frequency_critical_value,
-    null_points,
-)
+from loca_theory.dependence.null_law import compute_null, null_points
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
-from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.dependence.structures import STRUCTURES, find_structure
+from loca_theory.dependence.tables import Cell, Row, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series, exact_error
+from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series
 from loca_theory.sweeps import Cluster, Point, ResultStore, run
 
-Row = dict[str, Any]
 Progress = Callable[[int, int], None]
-Cell = tuple[str, float]
 
-ROW_COLUMNS = (
-    "structure", "parameter", "value", "protocol", "K", "p", "q", "r", "curve", "error",
-    "standard_error", "draws", "closed_form",
-)  # fmt: skip
 DEFAULT_GRIDS = {
     "rho": tuple(round(0.01 * i, 10) for i in range(41)),
     "share": tuple(round(0.02 * i, 10) for i in range(21)),
@@ -43,6 +35,8 @@ _DETECTION_VALUES = {
     "share": (0.01, 0.02, 0.05, 0.1),
     "exponent": (0.1, 0.2, 0.5, 1.0),
 }
+# A critical value rests on at least so many null draws beyond it.
+_FEWEST_BEYOND = 20
 # Draws of the low-rank loss of independent entries that the closed forms start from.
 _LOSS_DRAWS = 400
 
@@ -62,6 +56,7 @@ class Study:
         seed: Root seed.
         level: Size of the tests.
         null_draws: Draws of the statistics' law under independence.
+        spikes: Number of equally strong directions of ``spiked``.
         jobs: Worker processes; −1 for one a core.
         cluster: Where workers are.
 
@@ -79,6 +74,7 @@ class Study:
     seed: int = 0
     level: float = 0.05
     null_draws: int = 4000
+    spikes: int = 1
     jobs: int = -1
     cluster: Cluster = field(default_factory=Cluster)
 
@@ -90,13 +86,29 @@ class Study:
             msg = f"the level must lie between 0 and 1, and is {self.level}"
             raise InvalidArgumentError(msg)
         for name in self.structures:
-            if name not in STRUCTURES:
-                msg = f"unknown structure {name!r}; choose from {', '.join(STRUCTURES)}"
-                raise InvalidArgumentError(msg)
-            for value in self.grid(name):
-                STRUCTURES[name].check(self.p, self.q, value)
+            find_structure(name, self.spikes)
+            for value in self._checked_grid(name):
+                find_structure(name, self.spikes).check(self.p, self.q, value)
         for r in self.ranks:
             Budget(self.p, self.q, r)
+        for repeated in (self.structures, self.protocols, self.ranks):
+            if not repeated or len(set(repeated)) < len(repeated):
+                msg = (
+                    f"structures, protocols and ranks are named once each, at least one: {repeated}"
+                )
+                raise InvalidArgumentError(msg)
+        if self.level * self.null_draws < _FEWEST_BEYOND:
+            msg = f"a critical value at level {self.level:g} needs at least "
+            msg += f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
+            raise InvalidArgumentError(msg)
+
+    def _checked_grid(self, structure: str) -> tuple[float, ...]:
+        grid = self.grid(structure)
+        if not grid or any(a >= b for a, b in pairwise(grid)):
+            msg = f"the values of {STRUCTURES[structure].parameter} must increase, "
+            msg += f"and are {', '.join(f'{value:g}' for value in grid) or 'none'}"
+            raise InvalidArgumentError(msg)
+        return grid
 
     def grid(self, structure: str) -> tuple[float, ...]:
         """The values of a structure's parameter."""
@@ -118,6 +130,7 @@ class Study:
             "draws": self.draws,
             "level": self.level,
             "null_draws": self.null_draws,
+            "spikes": self.spikes,
         }
 
     def run(
@@ -131,28 +144,41 @@ class Study:
 
         Returns:
             ``rows``, ``crossings`` and ``detection``.
+
+        Raises:
+            ResourceError: workers or the store fail; what is finished is in the store.
         """
+        with self.cluster.connected(self.jobs):
+            return self._run(store, progress)
+
+    def _run(self, store: ResultStore | None, progress: Progress | None) -> dict[str, list[Row]]:
         cells = [(name, value) for name in self.structures for value in self._all_values(name)]
         blocks = self._blocks(cells, store, progress)
         predictions = self._predictions(store)
+        nulls = {centred: self._null(store, progress, centred) for centred in (False, True)}
         return {
             "rows": [
-                row for name in self.structures for row in self._rows(name, blocks, predictions)
+                row
+                for name in self.structures
+                for row in loss_rows(self, name, blocks, predictions)
             ],
-            "crossings": self._crossings(blocks, predictions, store),
-            "detection": self._detection(blocks, store),
+            "crossings": crossing_rows(
+                self, blocks, predictions, lambda cells: self._blocks(cells, store, progress)
+            ),
+            "detection": detection_rows(self, blocks, nulls),
         }
 
     def _all_values(self, name: str) -> list[float]:
-        return sorted({*self.grid(name), *self._detection_values(name)})
+        return sorted({*self.grid(name), *self.detection_values(name)})
 
-    def _detection_values(self, name: str) -> list[float]:
+    def detection_values(self, name: str) -> list[float]:
+        """The values of a structure's parameter at which the statistics are compared."""
         grid = self.grid(name)
         wanted = _DETECTION_VALUES[STRUCTURES[name].parameter]
         return [v for v in wanted if grid[0] <= v <= grid[-1]] or [grid[-1]]
 
     def _points(self, name: str, value: float) -> list[Point]:
-        with_centred = value in self._detection_values(name)
+        with_centred = value in self.detection_values(name)
         return [
             one.point(
                 name,
@@ -163,6 +189,7 @@ class Study:
                 self.seed,
                 (start, min(start + one.BLOCK, self.draws)),
                 with_centred=with_centred,
+                spikes=self.spikes,
             )
             for start in range(0, self.draws, one.BLOCK)
         ]
@@ -194,7 +221,8 @@ class Study:
         }
 
     @cached_property
-    def _budgets(self) -> list[Budget]:
+    def budgets(self) -> list[Budget]:
+        """The budget of each rank."""
         return [Budget(self.p, self.q, r) for r in self.ranks]
 
     def _predictions(self, store: ResultStore | None) -> list[Prediction]:
@@ -208,152 +236,21 @@ class Study:
         without = dict(zip(fewer, rest[0], strict=True)) if fewer else {}
         return [
             Prediction(budget, loss.error, without[budget.r - 1].error if budget.r > 1 else 1.0)
-            for budget, loss in zip(self._budgets, losses, strict=True)
+            for budget, loss in zip(self.budgets, losses, strict=True)
         ]
 
-    def _rows(
-        self, name: str, blocks: dict[Cell, one.Blocks], predictions: Sequence[Prediction]
-    ) -> list[Row]:
-        rows = []
-        for value in self.grid(name):
-            found = {curve: blocks[name, value].losses(curve) for curve in one.SIMULATED}
-            for protocol in self.protocols:
-                same = protocol is Protocol.SAME_DRAW
-                simulated = one.SIMULATED if same else ("R",)
-                # Random places keep their share of whatever energy there is.
-                fixed = ("U",) if same else ("D", "M1", "M2", "U")
-                for i, budget in enumerate(self._budgets):
-                    cells: list[tuple[str, float, float, int | None, float | None]] = [
-                        (
-                            curve,
-                            float(found[curve][0][i]),
-                            float(found[curve][1][i]),
-                            self.draws,
-                            predictions[i].error(name, curve, value),
-                        )
-                        for curve in simulated
-                    ]
-                    for curve in fixed:
-                        error = exact_error(curve, budget)
-                        cells.append((curve, error, 0.0, None, error))
-                    rows += [
-                        {
-                            **self._labels(name, protocol),
-                            "value": value,
-                            "K": self.p if self.p == self.q else None,
-                            "p": self.p,
-                            "q": self.q,
-                            "r": budget.r,
-                            "curve": curve,
-                            "error": error,
-                            "standard_error": standard_error,
-                            "draws": draws,
-                            "closed_form": closed_form,
-                        }
-                        for curve, error, standard_error, draws, closed_form in cells
-                    ]
-        return rows
-
-    def _labels(self, name: str, protocol: Protocol) -> Row:
-        return {
-            "structure": name,
-            "protocol": protocol.value,
-            "parameter": STRUCTURES[name].parameter,
-        }
-
-    def _crossings(
+    def _null(
         self,
-        blocks: dict[Cell, one.Blocks],
-        predictions: Sequence[Prediction],
         store: ResultStore | None,
-    ) -> list[Row]:
-        known = dict(blocks)
-        searches = [
-            (name, protocol, i)
-            for name in self.structures
-            for protocol in self.protocols
-            for i in range(len(self.ranks))
-        ]
-
-        def gap(search: int, value: float) -> Gap:
-            name, protocol, i = searches[search]
-            block = known[name, value]
-            if protocol is Protocol.SAME_DRAW:
-                mean, error = block.gap()
-                return float(mean[i]), float(error[i])
-            mean, error = block.losses("R")
-            return float(mean[i]) - exact_error("D", self._budgets[i]), float(error[i])
-
-        def gaps(wanted: Sequence[tuple[int, float]]) -> list[Gap]:
-            cells = dict.fromkeys((searches[search][0], value) for search, value in wanted)
-            known.update(self._blocks([cell for cell in cells if cell not in known], store))
-            return [gap(search, value) for search, value in wanted]
-
-        grids = [
-            (grid := self.grid(name), [gap(search, value) for value in grid])
-            for search, (name, _, _) in enumerate(searches)
-        ]
-        return [
-            self._crossing_row(name, protocol, predictions[i], crossing)
-            for (name, protocol, i), crossing in zip(
-                searches, find_crossings(grids, gaps), strict=True
-            )
-        ]
-
-    def _crossing_row(
-        self, name: str, protocol: Protocol, prediction: Prediction, crossing: Crossing
-    ) -> Row:
-        low, high = self.grid(name)[0], self.grid(name)[-1]
-        return {
-            **self._labels(name, protocol),
-            "r": prediction.budget.r,
-            "crossing": crossing.crossing,
-            "low": crossing.low,
-            "high": crossing.high,
-            "closed_form": prediction.crossing(name, protocol, low, high),
-            "searched_from": low,
-            "searched_to": high,
-        }
-
-    def _detection(self, blocks: dict[Cell, one.Blocks], store: ResultStore | None) -> list[Row]:
-        critical = {
-            is_centred: self._critical_values(store, is_centred=is_centred)
-            for is_centred in (False, True)
-        }
-        rows = []
-        for name in self.structures:
-            for value in self._detection_values(name):
-                for is_centred in (False, True):
-                    for statistic in STATISTICS:
-                        observed = blocks[name, value].statistic(statistic, is_centred=is_centred)
-                        bound = critical[is_centred][statistic]
-                        rows.append(
-                            {
-                                "structure": name,
-                                "parameter": STRUCTURES[name].parameter,
-                                "value": value,
-                                "statistic": statistic,
-                                "centred": is_centred,
-                                "mean": float(observed.mean()),
-                                "sd": float(observed.std(ddof=1)),
-                                "critical_value": bound,
-                                "level": self.level,
-                                "power": float((observed > bound).mean()),
-                                "draws": len(observed),
-                            }
-                        )
-        return rows
-
-    def _critical_values(self, store: ResultStore | None, *, is_centred: bool) -> dict[str, float]:
-        points = null_points(self.p - is_centred, self.q, self.null_draws, self.seed)
-        blocks = run(points, compute_null, store=store, jobs=self.jobs, cluster=self.cluster)
-        bounds = {
-            name: upper_critical_value(
-                np.concatenate([block[name] for block in blocks]), self.level
-            )
-            for name in blocks[0]
-        }
-        bounds["low-frequency"] = low_frequency_critical_value(
-            self.p, self.q, self.level, is_centred=is_centred
+        progress: Progress | None,
+        is_centred: bool,
+    ) -> dict[str, NDArray[np.float64]]:
+        blocks = run(
+            null_points(self.p - is_centred, self.q, self.null_draws, self.seed),
+            compute_null,
+            store=store,
+            jobs=self.jobs,
+            cluster=self.cluster,
+            progress=progress,
         )
-        return bounds
+        return {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from loca_theory.expressivity.approximators import (
         approximate,
         kept_energies,
-        kept_energies_of_curves,
     )
     from loca_theory.expressivity.dense import dense_errors
+    from loca_theory.expressivity.kept import expected_kept_energies
 
 __all__ = [
     "CURVES",
@@ -64,13 +64,13 @@ __all__ = [
     "coefficient_share",
     "dense_errors",
     "exact_error",
+    "expected_kept_energies",
     "expected_leading_energy",
     "expected_location_sum",
     "expected_top_sum",
     "expected_top_sum_with_outlier",
     "has_exact_value",
     "kept_energies",
-    "kept_energies_of_curves",
     "leading_rows",
     "limit_crossings",
     "location_share",
@@ -86,7 +86,7 @@ __getattr__ = lazy_exports(
     {
         "approximate": "approximators",
         "kept_energies": "approximators",
-        "kept_energies_of_curves": "approximators",
+        "expected_kept_energies": "kept",
         "dense_errors": "dense",
     },
 )

@@ -15,6 +15,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import low_rank_variants
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.curves import Engine, Selection, find_curve
+from loca_theory.expressivity.kept import largest_sums
 from loca_theory.expressivity.random_choices import first_hits, random_places, required
 from loca_theory.transforms import RealSpectrum, dct2, idct2
 
@@ -76,81 +77,20 @@ def kept_energies(
     Raises:
         InvalidArgumentError: as for :func:`approximate`.
     """
-    return kept_energies_of_curves(matrix, [curve], budgets, rng)[curve]
-
-
-def kept_energies_of_curves(
-    matrix: torch.Tensor,
-    curves: Sequence[str],
-    budgets: Sequence[Budget],
-    rng: np.random.Generator | None = None,
-) -> dict[str, NDArray[np.float64]]:
-    """:func:`kept_energies` of several curves, with one transform for those that share a basis.
-
-    Args:
-        matrix: W, shape (p, q).
-        curves: As for :func:`approximate`.
-        budgets: Budgets for the shape (p, q).
-        rng: As for :func:`approximate`; random curves draw from it one basis after the other.
-
-    Returns:
-        For each curve one energy a budget.
-
-    Raises:
-        InvalidArgumentError: as for :func:`approximate`.
-    """
-    for curve in curves:
-        for budget in budgets:
-            _check(matrix, curve, budget)
-    if not budgets:
-        return {curve: np.zeros(0) for curve in curves}
-    kept: dict[str, NDArray[np.float64]] = {}
-    held: tuple[str, torch.Tensor] | None = None  # one basis at a time: they are as large as W
-    for curve in sorted(curves, key=_basis):
-        selection = find_curve(curve).selection
-        if selection is None:
-            kept[curve] = low_rank_variants.kept_energies(matrix, curve, budgets, rng)
-            continue
-        if held is None or held[0] != selection.basis:
-            held = None
-            held = (selection.basis, _coordinates(matrix, selection))
-        kept[curve] = _kept_energies(held[1], selection, budgets, rng)
-    return kept
-
-
-def _basis(curve: str) -> str:
     selection = find_curve(curve).selection
-    return "" if selection is None else selection.basis
-
-
-def _kept_energies(
-    coordinates: torch.Tensor,
-    selection: Selection,
-    budgets: Sequence[Budget],
-    rng: np.random.Generator | None,
-) -> NDArray[np.float64]:
+    for budget in budgets:
+        _check(matrix, curve, budget)
+    if not budgets:
+        return np.zeros(0)
+    if selection is None:
+        return low_rank_variants.kept_energies(matrix, curve, budgets, rng)
     counts = [selection.count(budget) for budget in budgets]
-    energies = _item_energies(coordinates.detach(), selection, budgets[0])
-    count = max(counts)
-    if selection.random:
-        order, new = _kept_items(energies, selection, budgets[0], count, rng)
-        kept = energies[order] * new
-    else:
-        kept = _take_largest(energies, count)
-    sums = np.concatenate([[0.0], np.cumsum(kept.cpu().numpy(), dtype=np.float64)])
-    return sums[counts]
-
-
-def _take_largest(energies: torch.Tensor, count: int) -> torch.Tensor:
-    """The largest values, in decreasing order; the others are left in disorder."""
-    if energies.device.type != "cpu":
-        return energies.topk(count).values
-    # NumPy's partition and sort are vectorised, and several times faster than topk here.
-    values = energies.numpy()
-    if count:
-        values.partition(len(values) - count)
-    top = np.sort(values[len(values) - count :])[::-1]
-    return torch.from_numpy(top.copy())
+    energies = _item_energies(_coordinates(matrix.detach(), selection), selection, budgets[0])
+    if not selection.random:
+        return largest_sums(energies, counts)
+    order, new = _kept_items(energies, selection, budgets[0], max(counts), rng)
+    kept = (energies[order] * new).cpu().numpy()
+    return np.concatenate([[0.0], np.cumsum(kept, dtype=np.float64)])[counts]
 
 
 def _check(matrix: torch.Tensor, curve: str, budget: Budget) -> None:

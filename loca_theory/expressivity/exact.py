@@ -69,8 +69,7 @@ def _kept_energy(curve: str, budget: Budget) -> float:
         case "FourierFT":
             count = budget.random_coefficients
             own = half.self_conjugate_count * count / n
-            missed = (n - count) * (n - count - 1) / (n * (n - 1)) if n > 1 else 0.0
-            return own + half.pair_count * (1 - missed)
+            return own + half.pair_count * pair_hit_probability(n, count)
         case "M1":
             return expected_top_sum(half.pair_count, budget.chosen_locations, 2)
         case "M2":
@@ -79,3 +78,8 @@ def _kept_energy(curve: str, budget: Budget) -> float:
             return expected_location_sum(half, budget.chosen_locations)
         case _:  # D, F3 and S: one law
             return expected_top_sum(n, budget.chosen_coefficients, 1)
+
+
+def pair_hit_probability(n: int, count: int) -> float:
+    """Probability that ``count`` random places of n, none twice, include one of a given pair."""
+    return 1 - (n - count) * (n - count - 1) / (n * (n - 1)) if n > 1 else 1.0

@@ -67,118 +67,146 @@ def _draw_lines(axis: Axes, panel: pd.DataFrame) -> None:
         ordered = line.sort_values("value")
         look = LOOKS[str(curve)]
         x, y = ordered["value"].to_numpy(float), ordered["error"].to_numpy(float)
-        axis.plot(x, y, color=look.color, linestyle=look.dashes)
+        marker = "o" if len(x) == 1 else None
+        axis.plot(x, y, color=look.color, linestyle=look.dashes, marker=marker)
         band = BAND * ordered["standard_error"].to_numpy(float)
         if band.any():
             axis.fill_between(x, y - band, y + band, color=look.color, alpha=0.2, lw=0)
         ends.append((y[-1], str(curve)))
+    values = panel["value"].unique()
+    if len(values) == 1:
+        axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
     axis.margins(x=0.02)
     label_ends(axis, ends, _LABEL_GAP / _PANEL_HEIGHT)
 
 
 def draw_crossings(crossings: pd.DataFrame) -> Figure:
-    """Where R overtakes D: a panel a protocol, a line a structure, a mark a rank.
+    """Where R overtakes D: a column a protocol, a row of panels a parameter, a mark a rank.
 
     Args:
         crossings: ``crossings`` of a :class:`~loca_theory.dependence.Study`.
     """
-    structures = list(dict.fromkeys(crossings["structure"]))
+    groups = {
+        parameter: list(dict.fromkeys(rows["structure"]))
+        for parameter, rows in crossings.groupby("parameter", sort=False)
+    }
     protocols = [p for p in Protocol if p in set(crossings["protocol"])]
-    ranks = sorted(crossings["r"].unique())
-    figure = Figure(figsize=(_PANEL_WIDTH * len(protocols) + 0.6, 0.55 * len(structures) + 1.2))
-    axes = figure.subplots(1, len(protocols), squeeze=False, sharey=True)[0]
-    for axis, protocol in zip(axes, protocols, strict=True):
-        for i, structure in enumerate(structures):
-            mine = crossings[
-                (crossings["structure"] == structure) & (crossings["protocol"] == protocol)
-            ]
-            _draw_crossing_line(axis, mine, i, ranks)
+    ranks = list(dict.fromkeys(crossings["r"]))
+    counts = [len(names) for names in groups.values()]
+    figure = Figure(figsize=(4.2 * len(protocols) + 1.0, 0.62 * sum(counts) + 0.75 * len(counts)))
+    axes = figure.subplots(
+        len(groups), len(protocols), squeeze=False, sharey="row", height_ratios=counts
+    )
+    for row, (parameter, structures) in zip(axes, groups.items(), strict=True):
+        for axis, protocol in zip(row, protocols, strict=True):
+            mine = crossings[crossings["structure"].isin(structures)]
+            start, end = mine["searched_from"].min(), mine["searched_to"].max()
+            mine = mine[mine["protocol"] == protocol]
+            for i, name in enumerate(structures):
+                _draw_crossing_line(axis, mine[mine["structure"] == name], i, ranks)
+            axis.set_xlabel("ρ" if parameter == "rho" else str(parameter))
+            pad = 0.02 * (end - start) or 0.5
+            axis.set_xlim(start - pad, end + pad)
+            axis.set_ylim(len(structures) - 0.4, -0.6)
+        row[0].set_yticks(range(len(structures)), structures)
+    for axis, protocol in zip(axes[0], protocols, strict=True):
         axis.set_title(_PROTOCOL_TITLES[protocol])
-        axis.set_xlabel("value of the parameter")
-        axis.set_xlim(crossings["searched_from"].min(), _end(crossings))
-        axis.set_ylim(len(structures) - 0.4, -0.6)
-    axes[0].set_yticks(range(len(structures)))
-    axes[0].set_yticklabels([f"{name} ({STRUCTURES[name].parameter})" for name in structures])
     handles = [
-        axes[0].plot([], [], "o", color=_RANK_COLORS[k % len(_RANK_COLORS)], label=f"r = {r}")[0]
+        axes[0][0].plot([], [], "o", color=_RANK_COLORS[k % len(_RANK_COLORS)], label=f"r = {r}")[0]
         for k, r in enumerate(ranks)
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(ranks))
     return figure
 
 
-def _end(crossings: pd.DataFrame) -> float:
-    """Far enough for every crossing, and no farther than was searched."""
-    reached = crossings["high"].max()
-    searched = float(crossings["searched_to"].max())
-    return searched if pd.isna(reached) else min(searched, 1.15 * float(reached))
+_FINDINGS = {
+    "D throughout": "D keeps more throughout",
+    "R throughout": "R keeps more throughout",
+    "R first": "R keeps more at the start",
+}
 
 
 def _draw_crossing_line(
     axis: Axes, mine: pd.DataFrame, height: float, ranks: Sequence[int]
 ) -> None:
-    if mine["crossing"].isna().all():
-        low, high = mine["searched_from"].min(), mine["searched_to"].max()
-        axis.annotate(
-            f"no crossing in [{low:g}, {high:g}]",
-            (0, height),
-            xytext=(6, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            va="center",
-            fontsize=7,
-            color="#666666",
-            backgroundcolor="white",
-        )
-        return
+    without = []
     for k, r in enumerate(ranks):
         row = mine[mine["r"] == r].iloc[0]
         if pd.isna(row["crossing"]):
+            without.append((r, str(row["finding"])))
             continue
         color = _RANK_COLORS[k % len(_RANK_COLORS)]
         place = height + 0.1 * (k - (len(ranks) - 1) / 2)
         axis.plot([row["low"], row["high"]], [place, place], color=color, lw=2)
         axis.plot(row["crossing"], place, "o", color=color, ms=4)
+    for finding in dict.fromkeys(finding for _, finding in without):
+        some = [r for r, own in without if own == finding]
+        which = "" if len(some) == len(ranks) else f"r = {', '.join(map(str, some))}: "
+        axis.annotate(
+            which + _FINDINGS[finding],
+            (0.98, height),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="center",
+            fontsize=7,
+            color="#666666",
+        )
 
 
-def draw_phase(crossings: pd.DataFrame, size: int, marks: pd.DataFrame | None = None) -> Figure:
+def draw_phase(
+    crossings: pd.DataFrame, shape: tuple[int, int], marks: pd.DataFrame | None = None
+) -> Figure:
     """Phase diagram: which method wins, by rank and by the share of energy in random directions.
 
-    The line is the closed-form boundary for one random spike in large matrices; the points are
-    crossings simulated at a finite size.
+    The line is the closed-form boundary for one random spike in large matrices of that aspect
+    ratio; the points are crossings simulated at a finite size.
 
     Args:
-        crossings: ``crossings`` of a study with the structure ``spiked``.
-        size: min(p, q) of that study.
-        marks: Matrices to place on the diagram: columns ``ratio`` (r/K), ``share`` (of the energy
-            outside the bulk) and ``label``.
+        crossings: ``crossings`` of a study with the structure ``spiked``; may be empty.
+        shape: (p, q) of that study, or of the matrices marked.
+        marks: Matrices to place on the diagram: columns ``ratio`` (r/min(p, q)), ``share`` (of the
+            energy outside the bulk) and ``label``.
     """
+    smaller, aspect = min(shape), min(shape) / max(shape)
+    found = crossings
+    if len(crossings):
+        found = crossings[
+            (crossings["structure"] == "spiked")
+            & (crossings["protocol"] == Protocol.SAME_DRAW)
+            & crossings["crossing"].notna()
+        ]
+    places = [(0.36, 0.5)]
+    if len(found):
+        places += zip(found["r"] / smaller, found["high"], strict=True)
+    if marks is not None:
+        places += zip(marks["ratio"], marks["share"], strict=True)
+    right = min(1.1 * max(x for x, _ in places), 0.5)
+    top = min(1.2 * max(y for _, y in places), 1.0)
     figure = Figure(figsize=(5.2, 3.8))
     axis = figure.subplots()
-    ratio = np.concatenate([np.linspace(0.001, 0.02, 20), np.linspace(0.025, 0.4, 60)])
-    share = np.array([limit_boundary(value) for value in ratio])
+    ratio = np.concatenate([np.linspace(0.001, 0.02, 20), np.linspace(0.025, 0.499, 80)])
+    share = np.array([limit_boundary(value, aspect) for value in ratio])
     axis.plot(ratio, share, color="#000000", label="boundary, large matrices")
     axis.fill_between(ratio, share, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
     axis.fill_between(ratio, share, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
-    found = crossings[
-        (crossings["structure"] == "spiked")
-        & (crossings["protocol"] == Protocol.SAME_DRAW)
-        & crossings["crossing"].notna()
-    ]
     if len(found):
-        x, y = found["r"].to_numpy(float) / size, found["crossing"].to_numpy(float)
+        x, y = found["r"].to_numpy(float) / smaller, found["crossing"].to_numpy(float)
         error = np.stack([y - found["low"].to_numpy(float), found["high"].to_numpy(float) - y])
-        axis.errorbar(
-            x, y, error, fmt="o", color="#000000", ms=4, capsize=2, label=f"simulated, K = {size}"
-        )
+        size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
+        label = f"simulated, {size}"
+        axis.errorbar(x, y, error, fmt="o", color="#000000", ms=4, capsize=2, label=label)
     if marks is not None:
-        axis.plot(marks["ratio"], marks["share"], "x", color="#0072b2", ms=5)
-        for row in marks.itertuples():
-            axis.annotate(str(row.label), (row.ratio, row.share), fontsize=6, xytext=(3, 2),
-                          textcoords="offset points")  # fmt: skip
-    axis.set(xlim=(0, 0.4), ylim=(0, 0.6), xlabel="rank share r/K",
-             ylabel="share of the energy in one random direction")  # fmt: skip
-    axis.text(0.03, 0.45, "LoRA keeps more", color=LOOKS["R"].color, fontsize=9)
-    axis.text(0.22, 0.1, "DCT selection keeps more", color=LOOKS["D"].color, fontsize=9)
+        _draw_marks(axis, marks)
+    axis.set(xlim=(0, right), ylim=(0, top), xlabel="rank share r/min(p, q)",
+             ylabel="share of the energy outside the bulk")  # fmt: skip
+    text = {"transform": axis.transAxes, "fontsize": 9}
+    axis.text(0.08, 0.9, "LoRA keeps more", color=LOOKS["R"].color, **text)
+    axis.text(0.55, 0.08, "DCT selection keeps more", color=LOOKS["D"].color, **text)
     axis.legend(loc="upper right")
     return figure
+
+
+def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
+    for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
+        color = _RANK_COLORS[k % len(_RANK_COLORS)]
+        axis.plot(some["ratio"], some["share"], "x", color=color, ms=4, label=str(label))

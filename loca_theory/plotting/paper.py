@@ -97,7 +97,7 @@ FIGURES: dict[str, PaperFigure] = {
             "Which method keeps more, by rank and by the energy in one random direction: boundary "
             "in closed form, crossings simulated at K = 300",
             lambda: _study("spiked"),
-            lambda table: draw_phase(table, _SIZE),
+            lambda table: draw_phase(table, (_SIZE, _SIZE)),
             "crossings",
         ),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
@@ -60,21 +62,25 @@ class Cluster:
     def connected(self, jobs: int) -> Iterator[None]:
         """Joblib's parallel calls inside run on these workers.
 
+        Inside of itself it changes nothing, so that a study of several sweeps connects once.
+
         Args:
             jobs: Workers to start where no scheduler is named; −1 for one a core.
 
         Raises:
+            InvalidArgumentError: the scheduler's address is none.
             ResourceError: the backend is not installed, or nobody answers at the address.
         """
-        match self.backend:
-            case Backend.LOKY:
+        if self.backend is Backend.LOKY or _connected.get() == self:
+            yield
+            return
+        enter = self._dask if self.backend is Backend.DASK else self._ray
+        with enter(joblib.effective_n_jobs(jobs)):
+            before = _connected.set(self)
+            try:
                 yield
-            case Backend.DASK:
-                with self._dask(joblib.effective_n_jobs(jobs)):
-                    yield
-            case Backend.RAY:
-                with self._ray(joblib.effective_n_jobs(jobs)):
-                    yield
+            finally:
+                _connected.reset(before)
 
     @contextmanager
     def _dask(self, jobs: int) -> Iterator[None]:
@@ -86,19 +92,26 @@ class Cluster:
                 client = distributed.Client(
                     n_workers=jobs, threads_per_worker=1, dashboard_address=None
                 )
-        except (OSError, TimeoutError, ValueError) as error:
+        except ValueError as error:
+            raise self._no_address() from error
+        except (OSError, TimeoutError) as error:
             raise self._unreachable() from error
         with client:
-            if not client.scheduler_info()["workers"]:
-                msg = f"the dask scheduler at {self.scheduler} has no workers; "
-                msg += f"start some with: dask worker {self.scheduler}"
-                raise ResourceError(msg)
+            try:
+                client.wait_for_workers(1, timeout=_TIMEOUT_S)
+            except TimeoutError as error:
+                place = client.scheduler.address
+                msg = f"the dask scheduler at {place} has no workers; "
+                msg += f"start some with: dask worker {place}"
+                raise ResourceError(msg) from error
             with joblib.parallel_config(backend="dask"):
                 yield
 
     @contextmanager
     def _ray(self, jobs: int) -> Iterator[None]:
         ray = _installed("ray", self.backend)
+        if self.scheduler:
+            self._probe(self.scheduler)
         with warnings.catch_warnings():
             # Ray announces changes of its own defaults at every start.
             warnings.simplefilter("ignore", FutureWarning)
@@ -121,11 +134,30 @@ class Cluster:
         finally:
             ray.shutdown()
 
+    def _probe(self, address: str) -> None:
+        """Ray itself tries for minutes to reach an address where nobody is."""
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if not (host and port.isdigit()):
+            raise self._no_address()
+        try:
+            socket.create_connection((host, int(port)), timeout=_TIMEOUT_S).close()
+        except (OSError, OverflowError) as error:
+            raise self._unreachable() from error
+
+    def _no_address(self) -> InvalidArgumentError:
+        example = "host:6379" if self.backend is Backend.RAY else "tcp://host:8786"
+        msg = f"{self.scheduler!r} is no address of a {self.backend} scheduler; write {example}"
+        return InvalidArgumentError(msg)
+
     def _unreachable(self) -> ResourceError:
         way_out = "ray start --head" if self.backend is Backend.RAY else "dask scheduler"
         place = f"at {self.scheduler}" if self.scheduler else "on this machine"
         msg = f"no {self.backend} scheduler answered {place} within {_TIMEOUT_S} s; "
         return ResourceError(msg + f"start one with: {way_out}")
+
+
+# The cluster that the running code is connected to.
+_connected: ContextVar[Cluster | None] = ContextVar("connected", default=None)
 
 
 def _installed(module: str, extra: str) -> ModuleType:

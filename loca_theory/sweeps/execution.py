@@ -31,8 +31,6 @@ _THIS_MACHINE = Cluster()
 _WORKER_START_S = 1.5
 # ... unless an earlier sweep of this process has left them: joblib keeps idle ones for 300 s.
 _WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
-# ... unless an earlier sweep of this process has left them: joblib keeps idle ones for 300 s.
-_WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
 # What numerical libraries read when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

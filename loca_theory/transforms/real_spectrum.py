@@ -65,6 +65,34 @@ class RealSpectrum:
         pairs = math.sqrt(2.0) * parts[..., s:, :]
         return torch.cat([parts[..., :s, 0], pairs[..., 0], pairs[..., 1]], dim=-1)
 
+    def parts(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The self-conjugate entries of F, real, and one entry of each pair, complex.
+
+        For what does not depend on the order: the entries come as they lie in memory, not as
+        :class:`~loca_theory.transforms.HalfSpectrum` lists them, and no table of places is made.
+
+        Args:
+            matrix: Real, shape (p, q).
+
+        Returns:
+            Shapes (s,) and (m,).
+
+        Raises:
+            InvalidArgumentError: the shape is not (p, q), or the dtype is not real.
+        """
+        if matrix.shape != self.shape or not matrix.is_floating_point():
+            msg = f"expected a real floating tensor of shape {self.shape}, not "
+            msg += f"{matrix.dtype} of shape {tuple(matrix.shape)}"
+            raise InvalidArgumentError(msg)
+        p, q = self.shape
+        spectrum = torch.fft.rfft2(matrix, norm="ortho")
+        # Columns 0 and q/2 hold both members of their pairs, and the self-conjugate entries.
+        rows = [0, p // 2] if p % 2 == 0 else [0]
+        mirrored = spectrum[:, :: q // 2] if q % 2 == 0 else spectrum[:, :1]
+        inner = spectrum[:, 1 : (q + 1) // 2]
+        pairs = torch.cat([inner.flatten(), mirrored[1 : (p + 1) // 2].flatten()])
+        return mirrored[rows].real.flatten(), pairs
+
     def inverse(self, coordinates: torch.Tensor) -> torch.Tensor:
         """Real matrices, shape (..., p, q), from coordinates, shape (..., p·q).
 

@@ -46,14 +46,16 @@ def test_out_stores_tables_and_figures(cli, here):
 
 
 BAD = {
-    "indefinite": (("--rho", "0,1.5"), 2, "the covariance would be indefinite"),
+    "indefinite": (("--rho", "0,1.5"), 2, "the covariance would not be positive definite"),
     "rank above size": (("--r", "30"), 2, "rank 30 does not fit a 24x24 matrix"),
     "unknown structure": (("--structures", "odd"), 2, "unknown structure 'odd'; choose from"),
     "unknown protocol": (("--protocols", "odd"), 2, "unknown protocol 'odd'; choose from"),
     "range without a step": (("--rho", "0..0.4"), 2, "range with its step"),
     "reversed range": (("--share", "0.4..0..0.1"), 2, "is reversed"),
-    "share of one": (("--share", "1"), 2, "needs 0 <= share <= 1"),
+    "share of one": (("--share", "1"), 2, "needs 0 <= share < 1, not 1"),
     "one draw": (("--draws", "1"), 2, "at least 2 draws"),
+    "level with too few draws": (("--level", "0.0001"), 2, "needs at least 200000 null draws"),
+    "a grid of no structure": (("--structures", "ar1", "--share", "0.1"), 2, "belongs to spiked"),
     "level": (("--level", "0"), 2, "level must lie between 0 and 1"),
     "both shapes": (("--shape", "3x4"), 2, "either --K"),
 }

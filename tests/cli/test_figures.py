@@ -27,7 +27,7 @@ def smaller(figure):
     if figure.table is None:
         return Simulation(squares((16, 64)), (2,), figure.source().curves, draws=4, jobs=1)
     grids = {"rho": (0.0, 0.4), "share": (0.0, 0.4), "exponent": (0.0, 0.5)}
-    changes = {"ranks": (2,), "grids": grids, "draws": 2, "null_draws": 20, "jobs": 1}
+    changes = {"ranks": (2,), "grids": grids, "draws": 2, "null_draws": 400, "jobs": 1}
     return replace(figure.source(), p=16, q=16, **changes)
 
 

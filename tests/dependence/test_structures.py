@@ -107,11 +107,13 @@ def test_values_share_their_random_numbers(name):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        pytest.param("shared-mean", -0.1, "indefinite", id="shared mean below -1/n"),
-        pytest.param("equicorrelated", 1.01, "indefinite", id="equicorrelated above 1"),
-        pytest.param("equicorrelated", -0.2, "indefinite", id="equicorrelated below -1/(n-1)"),
-        pytest.param("row-equicorrelated", -0.5, "indefinite", id="rows below -1/(q-1)"),
-        pytest.param("ar1", 1.0, "indefinite", id="ar1 at 1"),
+        pytest.param("shared-mean", -0.1, "positive definite", id="shared mean below -1/n"),
+        pytest.param("equicorrelated", 1.01, "positive definite", id="equicorrelated above 1"),
+        pytest.param(
+            "equicorrelated", -0.2, "positive definite", id="equicorrelated below -1/(n-1)"
+        ),
+        pytest.param("row-equicorrelated", -0.5, "positive definite", id="rows below -1/(q-1)"),
+        pytest.param("ar1", 1.0, "positive definite", id="ar1 at 1"),
         pytest.param("spiked", 1.0, "needs 0 <= share", id="share of 1"),
         pytest.param("spiked", -0.1, "needs 0 <= share", id="negative share"),
         pytest.param("power-law", -1.0, "needs 0 <= exponent", id="negative exponent"),

@@ -74,7 +74,7 @@ def test_a_study_is_drawn_from_the_table_it_names(figure):
 
     grids = {"rho": (0.0, 0.2, 0.4), "share": (0.0, 0.2, 0.4), "exponent": (0.0, 0.5)}
     small = replace(
-        figure.source(), p=24, q=24, ranks=(2, 4), grids=grids, draws=3, null_draws=50, jobs=1
+        figure.source(), p=24, q=24, ranks=(2, 4), grids=grids, draws=3, null_draws=400, jobs=1
     )
     drawn = figure.draw(pd.DataFrame(small.run()[figure.table]))
     drawn.draw_without_rendering()

@@ -74,24 +74,75 @@ def test_the_table_is_that_of_a_serial_run(cluster, undisturbed, tmp_path):
     assert (tmp_path / "simulate.parquet").read_bytes() == undisturbed
 
 
-@pytest.mark.parametrize(
+CORRELATE = [*RUN[:-1], "correlate", "--K", "64", "--r", "4,8", "--draws", "600", "--structures",
+             "spiked", "--share", "0..0.4..0.1", "--null-draws", "1000", "--quiet"]  # fmt: skip
+TABLES = [f"correlate-{name}.parquet" for name in ("rows", "crossings", "detection")]
+
+
+@pytest.fixture(scope="module")
+def undisturbed_study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    subprocess.run([*CORRELATE, "--jobs", "1", "--out", folder], check=True, capture_output=True)
+    return [(folder / name).read_bytes() for name in TABLES]
+
+
+KILLS = pytest.mark.parametrize(
     "kills",
     [
         pytest.param(3, id="3 kills"),
         pytest.param(20, id="20 kills", marks=pytest.mark.deep),
     ],
 )
-def test_a_killed_driver_resumes(cluster, undisturbed, tmp_path, kills):
-    address, _ = cluster
-    command = [*RUN, *GRID, "--backend", "dask", "--scheduler", address, "--out", tmp_path]
+
+
+def killed_and_resumed(command, folder, kills):
+    """Run a command to its end after killing it so many times in mid-sweep.
+
+    Each time it is given until it has added a result, and then a random moment.
+    """
     moments = random.Random(kills)
+    points = folder / "points"
+    partial = 0
     for _ in range(kills):
+        before = len(list(points.glob("*.json")))
         driver = start(*command)
-        time.sleep(moments.uniform(0.5, 4.0))
+        deadline = time.monotonic() + 60
+        while (
+            driver.poll() is None
+            and time.monotonic() < deadline
+            and len(list(points.glob("*.json"))) == before
+        ):
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.3))
+        partial += driver.poll() is None
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     subprocess.run(command, check=True, capture_output=True)
+    return partial
+
+
+@KILLS
+def test_a_killed_driver_resumes(cluster, undisturbed, tmp_path, kills):
+    address, _ = cluster
+    command = [*RUN, *GRID, "--backend", "dask", "--scheduler", address, "--out", tmp_path]
+    assert killed_and_resumed(command, tmp_path, kills) > 0
     assert (tmp_path / "simulate.parquet").read_bytes() == undisturbed
+
+
+@KILLS
+def test_a_killed_study_resumes_its_search_as_well(cluster, undisturbed_study, tmp_path, kills):
+    address, _ = cluster
+    command = [*CORRELATE, "--backend", "dask", "--scheduler", address, "--out", tmp_path]
+    assert killed_and_resumed(command, tmp_path, kills) > 0
+    assert [(tmp_path / name).read_bytes() for name in TABLES] == undisturbed_study
+
+
+@pytest.mark.deep
+def test_ray_gives_the_table_of_a_serial_run(undisturbed_study, tmp_path):
+    pytest.importorskip("ray", reason="needs the extra 'ray'")
+    command = [*CORRELATE, "--backend", "ray", "--jobs", "2", "--out", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    assert [(tmp_path / name).read_bytes() for name in TABLES] == undisturbed_study
 
 
 def test_a_killed_worker_is_replaced_by_the_other(cluster, undisturbed, tmp_path):
@@ -115,6 +166,22 @@ def test_an_unreachable_scheduler_is_named(monkeypatch):
         pytest.raises(ResourceError, match=r"answered at tcp://127\.0\.0\.1:9"),
         nobody.connected(1),
     ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("cluster_at", "error", "message"),
+    [
+        (Cluster(Backend.RAY, "127.0.0.1:9"), ResourceError, r"answered at 127\.0\.0\.1:9"),
+        (Cluster(Backend.RAY, "nowhere"), InvalidArgumentError, "no address of a ray scheduler"),
+        (Cluster(Backend.DASK, "odd://x"), InvalidArgumentError, "no address of a dask scheduler"),
+    ],
+    ids=["ray, nobody there", "ray, no address", "dask, no address"],
+)
+def test_a_wrong_address_is_found_at_once(monkeypatch, cluster_at, error, message):
+    monkeypatch.setattr(backends, "_TIMEOUT_S", 1)
+    monkeypatch.setattr(backends, "_installed", lambda module, _: pytest.importorskip(module))
+    with pytest.raises(error, match=message), cluster_at.connected(1):
         pass
 
 

@@ -1,0 +1,121 @@
+"""What a study refuses, and what holds of its tables."""
+
+import numpy as np
+import pytest
+
+from loca_theory.dependence import STRUCTURES, Study, limit_boundary, selection_loss_with_spike
+from loca_theory.dependence.structures import find_structure
+from loca_theory.errors import InvalidArgumentError
+
+SMALL = {"draws": 8, "null_draws": 400, "jobs": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"structures": ("ar1", "ar1")}, "named once each"),
+        ({"ranks": (2, 2)}, "named once each"),
+        ({"structures": ()}, "at least one"),
+        ({"grids": {"rho": (0.2, 0.1)}}, "rho must increase, and are 0.2, 0.1"),
+        ({"grids": {"rho": ()}}, "and are none"),
+        ({"null_draws": 100}, "needs at least 400 null draws, not 100"),
+        ({"structures": ("odd",)}, "unknown structure 'odd'"),
+        ({"structures": ("spiked",), "spikes": 0}, "at least one spike"),
+        ({"draws": 1}, "at least 2 draws"),
+        ({"ranks": (30,)}, "rank 30 does not fit"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_refusals(change, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        Study(16, 16, **({"ranks": (2,), "structures": ("ar1",), **SMALL} | change))
+
+
+def test_several_spikes_share_the_energy():
+    family = find_structure("spiked", 3).family(40, 30, np.random.default_rng(0))
+    signal = family(0.9) - family(0.0)
+    values = np.linalg.svd(signal, compute_uv=False)
+    expected = np.sqrt(0.9 / 0.1 * 40 * 30 / 3)
+    np.testing.assert_allclose(values[:3], expected, rtol=1e-12)
+    np.testing.assert_allclose(values[3:], 0.0, atol=1e-10)
+
+
+def test_more_spikes_ask_for_more_rank():
+    grid = {"share": (0.0, 0.1, 0.2, 0.3, 0.4)}
+    one, four = (
+        Study(32, 32, (3,), structures=("spiked",), grids=grid, spikes=s, **SMALL).run()
+        for s in (1, 4)
+    )
+
+    def error(tables):
+        return [row["error"] for row in tables["rows"] if row["curve"] == "R"][-1]
+
+    assert error(one) < error(four)
+    assert all(row["closed_form"] is None for row in four["crossings"])
+
+
+def test_where_one_side_wins_throughout_the_tables_say_which():
+    grid = {"share": (0.6, 0.7), "rho": (0.0, 0.1)}
+    tables = Study(24, 24, (2,), structures=("spiked", "ar1"), grids=grid, **SMALL).run()
+    found = {
+        (row["structure"], row["protocol"]): (row["crossing"], row["finding"])
+        for row in tables["crossings"]
+    }
+    assert found["spiked", "same-draw"] == (None, "R throughout")
+    assert found["ar1", "same-draw"] == (None, "D throughout")
+
+
+def test_the_size_of_each_test_is_at_most_its_level():
+    tables = Study(20, 30, (2,), structures=("ar1",), grids={"rho": (0.1,)}, **SMALL).run()
+    null = [row for row in tables["detection"] if row["structure"] == "independent"]
+    assert {row["statistic"] for row in null} == {"T", "largest", "spikes"}
+    assert all(row["power"] <= row["level"] for row in null)
+    # T has an atom at 0, which F1(0) tends to for square matrices.
+    assert all(0.4 < row["at_zero"] < 1 for row in null if row["statistic"] == "T")
+
+
+def test_centring_needs_no_second_transform():
+    """The low frequencies of a centred matrix, against the definition."""
+    from loca_theory.dependence.draws import compute, point
+    from loca_theory.transforms import dct_matrix
+
+    rng_point = point("ar1", 0.3, 9, 16, (2,), 5, (0, 2), with_centred=True)
+    result = compute(rng_point)
+    from loca_theory.sweeps import generator
+
+    shares = []
+    for draw in range(2):
+        w = STRUCTURES["ar1"].family(9, 16, generator(5, "dependence", 9, 16, "ar1", draw))(0.3)
+        w = w - w.mean(axis=0)
+        c, d = dct_matrix(9).numpy(), dct_matrix(16).numpy()
+        z = c @ w @ d.T
+        shares.append((z[:3, :4] ** 2).sum() / (z**2).sum())
+    assert result["centred_statistics"]["low-frequency"] == pytest.approx(shares, rel=1e-12)
+
+
+@pytest.mark.parametrize("t", [1e-6, 0.3, 10.0, 1e3, 1e6])
+@pytest.mark.parametrize("kept", [0.01, 0.2, 0.8])
+def test_the_mixture_is_integrated_at_any_strength(t, kept):
+    from scipy import integrate, optimize, special
+
+    def mean(f):
+        places = [10.0**k for k in range(-6, 1)]
+        total = 0.0
+        for low, high in zip([0.0, *places, 3.0], [*places, 3.0, 12.0], strict=True):
+            total += integrate.quad(
+                lambda g: f(1 + t * g * g) * np.exp(-g * g / 2), low, high, epsabs=0, epsrel=1e-11
+            )[0]
+        return total * np.sqrt(2 / np.pi)
+
+    c = optimize.brentq(
+        lambda c: mean(lambda v: special.erfc(c / np.sqrt(2 * v))) - kept, 1e-9, 40 * np.sqrt(1 + t)
+    )
+    loss = mean(lambda v: v * special.gammainc(1.5, c * c / (2 * v)))
+    assert selection_loss_with_spike(t, kept) == pytest.approx(loss, rel=1e-8)
+
+
+def test_the_boundary_knows_the_aspect_ratio():
+    square, wide = limit_boundary(0.1), limit_boundary(0.1, 0.25)
+    assert square != pytest.approx(wide, rel=0.05)
+    with pytest.raises(InvalidArgumentError, match="0 < aspect <= 1"):
+        limit_boundary(0.1, 2.0)
