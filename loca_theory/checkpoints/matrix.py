@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 CURVES = ("R", "F1", "FourierFT", "F2", "F3", "D", "S")
 """Curves that a real increment is measured against."""
 
+STATISTICS = (
+    "sigma", "mean", "energy", "zero_fraction", "excess_kurtosis", "tv", "tv_low", "tv_high",
+    "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance", "mp_wasserstein",
+    "outlier_mass", "spikes", "T", "stable_rank", "tail_exponent",
+)  # fmt: skip
+"""Names of the statistics of one increment."""
+
 _SELECTED = tuple(curve for curve in CURVES if curve != "R")
 # Draws of independent matrices that R's reference is the mean of: its spread is tiny.
 _REFERENCE_DRAWS = 64
@@ -65,6 +72,10 @@ class Settings:
     device: str = "cpu"
     printed: PrintedTest = field(default_factory=PrintedTest)
 
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return asdict(self)
+
 
 @dataclass(frozen=True)
 class MatrixAnalysis:
@@ -89,6 +100,32 @@ class MatrixAnalysis:
     eigenvalues: NDArray[np.float64]
     shuffled_eigenvalues: NDArray[np.float64]
     notes: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data that :meth:`from_json` takes back."""
+        return {
+            "statistics": self.statistics,
+            "errors": self.errors,
+            "counts": {**asdict(self.counts), "counts": self.counts.counts.tolist()},
+            "bulk": asdict(self.bulk),
+            "eigenvalues": self.eigenvalues.tolist(),
+            "shuffled_eigenvalues": self.shuffled_eigenvalues.tolist(),
+            "notes": self.notes,
+        }
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
+        """The inverse of :meth:`to_json`."""
+        counts = {**stored["counts"], "counts": np.array(stored["counts"]["counts"])}
+        return cls(
+            stored["statistics"],
+            stored["errors"],
+            Histogram(**counts),
+            BulkFit(**stored["bulk"]),
+            np.array(stored["eigenvalues"]),
+            np.array(stored["shuffled_eigenvalues"]),
+            stored["notes"],
+        )
 
 
 def analyse_matrix(name: str, increment: torch.Tensor, settings: Settings) -> MatrixAnalysis:
@@ -125,6 +162,7 @@ def analyse_matrix(name: str, increment: torch.Tensor, settings: Settings) -> Ma
     statistics = {
         "sigma": counts.deviation,
         "mean": counts.mean,
+        "energy": float(eigenvalues.sum()),
         "zero_fraction": counts.zero_fraction,
         "excess_kurtosis": counts.excess_kurtosis,
         "tv": variation.estimate,

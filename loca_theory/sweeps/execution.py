@@ -188,12 +188,13 @@ def _run_in_batches(
     """For workers whose results only come all at once: a few points at a time."""
     version = package_version()
     size = _BATCH * joblib.effective_n_jobs(jobs)
-    for start in range(0, len(missing), size):
-        batch = missing[start : start + size]
-        tasks = (joblib.delayed(_compute_one)(i, points[i], compute, version) for i in batch)
-        outcomes = cast("list[tuple[int, dict[str, Any]]]", joblib.Parallel(n_jobs=jobs)(tasks))
-        for index, result in outcomes:
-            keep(index, result)
+    # One pool for all batches: starting one takes seconds.
+    with joblib.Parallel(n_jobs=jobs) as parallel:
+        for start in range(0, len(missing), size):
+            batch = missing[start : start + size]
+            tasks = (joblib.delayed(_compute_one)(i, points[i], compute, version) for i in batch)
+            for index, result in cast("list[tuple[int, dict[str, Any]]]", parallel(tasks)):
+                keep(index, result)
 
 
 def _compute_one(

@@ -1,0 +1,35 @@
+"""What a weight is, from its name: kind and layer."""
+
+from __future__ import annotations
+
+import re
+
+# The first that matches; names of BERT, RoBERTa, DistilBERT, GPT-2, OPT, Llama, T5 and ViT models.
+_KINDS = (
+    ("embedding", r"embed|\bwte\b|\bwpe\b|lm_head|\bshared\b"),
+    ("query, key, value", r"c_attn|qkv|query_key_value|in_proj"),
+    ("query", r"query|q_proj|q_lin\b|\bq\b|\bwq\b"),
+    ("key", r"\bkey\b|k_proj|k_lin\b|\bk\b|\bwk\b"),
+    ("value", r"\bvalue\b|v_proj|v_lin\b|\bv\b|\bwv\b"),
+    ("attention output", r"o_proj|out_proj|out_lin|attention\.output|attn\.c_proj|\bo\b|\bwo\b"),
+    ("MLP in", r"intermediate|gate_proj|up_proj|gate_up|\bfc1\b|c_fc|lin1|\bwi|\bw1\b|\bw3\b"),
+    ("MLP out", r"output\.dense|down_proj|\bfc2\b|mlp\.c_proj|lin2|\bw2\b"),
+    ("pooler or head", r"pooler|classifier|score"),
+)
+_PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
+
+
+def kind_of(name: str) -> str:
+    """``query``, ``value``, ``MLP in``, …; ``other`` where the name says nothing."""
+    return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "other")
+
+
+def layer_of(name: str) -> int | None:
+    """The first number in a name of dotted parts, which is the layer's."""
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+
+
+def module_of(name: str) -> str:
+    """The last part of the module's name, as PEFT's ``target_modules`` takes it."""
+    parts = name.removesuffix(".weight").split(".")
+    return parts[-1] if len(parts) < 2 or parts[-1] != "dense" else ".".join(parts[-2:])

@@ -1,0 +1,219 @@
+"""The report on a pair of checkpoints: every matrix, totals, what was left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loca_theory.checkpoints.matrix import (
+    CURVES,
+    STATISTICS,
+    MatrixAnalysis,
+    Settings,
+    analyse_matrix,
+)
+from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.pairs import CheckpointPair, Skipped
+from loca_theory.checkpoints.sources import DamagedError
+from loca_theory.sweeps import Point, ResultStore, code_version
+
+if TYPE_CHECKING:
+    import torch
+
+Row = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+COLUMNS = (
+    "name", "shape", "dtype", "kind", "layer", *STATISTICS, "note",
+)  # fmt: skip
+_EXPERIMENT = "increments"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found.
+
+    Attributes:
+        rows: One a matrix, in the order of the checkpoint, with its ``errors``.
+        skipped: What was not analysed.
+        analyses: The details behind the rows, by name, for figures.
+    """
+
+    rows: list[Row]
+    skipped: list[Skipped]
+    analyses: dict[str, MatrixAnalysis]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing had to be left out because a file is damaged."""
+        return not any(one.damaged for one in self.skipped)
+
+    def errors(self) -> list[Row]:
+        """One row a matrix, rank and curve."""
+        labels = ("name", "kind", "layer", "energy")
+        return [
+            {**{label: row[label] for label in labels}, **error}
+            for row in self.rows
+            for error in row["errors"]
+        ]
+
+
+def version() -> str:
+    """Version of the code and libraries that a stored analysis depends on."""
+    modules = ("checkpoints", "expressivity", "increments", "sweeps/seeds.py", "transforms")
+    return code_version(modules, ("numpy", "scipy", "torch"))
+
+
+def analyse_pair(
+    pair: CheckpointPair,
+    settings: Settings,
+    *,
+    store: ResultStore | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Analyse every matrix of a pair, one at a time.
+
+    Args:
+        pair: The opened checkpoints.
+        settings: How.
+        store: Where finished matrices are kept, under the digest of their entries.
+        progress: Called with (finished, total) matrices.
+    """
+    rows: list[Row] = []
+    skipped = list(pair.skipped)
+    analyses: dict[str, MatrixAnalysis] = {}
+    for done, name in enumerate(pair.names):
+        if progress:
+            progress(done, len(pair.names))
+        try:
+            increment = pair.increment(name)
+        except DamagedError as error:
+            skipped.append(Skipped(name, str(error), damaged=True))
+            continue
+        entry = pair.tuned.entries[name]
+        labels: Row = {
+            "name": name,
+            "shape": list(increment.shape),
+            "dtype": entry.dtype,
+            "kind": kind_of(name),
+            "layer": layer_of(name),
+        }
+        obstacle = _obstacle(name, increment)
+        if obstacle is not None:
+            skipped.append(obstacle)
+            if obstacle.damaged:
+                nothing = dict.fromkeys(STATISTICS)
+                rows.append({**labels, **nothing, "note": obstacle.reason, "errors": []})
+            continue
+        analysis = _stored_or_new(name, increment, settings, store)
+        analyses[name] = analysis
+        note = "; ".join(analysis.notes)
+        rows.append({**labels, **analysis.statistics, "note": note, "errors": analysis.errors})
+    if progress:
+        progress(len(pair.names), len(pair.names))
+    return Report(rows, skipped, analyses)
+
+
+def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:
+    low, high = (float(value) for value in increment.aminmax())
+    if low == high == 0:
+        return Skipped(name, "unchanged: every entry of the increment is 0")
+    if low == high:
+        return Skipped(name, "every entry of the increment is the same")
+    if not np.isfinite(low) or not np.isfinite(high):
+        bad = int((~increment.isfinite()).sum())
+        reason = f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
+        return Skipped(name, reason, damaged=True)
+    return None
+
+
+def _stored_or_new(
+    name: str, increment: torch.Tensor, settings: Settings, store: ResultStore | None
+) -> MatrixAnalysis:
+    if store is None:
+        return analyse_matrix(name, increment, settings)
+    digest = hashlib.blake2b(increment.contiguous().numpy().data, digest_size=16).hexdigest()
+    # Where it ran does not matter to what comes out, within rounding.
+    plain = replace(settings, device="cpu")
+    point = Point(
+        _EXPERIMENT,
+        {"name": name, "shape": list(increment.shape), "entries": digest, **plain.describe()},
+    )
+    found = store.load(point)
+    if found is None:
+        found = analyse_matrix(name, increment, settings).to_json()
+        store.save(point, found)
+    return MatrixAnalysis.from_json(found)
+
+
+def summarise(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> Row:
+    """Totals over all matrices, by kind and by layer.
+
+    The mean error of a method is weighted by energy: what it leaves of the whole fine-tune.
+
+    Args:
+        rows: Rows of a :class:`Report`.
+        ranks: Ranks to summarise.
+    """
+    good = [row for row in rows if row["sigma"] is not None]
+    kinds = dict.fromkeys(row["kind"] for row in good)
+    layers = sorted({row["layer"] for row in good if row["layer"] is not None})
+    return {
+        "all": _totals(good, ranks),
+        "by_kind": {
+            kind: _totals([row for row in good if row["kind"] == kind], ranks) for kind in kinds
+        },
+        "by_layer": {
+            str(layer): _totals([row for row in good if row["layer"] == layer], ranks)
+            for layer in layers
+        },
+    }
+
+
+def _totals(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> Row:
+    if not rows:
+        return {"matrices": 0, "errors": []}
+    medians = {
+        f"median_{key}": float(np.median([row[key] for row in rows]))
+        for key in ("tv", "outlier_mass", "mp_distance", "spikes", "stable_rank", "zero_fraction")
+    }
+    return {
+        "matrices": len(rows),
+        "energy": float(sum(row["energy"] for row in rows)),
+        "not_normal": sum(row["tv_p_value"] <= 0.05 for row in rows),
+        "not_normal_as_printed": sum(
+            row["tv_p_value_as_printed"] is not None and row["tv_p_value_as_printed"] <= 0.05
+            for row in rows
+        ),
+        "with_spikes": sum(row["spikes"] > 0 for row in rows),
+        **medians,
+        "errors": list(_mean_errors(rows, ranks)),
+    }
+
+
+def _mean_errors(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> Iterator[Row]:
+    for r in ranks:
+        for curve in CURVES:
+            found = [
+                (row["energy"], error)
+                for row in rows
+                for error in row["errors"]
+                if (error["r"], error["curve"]) == (r, curve)
+            ]
+            if found:
+                total = sum(energy for energy, _ in found)
+                means = {
+                    key: float(sum(energy * error[key] for energy, error in found) / total)
+                    for key in ("error", "iid_error", "shuffled_error")
+                }
+                best = sum(_is_best(row, r, curve) for row in rows)
+                yield {"r": r, "curve": curve, **means, "matrices": len(found), "best_on": best}
+
+
+def _is_best(row: Mapping[str, Any], r: int, curve: str) -> bool:
+    mine = {error["curve"]: error["error"] for error in row["errors"] if error["r"] == r}
+    return curve in mine and mine[curve] == min(mine.values())

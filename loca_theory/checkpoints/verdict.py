@@ -1,0 +1,119 @@
+"""From the numbers to a paragraph and an adapter configuration to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loca_theory.checkpoints.names import module_of
+
+Row = Mapping[str, Any]
+
+ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
+"""Curves that an adapter can be, and its name. S, F2 and F3 have no adapter."""
+
+# Shuffling brings the independent value back if it does so to this part of the difference.
+_BACK = 0.1
+
+
+def verdict(summary: Mapping[str, Any], ranks: Sequence[int], epsilon: float) -> str:
+    """One paragraph: are the increments normal, are they independent, which adapter keeps most?
+
+    Args:
+        summary: From :func:`~loca_theory.checkpoints.summarise`.
+        ranks: The ranks of the analysis.
+        epsilon: The total variation that still counted as normal.
+    """
+    total = summary["all"]
+    count = total["matrices"]
+    if not count:
+        return "No matrix could be analysed."
+    normal = count - total["not_normal"]
+    parts = [_normality(normal, count, epsilon, total["median_tv"])]
+    spectrum = "Independent entries would leave nothing outside the Marchenko–Pastur bulk; here "
+    spectrum += f"{total['with_spikes']} of {count} have eigenvalues above it, which hold "
+    parts.append(f"{spectrum}{total['median_outlier_mass']:.0%} of the energy in the median.")
+    errors = {(error["r"], error["curve"]): error for error in total["errors"]}
+    fitting = [r for r in ranks if (r, "R") in errors]
+    if not fitting:
+        return " ".join(parts)
+    r = fitting[0]
+    parts.append(_dependence(errors[r, "R"]))
+    ordered = sorted(ADAPTERS, key=lambda curve: errors[r, curve]["error"])
+    best, second = ordered[:2]
+    kept = {curve: 1 - errors[r, curve]["error"] for curve in ordered}
+    parts.append(
+        f"At the budget of r = {r}, {ADAPTERS[best]} keeps most, {kept[best]:.0%} of the energy, "
+        f"against {kept[second]:.0%} for {ADAPTERS[second]}."
+    )
+    parts.append(_what_it_saves(errors, fitting, best, second))
+    return " ".join(part for part in parts if part)
+
+
+def _normality(normal: int, count: int, epsilon: float, distance: float) -> str:
+    text = f"{normal} of {count} increments are within a total variation of {epsilon:g} of a "
+    return f"{text}normal law as far as the test can tell (median distance {distance:.3f})."
+
+
+def _dependence(error: Row) -> str:
+    gap = error["iid_error"] - error["error"]
+    left = error["iid_error"] - error["shuffled_error"]
+    if abs(gap) < 0.01:
+        return "Low rank keeps what it would keep of independent entries."
+    if abs(left) <= _BACK * abs(gap):
+        return (
+            f"Rank truncation leaves {error['error']:.0%} where independent entries would leave "
+            f"{error['iid_error']:.0%}; shuffling the entries brings that back "
+            f"({error['shuffled_error']:.0%}), so it is their dependence, not their distribution."
+        )
+    return (
+        f"Rank truncation leaves {error['error']:.0%} where independent entries would leave "
+        f"{error['iid_error']:.0%}, and {error['shuffled_error']:.0%} of the shuffled entries: "
+        "dependence and distribution both have a part."
+    )
+
+
+def _what_it_saves(
+    errors: Mapping[tuple[int, str], Row], ranks: Sequence[int], best: str, second: str
+) -> str:
+    target = errors[ranks[0], best]["error"]
+    enough = next((r for r in ranks[1:] if errors[r, second]["error"] <= target), None)
+    if enough is not None:
+        return f"{ADAPTERS[second]} needs the budget of r = {enough} to keep as much."
+    if len(ranks) > 1:
+        return f"{ADAPTERS[second]} does not reach that even at the budget of r = {ranks[-1]}."
+    return ""
+
+
+def adapter_config(rows: Sequence[Row], summary: Mapping[str, Any], ranks: Sequence[int]) -> str:
+    """Python source of a PEFT configuration for the adapter that keeps most, ready to paste.
+
+    Args:
+        rows: Rows of the report.
+        summary: Their summary.
+        ranks: The ranks of the analysis; the smallest sets the budget.
+    """
+    errors = {(error["r"], error["curve"]): error["error"] for error in summary["all"]["errors"]}
+    r = next((rank for rank in ranks if (rank, "R") in errors), None)
+    if r is None:
+        return ""
+    targets = sorted({module_of(row["name"]) for row in rows if row["errors"]})
+    best = min(ADAPTERS, key=lambda curve: errors[r, curve])
+    lines = []
+    if best == "D":
+        lines.append("# Best DCT coefficients (LoCA) keep most; of PEFT's own adapters:")
+        best = min(("R", "FourierFT"), key=lambda curve: errors[r, curve])
+    if best == "R":
+        lines += [
+            "from peft import LoraConfig",
+            "",
+            f"config = LoraConfig(r={r}, lora_alpha={2 * r}, target_modules={targets})",
+        ]
+    else:
+        p, q = max((row["shape"] for row in rows if row["errors"]), key=sum)
+        lines += [
+            "from peft import FourierFTConfig",
+            "",
+            f"config = FourierFTConfig(n_frequency={(p + q) * r}, target_modules={targets})",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,197 @@
+"""Figures of an analysis of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from loca_theory.increments import SPIKE_LEVEL
+from loca_theory.plotting.error_curves import LOOKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from loca_theory.checkpoints import MatrixAnalysis
+
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+_SHOWN = ("R", "D", "FourierFT", "S")
+_STEPS, _REACH = 64, 8
+
+
+def draw_histograms(analyses: Mapping[str, MatrixAnalysis], names: Sequence[str]) -> Figure:
+    """Distribution of the standardised entries beside a normal law (the paper's Fig. 1a).
+
+    Args:
+        analyses: The details by name.
+        names: Which matrices, a panel each.
+    """
+    figure = Figure(figsize=(3.6 * len(names), 3.0))
+    axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    z = np.linspace(-5, 5, 400)
+    for axis, name in zip(axes, names, strict=True):
+        analysis = analyses[name]
+        counts = analysis.counts.counts[1:-1].reshape(-1, 8).sum(axis=1)
+        edges = np.linspace(-_REACH, _REACH, len(counts) + 1)
+        density = counts / analysis.counts.size / np.diff(edges)
+        axis.stairs(density, edges, fill=True, color=_COLORS[0], alpha=0.35, label="entries")
+        normal = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        axis.plot(z, normal, color="#000000", lw=1, label="normal")
+        axis.set(xlim=(-5, 5), xlabel="entry / σ")
+        axis.set_title(_short(name), fontsize=8)
+        found = analysis.statistics
+        text = f"σ = {found['sigma']:.2e}\nTV = {found['tv']:.4f}"
+        text += f"\nexcess kurtosis {found['excess_kurtosis']:+.2f}"
+        axis.text(0.03, 0.96, text, transform=axis.transAxes, va="top", fontsize=7)
+    axes[0].set_ylabel("density")
+    axes[-1].legend(loc="upper right", fontsize=7)
+    return figure
+
+
+def draw_p_values(table: pd.DataFrame) -> Figure:
+    """p-values by layer, calibrated and as printed (Fig. 1b).
+
+    Args:
+        table: Rows of the report.
+    """
+    figure = Figure(figsize=(7.2, 3.2))
+    axes = figure.subplots(1, 2, sharey=True)
+    columns = {"tv_p_value": "calibrated", "tv_p_value_as_printed": "as printed"}
+    for axis, (column, title) in zip(axes, columns.items(), strict=True):
+        for k, (kind, rows) in enumerate(table.groupby("kind", sort=False)):
+            layer = rows["layer"].fillna(-1)
+            # Many lie at the ends: side by side, not on top of each other.
+            axis.plot(
+                layer + 0.08 * k, rows[column].astype(float), "o", ms=4,
+                color=_COLORS[k % len(_COLORS)], label=str(kind), alpha=0.8,
+            )  # fmt: skip
+        axis.axhline(0.05, color="#888888", lw=0.8, ls="--")
+        axis.set(xlabel="layer", ylim=(-0.05, 1.05))
+        axis.set_title(title)
+    axes[0].set_ylabel("p-value of “close to normal”")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7
+    )
+    return figure
+
+
+def draw_spectra(
+    analyses: Mapping[str, MatrixAnalysis],
+    names: Sequence[str],
+    shapes: Mapping[str, Sequence[int]],
+) -> Figure:
+    """Density of the eigenvalues with the fitted Marchenko–Pastur law (Fig. 1c).
+
+    Eigenvalues above the edge of the bulk are marked on the axis, on a logarithmic scale.
+
+    Args:
+        analyses: The details by name.
+        names: Which matrices, a panel each.
+        shapes: Their shapes.
+    """
+    figure = Figure(figsize=(3.6 * len(names), 3.0))
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        _draw_spectrum(axis, analyses[name], shapes[name])
+        axis.set_title(_short(name), fontsize=8)
+    axes[0].set_ylabel("density")
+    axes[-1].legend(loc="upper right", fontsize=7)
+    return figure
+
+
+def _draw_spectrum(axis: Axes, analysis: MatrixAnalysis, shape: Sequence[int]) -> None:
+    p, q = shape
+    bulk, larger = analysis.bulk, max(p, q)
+    unit = bulk.sigma**2
+    values = analysis.eigenvalues / larger / unit
+    law = bulk.law(p, q)
+    low, high = (edge / unit for edge in law.support)
+    inside = values[values <= 1.5 * high]
+    bins = np.linspace(0, 1.5 * high, 61)
+    weights = np.full(len(inside), 1 / (len(values) * (bins[1] - bins[0])))
+    axis.hist(
+        inside, list(bins), weights=weights, color=_COLORS[0], alpha=0.35, label="eigenvalues"
+    )
+    x = np.linspace(low, high, 400)[1:-1]
+    axis.plot(x, law.pdf(x * unit) * unit, color="#000000", lw=1, label="Marchenko–Pastur")
+    top = np.quantile(law.pdf(np.linspace(low, high, 200)[5:-1] * unit) * unit, 0.97)
+    axis.set(ylim=(0, 1.8 * top), xlim=(0, 1.5 * high), xlabel="eigenvalue / σ²")
+    beyond = int((values > 1.5 * high).sum())
+    text = f"{bulk.spikes} above the edge ({SPIKE_LEVEL:.0%} of TW)\n{beyond} beyond this axis"
+    text += f"\n{bulk.outlier_mass:.0%} of the energy outside"
+    axis.text(0.35, 0.72, text, transform=axis.transAxes, va="top", fontsize=7)
+
+
+def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
+    """What each method leaves, by layer and kind, beside the same entries shuffled.
+
+    Args:
+        errors: Errors of the report, one row a matrix, rank and curve.
+        r: The rank that sets the budget.
+    """
+    table = errors[(errors["r"] == r) & errors["curve"].isin(_SHOWN)]
+    kinds = list(dict.fromkeys(table["kind"]))
+    columns = min(3, len(kinds))
+    rows = -(-len(kinds) // columns)
+    figure = Figure(figsize=(3.0 * columns + 0.4, 2.3 * rows + 0.6))
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for axis in axes.flat[len(kinds) :]:
+        axis.set_axis_off()
+    for axis, kind in zip(axes.flat, kinds, strict=False):
+        mine = table[table["kind"] == kind]
+        for curve in _SHOWN:
+            line = mine[mine["curve"] == curve].sort_values("layer")
+            look = LOOKS[curve]
+            layer = line["layer"].fillna(-1).to_numpy(float)
+            axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=curve)
+            if curve in ("R", "D"):
+                shuffled = line["shuffled_error"]
+                axis.plot(layer, shuffled, ":", color=look.color, label=f"{curve}, shuffled")
+        axis.set_title(kind, fontsize=8)
+        axis.set_ylim(0, 1.02)
+        axis.set_xlabel("layer")
+    for row in axes:
+        row[0].set_ylabel("relative error")
+    handles = axes.flat[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=6, fontsize=7)
+    return figure
+
+
+def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
+    """Where the matrices lie on the phase diagram, each at every rank.
+
+    Args:
+        table: Rows of the report.
+        ranks: The ranks.
+    """
+    marks = [
+        {"ratio": r / min(row["shape"]), "share": row["outlier_mass"], "label": row["kind"]}
+        for row in table.to_dict("records")
+        for r in ranks
+        if r / min(row["shape"]) < 0.5
+    ]
+    return pd.DataFrame(marks, columns=["ratio", "share", "label"])
+
+
+def representative(table: pd.DataFrame) -> list[str]:
+    """Query and value of the middle layer, as the paper shows them; else the first two matrices.
+
+    Args:
+        table: Rows of the report.
+    """
+    good = table[table["sigma"].notna()]
+    chosen: list[Any] = []
+    for kind in ("query", "value"):
+        mine = good[good["kind"] == kind].sort_values("layer")
+        if len(mine):
+            chosen.append(mine.iloc[len(mine) // 2]["name"])
+    others = [name for name in good["name"] if name not in chosen]
+    return (chosen + others)[:2]
+
+
+def _short(name: str) -> str:
+    parts = name.removesuffix(".weight").split(".")
+    return ".".join(parts[-5:])
