@@ -10,34 +10,50 @@ from loca_theory._lazy import lazy_exports
 if TYPE_CHECKING:
     from loca_theory.checkpoints.matrix import MatrixAnalysis, Settings, analyse_matrix
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, Skipped, open_pair
+    from loca_theory.checkpoints.recommendation import adapter_config, verdict
+    from loca_theory.checkpoints.report import COLUMNS, Report, analyse_pair, summarise, version
     from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
 
 _EXPORTS = {
+    "COLUMNS": "report",
     "Checkpoint": "sources",
     "CheckpointPair": "pairs",
     "DamagedError": "sources",
     "Entry": "sources",
     "MatrixAnalysis": "matrix",
+    "Report": "report",
     "Selection": "pairs",
     "Settings": "matrix",
     "Skipped": "pairs",
+    "adapter_config": "recommendation",
     "analyse_matrix": "matrix",
+    "analyse_pair": "report",
     "open_checkpoint": "sources",
     "open_pair": "pairs",
+    "summarise": "report",
+    "verdict": "recommendation",
+    "version": "report",
 }
 
 __all__ = [
+    "COLUMNS",
     "Checkpoint",
     "CheckpointPair",
     "DamagedError",
     "Entry",
     "MatrixAnalysis",
+    "Report",
     "Selection",
     "Settings",
     "Skipped",
+    "adapter_config",
     "analyse_matrix",
+    "analyse_pair",
     "open_checkpoint",
     "open_pair",
+    "summarise",
+    "verdict",
+    "version",
 ]
 
 __getattr__ = lazy_exports(__name__, _EXPORTS)

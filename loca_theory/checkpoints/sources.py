@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -98,7 +99,7 @@ class SafetensorsCheckpoint:
     def _read_header(self, path: Path, wanted: list[str] | None) -> None:
         with _opened(path) as tensors:
             present = set(tensors.keys())
-            for name in present if wanted is None else wanted:
+            for name in sorted(present, key=natural_order) if wanted is None else wanted:
                 if name not in present:
                     self.damaged[name] = f"{path.name} does not hold it, though the index says so"
                     continue
@@ -251,7 +252,7 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
         msg = f"{path} was refused: it holds Python objects that would run code when loaded, or is "
         msg += "damaged; save its tensors as .safetensors where you trust it"
         raise DamagedError(msg) from error
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         msg = f"{path} cannot be read: {error.strerror or error}"
         raise ResourceError(msg) from error
     except Exception as error:
@@ -311,6 +312,12 @@ def read_json(path: Path) -> dict[str, Any]:
         msg = f"{path} holds no JSON object"
         raise DamagedError(msg)
     return content
+
+
+def natural_order(name: str) -> list[tuple[bool, int, str]]:
+    """A sorting key that puts layer 2 before layer 10."""
+    parts = re.split(r"(\d+)", name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def _one_line(error: Exception) -> str:

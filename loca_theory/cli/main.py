@@ -22,6 +22,10 @@ _COMMANDS = {
         "loca_theory.cli.correlate",
         "Reconstruction under dependence: where LoRA overtakes, and who would notice.",
     ),
+    "analyze": (
+        "loca_theory.cli.analyze",
+        "Are the changes of a fine-tune normal and independent, and which adapter keeps them?",
+    ),
     "figures": (
         "loca_theory.cli.figures",
         "Draw figures of the paper; without ID, all of them.",

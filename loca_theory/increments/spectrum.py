@@ -33,8 +33,8 @@ SPIKE_LEVEL = 0.99
 """Quantile of the largest eigenvalue's law that a spike exceeds."""
 
 _TRIM = 0.1
-# Below this share of the eigenvalues there is no bulk to speak of, and σ is not fitted further.
-_SMALLEST_BULK = 0.5
+# Fewer eigenvalues are no bulk, and σ is not fitted further.
+_SMALLEST_BULK = 4
 _TAIL_CANDIDATES = 200
 _SMALLEST_TAIL = 10
 
@@ -50,8 +50,6 @@ class BulkFit:
         outlier_mass: Share of Σλ outside the law's support: T with the fitted σ.
         kolmogorov: Largest distance between the distribution functions of all eigenvalues and law.
         wasserstein: Mean distance of the ordered eigenvalues from the law's quantiles, over σ².
-        complete: False where more than half of the eigenvalues would be spikes: then nothing in
-            the spectrum is a bulk, and sigma is no more than the scale of its lower half.
     """
 
     sigma: float
@@ -60,7 +58,6 @@ class BulkFit:
     outlier_mass: float
     kolmogorov: float
     wasserstein: float
-    complete: bool
 
     def law(self, p: int, q: int) -> MarchenkoPastur:
         """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q)."""
@@ -83,16 +80,16 @@ def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
     if len(ordered) != count or not np.isfinite(ordered).all() or ordered[-1] <= 0:
         msg = f"needs the {count} finite eigenvalues of a {p}x{q} matrix that is not zero"
         raise InvalidArgumentError(msg)
-    spikes, complete = 0, True
+    spikes = 0
+    # A matrix of low rank has no bulk at all; its law is then as narrow as rounding.
+    smallest = float(ordered[-1] / max(p, q) * np.finfo(np.float32).eps ** 2)
     while True:
         variance = _bulk_variance(ordered[: count - spikes], p - spikes, q - spikes)
+        variance = max(variance, smallest)
         centre, width = edge_scaling(p - spikes, q - spikes)
         edge = variance * (centre + width * spike_quantile())
         found = int(count - np.searchsorted(ordered, edge, side="right"))
-        if found <= spikes:
-            break
-        if found > (1 - _SMALLEST_BULK) * count:
-            spikes, complete = found, False
+        if not spikes < found < count - _SMALLEST_BULK:
             break
         spikes = found
     law = MarchenkoPastur(count / max(p, q), float(np.sqrt(variance)))
@@ -110,7 +107,6 @@ def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
         outlier_mass=float(ordered[outside].sum() / ordered.sum()),
         kolmogorov=float(gaps.max()),
         wasserstein=float(np.abs(scaled - quantiles).mean() / variance),
-        complete=complete,
     )
 
 
@@ -121,9 +117,7 @@ def _bulk_variance(ordered: _Array, p: int, q: int) -> float:
     probability = (np.arange(low, high) + 0.5) / count
     law = MarchenkoPastur(min(p, q) / max(p, q))
     quantiles = law.ppf(probability) * max(p, q)
-    variance = float(quantiles @ ordered[low:high] / (quantiles @ quantiles))
-    # A matrix of low rank: its bulk is zero, and so is everything but the largest values.
-    return max(variance, float(ordered[-1]) * float(np.finfo(np.float32).eps) ** 2)
+    return float(quantiles @ ordered[low:high] / (quantiles @ quantiles))
 
 
 def spectral_statistics(eigenvalues: _Array, p: int, q: int) -> dict[str, float]:

@@ -21,6 +21,7 @@ Source: the paper's appendix "Details of the Hypothesis Testing".
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -45,6 +46,7 @@ _Array = NDArray[np.float64]
 # The calibrated test's bins end here, in standard deviations; one open bin lies beyond each end.
 _BINNED_REACH = 4
 _SPREAD_REPLICATES = 199
+_BINNINGS = (8, 4, 2, 1)
 
 
 class AcceptanceError(LocaTheoryError):
@@ -197,7 +199,8 @@ class PrintedTest:
         epsilon: Copies closer to G than this are kept; 0.001 as printed.
         copies: How many copies are kept; 100 as printed.
         sets: Samples of n points from each copy; 10 as printed.
-        bins_per_deviation: Bins in one standard deviation; not printed. A divisor of 64.
+        bins_per_deviation: Bins in one standard deviation, a divisor of 64; not printed. None takes
+            the finest of 8, 4, 2 and 1 at which the loop ends.
         tail: Reading of "percentile"; not printed.
         attempts: Attempts at copies before the loop is given up, for each one wanted.
     """
@@ -207,7 +210,7 @@ class PrintedTest:
     epsilon: float = 0.001
     copies: int = 100
     sets: int = 10
-    bins_per_deviation: int = 8
+    bins_per_deviation: int | None = None
     tail: Tail = Tail.UPPER
     attempts: int = 3
 
@@ -222,10 +225,10 @@ class PrintedTest:
             AcceptanceError: too few copies come closer to G than ε: the loop would not end.
             InvalidArgumentError: the grid cannot be merged into such bins.
         """
-        first = coarse_cells(self.bins_per_deviation, REACH)
         sample = rng.standard_normal(self.samples)
-        reference = self._shares(sample)
-        kept = self._copies(sample, reference, self.noise / entries.deviation, rng)
+        noise = self.noise / entries.deviation
+        bins, kept = self._binned_copies(sample, noise, rng)
+        first, reference = coarse_cells(bins, REACH), _shares(sample, bins)
         n = entries.size
         sets = np.concatenate([rng.multinomial(n, copy, size=self.sets) for copy in kept]) / n
         null = np.abs(sets - reference).sum(axis=1)
@@ -234,9 +237,22 @@ class PrintedTest:
         beyond = null >= statistic if self.tail is Tail.UPPER else null <= statistic
         return float(beyond.mean())
 
+    def _binned_copies(
+        self, sample: _Array, noise: float, rng: np.random.Generator
+    ) -> tuple[int, list[_Array]]:
+        if self.bins_per_deviation is not None:
+            bins = self.bins_per_deviation
+            coarse_cells(bins, REACH)  # raises where there are no such bins
+            return bins, self._copies(sample, bins, noise, rng)
+        for bins in _BINNINGS[:-1]:
+            with suppress(AcceptanceError):
+                return bins, self._copies(sample, bins, noise, rng)
+        return _BINNINGS[-1], self._copies(sample, _BINNINGS[-1], noise, rng)
+
     def _copies(
-        self, sample: _Array, reference: _Array, noise: float, rng: np.random.Generator
+        self, sample: _Array, bins: int, noise: float, rng: np.random.Generator
     ) -> list[_Array]:
+        reference = _shares(sample, bins)
         kept: list[_Array] = []
         distances = []
         while len(kept) < self.copies:
@@ -248,14 +264,15 @@ class PrintedTest:
                 msg += f"to be below epsilon = {self.epsilon:g}; raise epsilon, lower the noise "
                 msg += f"({noise:.2g} standard deviations) or use fewer bins"
                 raise AcceptanceError(msg)
-            copy = self._shares(sample + noise * rng.standard_normal(len(sample)))
+            copy = _shares(sample + noise * rng.standard_normal(len(sample)), bins)
             distances.append(float(np.abs(copy - reference).sum() / 2))
             if distances[-1] < self.epsilon:
                 kept.append(copy)
         return kept
 
-    def _shares(self, z: _Array) -> _Array:
-        steps = self.bins_per_deviation
-        cells = np.floor(z * steps).astype(np.int64)
-        cells = np.clip(cells, -REACH * steps - 1, REACH * steps) + REACH * steps + 1
-        return np.bincount(cells, minlength=2 * REACH * steps + 2) / len(z)
+
+def _shares(z: _Array, steps: int) -> _Array:
+    """Share of the values in each bin of width 1/steps from −8 to 8, and beyond."""
+    cells = np.clip(np.floor(z * steps).astype(np.int64), -REACH * steps - 1, REACH * steps)
+    cells += REACH * steps + 1
+    return np.bincount(cells, minlength=2 * REACH * steps + 2) / len(z)

@@ -10,17 +10,20 @@ from loca_theory._lazy import lazy_exports
 if TYPE_CHECKING:
     from loca_theory.plotting.error_curves import draw_errors
     from loca_theory.plotting.paper import FIGURES, PaperFigure, find_figure
+    from loca_theory.plotting.report import draw_analysis, write_html
     from loca_theory.plotting.results import is_stored, load_rows, save_figure, store_rows
 
 __all__ = [
     "FIGURES",
     "PaperFigure",
+    "draw_analysis",
     "draw_errors",
     "find_figure",
     "is_stored",
     "load_rows",
     "save_figure",
     "store_rows",
+    "write_html",
 ]
 
 __getattr__ = lazy_exports(
@@ -28,11 +31,13 @@ __getattr__ = lazy_exports(
     {
         "FIGURES": "paper",
         "PaperFigure": "paper",
+        "draw_analysis": "report",
         "draw_errors": "error_curves",
         "find_figure": "paper",
         "is_stored": "results",
         "load_rows": "results",
         "save_figure": "results",
         "store_rows": "results",
+        "write_html": "report",
     },
 )

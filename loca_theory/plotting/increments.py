@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from loca_theory.increments import SPIKE_LEVEL
+from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk, squared_singular_values
 from loca_theory.plotting.error_curves import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from loca_theory.checkpoints import MatrixAnalysis
+    from loca_theory.checkpoints import Checkpoint, MatrixAnalysis
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 _SHOWN = ("R", "D", "FourierFT", "S")
@@ -71,6 +72,10 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
         axis.axhline(0.05, color="#888888", lw=0.8, ls="--")
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
         axis.set_title(title)
+        missing = int(table[column].isna().sum())
+        if missing:
+            text = f"{missing} of {len(table)}: the printed loop does not end"
+            axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=7)
     axes[0].set_ylabel("p-value of “close to normal”")
     figure.legend(
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7
@@ -95,18 +100,20 @@ def draw_spectra(
     figure = Figure(figsize=(3.6 * len(names), 3.0))
     axes = figure.subplots(1, len(names), squeeze=False)[0]
     for axis, name in zip(axes, names, strict=True):
-        _draw_spectrum(axis, analyses[name], shapes[name])
+        found = analyses[name]
+        _draw_spectrum(axis, found.eigenvalues, found.bulk, shapes[name])
         axis.set_title(_short(name), fontsize=8)
     axes[0].set_ylabel("density")
     axes[-1].legend(loc="upper right", fontsize=7)
     return figure
 
 
-def _draw_spectrum(axis: Axes, analysis: MatrixAnalysis, shape: Sequence[int]) -> None:
+def _draw_spectrum(
+    axis: Axes, eigenvalues: NDArray[np.float64], bulk: BulkFit, shape: Sequence[int]
+) -> None:
     p, q = shape
-    bulk, larger = analysis.bulk, max(p, q)
     unit = bulk.sigma**2
-    values = analysis.eigenvalues / larger / unit
+    values = eigenvalues / max(p, q) / unit
     law = bulk.law(p, q)
     low, high = (edge / unit for edge in law.support)
     inside = values[values <= 1.5 * high]
@@ -133,7 +140,11 @@ def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
         r: The rank that sets the budget.
     """
     table = errors[(errors["r"] == r) & errors["curve"].isin(_SHOWN)]
-    kinds = list(dict.fromkeys(table["kind"]))
+    if table["layer"].notna().any():
+        table = table[table["layer"].notna()]
+    else:
+        table = table.assign(layer=table.groupby("curve").cumcount())
+    kinds = sorted(set(table["kind"]))
     columns = min(3, len(kinds))
     rows = -(-len(kinds) // columns)
     figure = Figure(figsize=(3.0 * columns + 0.4, 2.3 * rows + 0.6))
@@ -195,3 +206,22 @@ def representative(table: pd.DataFrame) -> list[str]:
 def _short(name: str) -> str:
     parts = name.removesuffix(".weight").split(".")
     return ".".join(parts[-5:])
+
+
+def draw_weights_spectra(tuned: Checkpoint, names: Sequence[str]) -> Figure:
+    """Density of the eigenvalues of fine-tuned weights W′ themselves, with the fitted law.
+
+    Args:
+        tuned: The fine-tuned checkpoint.
+        names: Which matrices, a panel each.
+    """
+    figure = Figure(figsize=(3.6 * len(names), 3.0))
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        weight = tuned.load(name).float()
+        values = squared_singular_values(weight)
+        _draw_spectrum(axis, values, fit_bulk(values, *weight.shape), weight.shape)
+        axis.set_title(_short(name), fontsize=8)
+    axes[0].set_ylabel("density")
+    axes[-1].legend(loc="upper right", fontsize=7)
+    return figure

@@ -97,7 +97,9 @@ def adapter_config(rows: Sequence[Row], summary: Mapping[str, Any], ranks: Seque
     r = next((rank for rank in ranks if (rank, "R") in errors), None)
     if r is None:
         return ""
-    targets = sorted({module_of(row["name"]) for row in rows if row["errors"]})
+    mine = [row for row in rows if row["errors"]]
+    layers = [row for row in mine if row["kind"] != "embedding"] or mine
+    targets = sorted({module_of(row["name"]) for row in layers})
     best = min(ADAPTERS, key=lambda curve: errors[r, curve])
     lines = []
     if best == "D":
@@ -110,7 +112,7 @@ def adapter_config(rows: Sequence[Row], summary: Mapping[str, Any], ranks: Seque
             f"config = LoraConfig(r={r}, lora_alpha={2 * r}, target_modules={targets})",
         ]
     else:
-        p, q = max((row["shape"] for row in rows if row["errors"]), key=sum)
+        p, q = max((row["shape"] for row in layers), key=sum)
         lines += [
             "from peft import FourierFTConfig",
             "",

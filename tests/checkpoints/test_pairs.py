@@ -1,0 +1,211 @@
+"""Matching two checkpoints: prefixes, ties, shapes, types; and LoRA adapters as increments."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from loca_theory.checkpoints import DamagedError, Selection, open_pair
+from loca_theory.errors import InvalidArgumentError
+
+
+def tensors(seed=0, shape=(20, 24), **more):
+    source = torch.Generator().manual_seed(seed)
+    names = ("a.0.q.weight", "a.0.v.weight")
+    return {name: torch.randn(*shape, generator=source) for name in names} | more
+
+
+def write(folder, name, content):
+    path = folder / f"{name}.safetensors"
+    save_file(content, path)
+    return path
+
+
+def pair(folder, base, tuned, selection=None):
+    return open_pair(write(folder, "base", base), write(folder, "tuned", tuned), selection)
+
+
+def reasons(opened):
+    return {one.name: one.reason for one in opened.skipped}
+
+
+def test_the_increment_is_the_difference(tmp_path):
+    opened = pair(tmp_path, tensors(0), tensors(1))
+    assert list(opened.names) == ["a.0.q.weight", "a.0.v.weight"]
+    for name in opened.names:
+        assert torch.equal(opened.increment(name), tensors(1)[name] - tensors(0)[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+def test_narrow_types_are_widened_before_they_are_subtracted(tmp_path, dtype):
+    base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
+    opened = pair(tmp_path, base, tuned)
+    name = "a.0.q.weight"
+    found = opened.increment(name)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, tuned[name].float() - base[name].float())
+
+
+def test_double_precision_is_kept(tmp_path):
+    base = {k: v.double() for k, v in tensors(0).items()}
+    opened = pair(tmp_path, base, tensors(1))
+    assert opened.increment("a.0.q.weight").dtype == torch.float64
+
+
+@pytest.mark.parametrize("longer", ["base", "tuned"])
+@pytest.mark.parametrize("prefix", ["model.", "base_model.model.", "module."])
+def test_a_prefix_of_either_side_is_found(tmp_path, longer, prefix):
+    base, tuned = tensors(0), tensors(1)
+    renamed = {
+        prefix + name: value for name, value in (base if longer == "base" else tuned).items()
+    }
+    sides = (renamed, tuned) if longer == "base" else (base, renamed)
+    opened = pair(tmp_path, *sides)
+    assert opened.prefix == prefix
+    assert len(opened.names) == 2
+    for name in opened.names:
+        short = name.removeprefix(prefix)
+        assert torch.equal(opened.increment(name), tuned[short] - base[short])
+
+
+def test_what_cannot_be_compared_is_listed_with_its_reason(tmp_path):
+    odd = {
+        "bias": torch.ones(20),
+        "conv": torch.ones(20, 20, 3),
+        "tiny": torch.ones(3, 400),
+        "quantised": torch.ones(20, 20, dtype=torch.int8),
+        "embed": torch.ones(30, 20),
+    }
+    base = tensors(0, gone=torch.ones(20, 20), **odd)
+    tuned = tensors(1, new=torch.ones(20, 20), **{**odd, "embed": torch.ones(32, 20)})
+    found = reasons(pair(tmp_path, base, tuned))
+    assert found == {
+        "bias": "no matrix: 1 dimensions",
+        "conv": "no matrix: 3 dimensions",
+        "tiny": "too small: 3x400",
+        "quantised": "I8 is no floating type: quantised, or no weight",
+        "embed": "resized from 30x20 to 32x20",
+        "new": "only in the fine-tuned checkpoint",
+        "gone": "only in the base checkpoint",
+    }
+
+
+def test_tied_weights_are_analysed_once(tmp_path):
+    base, tuned = tensors(0), tensors(1)
+    for content, name in ((base, "base"), (tuned, "tuned")):
+        content["head.weight"] = content["a.0.q.weight"]
+        torch.save(content, tmp_path / f"{name}.pt")
+    opened = open_pair(tmp_path / "base.pt", tmp_path / "tuned.pt")
+    assert reasons(opened) == {"head.weight": "tied to a.0.q.weight"}
+
+
+def test_selection(tmp_path):
+    assert list(pair(tmp_path, tensors(0), tensors(1), Selection("q")).names) == ["a.0.q.weight"]
+    excluded = Selection(exclude=r"\.q\.")
+    assert list(pair(tmp_path, tensors(0), tensors(1), excluded).names) == ["a.0.v.weight"]
+    with pytest.raises(InvalidArgumentError, match=r"no matrix is left.*2 larger than --max-size"):
+        pair(tmp_path, tensors(0), tensors(1), Selection(max_size=100))
+    with pytest.raises(InvalidArgumentError, match="is no regular expression"):
+        Selection("(")
+
+
+def test_nothing_in_common(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="no tensor name in common"):
+        pair(tmp_path, {"x": torch.ones(20, 20)}, {"y": torch.ones(20, 20)})
+
+
+# --- LoRA -----------------------------------------------------------------------------------
+
+
+def adapter(folder, config=None, drop=()):
+    source = torch.Generator().manual_seed(0)
+    module = "base_model.model.a.0.q"
+    content = {
+        f"{module}.lora_A.weight": torch.randn(4, 24, generator=source),
+        f"{module}.lora_B.weight": torch.randn(20, 4, generator=source),
+    }
+    folder.mkdir(exist_ok=True)
+    kept = (
+        {name: value for name, value in content.items() if not name.endswith(drop)}
+        if drop
+        else content
+    )
+    save_file(kept, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 12, **(config or {})}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    a, b = content.values()
+    return b @ a
+
+
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [
+        ({}, 3.0),
+        ({"use_rslora": True}, 6.0),
+        ({"alpha_pattern": {"q": 8}}, 2.0),
+        ({"alpha_pattern": {"other": 8}}, 3.0),
+    ],
+    ids=["alpha over r", "rank-stabilised", "pattern", "pattern of another"],
+)
+def test_an_adapter_is_its_increment(tmp_path, config, scale):
+    product = adapter(tmp_path / "adapter", config)
+    opened = open_pair(tmp_path / "adapter")
+    assert opened.tuned.entries["a.0.q.weight"].shape == (20, 24)
+    torch.testing.assert_close(opened.increment("a.0.q.weight"), scale * product)
+
+
+def test_a_transposed_adapter_is_transposed_back(tmp_path):
+    product = adapter(tmp_path / "adapter", {"fan_in_fan_out": True})
+    opened = open_pair(tmp_path / "adapter")
+    torch.testing.assert_close(opened.increment("a.0.q.weight"), 3.0 * product.T)
+
+
+def test_an_adapter_beside_its_base(tmp_path):
+    product = adapter(tmp_path / "adapter")
+    opened = open_pair(write(tmp_path, "base", tensors(0)), tmp_path / "adapter")
+    torch.testing.assert_close(opened.increment("a.0.q.weight"), 3.0 * product)
+
+
+def test_adapters_that_are_not_understood(tmp_path):
+    adapter(tmp_path / "adapter", {"use_dora": True})
+    with pytest.raises(InvalidArgumentError, match=r"DORA adapter.*merge it into its base"):
+        open_pair(tmp_path / "adapter")
+    adapter(tmp_path / "adapter", {"peft_type": "IA3"})
+    with pytest.raises(InvalidArgumentError, match="IA3 adapter"):
+        open_pair(tmp_path / "adapter")
+    adapter(tmp_path / "adapter", {"lora_alpha": "x"})
+    with pytest.raises(DamagedError, match="no number for lora_alpha"):
+        open_pair(tmp_path / "adapter").increment("a.0.q.weight")
+    (tmp_path / "adapter" / "adapter_config.json").write_text("[")
+    with pytest.raises(DamagedError, match="is no JSON"):
+        open_pair(tmp_path / "adapter")
+
+
+def test_half_an_adapter_is_damaged(tmp_path):
+    adapter(tmp_path / "adapter", drop=("lora_A.weight",))
+    opened = open_pair(tmp_path / "adapter")
+    assert opened.names == {}
+    assert opened.skipped[0].damaged
+    assert "only one of the two factors" in opened.skipped[0].reason
+
+
+def test_one_checkpoint_alone_is_not_enough(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="needs a second checkpoint"):
+        open_pair(write(tmp_path, "base", tensors(0)))
+
+
+def test_peft_agrees(tmp_path):
+    """The increment of an adapter that PEFT itself has written."""
+    peft = pytest.importorskip("peft", reason="needs peft")
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"q": torch.nn.Linear(24, 20)})
+    model.forward = lambda x: model["q"](x)
+    config = peft.LoraConfig(r=4, lora_alpha=6, target_modules=["q"], init_lora_weights=False)
+    tuned = peft.get_peft_model(model, config)
+    before = tuned.base_model.model["q"].base_layer.weight.detach().clone()
+    tuned.save_pretrained(tmp_path / "adapter")
+    tuned.merge_adapter()
+    after = tuned.base_model.model["q"].base_layer.weight.detach()
+    found = open_pair(tmp_path / "adapter").increment("q.weight")
+    torch.testing.assert_close(found, after - before, atol=1e-6, rtol=1e-5)

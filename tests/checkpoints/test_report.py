@@ -1,0 +1,214 @@
+"""The analysis of one matrix and of a pair, against dense definitions."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from loca_theory.checkpoints import (
+    COLUMNS,
+    MatrixAnalysis,
+    Settings,
+    adapter_config,
+    analyse_matrix,
+    analyse_pair,
+    open_pair,
+    summarise,
+    verdict,
+)
+from loca_theory.checkpoints.matrix import CURVES
+from loca_theory.checkpoints.names import kind_of, layer_of, module_of
+from loca_theory.expressivity import Budget, approximate, exact_error
+from loca_theory.increments import PrintedTest
+from loca_theory.sweeps import ResultStore
+
+SETTINGS = Settings((2, 4), printed=PrintedTest(copies=10, samples=5000))
+
+
+@pytest.fixture(scope="module")
+def report(pair_files):
+    return analyse_pair(open_pair(*pair_files), SETTINGS)
+
+
+def errors_of(analysis, r):
+    return {error["curve"]: error for error in analysis.errors if error["r"] == r}
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (30, 48), (49, 24)])
+def test_errors_are_those_of_the_approximations(shape):
+    source = torch.Generator().manual_seed(1)
+    w = torch.randn(*shape, generator=source, dtype=torch.float64)
+    w += 3 * torch.outer(
+        torch.randn(shape[0], generator=source), torch.randn(shape[1], generator=source)
+    )
+    found = errors_of(analyse_matrix("w", w, SETTINGS), 4)
+    budget = Budget(*shape, 4)
+    for curve in ("R", "F2", "F3", "D", "S"):
+        rest = w - approximate(w, curve, budget)
+        expected = float(rest.square().sum() / w.square().sum())
+        assert found[curve]["error"] == pytest.approx(expected, rel=1e-9)
+    for curve in ("F1", "FourierFT"):
+        draws = [
+            float((w - approximate(w, curve, budget, np.random.default_rng(seed))).square().sum())
+            for seed in range(200)
+        ]
+        mean = np.mean(draws) / float(w.square().sum())
+        error = np.std(draws, ddof=1) / np.sqrt(200) / float(w.square().sum())
+        assert abs(found[curve]["error"] - mean) < 4.5 * error
+
+
+def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():
+    w = torch.randn(200, 200, generator=torch.Generator().manual_seed(0))
+    analysis = analyse_matrix("w", w, replace(SETTINGS, ranks=(8,)))
+    for curve, error in errors_of(analysis, 8).items():
+        assert error["error"] == pytest.approx(error["iid_error"], abs=0.01)
+        assert error["shuffled_error"] == pytest.approx(error["iid_error"], abs=0.01)
+        if curve != "R":
+            assert error["iid_error"] == exact_error(curve, Budget(200, 200, 8))
+    assert analysis.statistics["tv_p_value"] > 0.05
+    assert analysis.statistics["outlier_mass"] < 0.05
+    assert analysis.statistics["mp_sigma"] == pytest.approx(1.0, abs=0.02)
+
+
+def test_shuffling_tells_dependence_from_distribution():
+    source = torch.Generator().manual_seed(0)
+    u, v = (torch.randn(200, 3, generator=source) for _ in range(2))
+    low_rank = u @ v.T / 3**0.5 + 0.3 * torch.randn(200, 200, generator=source)
+    heavy = torch.from_numpy(np.random.default_rng(0).standard_t(2.5, (200, 200))).float()
+    dependent = errors_of(analyse_matrix("a", low_rank, replace(SETTINGS, ranks=(8,))), 8)
+    assert dependent["R"]["error"] < 0.2
+    assert dependent["R"]["shuffled_error"] > 0.75
+    marginal = errors_of(analyse_matrix("b", heavy, replace(SETTINGS, ranks=(8,))), 8)
+    assert marginal["S"]["error"] < 0.9 * marginal["S"]["iid_error"]
+    assert marginal["S"]["shuffled_error"] == pytest.approx(marginal["S"]["error"], abs=1e-6)
+
+
+def test_rounding_to_few_bits_shows_as_zeros():
+    source = torch.Generator().manual_seed(0)
+    base = torch.randn(64, 64, generator=source)
+    tuned = base + 1e-3 * torch.randn(64, 64, generator=source)
+    increment = tuned.bfloat16().float() - base.bfloat16().float()
+    found = analyse_matrix("w", increment, SETTINGS).statistics
+    assert found["zero_fraction"] == float((increment == 0).float().mean())
+    assert found["zero_fraction"] > 0.5
+
+
+def test_an_analysis_survives_being_stored():
+    w = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
+    analysis = analyse_matrix("w", w, SETTINGS)
+    back = MatrixAnalysis.from_json(json.loads(json.dumps(analysis.to_json())))
+    assert back.statistics == analysis.statistics
+    assert back.errors == analysis.errors
+    assert back.bulk == analysis.bulk
+    np.testing.assert_array_equal(back.eigenvalues, analysis.eigenvalues)
+    np.testing.assert_array_equal(back.counts.counts, analysis.counts.counts)
+
+
+def test_every_matrix_of_a_real_pair_has_a_row(report, weights):
+    base, tuned = weights
+    expected = {
+        name for name, value in tuned.items()
+        if value.ndim == 2 and not torch.equal(value, base[name])
+    }  # fmt: skip
+    assert {row["name"] for row in report.rows} == expected
+    assert report.is_complete
+    for row in report.rows:
+        assert set(COLUMNS) | {"errors"} == set(row)
+        assert [(e["r"], e["curve"]) for e in row["errors"]] == [
+            (r, c) for r in (2, 4) for c in CURVES
+        ]
+        increment = tuned[row["name"]] - base[row["name"]]
+        assert row["energy"] == pytest.approx(float(increment.double().square().sum()), rel=1e-5)
+        assert row["sigma"] == pytest.approx(float(increment.double().std(correction=0)), rel=1e-5)
+
+
+def test_results_do_not_depend_on_what_else_is_analysed(pair_files, report):
+    from loca_theory.checkpoints import Selection
+
+    alone = analyse_pair(open_pair(*pair_files, Selection("linear1")), SETTINGS)
+    both = {row["name"]: row for row in report.rows}
+    assert alone.rows
+    assert all(row == both[row["name"]] for row in alone.rows)
+
+
+def test_a_stored_analysis_is_used_again(pair_files, tmp_path, report, monkeypatch):
+    store = ResultStore(tmp_path / "points", "v")
+    first = analyse_pair(open_pair(*pair_files), SETTINGS, store=store)
+    monkeypatch.setattr("loca_theory.checkpoints.report.analyse_matrix", None)
+    again = analyse_pair(open_pair(*pair_files), SETTINGS, store=store)
+    assert again.rows == first.rows == report.rows
+
+
+def test_damage_costs_the_matrix_and_is_marked(tmp_path, weights):
+    base, tuned = weights
+    changed = {name: value.clone() for name, value in tuned.items()}
+    changed["head.weight"][3, 5] = float("nan")
+    changed["embed.weight"] = base["embed.weight"]
+    changed["encoder.layers.0.linear1.weight"] = base["encoder.layers.0.linear1.weight"] + 1.0
+    save_file(base, tmp_path / "a.safetensors")
+    save_file(changed, tmp_path / "b.safetensors")
+    found = analyse_pair(
+        open_pair(tmp_path / "a.safetensors", tmp_path / "b.safetensors"), SETTINGS
+    )
+    assert not found.is_complete
+    reasons = {one.name: one.reason for one in found.skipped}
+    assert reasons["head.weight"] == "not finite: 1 of 3072 entries are NaN or infinite"
+    assert reasons["embed.weight"] == "unchanged: every entry of the increment is 0"
+    (row,) = [row for row in found.rows if row["name"] == "head.weight"]
+    assert row["sigma"] is None
+    assert row["note"] == reasons["head.weight"]
+    # The rest is done, and summarised without it.
+    assert summarise(found.rows, (2, 4))["all"]["matrices"] == len(found.rows) - 1
+
+
+def test_totals_weigh_by_energy(report):
+    total = summarise(report.rows, (2, 4))["all"]
+    (mean,) = [e["error"] for e in total["errors"] if (e["r"], e["curve"]) == (2, "R")]
+    left = sum(
+        row["energy"] * e["error"]
+        for row in report.rows for e in row["errors"] if (e["r"], e["curve"]) == (2, "R")
+    )  # fmt: skip
+    assert mean == pytest.approx(left / sum(row["energy"] for row in report.rows))
+    best = [e["best_on"] for e in total["errors"] if e["r"] == 2]
+    assert sum(best) >= len(report.rows)
+
+
+def test_the_verdict_names_the_winner_and_the_configuration_can_be_run(report):
+    summary = summarise(report.rows, (2, 4))
+    text = verdict(summary, (2, 4), 0.001)
+    assert "LoRA" in text
+    assert f"of {len(report.rows)} increments" in text
+    config = adapter_config(report.rows, summary, (2, 4))
+    peft = pytest.importorskip("peft", reason="needs peft")
+    assert peft
+    space = {}
+    exec(config, space)
+    assert space["config"].target_modules
+
+
+def test_a_verdict_on_nothing():
+    assert verdict(summarise([], (2,)), (2,), 0.001) == "No matrix could be analysed."
+
+
+NAMES = {
+    "model.layers.7.self_attn.q_proj.weight": ("query", 7, "q_proj"),
+    "model.layers.11.mlp.down_proj.weight": ("MLP out", 11, "down_proj"),
+    "encoder.layer.3.attention.self.value.weight": ("value", 3, "value"),
+    "encoder.layer.3.attention.output.dense.weight": ("attention output", 3, "output.dense"),
+    "encoder.layer.3.output.dense.weight": ("MLP out", 3, "output.dense"),
+    "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3, "intermediate.dense"),
+    "transformer.h.0.attn.c_attn.weight": ("query, key, value", 0, "c_attn"),
+    "transformer.h.0.attn.c_proj.weight": ("attention output", 0, "c_proj"),
+    "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0, "c_fc"),
+    "embeddings.word_embeddings.weight": ("embedding", None, "word_embeddings"),
+    "lm_head.weight": ("embedding", None, "lm_head"),
+    "something": ("other", None, "something"),
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), NAMES.items(), ids=NAMES.keys())
+def test_names(name, expected):
+    assert (kind_of(name), layer_of(name), module_of(name)) == expected

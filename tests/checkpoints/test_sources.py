@@ -1,0 +1,303 @@
+"""Opening checkpoints: every kind of source, and everything that is wrong with one."""
+
+import json
+import pickle
+import struct
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from loca_theory.checkpoints import DamagedError, open_checkpoint
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
+
+
+@pytest.fixture
+def tensors():
+    generator = torch.Generator().manual_seed(0)
+    return {f"layer.{i}.weight": torch.randn(20, 24, generator=generator) for i in range(4)}
+
+
+def same(checkpoint, tensors):
+    assert set(checkpoint.entries) == set(tensors)
+    assert checkpoint.damaged == {}
+    for name, value in tensors.items():
+        assert checkpoint.entries[name].shape == tuple(value.shape)
+        assert torch.equal(checkpoint.load(name), value)
+
+
+def as_file(folder, tensors):
+    save_file(tensors, folder / "odd-name.safetensors")
+    return folder / "odd-name.safetensors"
+
+
+def as_folder(folder, tensors):
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def as_folder_of_one(folder, tensors):
+    return as_file(folder, tensors).parent
+
+
+def as_shards(folder, tensors):
+    names = list(tensors)
+    shards = {"a.safetensors": names[:1], "b.safetensors": names[1:]}
+    for file, mine in shards.items():
+        save_file({name: tensors[name] for name in mine}, folder / file)
+    index = {"weight_map": {name: file for file, mine in shards.items() for name in mine}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def as_torch_shards(folder, tensors):
+    names = list(tensors)
+    shards = {"a.bin": names[:1], "b.bin": names[1:]}
+    for file, mine in shards.items():
+        torch.save({name: tensors[name] for name in mine}, folder / file)
+    index = {"weight_map": {name: file for file, mine in shards.items() for name in mine}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def as_torch(folder, tensors):
+    torch.save(tensors, folder / "pytorch_model.bin")
+    return folder
+
+
+def as_old_torch(folder, tensors):
+    path = folder / "weights.pt"
+    torch.save({"state_dict": tensors}, path, _use_new_zipfile_serialization=False)
+    return path
+
+
+def as_cache(folder, tensors):
+    snapshot = folder / "models--org--name" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot.parent / "old").mkdir()
+    (folder / "models--org--name" / "refs").mkdir()
+    (folder / "models--org--name" / "refs" / "main").write_text("abc")
+    as_folder(snapshot, tensors)
+    return folder / "models--org--name"
+
+
+KINDS = [as_file, as_folder, as_folder_of_one, as_shards, as_torch, as_old_torch, as_torch_shards,
+         as_cache]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removeprefix("as_"))
+def test_every_kind_of_source_gives_the_tensors(tmp_path, tensors, kind):
+    same(open_checkpoint(kind(tmp_path, tensors)), tensors)
+
+
+def test_tied_weights_of_a_torch_file_are_named(tmp_path, tensors):
+    tensors["head.weight"] = tensors["layer.0.weight"]
+    checkpoint = open_checkpoint(as_torch(tmp_path, tensors))
+    assert checkpoint.entries["head.weight"].tied_to == "layer.0.weight"
+    assert checkpoint.entries["layer.0.weight"].tied_to is None
+
+
+class Trap:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
+def test_a_pickle_with_code_is_refused_and_not_run(tmp_path, tensors, zipped):
+    trace = tmp_path / "trace"
+    path = tmp_path / "pytorch_model.bin"
+    content = {**tensors, "trap": Trap(trace)}
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(DamagedError, match="was refused: it holds Python objects that would run"):
+        open_checkpoint(tmp_path)
+    assert not trace.exists()
+
+
+def test_a_bare_pickle_is_refused_and_not_run(tmp_path):
+    trace = tmp_path / "trace"
+    (tmp_path / "w.pt").write_bytes(pickle.dumps(Trap(trace)))
+    with pytest.raises(LocaTheoryError, match=r"w\.pt"):
+        open_checkpoint(tmp_path / "w.pt")
+    assert not trace.exists()
+
+
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def garbage(path):
+    path.write_bytes(bytes(range(256)) * 4)
+
+
+def header(path, change):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    content = json.loads(data[8 : 8 + length])
+    change(content)
+    text = json.dumps(content).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+def lies_about_shape(path):
+    header(path, lambda content: content["layer.0.weight"].update(shape=[20, 2_000_000_000]))
+
+
+def huge(path):
+    def change(content):
+        content["layer.0.weight"].update(shape=[2**40, 2**20], data_offsets=[0, 2**62])
+
+    header(path, change)
+
+
+def overflowing(path):
+    header(path, lambda content: content["layer.0.weight"].update(shape=[2**62, 2**62]))
+
+
+def lies_about_header(path):
+    data = path.read_bytes()
+    path.write_bytes(struct.pack("<Q", 2**60) + data[8:])
+
+
+DAMAGE = [truncated, empty, garbage, lies_about_shape, huge, overflowing, lies_about_header]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_a_damaged_safetensors_file_is_one_line(tmp_path, tensors, damage):
+    path = as_file(tmp_path, tensors)
+    damage(path)
+    with pytest.raises(DamagedError, match=r"odd-name\.safetensors is no intact safetensors file"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("damage", [truncated, empty, garbage], ids=lambda damage: damage.__name__)
+def test_a_damaged_torch_file_is_one_line(tmp_path, tensors, damage):
+    damage(as_torch(tmp_path, tensors) / "pytorch_model.bin")
+    with pytest.raises(DamagedError, match=r"pytorch_model\.bin"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_missing_shard_costs_its_own_tensors_only(tmp_path, tensors):
+    folder = as_shards(tmp_path, tensors)
+    (folder / "a.safetensors").unlink()
+    checkpoint = open_checkpoint(folder)
+    assert set(checkpoint.damaged) == {"layer.0.weight"}
+    assert "a.safetensors" in checkpoint.damaged["layer.0.weight"]
+    assert torch.equal(checkpoint.load("layer.3.weight"), tensors["layer.3.weight"])
+
+
+def test_an_index_that_names_what_is_not_there(tmp_path, tensors):
+    folder = as_shards(tmp_path, tensors)
+    index = folder / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"]["ghost.weight"] = "b.safetensors"
+    index.write_text(json.dumps(content))
+    assert "does not hold it" in open_checkpoint(folder).damaged["ghost.weight"]
+
+
+INDICES = {
+    "no JSON": ("{", DamagedError, "is no JSON"),
+    "a list": ("[]", DamagedError, "holds no JSON object"),
+    "no map": ("{}", DamagedError, "weight_map"),
+    "numbers": ('{"weight_map": {"a": 1}}', DamagedError, "weight_map"),
+    "outside": ('{"weight_map": {"a": "../secret"}}', DamagedError, "outside its own folder"),
+    "absolute": ('{"weight_map": {"a": "/etc/passwd"}}', DamagedError, "outside its own folder"),
+}
+
+
+@pytest.mark.parametrize(("text", "error", "message"), INDICES.values(), ids=INDICES.keys())
+def test_a_bad_index_is_one_line(tmp_path, text, error, message):
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(error, match=message):
+        open_checkpoint(tmp_path)
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="there is no file or folder"):
+        open_checkpoint(tmp_path / "nothing")
+    with pytest.raises(InvalidArgumentError, match=r"holds no model\.safetensors"):
+        open_checkpoint(tmp_path)
+    (tmp_path / "w.gguf").write_bytes(b"")
+    with pytest.raises(InvalidArgumentError, match=r"neither a \.safetensors nor a PyTorch file"):
+        open_checkpoint(tmp_path / "w.gguf")
+
+
+@pytest.mark.parametrize("name", ["name", "a/b/c", "/b", "org/"])
+def test_a_hub_name_has_two_parts(name):
+    with pytest.raises(InvalidArgumentError, match="does not name a repository"):
+        open_checkpoint(f"hub:{name}")
+
+
+def test_a_missing_hub_extra_says_how_to_install_it(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ResourceError, match=r"pip install 'loca-theory\[hub\]'"):
+        open_checkpoint("hub:org/name")
+
+
+def refusal(path):
+    """What is said against a file, nothing if all of it can be read; any other error fails."""
+    try:
+        checkpoint = open_checkpoint(path)
+        for name in checkpoint.entries:
+            checkpoint.load(name)
+    except LocaTheoryError as error:
+        return str(error)
+    return ""
+
+
+HEADERS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=4)
+    | st.sampled_from(["F32", "BF16", "I64", "U4", "F8_E4M3"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["dtype", "shape", "data_offsets", "__metadata__", "w", ""]), inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=300,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(header=HEADERS, body=st.binary(max_size=64), lie=st.integers(-8, 8))
+def test_any_header_is_read_or_refused_in_one_line(tmp_path, header, body, lie):
+    text = json.dumps(header).encode()
+    path = tmp_path / "fuzz.safetensors"
+    path.write_bytes(struct.pack("<Q", max(len(text) + lie, 0)) + text + body)
+    assert "\n" not in refusal(path)
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    dtype=st.sampled_from(["F32", "BF16", "F16", "I8", "BOOL", "F8_E4M3", "F64", "F4", "x"]),
+    shape=st.lists(st.integers(0, 2**40), max_size=3),
+    end=st.integers(0, 200),
+    body=st.binary(max_size=160),
+)
+def test_any_plausible_entry_is_read_or_refused(tmp_path, dtype, shape, end, body):
+    header = {"w": {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}}
+    text = json.dumps(header).encode()
+    path = tmp_path / "fuzz.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+    assert "\n" not in refusal(path)

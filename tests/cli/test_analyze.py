@@ -1,0 +1,132 @@
+"""``loca-theory analyze`` as a user meets it."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+
+
+@pytest.fixture
+def pair(here):
+    source = torch.Generator().manual_seed(0)
+    base = {
+        f"layers.{i}.{kind}.weight": torch.randn(48, 48, generator=source)
+        for i in range(2) for kind in ("q_proj", "v_proj")
+    }  # fmt: skip
+    base["norm.weight"] = torch.ones(48)
+    u, v = (torch.randn(48, 1, generator=source) for _ in range(2))
+    tuned = {
+        name: value + 0.01 * u @ v.T if value.ndim == 2 else value for name, value in base.items()
+    }
+    tuned = {
+        name: value + 0.002 * torch.randn(value.shape, generator=source)
+        for name, value in tuned.items()
+    }
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content, here / f"{name}.safetensors")
+    return "base.safetensors", "tuned.safetensors"
+
+
+def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
+    done = cli("analyze", *pair, "--r", "2,4", "--format", "json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert set(document) == {"rows", "skipped", "summary", "manifest"}
+    row = document["rows"][0]
+    assert {"name", "shape", "dtype", "sigma", "zero_fraction", "excess_kurtosis", "tv", "tv_low",
+            "tv_high", "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance",
+            "outlier_mass", "spikes", "stable_rank", "errors"} <= set(row)  # fmt: skip
+    assert set(row["errors"][0]) == {"r", "curve", "error", "iid_error", "shuffled_error"}
+    assert row["spikes"] == 1
+    assert document["skipped"] == [{"name": "norm.weight", "reason": "no matrix: 1 dimensions"}]
+    assert "LoRA keeps most" in document["summary"]["verdict"]
+
+
+def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
+    done = cli("analyze", *pair, "--r", "2", "--quiet")
+    assert done.code == 0
+    for text in (
+        "Every increment",
+        "Totals by kind",
+        "Totals by layer",
+        "LoraConfig(r=2",
+        "Left out: 1",
+    ):
+        assert text in done.out
+
+
+def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here, pair):
+    done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--format", "csv")
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) == 5
+    folder = here / "report"
+    assert len(pd.read_parquet(folder / "analyze-matrices.parquet")) == 4
+    assert len(pd.read_parquet(folder / "analyze-errors.parquet")) == 4 * 2 * 7
+    for name in ("entries", "p-values", "spectra", "weights", "errors", "phase"):
+        assert (folder / f"analyze-{name}.png").exists()
+    page = (folder / "analyze.html").read_text()
+    assert page.count("data:image/png;base64,") == 6
+    assert not re.search(r"(src|href)=.(?!data:)", page)
+
+
+def test_names_from_a_file_are_escaped_in_the_page(cli, here):
+    for name, seed in (("a", 0), ("b", 1)):
+        weight = torch.randn(20, 20, generator=torch.Generator().manual_seed(seed))
+        save_file({"<script>alert(1)</script>": weight}, here / f"{name}.safetensors")
+    assert (
+        cli("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--out", "o", "-q").code == 0
+    )
+    assert "<script>" not in (here / "o" / "analyze.html").read_text()
+
+
+def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair):
+    from safetensors.torch import load_file
+
+    content = load_file(here / "tuned.safetensors")
+    content["layers.1.q_proj.weight"][0, 0] = float("inf")
+    save_file(content, here / "tuned.safetensors")
+    done = cli("analyze", *pair, "--r", "2", "--format", "json", "--quiet")
+    assert done.code == 4
+    assert done.err == (
+        "note: 1 matrices are damaged and were left out, the first: layers.1.q_proj.weight: not "
+        "finite: 1 of 2304 entries are NaN or infinite\n"
+    )
+    rows = {row["name"]: row for row in json.loads(done.out)["rows"]}
+    assert rows["layers.1.q_proj.weight"]["sigma"] is None
+    assert len(rows) == 4
+
+
+def test_identical_checkpoints_are_said_to_be(cli, pair):
+    done = cli("analyze", pair[0], pair[0], "--r", "2", "--quiet")
+    assert done.code == 0
+    assert "No matrix could be analysed." in done.out
+    assert "unchanged" in done.out
+
+
+BAD = {
+    "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
+    "one alone": (("base.safetensors",), 2, "needs a second checkpoint"),
+    "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
+                         "no matrix is left to analyse"),
+    "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,
+                       "is no regular expression"),
+    "bad size": (("base.safetensors", "tuned.safetensors", "--max-size", "much"), 2,
+                 "is no number of entries"),
+    "bad rank": (("base.safetensors", "tuned.safetensors", "--r", "0"), 2, ""),
+    "no hub name": (("hub:x", "tuned.safetensors"), 2, "does not name a repository"),
+    "not a checkpoint": (("readme.txt", "tuned.safetensors"), 2, "neither a .safetensors nor"),
+    "truncated": (("broken.safetensors", "tuned.safetensors"), 1, "is no intact safetensors file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_line(cli, here, pair, arguments, code, message):
+    (here / "readme.txt").write_text("text")
+    (here / "broken.safetensors").write_bytes((here / "base.safetensors").read_bytes()[:-9])
+    done = cli("analyze", *arguments)
+    assert message in done.err
+    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
+    assert (done.code, done.out) == (code, "")

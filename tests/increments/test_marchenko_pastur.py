@@ -1,0 +1,91 @@
+"""The law against quadrature of its density, its moments and real spectra."""
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments import MarchenkoPastur
+
+LAWS = [MarchenkoPastur(1.0), MarchenkoPastur(0.3, 2.0), MarchenkoPastur(4.0, 0.5),
+        MarchenkoPastur(1e-3), MarchenkoPastur(0.999)]  # fmt: skip
+each = pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.ratio:g}, {law.sigma:g}")
+
+
+def by_quadrature(law, f, low, high):
+    """∫ f(x) pdf(x) dx with x = centre + radius cos θ, which takes the edges' roots away."""
+    a, b = law.support
+    centre, radius = (a + b) / 2, (b - a) / 2
+    angles = [np.arccos(np.clip((x - centre) / radius, -1, 1)) for x in (high, low)]
+
+    def integrand(theta):
+        x = centre + radius * np.cos(theta)
+        return f(x) * float(law.pdf(x)) * radius * np.sin(theta)
+
+    return integrate.quad(integrand, *angles, epsabs=1e-13, epsrel=1e-12, limit=400)[0]
+
+
+@each
+def test_mass_and_moments(law):
+    a, b = law.support
+    assert by_quadrature(law, lambda x: 1.0, a, b) == pytest.approx(1 - law.atom, abs=1e-7)
+    assert by_quadrature(law, lambda x: x, a, b) == pytest.approx(law.mean, rel=1e-9)
+    second = by_quadrature(law, lambda x: x * x, a, b)
+    assert second - law.mean**2 == pytest.approx(law.variance, rel=1e-8)
+
+
+@each
+@pytest.mark.parametrize("place", [0.02, 0.3, 0.5, 0.9])
+def test_cdf_and_mass_above_are_integrals_of_the_density(law, place):
+    a, b = law.support
+    x = a + place * (b - a)
+    beyond = by_quadrature(law, lambda x: 1.0, x, b)
+    assert float(law.sf(x)) == pytest.approx(beyond, abs=1e-10)
+    assert float(law.cdf(x)) == pytest.approx(1 - beyond, abs=1e-10)
+    mass = by_quadrature(law, lambda x: x, x, b) / law.mean
+    assert float(law.mass_above(x)) == pytest.approx(mass, abs=1e-10)
+
+
+@each
+def test_quantiles_invert_the_distribution(law):
+    probability = np.linspace(0.001, 0.999, 41)
+    x = law.isf(probability)
+    above_atom = probability < 1 - law.atom
+    np.testing.assert_allclose(law.sf(x[above_atom]), probability[above_atom], atol=1e-12)
+    assert np.all(x[~above_atom] == 0)
+    np.testing.assert_allclose(law.ppf(1 - probability), x, rtol=1e-9, atol=1e-13)
+
+
+@each
+def test_outside_the_support(law):
+    a, b = law.support
+    assert law.pdf([a - 1e-9, b + 1e-9, -1.0]).tolist() == [0, 0, 0]
+    assert law.cdf([-1.0, b, b + 1]).tolist() == [0, 1, 1]
+    assert float(law.cdf(0.0)) == pytest.approx(law.atom, abs=1e-12)
+
+
+@pytest.mark.parametrize(("p", "q"), [(600, 600), (900, 300), (300, 900)])
+def test_it_is_the_spectrum_of_independent_entries(p, q):
+    w = 1.5 * np.random.default_rng(0).standard_normal((p, q))
+    eigenvalues = np.linalg.eigvalsh(w.T @ w / p)
+    law = MarchenkoPastur(q / p, 1.5)
+    x = np.linspace(0.05, 1.1 * law.support[1], 50)
+    empirical = (eigenvalues[:, None] <= x).mean(axis=0)
+    # Linear statistics fluctuate by about log(n)/n.
+    np.testing.assert_allclose(empirical, law.cdf(x), atol=np.log(300) / 300)
+
+
+def test_draws_follow_it():
+    law = MarchenkoPastur(2.0)
+    drawn = law.rvs(20_000, np.random.default_rng(0))
+    assert (drawn == 0).mean() == pytest.approx(0.5, abs=4.9 * 0.5 / np.sqrt(20_000))
+    error = np.sqrt(law.variance / 20_000)
+    assert abs(drawn.mean() - law.mean) < 4.9 * error
+
+
+@pytest.mark.parametrize("bad", [(0, 1), (-1, 1), (1, 0), (np.inf, 1), (np.nan, 1)])
+def test_refusals(bad):
+    with pytest.raises(InvalidArgumentError, match="positive ratio and sigma"):
+        MarchenkoPastur(*bad)
+    with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
+        MarchenkoPastur(1.0).isf(1.5)

@@ -1,0 +1,186 @@
+"""Histogram and tests of normality: exact pieces exactly, size, power, coverage by simulation."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments import (
+    AcceptanceError,
+    PrintedTest,
+    Tail,
+    calibrated_test,
+    histogram,
+)
+from loca_theory.increments.histogram import cell_probabilities, grid_edges, normal_cells
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def counted(x):
+    return histogram(torch.from_numpy(np.asarray(x)))
+
+
+# --- histogram ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_counts_and_moments_are_those_of_numpy(dtype):
+    x = torch.from_numpy(rng().standard_normal((70, 50)) * 3 + 1).to(dtype)
+    found, y = histogram(x), x.double().numpy().ravel()
+    assert found.size == 3500
+    assert found.mean == pytest.approx(y.mean(), rel=1e-6)
+    assert found.deviation == pytest.approx(y.std(), rel=1e-6)
+    assert found.excess_kurtosis == pytest.approx(stats.kurtosis(y), abs=1e-5)
+    z = (y - y.mean()) / y.std()
+    expected = np.histogram(z, [-np.inf, *grid_edges(), np.inf])[0]
+    # Entries within rounding of an edge may fall to either side.
+    assert np.abs(found.counts - expected).sum() <= 4
+
+
+def test_zeros_are_counted_exactly():
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    x[:137] = 0.0
+    assert histogram(x).zero_fraction == 0.137
+
+
+@pytest.mark.parametrize(
+    "bad", [torch.ones(9), torch.tensor([1.0, np.nan]), torch.tensor([1.0, np.inf]), torch.ones(0)]
+)
+def test_what_has_no_histogram(bad):
+    with pytest.raises(InvalidArgumentError, match="finite entries that are not all equal"):
+        histogram(bad)
+
+
+def test_cells_have_normal_probabilities():
+    np.testing.assert_allclose(np.cumsum(normal_cells())[:-1], stats.norm.cdf(grid_edges()))
+    far = cell_probabilities(np.array([7.0, 7.5]))
+    assert far[1] == pytest.approx(stats.norm.sf(7.0) - stats.norm.sf(7.5), rel=1e-10)
+
+
+# --- the calibrated test --------------------------------------------------------------------
+
+
+def total_variation(law):
+    """Distance of a law with mean 0 and variance 1 from N(0, 1), by the cell."""
+    x = np.linspace(-15, 15, 300_001)
+    return np.abs(np.diff(law(x)) - np.diff(stats.norm.cdf(x))).sum() / 2
+
+
+def scaled_t(df):
+    scale = np.sqrt(df / (df - 2))
+    return lambda x: stats.t.cdf(x * scale, df)
+
+
+ALTERNATIVES = {
+    "t with 5 degrees": (lambda g, n: g.standard_t(5, n), scaled_t(5)),
+    "t with 20 degrees": (lambda g, n: g.standard_t(20, n), scaled_t(20)),
+    "Laplace": (lambda g, n: g.laplace(size=n), lambda x: stats.laplace.cdf(x * np.sqrt(2))),
+}
+
+
+@pytest.mark.parametrize(("draw", "law"), ALTERNATIVES.values(), ids=ALTERNATIVES.keys())
+def test_the_estimate_has_no_bias_and_the_interval_covers(draw, law):
+    truth, runs = total_variation(law), 60
+    found = [
+        calibrated_test(counted(draw(rng(seed), 60_000)), rng(seed), replicates=99)
+        for seed in range(runs)
+    ]
+    estimates = np.array([one.estimate for one in found])
+    error = estimates.std(ddof=1) / np.sqrt(runs)
+    # Bins lose about 2% of the distance at most.
+    assert abs(estimates.mean() - truth) < 4 * error + 0.02 * truth
+    covered = sum(one.low <= truth <= one.high for one in found)
+    # At least 0.9 of the nominal 0.95, at a false alarm of 1e-4.
+    assert covered >= stats.binom.ppf(1e-4, runs, 0.90)
+    assert all(one.p_value <= 0.05 for one in found)
+
+
+KEYS = ("estimate", "statistic")
+
+
+def test_normal_entries_are_not_rejected_and_their_distance_is_small():
+    runs, n = 80, 40_000
+    found = [calibrated_test(counted(rng(seed).standard_normal(n)), rng(seed), replicates=99,
+                             epsilon=0.0) for seed in range(runs)]  # fmt: skip
+    rejected = sum(one.p_value <= 0.05 for one in found)
+    assert stats.binom.cdf(rejected - 1, runs, 0.05) < 1 - 1e-4
+    # The plug-in value is far above, from counting alone.
+    assert np.mean([one.estimate for one in found]) < 0.4 * np.mean(
+        [one.statistic for one in found]
+    )
+    assert np.mean([one.low == 0 for one in found]) > 0.8
+
+
+def test_a_law_within_epsilon_is_tolerated_and_one_beyond_is_not():
+    """A mixture at a distance just inside the tolerance, at a size where ε = 0 would reject it."""
+    n, epsilon = 1_000_000, 0.02
+    law = scaled_t(20)
+    assert total_variation(law) < epsilon
+    x = counted(rng(3).standard_t(20, n))
+    assert calibrated_test(x, rng(), epsilon=epsilon, replicates=199).p_value > 0.05
+    assert calibrated_test(x, rng(), epsilon=0.0, replicates=199).p_value < 0.05
+    assert calibrated_test(x, rng(), epsilon=0.01, replicates=199).p_value < 0.05
+
+
+@pytest.mark.parametrize("change", [{"epsilon": -0.1}, {"epsilon": 1.0}, {"replicates": 0},
+                                    {"confidence": 1.0}])  # fmt: skip
+def test_arguments_out_of_range(change):
+    with pytest.raises(InvalidArgumentError, match="needs 0 <= epsilon < 1"):
+        calibrated_test(counted(rng().standard_normal(100)), rng(), **change)
+    with pytest.raises(InvalidArgumentError, match="must divide 64"):
+        calibrated_test(counted(rng().standard_normal(100)), rng(), bins_per_deviation=5)
+
+
+# --- the printed test -----------------------------------------------------------------------
+
+
+def printed(x, **settings):
+    return PrintedTest(**settings).p_value(counted(x), rng(1))
+
+
+def test_printed_rejects_large_normal_matrices():
+    """Its null leaves the reference sample's own error out: at 768² normal entries are rejected."""
+    assert printed(rng().standard_normal(768**2), copies=20) <= 0.05
+    assert printed(rng().standard_normal(60**2), copies=20) > 0.05
+
+
+def test_the_literal_percentile_rejects_nothing():
+    x = rng().standard_t(5, 768**2)
+    assert printed(x, copies=20, tail=Tail.PERCENTILE) == 1.0
+    assert printed(x, copies=20) == 0.0
+
+
+def test_the_loop_ends_and_says_what_to_change():
+    with pytest.raises(AcceptanceError, match=r"kept 0 of 50 perturbed copies.*raise epsilon"):
+        printed(1e-5 * rng().standard_normal(5000))
+    # Where it depends on the bins, which are not printed, the finest that end are taken.
+    x = 2e-3 * rng().standard_normal(5000)
+    with pytest.raises(AcceptanceError, match="raise epsilon"):
+        printed(x, bins_per_deviation=8)
+    assert 0 <= printed(x) <= 1
+
+
+def test_a_loop_that_keeps_too_few_ends_as_well():
+    x = 5e-4 * rng().standard_normal(5000)
+    with pytest.raises(AcceptanceError, match="raise epsilon"):
+        printed(x, epsilon=0.00205, attempts=1, bins_per_deviation=8)
+
+
+def test_the_null_is_a_resampling_of_the_copies():
+    """By the definition, with the points drawn one by one."""
+    x, settings = rng(5).standard_normal(900), {"copies": 30, "samples": 5000}
+    ours = printed(x, **settings)
+    source = rng(1)
+    sample = source.standard_normal(5000)
+    edges = np.arange(-64, 65) / 8
+    binned = lambda v: np.histogram(v, [-np.inf, *edges, np.inf])[0] / len(v)  # noqa: E731
+    reference = binned(sample)
+    z = (x - x.mean()) / x.std()
+    statistic = np.abs(binned(z) - reference).sum()
+    null = [np.abs(binned(source.choice(sample, 900)) - reference).sum() for _ in range(300)]
+    expected = np.mean(np.array(null) >= statistic)
+    assert ours == pytest.approx(expected, abs=4.5 * np.sqrt(0.25 / 300 + 0.25 / 30))
