@@ -13,6 +13,7 @@ Run from the checkout: ``python -m benchmarks.increments [--matrices 64] [--out 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import logging
@@ -106,10 +107,10 @@ def measure_pair(base: Path, tuned: Path, device: str) -> list[dict[str, Any]]:
 def measure_test() -> list[dict[str, Any]]:
     """The calibrated test, with its histogram and without."""
     rows = []
+    rng = np.random.default_rng(0)
     for side in (300, 768, SIZE):
         entries = torch.randn(side, side, generator=torch.Generator().manual_seed(0))
         counts = histogram(entries)
-        rng = np.random.default_rng(0)
         rivals = {
             "histogram": Rival(lambda entries=entries: histogram(entries)),
             "test of the histogram": Rival(lambda counts=counts: calibrated_test(counts, rng)),
@@ -123,7 +124,7 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
     """Both fits of the same increments; WeightWatcher gets them as the weights of linear layers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import weightwatcher
+        weightwatcher = importlib.import_module("weightwatcher")
     logging.getLogger("weightwatcher").setLevel(logging.ERROR)
     pair = open_pair(base, tuned)
     rows = []
