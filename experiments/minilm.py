@@ -13,6 +13,7 @@ take about 9 minutes on two cores.
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import json
 import random
@@ -101,12 +102,15 @@ class Classifier(torch.nn.Module):
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path, steps: int, seed: int) -> None:
     """Fine-tune and write the pair."""
-    from transformers import AutoModel, AutoTokenizer
-
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError as error:
+        msg = "needs transformers: pip install 'loca-theory[real]'"
+        raise click.ClickException(msg) from error
     torch.manual_seed(seed)
     source = model_folder()
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    encoder = AutoModel.from_pretrained(source)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    encoder = transformers.AutoModel.from_pretrained(source)
     model = Classifier(encoder, encoder.config.hidden_size)
     train, test = examples(seed)
     click.echo(f"{len(train)} docstrings to train on, {len(test)} to test")
