@@ -130,19 +130,23 @@ class MatrixAnalysis:
         )
 
 
-def analyse_matrix(name: str, increment: torch.Tensor, settings: Settings) -> MatrixAnalysis:
+def analyse_matrix(
+    name: str, increment: torch.Tensor, settings: Settings, *, consume: bool = False
+) -> MatrixAnalysis:
     """Everything that is reported of one increment.
 
     Args:
         name: Its name, which with the seed decides the random numbers.
         increment: ΔW, shape (p, q), finite, not constant.
         settings: How.
+        consume: The increment is not needed any more and may be overwritten, which saves a copy.
 
     Raises:
         InvalidArgumentError: the increment is constant or not finite.
     """
     p, q = increment.shape
     increment = increment.to(settings.device)
+    increment = increment if consume else increment.clone()
     counts = histogram(increment)
     notes: list[str] = []
     variation = calibrated_test(
@@ -197,17 +201,12 @@ def _errors(
         return [], np.zeros(0)
     ranks = [budget.r for budget in budgets]
     rng = generator(settings.seed, "increments.shuffle", name)
+    total = float(eigenvalues.sum())
+    found = {"error": _left(increment, eigenvalues[::-1], budgets, total)}
+    # In place: two matrices of the largest size may not fit.
     shuffled = _shuffled(increment, rng)
     leading = leading_squared_singular_values(shuffled, max(ranks), rng)
-    found = {}
-    for key, matrix, values in (
-        ("error", increment, eigenvalues[::-1]),
-        ("shuffled_error", shuffled, leading),
-    ):
-        total = float(eigenvalues.sum())
-        kept = expected_kept_energies(matrix, _SELECTED, budgets)
-        kept["R"] = np.cumsum(values)[[rank - 1 for rank in ranks]]
-        found[key] = {curve: 1 - energies / total for curve, energies in kept.items()}
+    found["shuffled_error"] = _left(shuffled, leading, budgets, total)
     reference = _independent_low_rank(*increment.shape, tuple(ranks), settings.seed)
     errors = []
     for i, budget in enumerate(budgets):
@@ -226,14 +225,23 @@ def _errors(
     return errors, leading
 
 
+def _left(
+    matrix: torch.Tensor, eigenvalues: NDArray[np.float64], budgets: list[Budget], total: float
+) -> dict[str, NDArray[np.float64]]:
+    """Relative error of every curve; eigenvalues largest first."""
+    kept = expected_kept_energies(matrix, _SELECTED, budgets)
+    kept["R"] = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
+    return {curve: 1 - energies / total for curve, energies in kept.items()}
+
+
 def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """The same entries in random order."""
+    """The same entries in random order, on the CPU in their own place."""
     import torch
 
     if increment.device.type == "cpu":
-        entries = increment.contiguous().numpy().ravel().copy()
-        rng.shuffle(entries)
-        return torch.from_numpy(entries).view(increment.shape)
+        entries = increment.contiguous().view(-1)
+        rng.shuffle(entries.numpy())
+        return entries.view(increment.shape)
     source = torch.Generator(increment.device).manual_seed(int(rng.integers(2**62)))
     order = torch.randperm(increment.numel(), device=increment.device, generator=source)
     return increment.flatten()[order].view(increment.shape)

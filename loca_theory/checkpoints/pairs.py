@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import torch
 
 _MATRIX = 2
+_ROWS = 1024
+
 SMALLEST_SIDE = 16
 """Matrices with a shorter side are too small for any of the statistics, and skipped."""
 
@@ -169,14 +171,20 @@ class CheckpointPair:
 
         tuned = self.tuned.load(name)
         base = None if self.base is None else self.base.load(self.names[name])
-        sides = [tuned] if base is None else [tuned, base]
-        wide = torch.float64 if any(one.dtype == torch.float64 for one in sides) else torch.float32
+        is_double = torch.float64 in (tuned.dtype, None if base is None else base.dtype)
+        wide = torch.float64 if is_double else torch.float32
+        kind = tuned.dtype
         try:
             change = tuned.to(wide, copy=True)
-            return change if base is None else change.sub_(base.to(wide))
+            del tuned
+            if base is not None:
+                # By rows: the widened base as a whole would be as large as the increment.
+                for rows, other in zip(change.split(_ROWS), base.split(_ROWS), strict=True):
+                    rows.sub_(other.to(wide))
         except (RuntimeError, NotImplementedError) as error:
-            msg = f"{name} of type {tuned.dtype} cannot be widened: {error}"
+            msg = f"{name} of type {kind} cannot be widened: {error}"
             raise DamagedError(msg) from error
+        return change
 
 
 def open_pair(

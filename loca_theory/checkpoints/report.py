@@ -135,7 +135,7 @@ def _stored_or_new(
     name: str, increment: torch.Tensor, settings: Settings, store: ResultStore | None
 ) -> MatrixAnalysis:
     if store is None:
-        return analyse_matrix(name, increment, settings)
+        return analyse_matrix(name, increment, settings, consume=True)
     digest = hashlib.blake2b(increment.contiguous().numpy().data, digest_size=16).hexdigest()
     # Where it ran does not matter to what comes out, within rounding.
     plain = replace(settings, device="cpu")
@@ -145,7 +145,7 @@ def _stored_or_new(
     )
     found = store.load(point)
     if found is None:
-        found = analyse_matrix(name, increment, settings).to_json()
+        found = analyse_matrix(name, increment, settings, consume=True).to_json()
         store.save(point, found)
     return MatrixAnalysis.from_json(found)
 

@@ -52,28 +52,49 @@ def expected_kept_energies(
         if basis == "fourier":
             kept |= _fourier(matrix.detach(), mine, budgets)
         else:
-            coordinates = matrix.detach() if basis == "entries" else dct2(matrix.detach())
-            energies = coordinates.flatten().square()
-            for curve, one in mine.items():
-                kept[curve] = _of_items(energies, one, budgets)
+            kept |= _orthogonal(matrix.detach(), mine, budgets, is_cosine=basis == "cosine")
     return {curve: kept[curve] for curve in curves}
+
+
+def _orthogonal(
+    matrix: torch.Tensor,
+    selections: dict[str, Selection],
+    budgets: Sequence[Budget],
+    *,
+    is_cosine: bool,
+) -> dict[str, NDArray[np.float64]]:
+    energies = dct2(matrix).flatten().square_() if is_cosine else matrix.flatten().square()
+    return {curve: _of_items(energies, one, budgets) for curve, one in selections.items()}
 
 
 def _fourier(
     matrix: torch.Tensor, selections: dict[str, Selection], budgets: Sequence[Budget]
 ) -> dict[str, NDArray[np.float64]]:
-    own, pairs = RealSpectrum(*matrix.shape).parts(matrix)
-    own, real, imaginary = own.square(), 2 * pairs.real.square(), 2 * pairs.imag.square()
+    spectrum = RealSpectrum(*matrix.shape)
+    energies = spectrum.coordinate_energies(matrix)
     kept = {}
-    for curve, one in selections.items():
+    # Single coefficients last: taking the largest puts them into another order.
+    for curve in sorted(selections, key=lambda name: selections[name].items == "coefficients"):
+        one = selections[curve]
         match one.items:
             case "cosines":
-                kept[curve] = _of_cosines(own, real, one, budgets)
+                s, m = spectrum.half.self_conjugate_count, spectrum.half.pair_count
+                kept[curve] = _of_cosines(energies[:s], energies[s : s + m], one, budgets)
+            case "locations" if not one.random:
+                kept[curve] = _of_items(spectrum.merge_pairs(energies), one, budgets)
             case "locations":
-                kept[curve] = _of_items(torch.cat([own, real + imaginary]), one, budgets)
+                kept[curve] = _of_random_locations(energies, one, budgets)
             case _:
-                kept[curve] = _of_items(torch.cat([own, real, imaginary]), one, budgets)
+                kept[curve] = _of_items(energies, one, budgets)
     return kept
+
+
+def _of_random_locations(
+    energies: torch.Tensor, selection: Selection, budgets: Sequence[Budget]
+) -> NDArray[np.float64]:
+    total = float(energies.sum(dtype=torch.float64))
+    counts = [selection.count(one) / one.half.location_count for one in budgets]
+    return total * np.array(counts)
 
 
 def _of_items(

@@ -28,6 +28,10 @@ REACH = 8
 """The grid covers this many standard deviations to each side; one open cell lies beyond each."""
 
 
+# Entries that are worked on at a time: nothing as large as the tensor is made.
+_PIECE = 2**22
+
+
 @dataclass(frozen=True)
 class Histogram:
     """Counts of standardised entries z = (w − μ̂)/σ̂ on a grid of 1/64 from −8 to 8.
@@ -72,19 +76,25 @@ def histogram(entries: torch.Tensor) -> Histogram:
     if not flat.is_floating_point() or flat.dtype.itemsize < torch.float32.itemsize:
         flat = flat.float()
     count = flat.numel()
-    mean = float(flat.mean(dtype=torch.float64)) if count else float("nan")
-    z = flat - mean
-    variance = float(z.square().mean(dtype=torch.float64)) if count else float("nan")
-    if not np.isfinite(variance) or not variance > 0:
+    pieces = flat.split(_PIECE)
+    mean = sum(float(piece.sum(dtype=torch.float64)) for piece in pieces) / max(count, 1)
+    squares = sum(float((one - mean).square_().sum(dtype=torch.float64)) for one in pieces)
+    deviation = float(np.sqrt(squares / max(count, 1)))
+    if not np.isfinite(deviation) or not deviation > 0:
         msg = "needs finite entries that are not all equal"
         raise InvalidArgumentError(msg)
-    deviation = float(np.sqrt(variance))
-    z.div_(deviation)
-    fourth = float(z.square().square_().mean(dtype=torch.float64))
-    cells = z.mul_(STEPS).floor_().clamp_(-STEPS * REACH - 1, STEPS * REACH).add_(STEPS * REACH + 1)
-    counts = torch.bincount(cells.to(torch.int32), minlength=2 * STEPS * REACH + 2)
-    zeros = count - int(torch.count_nonzero(flat))
-    return Histogram(counts.cpu().numpy().astype(np.int64), mean, deviation, fourth - 3.0, zeros)
+    cells = 2 * STEPS * REACH + 2
+    counts = torch.zeros(cells, dtype=torch.int64, device=flat.device)
+    fourth, nonzero = 0.0, 0
+    for piece in pieces:
+        z = (piece - mean).div_(deviation)
+        fourth += float(z.square().square_().sum(dtype=torch.float64))
+        places = z.mul_(STEPS).floor_().clamp_(-STEPS * REACH - 1, STEPS * REACH)
+        places = places.add_(STEPS * REACH + 1).to(torch.int32)
+        counts += torch.bincount(places, minlength=cells)
+        nonzero += int(torch.count_nonzero(piece))
+    kurtosis = fourth / count - 3.0
+    return Histogram(counts.cpu().numpy(), mean, deviation, kurtosis, count - nonzero)
 
 
 @cache

@@ -65,17 +65,18 @@ class RealSpectrum:
         pairs = math.sqrt(2.0) * parts[..., s:, :]
         return torch.cat([parts[..., :s, 0], pairs[..., 0], pairs[..., 1]], dim=-1)
 
-    def parts(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The self-conjugate entries of F, real, and one entry of each pair, complex.
+    def coordinate_energies(self, matrix: torch.Tensor) -> torch.Tensor:
+        """Squares of the coordinates of one matrix, by kind and otherwise in no particular order.
 
-        For what does not depend on the order: the entries come as they lie in memory, not as
-        :class:`~loca_theory.transforms.HalfSpectrum` lists them, and no table of places is made.
+        First the s self-conjugate ones, then the m real and the m imaginary parts of the pairs, the
+        latter two in the same order. For what does not depend on the order: no table of places is
+        made, and at most one copy of the matrix besides its spectrum.
 
         Args:
             matrix: Real, shape (p, q).
 
         Returns:
-            Shapes (s,) and (m,).
+            Shape (p·q,).
 
         Raises:
             InvalidArgumentError: the shape is not (p, q), or the dtype is not real.
@@ -85,13 +86,20 @@ class RealSpectrum:
             msg += f"{matrix.dtype} of shape {tuple(matrix.shape)}"
             raise InvalidArgumentError(msg)
         p, q = self.shape
-        spectrum = torch.fft.rfft2(matrix, norm="ortho")
+        s, m = self.half.self_conjugate_count, self.half.pair_count
+        spectrum = torch.fft.rfft2(matrix.detach(), norm="ortho")
         # Columns 0 and q/2 hold both members of their pairs, and the self-conjugate entries.
-        rows = [0, p // 2] if p % 2 == 0 else [0]
         mirrored = spectrum[:, :: q // 2] if q % 2 == 0 else spectrum[:, :1]
-        inner = spectrum[:, 1 : (q + 1) // 2]
-        pairs = torch.cat([inner.flatten(), mirrored[1 : (p + 1) // 2].flatten()])
-        return mirrored[rows].real.flatten(), pairs
+        inner, outer = spectrum[:, 1 : (q + 1) // 2], mirrored[1 : (p + 1) // 2]
+        energies = matrix.new_empty(p * q)
+        rows = [0, p // 2] if p % 2 == 0 else [0]
+        energies[:s] = mirrored[rows].real.flatten().square()
+        for start, part in ((s, torch.real), (s + m, torch.imag)):
+            stop = start + inner.numel()
+            torch.square(part(inner), out=energies[start:stop].view(inner.shape))
+            energies[stop : start + m] = part(outer).flatten().square()
+        energies[s:] *= 2
+        return energies
 
     def inverse(self, coordinates: torch.Tensor) -> torch.Tensor:
         """Real matrices, shape (..., p, q), from coordinates, shape (..., p·q).
@@ -129,8 +137,19 @@ class RealSpectrum:
             InvalidArgumentError: the last dimension is not p·q, or the dtype is not real.
         """
         self._check_coordinates(coordinates)
+        return self.merge_pairs(coordinates.square())
+
+    def merge_pairs(self, energies: torch.Tensor) -> torch.Tensor:
+        """Energy of each location from those of the coordinates.
+
+        Args:
+            energies: Squared coordinates, shape (..., p·q).
+
+        Returns:
+            Shape (..., s + m): those of self-conjugate entries, then real plus imaginary parts.
+        """
         s, m = self.half.self_conjugate_count, self.half.pair_count
-        own, real, imaginary = coordinates.square().split([s, m, m], dim=-1)
+        own, real, imaginary = energies.split([s, m, m], dim=-1)
         return torch.cat([own, real + imaginary], dim=-1)
 
     def _check_coordinates(self, coordinates: torch.Tensor) -> None:

@@ -247,3 +247,21 @@ def test_cuda_agrees_with_the_cpu(p, q):
     assert coordinates.is_cuda
     assert float((coordinates.cpu() - spectrum.forward(x)).norm()) <= tolerance
     assert float((spectrum.inverse(coordinates).cpu() - x).norm()) <= tolerance
+
+
+@pytest.mark.parametrize("shape", [(p, q) for p in range(1, 9) for q in range(1, 9)])
+def test_unordered_energies_are_those_of_the_coordinates(shape):
+    x = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    spectrum = RealSpectrum(*shape)
+    s, m = spectrum.half.self_conjugate_count, spectrum.half.pair_count
+    expected = spectrum.forward(x).square()
+    found = spectrum.coordinate_energies(x)
+    for part in (slice(0, s), slice(s, s + m), slice(s + m, s + 2 * m)):
+        torch.testing.assert_close(found[part].sort().values, expected[part].sort().values)
+    # Real and imaginary parts of a place stand at the same place of their parts.
+    torch.testing.assert_close(
+        spectrum.merge_pairs(found).sort().values,
+        spectrum.location_energies(spectrum.forward(x)).sort().values,
+    )
+    with pytest.raises(InvalidArgumentError, match="expected a real floating tensor of shape"):
+        spectrum.coordinate_energies(x[None])
