@@ -17,6 +17,8 @@ from loca_theory.expressivity.curves import Selection, find_curve
 from loca_theory.expressivity.exact import pair_hit_probability
 from loca_theory.transforms import RealSpectrum, dct2
 
+_PIECE = 2**22
+
 
 def expected_kept_energies(
     matrix: torch.Tensor, curves: Sequence[str], budgets: Sequence[Budget]
@@ -92,7 +94,7 @@ def _fourier(
 def _of_random_locations(
     energies: torch.Tensor, selection: Selection, budgets: Sequence[Budget]
 ) -> NDArray[np.float64]:
-    total = float(energies.sum(dtype=torch.float64))
+    total = _total(energies)
     counts = [selection.count(one) / one.half.location_count for one in budgets]
     return total * np.array(counts)
 
@@ -102,8 +104,7 @@ def _of_items(
 ) -> NDArray[np.float64]:
     counts = [selection.count(budget) for budget in budgets]
     if selection.random:
-        mean = float(energies.mean(dtype=torch.float64))
-        return mean * np.array(counts, dtype=np.float64)
+        return _total(energies) / len(energies) * np.array(counts, dtype=np.float64)
     return largest_sums(energies, counts)
 
 
@@ -111,12 +112,17 @@ def _of_cosines(
     own: torch.Tensor, real: torch.Tensor, selection: Selection, budgets: Sequence[Budget]
 ) -> NDArray[np.float64]:
     """Random places of the full spectrum: either place of a pair finds the pair's one cosine."""
-    alone, paired = (float(part.sum(dtype=torch.float64)) for part in (own, real))
+    alone, paired = _total(own), _total(real)
     kept = []
     for budget in budgets:
         n, count = budget.p * budget.q, selection.count(budget)
         kept.append(alone * count / n + paired * pair_hit_probability(n, count))
     return np.array(kept)
+
+
+def _total(energies: torch.Tensor) -> float:
+    """The sum in double precision, by pieces: torch would widen a copy of the whole."""
+    return sum(float(piece.sum(dtype=torch.float64)) for piece in energies.split(_PIECE))
 
 
 def largest_sums(energies: torch.Tensor, counts: Sequence[int]) -> NDArray[np.float64]:
