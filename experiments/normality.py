@@ -91,7 +91,7 @@ def one_run(counts: Histogram, rng: np.random.Generator) -> dict[str, float]:
 @click.option("--seed", default=0, show_default=True)
 def main(runs: int, runs_large: int, seed: int) -> None:
     """Print the table."""
-    columns = ("law", "n", "runs", "printed", "percentile", "calibrated", "TV", "estimate", "s.d.")
+    columns = ("law", "n", "runs", "printed", "perc.", "calibrated", "TV", "estimate", "s.d.")
     table = Table(*columns, title=f"share rejected at {LEVEL}")
     for name, (draw, cdf) in LAWS.items():
         truth = true_distance(cdf)
@@ -108,7 +108,7 @@ def main(runs: int, runs_large: int, seed: int) -> None:
             shown = "" if truth is None else f"{truth:.4f}"
             estimate = f"{mean['estimate']:.4f}"
             table.add_row(name, f"{side}²", str(count), *shares, shown, estimate, f"{spread:.4f}")
-    Console().print(table)
+    Console(width=100).print(table)
 
 
 if __name__ == "__main__":

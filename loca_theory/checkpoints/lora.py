@@ -46,6 +46,7 @@ class LoraIncrements:
     folder: Path
     entries: dict[str, Entry] = field(init=False, default_factory=dict)
     damaged: dict[str, str] = field(init=False, default_factory=dict)
+    ignored: dict[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._config = read_json(self.folder / ADAPTER_CONFIG)
@@ -67,18 +68,22 @@ class LoraIncrements:
         for name in self._source.entries:
             if found := _FACTOR.match(name):
                 factors.setdefault(found["module"], {})[found["which"]] = name
+            else:
+                self.ignored[name] = "is in the adapter, but no factor of a linear layer"
         self._factors = {f"{module}.weight": pair for module, pair in factors.items()}
         for name, pair in self._factors.items():
             if set(pair) != {"A", "B"}:
                 self.damaged[name] = "only one of the two factors is there"
                 continue
             a, b = (self._source.entries[pair[which]] for which in "AB")
-            if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[1]:
+            if len(a.shape) != 2 or len(b.shape) != 2:
+                self.ignored[name] = f"no matrix: factors of {len(a.shape)} dimensions"
+            elif a.shape[0] != b.shape[1] or not a.shape[0]:
                 self.damaged[name] = f"the factors {b.shape} and {a.shape} do not fit together"
-                continue
-            shape = (b.shape[0], a.shape[1])
-            shape = shape[::-1] if self._config.get("fan_in_fan_out") else shape
-            self.entries[name] = Entry(shape, a.dtype)
+            else:
+                shape = (b.shape[0], a.shape[1])
+                shape = shape[::-1] if self._config.get("fan_in_fan_out") else shape
+                self.entries[name] = Entry(shape, a.dtype)
 
     def load(self, name: str) -> torch.Tensor:
         """s·BA in float32.
@@ -92,7 +97,7 @@ class LoraIncrements:
 
     def _scale(self, module: str, rank: int) -> float:
         alpha = self._pattern("alpha_pattern", module, self._config.get("lora_alpha", rank))
-        if not isinstance(alpha, int | float) or rank < 1:
+        if not isinstance(alpha, int | float):
             msg = f"{self.folder / ADAPTER_CONFIG} has no number for lora_alpha"
             raise DamagedError(msg)
         return alpha / (math.sqrt(rank) if self._config.get("use_rslora") else rank)
@@ -101,7 +106,12 @@ class LoraIncrements:
         patterns = self._config.get(key)
         for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
             # As PEFT matches them: the whole name, or its end after a dot.
-            if re.search(rf"(.*\.)?({pattern})$", module):
+            try:
+                matches = re.search(rf"(.*\.)?({pattern})$", module)
+            except re.error as error:
+                msg = f"{self.folder / ADAPTER_CONFIG}: {pattern!r} in {key} is no pattern"
+                raise DamagedError(msg) from error
+            if matches:
                 return value
         return default
 

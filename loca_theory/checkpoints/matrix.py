@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     Accounting,
     Budget,
@@ -48,8 +50,12 @@ STATISTICS = (
 """Names of the statistics of one increment."""
 
 _SELECTED = tuple(curve for curve in CURVES if curve != "R")
-# Spectra of independent entries come closer to the law than this from sides of about 30 on.
-_FAR = 0.1
+FAR_FROM_LAW = 0.1
+"""Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
+
+Those of independent entries come closer than this from sides of about 30 on.
+"""
+
 # Draws of independent matrices that R's reference is the mean of: its spread is tiny.
 _REFERENCE_DRAWS = 64
 
@@ -161,9 +167,13 @@ def analyse_matrix(
         notes.append(str(error))
     eigenvalues = squared_singular_values(increment)
     bulk = fit_bulk(eigenvalues, p, q)
-    if bulk.kolmogorov > _FAR:
+    if bulk.kolmogorov > FAR_FROM_LAW:
         notes.append("the spectrum has no Marchenko-Pastur bulk; mp_sigma and spikes mean little")
-    budgets = [Budget(p, q, r, settings.accounting) for r in settings.ranks if r <= min(p, q)]
+    budgets = [budget for r in settings.ranks if (budget := _fitting(p, q, r, settings))]
+    if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
+        notes.append(
+            f"no errors at r = {', '.join(map(str, left_out))}: more than the matrix holds"
+        )
     errors, shuffled_eigenvalues = _errors(name, increment, eigenvalues, budgets, settings)
     statistics = {
         "sigma": counts.deviation,
@@ -188,6 +198,18 @@ def analyse_matrix(
     return MatrixAnalysis(
         statistics, errors, counts, bulk, eigenvalues, shuffled_eigenvalues, notes
     )
+
+
+def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:
+    """The budget of a rank, None where some curve would be paid for more than the matrix holds."""
+    with suppress(InvalidArgumentError):
+        budget = Budget(p, q, r, settings.accounting)
+        # R's own numbers are counted as the paper does, whatever the others are given.
+        for one in (budget, Budget(p, q, r)):
+            for curve in _SELECTED:
+                exact_error(curve, one)
+        return budget
+    return None
 
 
 def _errors(

@@ -7,14 +7,21 @@ import re
 # The first that matches; names of BERT, RoBERTa, DistilBERT, GPT-2, OPT, Llama, T5 and ViT models.
 _KINDS = (
     ("embedding", r"embed|\bwte\b|\bwpe\b|lm_head|\bshared\b"),
+    ("MLP out", r"DenseReluDense\.wo\b|dense_4h_to_h"),
     ("query, key, value", r"c_attn|qkv|query_key_value|in_proj"),
     ("query", r"query|q_proj|q_lin\b|\bq\b|\bwq\b"),
     ("key", r"\bkey\b|k_proj|k_lin\b|\bk\b|\bwk\b"),
     ("value", r"\bvalue\b|v_proj|v_lin\b|\bv\b|\bwv\b"),
-    ("attention output", r"o_proj|out_proj|out_lin|attention\.output|attn\.c_proj|\bo\b|\bwo\b"),
-    ("MLP in", r"intermediate|gate_proj|up_proj|gate_up|\bfc1\b|c_fc|lin1|\bwi|\bw1\b|\bw3\b"),
+    (
+        "attention output",
+        r"o_proj|out_proj|out_lin|attention\.(output|dense)|attn\.(c_)?proj|\b[Ww]?o\b",
+    ),
+    (
+        "MLP in",
+        r"intermediate|gate_proj|up_proj|gate_up|\bfc1\b|c_fc|lin1|\b[Ww]i|\bw1\b|\bw3\b|h_to_4h",
+    ),
     ("MLP out", r"output\.dense|down_proj|\bfc2\b|mlp\.c_proj|lin2|\bw2\b"),
-    ("pooler or head", r"pooler|classifier|score"),
+    ("pooler or head", r"pooler|classifier|score|\bcls\b"),
 )
 _PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
 

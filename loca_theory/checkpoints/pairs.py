@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import psutil
+
 from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
 from loca_theory.checkpoints.sources import Checkpoint, DamagedError, open_checkpoint, resolve
 from loca_theory.errors import InvalidArgumentError
@@ -23,7 +25,7 @@ SMALLEST_SIDE = 16
 """Matrices with a shorter side are too small for any of the statistics, and skipped."""
 
 # What can be subtracted; anything else is quantised or no weight.
-_FLOATS = re.compile(r"^(f|bf|float|bfloat)\d", re.IGNORECASE)
+_FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,9 @@ class CheckpointPair:
                     self.names[name] = matched.get(name, name)
                 else:
                     self.skipped.append(reason)
+        for name, why in self.tuned.ignored.items():
+            if self.selection.wants(name):
+                self.skipped.append(Skipped(name, why))
         if self.base is not None:
             partners = set(matched.values())
             for name in [*self.base.entries, *self.base.damaged]:
@@ -122,8 +127,12 @@ class CheckpointPair:
                 if (other := name.removeprefix(prefix) if is_longer else prefix + name) in base
                 and (not is_longer or name.startswith(prefix))
             }
-            if len(changed) > len(best):
-                best, self.prefix = changed, prefix
+            if len(changed) > len(best) - sum(name in changed for name in plain):
+                taken = set(changed.values())
+                exact = {n: n for n in plain if n not in changed and n not in taken}
+                both = {**changed, **exact}
+                if len(both) > len(best):
+                    best, self.prefix = both, prefix
         if not best:
             msg = "the two checkpoints have no tensor name in common; are they of the same model?"
             raise InvalidArgumentError(msg)
@@ -152,6 +161,8 @@ class CheckpointPair:
             reason = f"no matrix: {len(shape)} dimensions"
         elif min(shape) < SMALLEST_SIDE:
             reason = f"too small: {shape[0]}x{shape[1]}"
+        elif shape[0] * shape[1] > _most_entries():
+            reason = f"larger than this machine's memory: {shape[0]}x{shape[1]}"
         elif self.selection.max_size is not None and shape[0] * shape[1] > self.selection.max_size:
             reason = f"larger than --max-size: {shape[0]}x{shape[1]}"
         return None if reason is None else Skipped(name, reason)
@@ -187,6 +198,26 @@ class CheckpointPair:
         return change
 
 
+def _check_base(base: Checkpoint, increments: LoraIncrements) -> None:
+    """Make sure that an adapter was made for a base: each of its weights is there, and fits."""
+    for name, entry in increments.entries.items():
+        found = [one for own, one in base.entries.items() if _same_module(own, name)]
+        if not any(one.shape in (entry.shape, entry.shape[::-1]) for one in found):
+            shape = "x".join(map(str, entry.shape))
+            msg = f"the base has no weight {name} of shape {shape}, which the adapter changes; "
+            msg += "is it of the same model?"
+            raise InvalidArgumentError(msg)
+
+
+def _same_module(own: str, name: str) -> bool:
+    return own == name or own.endswith(f".{name}") or name.endswith(f".{own}")
+
+
+def _most_entries() -> int:
+    """Single-precision entries of which two copies fit into the memory that is there."""
+    return psutil.virtual_memory().total // 8
+
+
 def open_pair(
     first: str | os.PathLike[str],
     second: str | os.PathLike[str] | None = None,
@@ -213,9 +244,10 @@ def open_pair(
     else:
         tuned = resolve(second)
         if is_adapter(tuned):
-            # The adapter is the increment; opening the base only says whether it is there.
-            resolve(first)
-            pair = CheckpointPair(LoraIncrements(tuned), None, chosen)
+            # The adapter is the increment; the base says whether it is one of this model.
+            increments = LoraIncrements(tuned)
+            _check_base(open_checkpoint(first), increments)
+            pair = CheckpointPair(increments, None, chosen)
         else:
             pair = CheckpointPair(open_checkpoint(tuned), open_checkpoint(first), chosen)
     if not pair.names and not any(one.damaged for one in pair.skipped):

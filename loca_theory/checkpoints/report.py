@@ -11,6 +11,7 @@ import numpy as np
 
 from loca_theory.checkpoints.matrix import (
     CURVES,
+    FAR_FROM_LAW,
     STATISTICS,
     MatrixAnalysis,
     Settings,
@@ -18,7 +19,7 @@ from loca_theory.checkpoints.matrix import (
 )
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.pairs import CheckpointPair, Skipped
-from loca_theory.checkpoints.sources import DamagedError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Point, ResultStore, code_version
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def analyse_pair(
             progress(done, len(pair.names))
         try:
             increment = pair.increment(name)
-        except DamagedError as error:
+        except ResourceError as error:
             skipped.append(Skipped(name, str(error), damaged=True))
             continue
         entry = pair.tuned.entries[name]
@@ -109,7 +110,12 @@ def analyse_pair(
                 nothing = dict.fromkeys(STATISTICS)
                 rows.append({**labels, **nothing, "note": obstacle.reason, "errors": []})
             continue
-        analysis = _stored_or_new(name, increment, settings, store)
+        try:
+            analysis = _stored_or_new(name, increment, settings, store)
+        except InvalidArgumentError as error:
+            # Finite, but beyond what single precision squares: nothing that was trained.
+            skipped.append(Skipped(name, f"cannot be analysed: {error}", damaged=True))
+            continue
         analyses[name] = analysis
         note = "; ".join(analysis.notes)
         rows.append({**labels, **analysis.statistics, "note": note, "errors": analysis.errors})
@@ -189,6 +195,7 @@ def _totals(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> Row:
             row["tv_p_value_as_printed"] is not None and row["tv_p_value_as_printed"] <= 0.05
             for row in rows
         ),
+        "follow_mp": sum(row["mp_distance"] <= FAR_FROM_LAW for row in rows),
         "with_spikes": sum(row["spikes"] > 0 for row in rows),
         **medians,
         "errors": list(_mean_errors(rows, ranks)),

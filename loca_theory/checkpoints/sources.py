@@ -51,10 +51,12 @@ class Checkpoint(Protocol):
     Attributes:
         entries: What is there, by name.
         damaged: Names that are announced and cannot be read, with the reason.
+        ignored: Names of what is intact and no plain tensor, with the reason.
     """
 
     entries: dict[str, Entry]
     damaged: dict[str, str]
+    ignored: dict[str, str]
 
     def load(self, name: str) -> torch.Tensor:
         """One tensor, on the CPU and in its own dtype.
@@ -81,6 +83,7 @@ class SafetensorsCheckpoint:
     shards: Mapping[str, Path] | None = None
     entries: dict[str, Entry] = field(init=False, default_factory=dict)
     damaged: dict[str, str] = field(init=False, default_factory=dict)
+    ignored: dict[str, str] = field(init=False, default_factory=dict)
     _files: dict[str, Path] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -144,10 +147,19 @@ class TensorsCheckpoint:
     tensors: Mapping[str, torch.Tensor]
     entries: dict[str, Entry] = field(init=False, default_factory=dict)
     damaged: dict[str, str] = field(init=False, default_factory=dict)
+    ignored: dict[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        import torch
+
         first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
         for name, tensor in self.tensors.items():
+            if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+                self.ignored[name] = f"no plain tensor: {tensor.layout} on {tensor.device}"
+                continue
+            if tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
+                self.damaged[name] = "declares more entries than the file holds"
+                continue
             place = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
             owner = first.setdefault(place, name) if tensor.numel() else name
             dtype = str(tensor.dtype).removeprefix("torch.")

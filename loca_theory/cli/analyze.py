@@ -154,7 +154,8 @@ def _write(
     rows = [{key: value for key, value in row.items() if key != "errors"} for row in report.rows]
     written = plotting.store_rows(rows, origin, folder, "analyze-matrices")
     written += plotting.store_rows(report.errors(), origin, folder, "analyze-errors")
-    figures = plotting.draw_analysis(report, pair.tuned, folder) if report.analyses else {}
+    tuned = None if pair.base is None else pair.tuned
+    figures = plotting.draw_analysis(report, tuned, folder) if report.analyses else {}
     written += [path for paths in figures.values() for path in paths]
     pictures = {title: paths[0] for title, paths in figures.items()}
     written.append(plotting.write_html(report, summary, origin, words, pictures, folder))

@@ -63,7 +63,7 @@ class MarchenkoPastur:
 
     @property
     def variance(self) -> float:
-        """Y σ⁴."""
+        """The variance, y σ⁴."""
         return self.ratio * self.sigma**4
 
     def pdf(self, x: ArrayLike) -> _Array:

@@ -90,6 +90,7 @@ def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
         edge = variance * (centre + width * spike_quantile())
         found = int(count - np.searchsorted(ordered, edge, side="right"))
         if not spikes < found < count - _SMALLEST_BULK:
+            spikes = max(spikes, found)
             break
         spikes = found
     law = MarchenkoPastur(count / max(p, q), float(np.sqrt(variance)))

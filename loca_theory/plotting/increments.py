@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk, squared_singular_values
@@ -71,6 +72,9 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
             )  # fmt: skip
         axis.axhline(0.05, color="#888888", lw=0.8, ls="--")
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
+        if table["layer"].isna().any():
+            places = [-1, *range(int(table["layer"].fillna(-1).max()) + 1)]
+            axis.set_xticks(places, ["none", *map(str, places[1:])], fontsize=7)
         axis.set_title(title)
         missing = int(table[column].isna().sum())
         if missing:
@@ -90,7 +94,7 @@ def draw_spectra(
 ) -> Figure:
     """Density of the eigenvalues with the fitted Marchenko–Pastur law (Fig. 1c).
 
-    Eigenvalues above the edge of the bulk are marked on the axis, on a logarithmic scale.
+    What lies beyond 1.5 times the upper edge is counted in words.
 
     Args:
         analyses: The details by name.
@@ -163,6 +167,7 @@ def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
                 axis.plot(layer, shuffled, ":", color=look.color, label=f"{curve}, shuffled")
         axis.set_title(kind, fontsize=8)
         axis.set_ylim(0, 1.02)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set_xlabel("layer")
     for row in axes:
         row[0].set_ylabel("relative error")

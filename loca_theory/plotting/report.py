@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints import Checkpoint, Report
 
 
-def draw_analysis(report: Report, tuned: Checkpoint, folder: Path) -> dict[str, list[Path]]:
+def draw_analysis(report: Report, tuned: Checkpoint | None, folder: Path) -> dict[str, list[Path]]:
     """Write every figure of an analysis.
 
     Args:
         report: The analysis; at least one matrix.
-        tuned: The fine-tuned checkpoint, for the spectrum of the weights themselves.
+        tuned: The fine-tuned checkpoint, for the spectrum of the weights themselves; None for an
+            adapter, which does not hold them.
         folder: Where the figures go.
 
     Returns:
@@ -54,21 +56,20 @@ def draw_analysis(report: Report, tuned: Checkpoint, folder: Path) -> dict[str, 
             "analyze-spectra",
             lambda: draw_spectra(analyses, names, shapes),
         ),
-        "Eigenvalues of the fine-tuned weights": (
-            "analyze-weights",
-            lambda: draw_weights_spectra(tuned, names),
-        ),
     }
+    if tuned is not None:
+        title = "Eigenvalues of the fine-tuned weights"
+        figures[title] = ("analyze-weights", lambda: draw_weights_spectra(tuned, names))
     if len(errors):
         r = int(errors["r"].min())
         ranks = sorted(errors["r"].unique())
-        shape = tuple(table.iloc[0]["shape"])
-        marks = phase_marks(table, ranks[:1])
+        shape = Counter(tuple(one) for one in table["shape"]).most_common(1)[0][0]
+        marks = phase_marks(table, ranks)
         figures[f"What each method leaves, at the budget of r = {r}"] = (
             "analyze-errors",
             lambda: draw_errors_by_layer(errors, r),
         )
-        figures[f"Phase diagram, r = {r}"] = (
+        figures[f"Phase diagram, every matrix at r = {', '.join(map(str, ranks))}"] = (
             "analyze-phase",
             lambda: draw_phase(pd.DataFrame(), shape, marks),
         )

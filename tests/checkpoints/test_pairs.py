@@ -69,6 +69,34 @@ def test_a_prefix_of_either_side_is_found(tmp_path, longer, prefix):
         assert torch.equal(opened.increment(name), tuned[short] - base[short])
 
 
+def test_a_prefix_does_not_cost_the_names_that_match_as_they_are(tmp_path):
+    head, other = ({"lm_head.weight": torch.randn(20, 24)} for _ in range(2))
+    renamed = {f"model.{name}": value for name, value in tensors(1).items()}
+    opened = pair(
+        tmp_path, {**tensors(0), **head}, {**renamed, "lm_head.weight": torch.ones(20, 24)}
+    )
+    assert opened.names["lm_head.weight"] == "lm_head.weight"
+    assert len(opened.names) == 3
+    assert opened.skipped == []
+
+
+def test_what_is_no_plain_tensor_is_listed(tmp_path):
+    content = {**tensors(1), "sparse.weight": torch.eye(20).to_sparse()}
+    torch.save(content, tmp_path / "tuned.pt")
+    opened = open_pair(write(tmp_path, "base", tensors(0)), tmp_path / "tuned.pt")
+    assert "no plain tensor" in reasons(opened)["sparse.weight"]
+
+
+def test_a_tensor_that_declares_more_than_it_holds_is_damaged(tmp_path):
+    content = {**tensors(1), "wide.weight": torch.ones(1).expand(10_000_000, 10_000_000)}
+    torch.save(content, tmp_path / "tuned.pt")
+    base = {**tensors(0), "wide.weight": torch.ones(20, 20)}
+    opened = open_pair(write(tmp_path, "base", base), tmp_path / "tuned.pt")
+    (found,) = [one for one in opened.skipped if one.name == "wide.weight"]
+    assert found.damaged
+    assert "declares more entries than the file holds" in found.reason
+
+
 def test_what_cannot_be_compared_is_listed_with_its_reason(tmp_path):
     odd = {
         "bias": torch.ones(20),
@@ -180,6 +208,31 @@ def test_adapters_that_are_not_understood(tmp_path):
     (tmp_path / "adapter" / "adapter_config.json").write_text("[")
     with pytest.raises(DamagedError, match="is no JSON"):
         open_pair(tmp_path / "adapter")
+
+
+def test_an_adapter_of_another_model_is_refused(tmp_path):
+    adapter(tmp_path / "adapter")
+    other = {"a.0.q.weight": torch.ones(30, 30)}
+    with pytest.raises(InvalidArgumentError, match=r"no weight a\.0\.q\.weight of shape 20x24"):
+        open_pair(write(tmp_path, "base", other), tmp_path / "adapter")
+
+
+def test_factors_beyond_memory_are_refused_before_they_are_multiplied(tmp_path):
+    adapter(tmp_path / "adapter")
+    content = {
+        "base_model.model.q.lora_A.weight": torch.ones(1, 3_000_000),
+        "base_model.model.q.lora_B.weight": torch.ones(3_000_000, 1),
+        "base_model.model.classifier.weight": torch.ones(3, 3),
+    }
+    save_file(content, tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(InvalidArgumentError, match="larger than this machine's memory"):
+        open_pair(tmp_path / "adapter")
+
+
+def test_a_pattern_that_is_none(tmp_path):
+    adapter(tmp_path / "adapter", {"alpha_pattern": {"(": 3}})
+    with pytest.raises(DamagedError, match="in alpha_pattern is no pattern"):
+        open_pair(tmp_path / "adapter").increment("a.0.q.weight")
 
 
 def test_half_an_adapter_is_damaged(tmp_path):

@@ -21,7 +21,7 @@ from loca_theory.checkpoints import (
 )
 from loca_theory.checkpoints.matrix import CURVES
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
-from loca_theory.expressivity import Budget, approximate, exact_error
+from loca_theory.expressivity import Accounting, Budget, approximate, exact_error
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import ResultStore
 
@@ -164,6 +164,36 @@ def test_damage_costs_the_matrix_and_is_marked(tmp_path, weights):
     assert summarise(found.rows, (2, 4))["all"]["matrices"] == len(found.rows) - 1
 
 
+@pytest.mark.parametrize("accounting", list(Accounting))
+def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting):
+    w = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
+    found = analyse_matrix("w", w, replace(SETTINGS, ranks=(1, 16, 40), accounting=accounting))
+    assert {error["r"] for error in found.errors} >= {1}
+    assert 40 not in {error["r"] for error in found.errors}
+    assert "no errors at r =" in found.notes[-1]
+
+
+def test_the_increment_is_left_as_it_was():
+    w = torch.randn(30, 40, generator=torch.Generator().manual_seed(0))
+    before = w.clone()
+    analyse_matrix("w", w, SETTINGS)
+    assert torch.equal(w, before)
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-30])
+def test_a_scale_beyond_single_precision_costs_one_matrix(tmp_path, weights, scale):
+    base, tuned = weights
+    changed = {**tuned, "head.weight": base["head.weight"] + scale * torch.randn(64, 48)}
+    zeros = {**base, "head.weight": torch.zeros(64, 48)}
+    changed["head.weight"] = scale * torch.randn(64, 48)
+    save_file(zeros, tmp_path / "a.safetensors")
+    save_file(changed, tmp_path / "b.safetensors")
+    opened = open_pair(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    found = analyse_pair(opened, SETTINGS)
+    assert [one.name for one in found.skipped if one.damaged] == ["head.weight"]
+    assert len(found.rows) > 3
+
+
 def test_totals_weigh_by_energy(report):
     total = summarise(report.rows, (2, 4))["all"]
     (mean,) = [e["error"] for e in total["errors"] if (e["r"], e["curve"]) == (2, "R")]
@@ -200,6 +230,11 @@ NAMES = {
     "encoder.layer.3.attention.output.dense.weight": ("attention output", 3, "output.dense"),
     "encoder.layer.3.output.dense.weight": ("MLP out", 3, "output.dense"),
     "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3, "intermediate.dense"),
+    "decoder.block.2.layer.2.DenseReluDense.wo.weight": ("MLP out", 2, "wo"),
+    "gpt_neox.layers.5.attention.dense.weight": ("attention output", 5, "attention.dense"),
+    "gpt_neox.layers.5.mlp.dense_h_to_4h.weight": ("MLP in", 5, "dense_h_to_4h"),
+    "gpt_neox.layers.5.mlp.dense_4h_to_h.weight": ("MLP out", 5, "dense_4h_to_h"),
+    "layers.4.mlp.Wi.weight": ("MLP in", 4, "Wi"),
     "transformer.h.0.attn.c_attn.weight": ("query, key, value", 0, "c_attn"),
     "transformer.h.0.attn.c_proj.weight": ("attention output", 0, "c_proj"),
     "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0, "c_fc"),

@@ -42,7 +42,7 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     assert set(row["errors"][0]) == {"r", "curve", "error", "iid_error", "shuffled_error"}
     assert row["spikes"] == 1
     assert document["skipped"] == [{"name": "norm.weight", "reason": "no matrix: 1 dimensions"}]
-    assert "LoRA keeps most" in document["summary"]["verdict"]
+    assert "At the budget of r = 4 LoRA keeps" in document["summary"]["verdict"]
 
 
 def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
