@@ -70,11 +70,9 @@ def test_a_prefix_of_either_side_is_found(tmp_path, longer, prefix):
 
 
 def test_a_prefix_does_not_cost_the_names_that_match_as_they_are(tmp_path):
-    head, other = ({"lm_head.weight": torch.randn(20, 24)} for _ in range(2))
+    head = {"lm_head.weight": torch.ones(20, 24)}
     renamed = {f"model.{name}": value for name, value in tensors(1).items()}
-    opened = pair(
-        tmp_path, {**tensors(0), **head}, {**renamed, "lm_head.weight": torch.ones(20, 24)}
-    )
+    opened = pair(tmp_path, {**tensors(0), **head}, {**renamed, **head})
     assert opened.names["lm_head.weight"] == "lm_head.weight"
     assert len(opened.names) == 3
     assert opened.skipped == []
