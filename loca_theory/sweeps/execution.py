@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import joblib
+from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
 from loca_theory.errors import LocaTheoryError, ResourceError
@@ -176,6 +177,9 @@ def _run_on_workers(
                 # After an interruption joblib remarks that it cancels what is under way. It shall.
                 warnings.simplefilter("ignore", UserWarning)
                 outcomes.close()
+        if sys.exc_info()[0] is KeyboardInterrupt and cluster.backend is Backend.LOKY:
+            # joblib has workers ready again, whose semaphores would outlive this process.
+            get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
 
 def _run_in_batches(
