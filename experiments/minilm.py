@@ -107,6 +107,7 @@ def main(out: Path, steps: int, seed: int) -> None:
     except ImportError as error:
         msg = "needs transformers: pip install 'loca-theory[real]'"
         raise click.ClickException(msg) from error
+    # Dropout has no generator of its own: the script seeds its process.
     torch.manual_seed(seed)
     source = model_folder()
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)

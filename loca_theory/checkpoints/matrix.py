@@ -97,7 +97,6 @@ class MatrixAnalysis:
         counts: Counts of standardised entries, for the histogram.
         bulk: The Marchenko–Pastur fit.
         eigenvalues: Squared singular values, smallest first.
-        shuffled_eigenvalues: The leading ones of the shuffled matrix, largest first.
         notes: What a reader has to know about this matrix.
     """
 
@@ -106,7 +105,6 @@ class MatrixAnalysis:
     counts: Histogram
     bulk: BulkFit
     eigenvalues: NDArray[np.float64]
-    shuffled_eigenvalues: NDArray[np.float64]
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
@@ -117,7 +115,6 @@ class MatrixAnalysis:
             "counts": {**asdict(self.counts), "counts": self.counts.counts.tolist()},
             "bulk": asdict(self.bulk),
             "eigenvalues": self.eigenvalues.tolist(),
-            "shuffled_eigenvalues": self.shuffled_eigenvalues.tolist(),
             "notes": self.notes,
         }
 
@@ -131,7 +128,6 @@ class MatrixAnalysis:
             Histogram(**counts),
             BulkFit(**stored["bulk"]),
             np.array(stored["eigenvalues"]),
-            np.array(stored["shuffled_eigenvalues"]),
             stored["notes"],
         )
 
@@ -174,7 +170,7 @@ def analyse_matrix(
         notes.append(
             f"no errors at r = {', '.join(map(str, left_out))}: more than the matrix holds"
         )
-    errors, shuffled_eigenvalues = _errors(name, increment, eigenvalues, budgets, settings)
+    errors = _errors(name, increment, eigenvalues, budgets, settings)
     statistics = {
         "sigma": counts.deviation,
         "mean": counts.mean,
@@ -195,9 +191,7 @@ def analyse_matrix(
         "stable_rank": stable_rank(eigenvalues),
         "tail_exponent": tail_exponent(eigenvalues),
     }
-    return MatrixAnalysis(
-        statistics, errors, counts, bulk, eigenvalues, shuffled_eigenvalues, notes
-    )
+    return MatrixAnalysis(statistics, errors, counts, bulk, eigenvalues, notes)
 
 
 def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:
@@ -218,9 +212,9 @@ def _errors(
     eigenvalues: NDArray[np.float64],
     budgets: list[Budget],
     settings: Settings,
-) -> tuple[list[dict[str, Any]], NDArray[np.float64]]:
+) -> list[dict[str, Any]]:
     if not budgets:
-        return [], np.zeros(0)
+        return []
     ranks = [budget.r for budget in budgets]
     rng = generator(settings.seed, "increments.shuffle", name)
     total = float(eigenvalues.sum())
@@ -244,7 +238,7 @@ def _errors(
                     "shuffled_error": values["shuffled_error"],
                 }
             )
-    return errors, leading
+    return errors
 
 
 def _left(

@@ -13,7 +13,7 @@ import psutil
 
 from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
 from loca_theory.checkpoints.sources import Checkpoint, DamagedError, open_checkpoint, resolve
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 
 if TYPE_CHECKING:
     import torch
@@ -177,6 +177,7 @@ class CheckpointPair:
 
         Raises:
             DamagedError: a side cannot be read.
+            ResourceError: memory is short.
         """
         import torch
 
@@ -192,9 +193,13 @@ class CheckpointPair:
                 # By rows: the widened base as a whole would be as large as the increment.
                 for rows, other in zip(change.split(_ROWS), base.split(_ROWS), strict=True):
                     rows.sub_(other.to(wide))
-        except (RuntimeError, NotImplementedError) as error:
+        except NotImplementedError as error:
             msg = f"{name} of type {kind} cannot be widened: {error}"
             raise DamagedError(msg) from error
+        except RuntimeError as error:
+            # How torch reports that memory is short: no fault of the file.
+            msg = f"{name} does not fit into memory ({error}); leave it out with --max-size"
+            raise ResourceError(msg) from error
         return change
 
 

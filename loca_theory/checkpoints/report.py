@@ -103,18 +103,20 @@ def analyse_pair(
             "kind": kind_of(name),
             "layer": layer_of(name),
         }
+        analysis: MatrixAnalysis | None = None
         obstacle = _obstacle(name, increment)
+        if obstacle is None:
+            try:
+                analysis = _stored_or_new(name, increment, settings, store)
+            except InvalidArgumentError as error:
+                # Finite, but beyond what single precision squares: nothing that was trained.
+                obstacle = Skipped(name, f"cannot be analysed: {error}", damaged=True)
         if obstacle is not None:
             skipped.append(obstacle)
             if obstacle.damaged:
                 nothing = dict.fromkeys(STATISTICS)
                 rows.append({**labels, **nothing, "note": obstacle.reason, "errors": []})
-            continue
-        try:
-            analysis = _stored_or_new(name, increment, settings, store)
-        except InvalidArgumentError as error:
-            # Finite, but beyond what single precision squares: nothing that was trained.
-            skipped.append(Skipped(name, f"cannot be analysed: {error}", damaged=True))
+        if analysis is None:
             continue
         analyses[name] = analysis
         note = "; ".join(analysis.notes)

@@ -25,11 +25,13 @@ class Prediction:
         budget: Shape, rank and accounting.
         loss: L_R(r) of independent p×q entries, relative.
         loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative; 1 for r = 1.
+        spikes: Directions of ``spiked``; the closed forms are for one.
     """
 
     budget: Budget
     loss: float
     loss_without: float
+    spikes: int = 1
 
     def error(self, structure: str, curve: str, value: float) -> float | None:
         """Expected error of R or D relative to E‖W‖²; None where there is no closed form.
@@ -41,7 +43,7 @@ class Prediction:
         match structure, curve:
             case (("shared-mean" | "equicorrelated"), ("R" | "D")):
                 return self._with_shared_mean(structure, curve, value)
-            case "spiked", ("R" | "D"):
+            case "spiked", ("R" | "D") if self.spikes == 1:
                 return self._with_spike(curve, value)
         return None
 

@@ -235,7 +235,12 @@ class Study:
         losses, *rest = settings.run(series, store=store)
         without = dict(zip(fewer, rest[0], strict=True)) if fewer else {}
         return [
-            Prediction(budget, loss.error, without[budget.r - 1].error if budget.r > 1 else 1.0)
+            Prediction(
+                budget,
+                loss.error,
+                without[budget.r - 1].error if budget.r > 1 else 1.0,
+                self.spikes,
+            )
             for budget, loss in zip(self.budgets, losses, strict=True)
         ]
 

@@ -55,7 +55,7 @@ def loss_rows(
                         float(found[curve][0][i]),
                         float(found[curve][1][i]),
                         study.draws,
-                        _predicted(study, predictions[i], name, curve, value),
+                        predictions[i].error(name, curve, value),
                     )
                     for curve in simulated
                 ]
@@ -79,14 +79,6 @@ def loss_rows(
                     for curve, error, standard_error, draws, closed_form in cells
                 ]
     return rows
-
-
-def _predicted(
-    study: Study, prediction: Prediction, name: str, curve: str, value: float
-) -> float | None:
-    if name == "spiked" and study.spikes > 1:
-        return None  # the closed forms are for one spike
-    return prediction.error(name, curve, value)
 
 
 def _labels(name: str, protocol: Protocol) -> Row:
@@ -155,16 +147,13 @@ def _crossing_row(
     gaps: Sequence[Gap],
 ) -> Row:
     low, high = study.grid(name)[0], study.grid(name)[-1]
-    predicted = None
-    if name != "spiked" or study.spikes == 1:
-        predicted = prediction.crossing(name, protocol, low, high)
     return {
         **_labels(name, protocol),
         "r": prediction.budget.r,
         "crossing": crossing.crossing,
         "low": crossing.low,
         "high": crossing.high,
-        "closed_form": predicted,
+        "closed_form": prediction.crossing(name, protocol, low, high),
         "finding": _finding(crossing, gaps),
         "searched_from": low,
         "searched_to": high,

@@ -99,8 +99,8 @@ def calibrated_test(
         rng: Source of the bootstrap.
         epsilon: ε ≥ 0; 0 tests exact normality.
         bins_per_deviation: Bins of equal width in one standard deviation, from −4 to 4; a divisor
-            of 64. Equal widths lose less of the distance than equal probabilities (0.6% instead
-            of 12% for a t law with 5 degrees of freedom), and count with less noise.
+            of 64. Equal widths lose less of the distance than equal
+            probabilities would, and count with less noise.
         replicates: m; the p-value is (b + 1)/(m + 1).
         confidence: Coverage of the interval.
 
