@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -32,6 +33,7 @@ _THIS_MACHINE = Cluster()
 _WORKER_START_S = 1.5
 # ... unless an earlier sweep of this process has left them: joblib keeps idle ones for 300 s.
 _WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
+_FEEDER_NAME, _FEEDER_ENDS_WITHIN_S = "QueueFeederThread", 5.0
 # What numerical libraries read when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -178,8 +180,19 @@ def _run_on_workers(
                 warnings.simplefilter("ignore", UserWarning)
                 outcomes.close()
         if sys.exc_info()[0] is KeyboardInterrupt and cluster.backend is Backend.LOKY:
-            # joblib has workers ready again, whose semaphores would outlive this process.
-            get_reusable_executor().shutdown(wait=True, kill_workers=True)
+            _end_workers()
+
+
+def _end_workers() -> None:
+    """End what joblib keeps ready, so that nothing of it outlives this process.
+
+    The thread that feeds the workers frees semaphores when it ends. Were it cut off in between
+    by the end of the process, loky's resource tracker would report one as leaked.
+    """
+    get_reusable_executor().shutdown(wait=True, kill_workers=True)
+    for thread in threading.enumerate():
+        if thread.name == _FEEDER_NAME:
+            thread.join(_FEEDER_ENDS_WITHIN_S)
 
 
 def _run_in_batches(
