@@ -22,7 +22,7 @@ ROOT = Path(loca_theory.__file__).parent
 FLOORS = (
     ("transforms", "sweeps"),
     ("increments",),
-    ("expressivity",),
+    ("expressivity", "adapters"),
     ("dependence",),
     ("checkpoints",),
     ("plotting",),

@@ -7,6 +7,7 @@ unitary, so the backward pass is the inverse map).
 - :func:`dct`, :func:`idct`, :func:`dct2`, :func:`idct2`: DCT-II and its inverse, orthonormal.
 - :func:`dct_matrix`: the same map as a dense matrix, one shared copy a size, dtype and device.
 - :func:`idct2_sparse`: the inverse of a spectrum with few occupied places.
+- :func:`rows_to_spectra`, :func:`spectra_to_rows`: the DCT of rows, written as columns, and back.
 - :func:`dft2`, :func:`idft2`: the unitary DFT of the paper's proofs.
 - :class:`RealSpectrum`: the real orthonormal coordinates in which every Fourier-based
   approximation of a real matrix is a selection.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from loca_theory.transforms.matrices import dct_matrix
     from loca_theory.transforms.real_spectrum import RealSpectrum
     from loca_theory.transforms.sparse import idct2_sparse
+    from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_rows
 
 __all__ = [
     "HalfSpectrum",
@@ -41,6 +43,8 @@ __all__ = [
     "idct2_sparse",
     "idft2",
     "resolve_device",
+    "rows_to_spectra",
+    "spectra_to_rows",
 ]
 
 # A submodule must not have the name of an export: importing it would shadow the export.
@@ -58,5 +62,7 @@ __getattr__ = lazy_exports(
         "idct2_sparse": "sparse",
         "idft2": "dft",
         "resolve_device": "devices",
+        "rows_to_spectra": "transposed",
+        "spectra_to_rows": "transposed",
     },
 )

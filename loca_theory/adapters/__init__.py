@@ -1,0 +1,67 @@
+"""Fine-tuning by learned cosine coefficients at learned places: ΔW = α Cᵀ S(a, l) D.
+
+- :class:`CosineSpectrum`: a, l and how they make ΔW; :class:`LoCALinear`: a frozen linear layer
+  with one.
+- :class:`AlternatingSchedule` and :class:`LocationTraining`: when what is learned;
+  :func:`parameter_groups` for the optimiser.
+- :class:`LoCAConfig`, :class:`LoCAModel`, :class:`LoCALayer`: LoCA as a method of Hugging Face
+  PEFT, which importing this package registers where PEFT is installed;
+  :class:`LoCACallback` for the Trainer of transformers. They need the extra ``adapters``.
+"""
+
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.adapters.linear import LoCALinear
+from loca_theory.adapters.schedule import (
+    AlternatingSchedule,
+    LocationsNotTrainedError,
+    LocationTraining,
+    parameter_groups,
+)
+from loca_theory.adapters.spectrum import CosineSpectrum
+from loca_theory.errors import ResourceError
+
+if TYPE_CHECKING:
+    from loca_theory.adapters.trainer import LoCACallback
+    from loca_theory.adapters.tuner import LoCAConfig, LoCALayer, LoCAModel
+
+__all__ = [
+    "AlternatingSchedule",
+    "CosineSpectrum",
+    "LoCACallback",
+    "LoCAConfig",
+    "LoCALayer",
+    "LoCALinear",
+    "LoCAModel",
+    "LocationTraining",
+    "LocationsNotTrainedError",
+    "parameter_groups",
+]
+
+_OPTIONAL = {
+    "LoCACallback": "trainer",
+    "LoCAConfig": "tuner",
+    "LoCALayer": "tuner",
+    "LoCAModel": "tuner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OPTIONAL:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    try:
+        return getattr(import_module(f"{__name__}.{_OPTIONAL[name]}"), name)
+    except ModuleNotFoundError as error:
+        msg = f'{name} needs {error.name}: pip install "loca-theory[adapters]"'
+        raise ResourceError(msg) from None
+
+
+if find_spec("peft") is not None:
+    try:
+        import_module(f"{__name__}.tuner")
+    except ResourceError as error:
+        warnings.warn(f"LoCA is not registered with PEFT: {error}", stacklevel=2)

@@ -1,0 +1,99 @@
+"""Which way to apply ΔW is fastest, from measured costs of the parts.
+
+The constants are times on one machine (two cores, AVX-512, ``python -m benchmarks.layer``); the
+choice depends on their ratios alone, which vary less between processors than the times do. For
+CUDA nothing was measured: products are taken to be cheap there, transforms to cost what their
+memory traffic does.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+
+Implementation = Literal["auto", "dense", "fft", "sparse", "implicit"]
+
+# Nanoseconds on the CPU: an entry of a transform along one and along two dimensions (those of
+# large matrices leave the cache), a multiply-add of a dense product, of a sparse product and of a
+# sampled one, and an entry read, added and written.
+_ROWS, _PLANE, _LARGE_PLANE, _DENSE, _SPARSE, _SAMPLED, _ENTRY = (
+    2.6,
+    3.0,
+    6.0,
+    6.4e-3,
+    0.1,
+    0.1,
+    0.5,
+)
+_LARGE = 1 << 22
+# Up to this many entries CUDA forms ΔW by dense products.
+_CUDA_DENSE_UP_TO = 1 << 21
+
+
+def check_implementation(name: str) -> None:
+    """Refuse what is no :data:`Implementation`.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if name not in get_args(Implementation):
+        known = ", ".join(get_args(Implementation))
+        msg = f"unknown implementation {name!r}; choose one of {known}"
+        raise InvalidArgumentError(msg)
+
+
+def fastest(
+    shape: tuple[int, int],
+    components: int,
+    tokens: int,
+    *,
+    trains: bool,
+    foldable: bool,
+    device: torch.device,
+) -> Literal["dense", "fft", "implicit"]:
+    """The implementation expected to take least time for one step.
+
+    Args:
+        shape: (p, q) of ΔW.
+        components: B.
+        tokens: Rows of the input.
+        trains: Whether there is a backward pass.
+        foldable: Whether W + ΔW may stand in for W, which saves the products with ΔW.
+        device: Where.
+    """
+    if device.type != "cpu":
+        return "dense" if foldable and shape[0] * shape[1] <= _CUDA_DENSE_UP_TO else "implicit"
+    entries, across = shape[0] * shape[1], tokens * sum(shape)
+    passes = 2 if trains else 1
+    sampled = _sampling(shape, tokens, components) if trains else 0.0
+    # Implicitly, the spectra of the tokens serve the product and the gradient alike.
+    implicit = passes * (_ROWS * across + _SPARSE * components * tokens)
+    implicit += _SAMPLED * components * tokens if trains else 0.0
+    formed = (_plane(entries) + _ENTRY) * entries
+    formed += min(sampled, _through_product(shape, tokens)) if trains else 0.0
+    if not foldable:
+        formed += passes * _DENSE * entries * tokens
+    return "fft" if formed < implicit else "implicit"
+
+
+def sampling_pays(shape: tuple[int, int], tokens: int, samples: int, device: torch.device) -> bool:
+    """Whether entries of Z = ĝ x̂ᵀ are cheaper one by one than the transform of gᵀx."""
+    if device.type != "cpu":
+        return shape[0] * shape[1] > _CUDA_DENSE_UP_TO
+    return _sampling(shape, tokens, samples) < _through_product(shape, tokens)
+
+
+def _sampling(shape: tuple[int, int], tokens: int, samples: int) -> float:
+    return _ROWS * tokens * sum(shape) + _SAMPLED * samples * tokens
+
+
+def _through_product(shape: tuple[int, int], tokens: int) -> float:
+    entries = shape[0] * shape[1]
+    return (_DENSE * tokens + _plane(entries)) * entries
+
+
+def _plane(entries: int) -> float:
+    return _PLANE if entries < _LARGE else _LARGE_PLANE

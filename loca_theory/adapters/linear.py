@@ -1,0 +1,100 @@
+"""LoCA around a frozen linear layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from loca_theory.adapters.spectrum import CosineSpectrum
+from loca_theory.errors import InvalidArgumentError
+
+
+def is_conv1d(layer: nn.Module) -> bool:
+    """Whether it is the ``Conv1D`` of transformers: a linear layer that stores W transposed."""
+    return any(
+        cls.__name__ == "Conv1D" and cls.__module__.startswith("transformers")
+        for cls in type(layer).__mro__
+    )
+
+
+def features(layer: nn.Module, name: str) -> tuple[int, int]:
+    """(p, q) of a linear layer: outputs, inputs.
+
+    Raises:
+        InvalidArgumentError: it is neither an ``nn.Linear`` nor a ``Conv1D``.
+    """
+    if isinstance(layer, nn.Linear):
+        return layer.out_features, layer.in_features
+    if is_conv1d(layer):
+        weight: Any = layer.weight
+        q, p = weight.ds_shape if hasattr(weight, "ds_shape") else weight.shape
+        return p, q
+    msg = f"{name}: LoCA adapts linear layers (nn.Linear, Conv1D of transformers), "
+    msg += f"not {type(layer).__name__}; choose other target modules"
+    raise InvalidArgumentError(msg)
+
+
+def foldable_weight(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
+    """W, where ``x @ (W + ΔW).T`` may stand for the layer and its increment.
+
+    That is where the layer is plainly linear, nothing hooks into its call, its weight is frozen,
+    and everything is single precision at least: in half precision W + ΔW would round a small ΔW
+    away.
+    """
+    plain = type(layer) is nn.Linear
+    if not plain or layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"):
+        return None
+    weight = layer.weight
+    exact = weight.dtype == x.dtype and x.dtype in (torch.float32, torch.float64)
+    ordinary = type(weight) in (nn.Parameter, torch.Tensor) and not weight.requires_grad
+    if not exact or not ordinary or torch.is_autocast_enabled(x.device.type):
+        return None
+    return weight
+
+
+class LoCALinear(nn.Module):
+    r"""A frozen linear layer plus a learned increment: :math:`y = x\,(W + \Delta W)^\top + b`.
+
+    Args:
+        base: ``nn.Linear`` or the ``Conv1D`` of transformers. Its parameters are frozen.
+        n_components: B.
+        options: Everything else of :class:`CosineSpectrum`.
+
+    Raises:
+        InvalidArgumentError: the base is not linear, or as :class:`CosineSpectrum`.
+
+    Source: section "Location-aware Cosine Adaptation" of the paper.
+    """
+
+    def __init__(self, base: nn.Module, n_components: int, **options: Any) -> None:
+        super().__init__()
+        shape = features(base, options.get("name", type(base).__name__))
+        self.base = base.requires_grad_(False)
+        weight: Any = base.weight
+        self.spectrum = CosineSpectrum(shape, n_components, **options)
+        self.spectrum.to(device=weight.device)
+        if weight.is_floating_point():
+            self.spectrum.to(dtype=weight.dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer with its increment."""
+        weight = foldable_weight(self.base, x)
+        if weight is not None and self.spectrum.coefficients.dtype == x.dtype:
+            return self.spectrum(x, weight, self.base.bias)
+        y = self.base(x)
+        return y + self.spectrum(x).to(y.dtype)
+
+    def increment(self) -> torch.Tensor:
+        """ΔW as the base layer stores its weight: transposed for ``Conv1D``."""
+        delta = self.spectrum.increment()
+        return delta.T if is_conv1d(self.base) else delta
+
+    @torch.no_grad()
+    def merge(self) -> nn.Module:
+        """Add ΔW to the weight of the base layer, in float32 at least, and return that layer."""
+        weight: Any = self.base.weight
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        weight.copy_((weight.to(wide) + self.increment().to(wide)).to(weight.dtype))
+        return self.base

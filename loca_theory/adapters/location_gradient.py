@@ -1,0 +1,103 @@
+"""The gradient with respect to places, from differences of Z, the DCT of the gradient of ΔW."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+
+LocationGradient = Literal["central", "forward", "backward", "eight-direction"]
+Sample = Callable[[int, int], torch.Tensor]
+
+_DIRECTIONS = tuple((i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0))
+# What each rule asks for: displacements (rows, columns).
+NEIGHBOURS: dict[LocationGradient, set[tuple[int, int]]] = {
+    "central": {(1, 0), (0, 1), (-1, 0), (0, -1)},
+    "forward": {(0, 0), (1, 0), (0, 1)},
+    "backward": {(0, 0), (-1, 0), (0, -1)},
+    "eight-direction": {(0, 0), *_DIRECTIONS},
+}
+
+
+def check_rule(rule: str) -> None:
+    """Refuse what is no :data:`LocationGradient`.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if rule not in get_args(LocationGradient):
+        known = ", ".join(get_args(LocationGradient))
+        msg = f"unknown location gradient {rule!r}; choose one of {known}"
+        raise InvalidArgumentError(msg)
+
+
+def location_gradient(
+    rule: LocationGradient,
+    sample: Sample,
+    weights: torch.Tensor,
+    places: torch.Tensor,
+    shape: tuple[int, int],
+) -> torch.Tensor:
+    r"""What the loss changes by, to first order, when a component moves by one place.
+
+    With :math:`Z = C\,(\partial L/\partial\Delta W)\,D^\top`, a component of coefficient a_n at
+    place l, and Z(l, d) the entry at l + d, an index outside the spectrum being replaced by the
+    nearest inside (so a border component sees its own place there):
+
+    - ``central``: :math:`\tfrac{\alpha a_n}{2}\,[Z(l, e) - Z(l, -e)]` along each axis e. The ½
+      stays at the border.
+    - ``forward``: :math:`\alpha a_n [Z(l, e) - Z(l, 0)]`;
+      ``backward``: :math:`\alpha a_n [Z(l, 0) - Z(l, -e)]`; zero across the border.
+    - ``eight-direction``: for each of the up to 8 neighbours inside, the slope
+      :math:`s_d = \alpha a_n [Z(l, d) - Z(l, 0)] / \lVert d\rVert`; the gradient is
+      :math:`s_d\, d / \lVert d\rVert` for the d with the steepest descent, or zero if no
+      neighbour descends.
+
+    Each component is treated alone: where several share a place, they share the values of Z.
+
+    Args:
+        rule: Which difference.
+        sample: Function (i, j) ↦ Z(l, (i, j)) of every component, shape (B,).
+        weights: :math:`\alpha a`, shape (B,).
+        places: l, integer, (B, 2).
+        shape: (p, q) of the spectrum.
+
+    Returns:
+        (B, 2), per place (not per unit of [0, 1]).
+
+    Source: equation (position_gradient2) of the paper; V4 and V5 of its ablation; the remark that
+    closes its appendix on the toy experiment. The paper gives no rule at the borders; clamping is
+    what its published code does.
+    """
+    if rule == "eight-direction":
+        return _steepest(sample, weights, places, shape)
+    ahead = torch.stack([sample(1, 0), sample(0, 1)], dim=1) if rule != "backward" else None
+    behind = torch.stack([sample(-1, 0), sample(0, -1)], dim=1) if rule != "forward" else None
+    if ahead is not None and behind is not None:
+        return weights[:, None] * (ahead - behind) / 2
+    here = sample(0, 0)[:, None]
+    difference = ahead - here if ahead is not None else here - behind
+    return weights[:, None] * difference
+
+
+def _steepest(
+    sample: Sample, weights: torch.Tensor, places: torch.Tensor, shape: tuple[int, int]
+) -> torch.Tensor:
+    here = sample(0, 0)
+    limit = torch.tensor(shape, device=places.device)
+    slope = torch.zeros_like(weights)
+    gradient = weights.new_zeros((weights.shape[0], 2))
+    for i, j in _DIRECTIONS:
+        length = math.hypot(i, j)
+        target = places + torch.tensor([i, j], device=places.device)
+        inside = ((target >= 0) & (target < limit)).all(dim=1)
+        new = weights * (sample(i, j) - here) / length
+        steeper = inside & (new < slope)
+        slope = torch.where(steeper, new, slope)
+        step = torch.stack([new * i, new * j], dim=1) / length
+        gradient = torch.where(steeper[:, None], step, gradient)
+    return gradient

@@ -1,0 +1,304 @@
+r"""ΔW = α Cᵀ S(a, l) D as differentiable operators that also yield the location gradient.
+
+Two operators, each opaque to ``torch.compile`` and differentiated by hand:
+
+- :func:`increment_linear` is a linear layer with W + ΔW, W frozen (or with ΔW alone). Implicitly,
+  that is without forming ΔW: with the spectra of the tokens :math:`\hat x = D x^\top` (q×T) and of
+  the output's gradient :math:`\hat g = C g^\top` (p×T),
+
+  .. math:: y^\top = W x^\top + \alpha\, C^\top (S \hat x), \qquad
+            \partial L/\partial x^\top = W^\top g^\top + \alpha\, D^\top (S^\top \hat g), \qquad
+            Z = C\,\frac{\partial L}{\partial\Delta W} D^\top = \hat g\, \hat x^\top ,
+
+  and only the entries of Z that are needed are computed: four one-dimensional transforms and
+  three sparse products over the tokens, nothing of size p×q. Or with W + ΔW formed, which costs
+  one transform and no product; Z then as above, or as the transform of G = gᵀx.
+- :func:`increment` forms ΔW alone; from G = ∂L/∂ΔW its backward pass has Z = C G Dᵀ.
+
+From Z, ∂L/∂a_n = α Z[l_n], and ∂L/∂l_n by differences
+(:func:`~loca_theory.adapters.location_gradient.location_gradient`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from loca_theory.adapters.costs import sampling_pays
+from loca_theory.adapters.kernels import (
+    Gradients,
+    Samples,
+    add_product,
+    add_transposed_product,
+    blocks,
+    empty_gradients,
+    form,
+    from_dense,
+    gradients,
+    sampled,
+)
+from loca_theory.adapters.location_gradient import LocationGradient
+from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.transforms.dct_paths import float32_products
+
+_PATTERN = len(SparsityPattern._fields)
+Materialised = Literal["dense", "fft", "sparse"]
+
+
+def increment_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    coefficients: torch.Tensor,
+    locations: torch.Tensor | None,
+    places: torch.Tensor,
+    pattern: SparsityPattern,
+    *,
+    rows: int,
+    scaling: float,
+    rule: LocationGradient,
+    how: Literal["implicit", "dense", "fft", "sparse"],
+) -> torch.Tensor:
+    r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
+
+    Args:
+        x: (..., q), float32 or float64.
+        weight: W, (p, q), of the dtype of x; it gets no gradient. None for zero.
+        bias: b, (p,), or None.
+        coefficients: a, (B,), of the dtype of x.
+        locations: Continuous places (B, 2), in units of places, to be differentiated; None where
+            they are fixed. The value is not read: the operator acts at ``places``.
+        places: Integer places in use, (B, 2).
+        pattern: The same places as a :class:`~loca_theory.adapters.pattern.SparsityPattern`.
+        rows: p.
+        scaling: α.
+        rule: The difference of the location gradient.
+        how: ``implicit``, or how ΔW is formed, as in :func:`increment`.
+
+    Returns:
+        (..., p).
+    """
+    tokens = x.reshape(-1, x.shape[-1])
+    learns = coefficients.requires_grad or (locations is not None and locations.requires_grad)
+    keep = torch.is_grad_enabled() and learns
+    y, _ = _linear(
+        tokens, weight, bias, coefficients, locations, places, list(pattern),
+        rows, scaling, rule, how, keep,
+    )  # fmt: skip
+    return y.reshape(*x.shape[:-1], rows)
+
+
+def increment(
+    coefficients: torch.Tensor,
+    locations: torch.Tensor | None,
+    places: torch.Tensor,
+    pattern: SparsityPattern,
+    *,
+    shape: tuple[int, int],
+    scaling: float,
+    rule: LocationGradient,
+    how: Materialised,
+) -> torch.Tensor:
+    r""":math:`\Delta W = \alpha\, C^\top S(a, l)\, D` of shape (p, q).
+
+    Args:
+        coefficients: a, (B,), float32 or float64.
+        locations: As in :func:`apply_increment`.
+        places: As in :func:`apply_increment`.
+        pattern: As in :func:`apply_increment`.
+        shape: (p, q).
+        scaling: α.
+        rule: The difference of the location gradient.
+        how: ``dense``, products with C and D; ``fft``, scatter and fast inverse; ``sparse``, S D
+            as a sparse product and only the occupied rows of C. The backward pass likewise.
+    """
+    p, q = shape
+    return _increment(coefficients, locations, places, list(pattern), p, q, scaling, rule, how)
+
+
+# --- The linear layer -------------------------------------------------------------------------
+
+
+@torch.library.custom_op("loca_theory::linear", mutates_args=())
+def _linear(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    coefficients: torch.Tensor,
+    locations: torch.Tensor | None,
+    places: torch.Tensor,
+    pattern: Sequence[torch.Tensor],
+    rows: int,
+    scaling: float,
+    rule: str,
+    how: str,
+    keep: bool,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    del locations, rule
+    s, scaled = SparsityPattern(*pattern), coefficients * scaling
+    with float32_products(x.device):
+        if how == "implicit":
+            if weight is None:
+                y = x.new_zeros(x.shape[0], rows)
+            else:
+                y = torch.nn.functional.linear(x, weight, bias)
+            spectra = add_product(y, x, scaled, s)
+            return y, spectra if keep else []
+        changed = form(scaled, places, s, rows, x.shape[1], how)
+        if weight is not None:
+            changed += weight
+        return torch.nn.functional.linear(x, changed, bias), [changed]
+
+
+@_linear.register_fake
+def _(x, weight, bias, coefficients, locations, places, pattern, rows, scaling, rule, how, keep):  # noqa: ARG001
+    y = x.new_empty(x.shape[0], rows)
+    if how != "implicit":
+        return y, [x.new_empty(rows, x.shape[1])]
+    sizes = [b.stop - b.start for b in blocks(x.shape[0], rows, x.shape[1])]
+    return y, [x.new_empty(x.shape[1], size) for size in sizes] if keep else []
+
+
+@torch.library.custom_op("loca_theory::linear_backward", mutates_args=())
+def _linear_backward(
+    g: torch.Tensor,
+    x: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    kept: Sequence[torch.Tensor],
+    coefficients: torch.Tensor,
+    places: torch.Tensor,
+    pattern: Sequence[torch.Tensor],
+    columns: int,
+    scaling: float,
+    rule: str,
+    how: str,
+    needs: Sequence[bool],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    s, scaled = SparsityPattern(*pattern), coefficients * scaling
+    shape, learns = (g.shape[1], columns), needs[1] or needs[2]
+    of_x = g.new_empty(0, columns)
+    with float32_products(g.device):
+        samples = Samples(s, coefficients, rule, needs, columns) if learns else None
+        if how == "implicit":
+            if needs[0] and weight is None:
+                of_x = g.new_zeros(g.shape[0], columns)
+            elif needs[0]:
+                of_x = g @ weight
+            target = of_x if needs[0] else None
+            add_transposed_product(target, g, kept, samples, scaled, s, columns)
+        else:
+            if needs[0]:
+                of_x = g @ kept[0]
+            if samples is not None:
+                if not sampling_pays(shape, g.shape[0], samples.count, g.device):
+                    g_w = g.T @ x
+                    return of_x, *from_dense(
+                        g_w, coefficients, places, s, scaling, rule, how, needs
+                    )
+                sampled(samples, g, x)
+        if samples is None:
+            return of_x, *empty_gradients(coefficients, needs)
+        return of_x, *gradients(samples, coefficients, places, shape, scaling, rule, needs)
+
+
+@_linear_backward.register_fake
+def _(g, x, weight, kept, coefficients, places, pattern, columns, scaling, rule, how, needs):  # noqa: ARG001
+    of_x = g.new_empty(g.shape[0] if needs[0] else 0, columns)
+    return of_x, *empty_gradients(coefficients, needs)
+
+
+def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    x, weight, _, coefficients, locations, places, pattern, _, scaling, rule, how, _ = inputs
+    needs_l = locations is not None and ctx.needs_input_grad[4]
+    ctx.needs = [ctx.needs_input_grad[0], ctx.needs_input_grad[3], needs_l]
+    ctx.needs_bias = ctx.needs_input_grad[2]
+    ctx.set_materialize_grads(False)  # those of the second output would be zeros as large as x
+    reads_x = how != "implicit" and (ctx.needs[1] or needs_l)
+    ctx.save_for_backward(
+        x if reads_x else None,
+        weight if how == "implicit" else None,
+        coefficients,
+        places,
+        *pattern,
+        *output[1],
+    )
+    ctx.rest = (x.shape[1], scaling, rule, how)
+
+
+def _linear_differentiate(ctx: Any, g: torch.Tensor, _: Any) -> tuple[Any, ...]:
+    x, weight, coefficients, places, *rest = ctx.saved_tensors
+    pattern, kept = rest[:_PATTERN], rest[_PATTERN:]
+    of_bias = g.sum(0) if ctx.needs_bias else None
+    found = _linear_backward(
+        g.contiguous(), x, weight, kept, coefficients, places, pattern, *ctx.rest, ctx.needs
+    )
+    of_x, of_a, of_l = (f if need else None for f, need in zip(found, ctx.needs, strict=True))
+    return of_x, None, of_bias, of_a, of_l, None, [None] * _PATTERN, None, None, None, None, None
+
+
+_linear.register_autograd(_linear_differentiate, setup_context=_linear_setup)
+
+
+# --- ΔW ---------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("loca_theory::increment", mutates_args=())
+def _increment(
+    coefficients: torch.Tensor,
+    locations: torch.Tensor | None,
+    places: torch.Tensor,
+    pattern: Sequence[torch.Tensor],
+    p: int,
+    q: int,
+    scaling: float,
+    rule: str,
+    how: str,
+) -> torch.Tensor:
+    del locations, rule
+    return form(coefficients * scaling, places, SparsityPattern(*pattern), p, q, how)
+
+
+@_increment.register_fake
+def _(coefficients, locations, places, pattern, p, q, scaling, rule, how):  # noqa: ARG001
+    return coefficients.new_empty(p, q)
+
+
+@torch.library.custom_op("loca_theory::increment_backward", mutates_args=())
+def _increment_backward(
+    g: torch.Tensor,
+    coefficients: torch.Tensor,
+    places: torch.Tensor,
+    pattern: Sequence[torch.Tensor],
+    scaling: float,
+    rule: str,
+    how: str,
+    needs: Sequence[bool],
+) -> Gradients:
+    s = SparsityPattern(*pattern)
+    return from_dense(g, coefficients, places, s, scaling, rule, how, needs)
+
+
+@_increment_backward.register_fake
+def _(g, coefficients, places, pattern, scaling, rule, how, needs):  # noqa: ARG001
+    return empty_gradients(coefficients, needs)
+
+
+def _increment_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    del output
+    coefficients, locations, places, pattern, _, _, scaling, rule, how = inputs
+    needs_l = locations is not None and ctx.needs_input_grad[1]
+    ctx.needs = [False, ctx.needs_input_grad[0], needs_l]
+    ctx.save_for_backward(coefficients, places, *pattern)
+    ctx.rest = (scaling, rule, how)
+
+
+def _increment_differentiate(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
+    coefficients, places, *pattern = ctx.saved_tensors
+    found = _increment_backward(g.contiguous(), coefficients, places, pattern, *ctx.rest, ctx.needs)
+    wanted = [g if need else None for g, need in zip(found, ctx.needs[1:], strict=True)]
+    return *wanted, None, [None] * _PATTERN, None, None, None, None, None
+
+
+_increment.register_autograd(_increment_differentiate, setup_context=_increment_setup)

@@ -1,0 +1,109 @@
+"""Where the components of a spectrum sit, arranged for sparse products."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+
+class SparsityPattern(NamedTuple):
+    r"""The places of B components in a p×q spectrum S, in compressed rows of S and of Sᵀ.
+
+    Components that share a place have an entry each, so products add them up.
+
+    Attributes:
+        order: (B,) which component each entry of S belongs to, int64.
+        starts: (p + 1,) where each row's entries begin, int32.
+        columns: (B,) the column of each entry, int32.
+        order_t: As ``order``, for Sᵀ.
+        starts_t: (q + 1,) as ``starts``, for Sᵀ.
+        rows: (B,) the row of each entry of Sᵀ, int32.
+    """
+
+    order: torch.Tensor
+    starts: torch.Tensor
+    columns: torch.Tensor
+    order_t: torch.Tensor
+    starts_t: torch.Tensor
+    rows: torch.Tensor
+
+    @classmethod
+    def of(cls, places: torch.Tensor, shape: tuple[int, int]) -> SparsityPattern:
+        """The pattern of integer places (B, 2) inside a shape (p, q)."""
+        p, q = shape
+        row, column = places[:, 0].long(), places[:, 1].long()
+        return cls(
+            *_compressed(row, column, p, q),
+            *_compressed(column, row, q, p),
+        )
+
+
+def _compressed(
+    row: torch.Tensor, column: torch.Tensor, p: int, q: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    order = torch.argsort(row * q + column)
+    bounds = torch.arange(p + 1, device=row.device)
+    starts = torch.searchsorted(row[order], bounds)
+    return order, starts.int(), column[order].int()
+
+
+def compressed_rows(
+    starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, width: int
+) -> torch.Tensor:
+    """A sparse matrix in compressed rows, from places that are known to be valid."""
+    _announce_sparse_support()
+    shape = (starts.shape[0] - 1, width)
+    return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+
+
+@cache
+def _announce_sparse_support() -> None:
+    """Torch says once a process that compressed rows are in beta; let it say so unheard."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        index = torch.tensor([0, 1], dtype=torch.int32)
+        torch.sparse_csr_tensor(index, index[:1], torch.ones(1), (1, 1), check_invariants=False)
+
+
+def shifted(
+    starts: torch.Tensor, columns: torch.Tensor, by: tuple[int, int], width: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compressed rows whose entries sit one place further, those at the border staying there.
+
+    The entries keep their order, so that no sorting is needed.
+
+    Args:
+        starts: Where rows begin, (p + 1,).
+        columns: Column of each entry, (B,).
+        by: Rows and columns to move by; −1, 0 or 1 each.
+        width: q.
+    """
+    down, right = by
+    if down == 1:
+        # What stood in row i begins at row i + 1; the last two rows run together.
+        starts = torch.cat([starts[:1], starts[:-2], starts[-1:]])
+    elif down == -1:
+        starts = torch.cat([starts[:1], starts[2:], starts[-1:]])
+    return starts, (columns + right).clamp(0, width - 1)
+
+
+def sample_product(
+    starts: torch.Tensor, columns: torch.Tensor, left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
+    r"""Entries of :math:`L R^\top` at the places of a pattern, without the rest.
+
+    Args:
+        starts: Where rows begin, (p + 1,).
+        columns: Column of each entry, (B,).
+        left: L, (p, T), contiguous.
+        right: R, (q, T), contiguous.
+
+    Returns:
+        (B,) values in the order of the pattern's entries.
+    """
+    zeros = left.new_zeros(columns.shape[0])
+    places = compressed_rows(starts, columns, zeros, right.shape[0])
+    return torch.sparse.sampled_addmm(places, left, right.T, beta=0.0).values()

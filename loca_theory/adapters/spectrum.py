@@ -1,0 +1,429 @@
+"""The learnable sparse spectrum S(a, l) of an increment."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from loca_theory.adapters.costs import Implementation, check_implementation, fastest
+from loca_theory.adapters.location_gradient import LocationGradient, check_rule
+from loca_theory.adapters.operators import Materialised, increment, increment_linear
+from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.errors import InvalidArgumentError
+
+Phase = Literal["coefficients", "locations", "both"]
+
+_PATTERN = SparsityPattern._fields
+
+
+class CosineSpectrum(nn.Module):
+    r"""B components of a p×q increment: :math:`\Delta W = \alpha\,C^\top \mathcal S(a, l)\,D`.
+
+    - ``coefficients`` a, a parameter of shape (B,), zeros at the start (or normal with variance
+      1/max(p, q), so that :math:`\lVert\Delta W\rVert_F^2 \approx \alpha^2 B / \max(p, q)`).
+    - ``places`` l̂, an integer buffer of shape (B, 2): the places in use. Distinct and uniformly
+      random at the start. Being integers, no cast of the model changes them.
+    - ``locations`` u ∈ [0, 1], a float32 parameter of shape (B, 2), or None where places are not
+      learned: the continuous copy, with :math:`\hat l = \mathrm{round}(u\,(p - 1, q - 1))`
+      (halves to even). It stays float32 through every cast of the model, and asks for a gradient
+      in location phases alone. Its gradient is that of the place times (p − 1, q − 1). Updates
+      that leave [0, 1] are clamped to it.
+    - ``shape``, an integer buffer (p, q), with which a checkpoint from another shape is refused.
+
+    Components that share a place add up. When learning ends
+    (:meth:`freeze_locations`) each shared place keeps one component with the sum, and the others
+    move to free places with coefficient 0, which leaves ΔW as it is.
+
+    Args:
+        shape: (p, q) of the increment: outputs, inputs.
+        n_components: B, from 1 to p·q.
+        scaling: α, positive and finite. The paper uses 1.
+        zero_init: Start at ΔW = 0.
+        learn_locations: Whether places will be learned.
+        location_gradient: The difference that stands for the gradient; see
+            :func:`~loca_theory.adapters.location_gradient.location_gradient`.
+        implementation: How ΔW is applied; ``auto`` takes what is expected to be fastest.
+        seed: Of the random places and coefficients: an integer, or integers.
+        name: What errors call the layer.
+
+    Raises:
+        InvalidArgumentError: a value outside these ranges.
+
+    Source: equation (original_dct) and section "Estimating location gradient" of the paper.
+    """
+
+    places: torch.Tensor
+    shape: torch.Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        n_components: int,
+        *,
+        scaling: float = 1.0,
+        zero_init: bool = True,
+        learn_locations: bool = True,
+        location_gradient: LocationGradient = "central",
+        implementation: Implementation = "auto",
+        seed: int | tuple[int, ...] = 777,
+        name: str = "LoCA layer",
+    ) -> None:
+        super().__init__()
+        _check(shape, n_components, scaling, name)
+        try:
+            check_rule(location_gradient)
+            check_implementation(implementation)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{name}: {error}") from None  # noqa: EM102
+        self.name, self.scaling = name, float(scaling)
+        self.location_gradient, self.implementation = location_gradient, implementation
+        self._phase: Phase = "coefficients"
+        self._keeps_all_in_graph = False
+        self._refreshed = -1
+
+        p, q = shape
+        generator = np.random.default_rng(seed)
+        flat = torch.from_numpy(generator.choice(p * q, n_components, replace=False))
+        a = generator.normal(0.0, 0.0 if zero_init else max(p, q) ** -0.5, n_components)
+        self.coefficients = nn.Parameter(torch.tensor(a, dtype=torch.get_default_dtype()))
+        self.register_buffer("places", torch.stack([flat // q, flat % q], dim=1))
+        self.register_buffer("shape", torch.tensor(shape))
+        for field, part in zip(_PATTERN, SparsityPattern.of(self.places, shape), strict=True):
+            self.register_buffer(f"_{field}", part, persistent=False)
+        self._p, self._q = p, q
+        self.locations: nn.Parameter | None = None
+        if learn_locations:
+            self.locations = nn.Parameter(self._continuous(), requires_grad=False)
+
+    # --- phases ---
+
+    @property
+    def phase(self) -> Phase:
+        """What is being learned."""
+        return self._phase
+
+    @property
+    def learns_locations(self) -> bool:
+        """Whether the places may still move, now or later."""
+        return self.locations is not None
+
+    def set_phase(self, phase: Phase) -> None:
+        """Learn this from now on; what is not learned asks for no gradient and has none.
+
+        A spectrum that was not trainable (frozen, or of an inactive adapter) stays so, and takes
+        the phase up when it is made trainable.
+
+        Raises:
+            InvalidArgumentError: locations are wanted, and were never to be learned or are frozen.
+        """
+        if phase != "coefficients" and self.locations is None:
+            msg = f"{self.name}: its locations are fixed; make it with learn_locations=True"
+            raise InvalidArgumentError(msg)
+        trainable = self.coefficients.requires_grad or _asks(self.locations)
+        self._phase = phase
+        self.set_trainable(trainable)
+
+    def set_trainable(self, trainable: bool) -> None:
+        """Ask for the gradients of the phase, or for none."""
+        for parameter, learned in self._parameters_learned():
+            parameter.requires_grad_(trainable and (learned or self._keeps_all_in_graph))
+            if not (trainable and learned):
+                parameter.grad = None
+
+    def keep_all_in_graph(self) -> None:
+        """Let what is not learned ask for gradients all the same, and get zeros.
+
+        Distributed data parallelism fixes at its start which parameters take part. The zeros must
+        be removed before a step (:meth:`drop_idle_gradients`), or decay and momentum would act.
+        """
+        trainable = self.coefficients.requires_grad or _asks(self.locations)
+        self._keeps_all_in_graph = True
+        self.set_trainable(trainable)
+
+    def drop_idle_gradients(self) -> None:
+        """Remove the gradients of what is not being learned."""
+        for parameter, learned in self._parameters_learned():
+            if not learned:
+                parameter.grad = None
+
+    def _parameters_learned(self) -> list[tuple[nn.Parameter, bool]]:
+        pairs = [(self.coefficients, self._phase != "locations")]
+        if self.locations is not None:
+            pairs.append((self.locations, self._phase != "coefficients"))
+        return pairs
+
+    @torch.no_grad()
+    def freeze_locations(self) -> None:
+        """End the learning of places, and give components that share one places of their own."""
+        if self.locations is None:
+            return
+        self.refresh()
+        self.set_phase("coefficients")
+        if self._keeps_all_in_graph:
+            # It belongs to the reducer by now, and goes on with zero gradients.
+            self._spread_out()
+            self.locations.copy_(self._continuous())
+            self._refreshed = self.locations._version
+            return
+        self.locations = None
+        self._spread_out()
+
+    def _spread_out(self) -> None:
+        p, q = self._p, self._q
+        flat = self.places[:, 0] * q + self.places[:, 1]
+        unique, first_of = torch.unique(flat, return_inverse=True)
+        if unique.shape[0] == flat.shape[0]:
+            return
+        components = torch.arange(flat.shape[0], device=flat.device)
+        keeper = torch.full_like(unique, flat.shape[0])
+        keeper.scatter_reduce_(0, first_of, components, "amin")
+        is_keeper = keeper[first_of] == components
+        sums = self.coefficients.new_zeros(unique.shape[0]).index_add_(
+            0, first_of, self.coefficients.detach()
+        )
+        self.coefficients.copy_(torch.where(is_keeper, sums[first_of], 0))
+        moved = int((~is_keeper).sum())
+        taken = set(unique.tolist())
+        generator, free = np.random.default_rng(flat.shape[0]), []
+        while len(free) < moved:
+            for place in generator.integers(p * q, size=2 * moved).tolist():
+                if place not in taken and len(free) < moved:
+                    taken.add(place)
+                    free.append(place)
+        flat[~is_keeper] = torch.tensor(free, device=flat.device)
+        self._use(torch.stack([flat // q, flat % q], dim=1))
+
+    # --- places ---
+
+    def _extent(self) -> torch.Tensor:
+        extent = [self._p - 1, self._q - 1]
+        return torch.tensor(extent, dtype=torch.float32, device=self.places.device)
+
+    def _continuous(self) -> torch.Tensor:
+        return self.places.float() / self._extent().clamp(min=1)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Bring the places up to date with the continuous locations."""
+        if self.locations is None:
+            return
+        self.locations.clamp_(0.0, 1.0)
+        self._refreshed = self.locations._version
+        self._use(torch.round(self.locations * self._extent()).long())
+
+    def _use(self, places: torch.Tensor) -> None:
+        self.places.copy_(places)
+        for field, part in zip(
+            _PATTERN, SparsityPattern.of(places, (self._p, self._q)), strict=True
+        ):
+            getattr(self, f"_{field}").copy_(part)
+
+    def _moved(self) -> bool:
+        if self.locations is None:
+            return False
+        if torch.compiler.is_compiling():
+            return self._phase != "coefficients"
+        return self.locations._version != self._refreshed
+
+    def pattern(self) -> SparsityPattern:
+        """The places in use, for sparse products."""
+        return SparsityPattern(*(getattr(self, f"_{field}") for field in _PATTERN))
+
+    # --- ΔW ---
+
+    def increment(self) -> torch.Tensor:
+        """ΔW, (p, q), in the dtype of the coefficients (computed in float32 at least)."""
+        a, l = self._arguments(self.coefficients.dtype)  # noqa: E741
+        how: Materialised = "fft"
+        if self.implementation in ("dense", "sparse", "fft"):
+            how = self.implementation
+        delta = increment(
+            a,
+            l,
+            self.places,
+            self.pattern(),
+            shape=(self._p, self._q),
+            scaling=self.scaling,
+            rule=self.location_gradient,
+            how=how,
+        )
+        return delta.to(self.coefficients.dtype)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        r""":math:`x\,\Delta W^\top`, or :math:`x\,(W + \Delta W)^\top + b` for a frozen W.
+
+        Args:
+            x: (..., q), floating. float16 and bfloat16 are computed in float32 and cast back.
+            weight: W (p, q) in the dtype of x, float32 or float64, or None.
+            bias: b (p,), only with W.
+
+        Returns:
+            (..., p) in the dtype of x.
+        """
+        a, l = self._arguments(x.dtype)  # noqa: E741
+        how = self.implementation
+        if how == "auto":
+            how = fastest(
+                (self._p, self._q),
+                a.shape[0],
+                x.numel() // max(x.shape[-1], 1),
+                trains=torch.is_grad_enabled() and (x.requires_grad or a.requires_grad),
+                foldable=weight is not None,
+                device=x.device,
+            )
+        y = increment_linear(
+            x.to(a.dtype),
+            weight,
+            bias,
+            a,
+            l,
+            self.places,
+            self.pattern(),
+            rows=self._p,
+            scaling=self.scaling,
+            rule=self.location_gradient,
+            how=how,
+        )
+        return y.to(x.dtype)
+
+    def _arguments(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """A and l as the operators take them: float32 at least, in places, idle ones cut off."""
+        if self._moved():
+            self.refresh()
+        working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
+        a = self.coefficients.to(working)
+        if _asks(self.locations) and self.locations is not None:
+            l = (self.locations * self._extent()).to(working)  # noqa: E741
+        else:
+            l = None  # noqa: E741
+        if not self._keeps_all_in_graph or l is None:
+            return a, l
+        if self._phase == "coefficients":
+            # Zero gradients, not none: the reducer waits for them.
+            return a + 0.0 * l.sum(), None
+        if self._phase == "locations":
+            return a.detach(), l + 0.0 * a.sum()
+        return a, l
+
+    # --- casts and checkpoints ---
+
+    def _apply(self, fn: Any, recurse: bool = True) -> CosineSpectrum:
+        before = None if self.locations is None else self.locations.data
+        super()._apply(fn, recurse)
+        if (
+            self.locations is not None
+            and before is not None
+            and self.locations.dtype != before.dtype
+        ):
+            self.locations.data = before.to(self.locations.device)
+        return self
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        keys = {name: prefix + name for name in ("places", "locations", "shape", "coefficients")}
+        layer = prefix.rstrip(".") or self.name
+        mistake = _mistake(
+            {name: state_dict.get(key) for name, key in keys.items()},
+            (self._p, self._q),
+            self.coefficients.shape[0],
+        )
+        if mistake:
+            error_msgs.append(f"{layer}: {mistake}")
+            return
+        if self.locations is None:
+            state_dict.pop(keys["locations"], None)
+        found = keys["places"] in state_dict
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if not found:
+            return
+        with torch.no_grad():
+            self._use(self.places.clone())
+            if self.locations is None:
+                return
+            if keys["locations"] not in state_dict:
+                # The checkpoint was made after learning had ended.
+                if keys["locations"] in missing_keys:
+                    missing_keys.remove(keys["locations"])
+                if self.locations.is_meta:
+                    asks = self.locations.requires_grad
+                    self.locations = nn.Parameter(self._continuous(), requires_grad=asks)
+                else:
+                    self.locations.copy_(self._continuous())
+            self.refresh()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        if self._moved():
+            self.refresh()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def extra_repr(self) -> str:
+        """What print shows."""
+        learned = ", learns locations" if self.learns_locations else ""
+        b = self.coefficients.shape[0]
+        return f"{b} components of {self._p}×{self._q}, scaling={self.scaling}{learned}"
+
+
+_LOWEST = torch.float32
+
+
+def _asks(parameter: torch.Tensor | None) -> bool:
+    return parameter is not None and parameter.requires_grad
+
+
+def _check(shape: tuple[int, int], n_components: int, scaling: float, name: str) -> None:
+    p, q = shape
+    if isinstance(n_components, bool) or not isinstance(n_components, int) or n_components < 1:
+        msg = f"{name}: the number of components must be a positive integer, not {n_components!r}"
+        raise InvalidArgumentError(msg)
+    if n_components > p * q:
+        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} places"
+        raise InvalidArgumentError(msg)
+    if not (isinstance(scaling, (int, float)) and math.isfinite(scaling) and scaling > 0):
+        msg = f"{name}: the scaling must be positive and finite, not {scaling!r}"
+        raise InvalidArgumentError(msg)
+
+
+def _mistake(
+    saved: dict[str, torch.Tensor | None], shape: tuple[int, int], n_components: int
+) -> str | None:
+    """What is wrong with a saved spectrum, if anything."""
+    p, q = shape
+    if saved["shape"] is not None and tuple(saved["shape"].tolist()) != shape:
+        theirs = "×".join(map(str, saved["shape"].tolist()))
+        return f"the checkpoint is for a {theirs} layer, this one is {p}×{q}"
+    places, a = saved["places"], saved["coefficients"]
+    if a is not None and a.shape != (n_components,):
+        return (
+            f"the checkpoint has {a.numel()} components, this layer {n_components}; "
+            "load it with the configuration it was saved with"
+        )
+    if places is None:
+        return None
+    if places.shape != (n_components, 2) or places.is_floating_point():
+        return f"places must be integers of shape ({n_components}, 2), not {places.dtype} "
+    if bool(((places < 0) | (places >= places.new_tensor(shape))).any()):
+        return f"the checkpoint has locations outside {p}×{q}"
+    if saved["locations"] is not None:
+        return None  # saved while learning, when components may share a place
+    if torch.unique(places[:, 0].long() * q + places[:, 1]).shape[0] != n_components:
+        return "the checkpoint has duplicate locations"
+    return None

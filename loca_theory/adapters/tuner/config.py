@@ -1,0 +1,127 @@
+"""The configuration of LoCA in PEFT."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from peft.config import PeftConfig
+from peft.utils import PeftType
+
+from loca_theory.adapters.costs import Implementation, check_implementation
+from loca_theory.adapters.location_gradient import LocationGradient, check_rule
+from loca_theory.adapters.schedule import AlternatingSchedule
+from loca_theory.errors import InvalidArgumentError
+
+
+@dataclass
+class LoCAConfig(PeftConfig):
+    """Configuration of a :class:`LoCAModel`.
+
+    Attributes:
+        n_frequency: B, learned components a target layer.
+        scaling: α. The paper finds 1 to 2 best.
+        target_modules: Names of the linear layers to adapt, a regular expression, or
+            ``all-linear``; None for the query and value layers PEFT knows of the architecture.
+        exclude_modules: Names, or a regular expression, of layers to leave out.
+        n_frequency_pattern: B of single layers, by the end of their name or a regular expression.
+        init_weights: True for ΔW = 0 at the start, False for random coefficients.
+        random_loc_seed: Seed of the random locations. Each layer draws its own.
+        fan_in_fan_out: Whether targets store their weight transposed; found out by itself for
+            ``Conv1D`` of transformers.
+        bias: ``none``, ``all`` or ``loca_only``: which biases are trained.
+        modules_to_save: Further modules to train and save, such as a new head.
+        layers_to_transform: Indices of the layers to adapt.
+        layers_pattern: Name of the list these indices belong to.
+        alternating_steps: B_s, steps after which the locations are frozen; 0 for fixed random
+            ones (V1 of the ablation), None for no end (V2).
+        coefficient_steps: B_a.
+        location_steps: B_l.
+        joint: Learn both in every step (V3).
+        location_gradient: ``central``, ``forward`` (V4), ``backward`` (V5) or
+            ``eight-direction``.
+        implementation: ``auto``, ``dense``, ``fft``, ``sparse`` or ``implicit``.
+
+    Raises:
+        InvalidArgumentError: a value out of range, or settings that exclude each other.
+    """
+
+    n_frequency: int = field(default=1000, metadata={"help": "Learned components a layer."})
+    scaling: float = field(default=1.0, metadata={"help": "Scale of the increment."})
+    target_modules: list[str] | str | None = field(
+        default=None, metadata={"help": "Names, or a regular expression, of the target layers."}
+    )
+    exclude_modules: list[str] | str | None = field(
+        default=None, metadata={"help": "Names, or a regular expression, to leave out."}
+    )
+    n_frequency_pattern: dict[str, int] = field(
+        default_factory=dict, metadata={"help": "Components of single layers, by name."}
+    )
+    init_weights: bool = field(default=True, metadata={"help": "Start at an increment of 0."})
+    random_loc_seed: int = field(default=777, metadata={"help": "Seed of the locations."})
+    fan_in_fan_out: bool = field(
+        default=False, metadata={"help": "Whether weights are stored transposed."}
+    )
+    bias: str = field(default="none", metadata={"help": "'none', 'all' or 'loca_only'."})
+    modules_to_save: list[str] | None = field(
+        default=None, metadata={"help": "Further modules to train and save."}
+    )
+    layers_to_transform: list[int] | int | None = field(
+        default=None, metadata={"help": "Indices of the layers to adapt."}
+    )
+    layers_pattern: list[str] | str | None = field(
+        default=None, metadata={"help": "Name of the list that layers_to_transform indexes."}
+    )
+    alternating_steps: int | None = field(
+        default=600, metadata={"help": "Steps until locations are frozen."}
+    )
+    coefficient_steps: int = field(default=10, metadata={"help": "Steps of a coefficient phase."})
+    location_steps: int = field(default=20, metadata={"help": "Steps of a location phase."})
+    joint: bool = field(default=False, metadata={"help": "Learn both in every step."})
+    location_gradient: LocationGradient = field(
+        default="central", metadata={"help": "How the location gradient is taken."}
+    )
+    implementation: Implementation = field(
+        default="auto", metadata={"help": "How the increment is applied."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peft_type = PeftType["LOCA"]
+        for name in ("target_modules", "exclude_modules"):
+            if isinstance(getattr(self, name), list):
+                setattr(self, name, set(getattr(self, name)))
+        self._check_numbers()
+        check_rule(self.location_gradient)
+        check_implementation(self.implementation)
+        self.schedule()
+        if self.bias not in ("none", "all", "loca_only"):
+            msg = f"bias must be none, all or loca_only, not {self.bias!r}"
+            raise InvalidArgumentError(msg)
+        if isinstance(self.target_modules, str) and self.target_modules != "all-linear":
+            for name in ("layers_to_transform", "layers_pattern"):
+                if getattr(self, name) is not None:
+                    msg = f"{name} cannot be used when target_modules is a regular expression"
+                    raise InvalidArgumentError(msg)
+        if self.layers_pattern and self.layers_to_transform is None:
+            msg = "layers_pattern needs layers_to_transform"
+            raise InvalidArgumentError(msg)
+
+    def _check_numbers(self) -> None:
+        counts = {"n_frequency": self.n_frequency, **(self.n_frequency_pattern or {})}
+        for name, count in counts.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                msg = f"the number of components must be a positive integer, not {count!r} ({name})"
+                raise InvalidArgumentError(msg)
+        if not (isinstance(self.scaling, (int, float)) and 0 < self.scaling < math.inf):
+            msg = f"scaling must be positive and finite, not {self.scaling!r}"
+            raise InvalidArgumentError(msg)
+
+    def schedule(self) -> AlternatingSchedule:
+        """When coefficients and when locations are learned."""
+        return AlternatingSchedule(
+            coefficient_steps=self.coefficient_steps,
+            location_steps=self.location_steps,
+            alternating_steps=self.alternating_steps,
+            joint=self.joint,
+        )

@@ -1,0 +1,155 @@
+"""A linear layer with LoCA adapters, under PEFT's contract."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
+from torch import nn
+
+from loca_theory.adapters.linear import features, foldable_weight, is_conv1d
+from loca_theory.adapters.spectrum import CosineSpectrum
+from loca_theory.adapters.tuner.config import LoCAConfig
+from loca_theory.errors import InvalidArgumentError
+
+
+class LoCALayer(nn.Module, BaseTunerLayer):
+    """An ``nn.Linear`` or ``Conv1D`` with any number of named LoCA adapters.
+
+    Args:
+        base_layer: The layer to adapt, or another tuner's layer around it.
+        name: Its full name, for messages and for the seed of its locations.
+
+    Raises:
+        InvalidArgumentError: it is not linear.
+    """
+
+    adapter_layer_names = ("loca_spectrum",)
+    other_param_names = ()
+
+    def __init__(self, base_layer: nn.Module, name: str) -> None:
+        super().__init__()
+        self.base_layer = base_layer
+        self.name = name
+        self.loca_spectrum = nn.ModuleDict({})
+        self._disable_adapters = False
+        self.merged_adapters = []
+        base = self.get_base_layer()
+        self.out_features, self.in_features = features(base, name)
+        self.fan_in_fan_out = is_conv1d(base)
+
+    def update_layer(self, adapter_name: str, n_frequency: int, config: LoCAConfig) -> None:
+        """Add an adapter, or replace the one of that name.
+
+        Raises:
+            InvalidArgumentError: more components than places.
+        """
+        learns = not config.inference_mode and config.alternating_steps != 0
+        self.loca_spectrum[adapter_name] = CosineSpectrum(
+            (self.out_features, self.in_features),
+            n_frequency,
+            scaling=config.scaling,
+            zero_init=config.init_weights,
+            learn_locations=learns,
+            location_gradient=config.location_gradient,
+            implementation=config.implementation,
+            seed=(config.random_loc_seed, zlib.crc32(self.name.encode())),
+            name=self.name,
+        )
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+
+    def spectrum(self, adapter_name: str) -> CosineSpectrum | None:
+        """The spectrum of an adapter, if this layer has it."""
+        found: Any = dict(self.loca_spectrum.items()).get(adapter_name)
+        return found
+
+    def _freeze_non_trainable_peft_weights(
+        self, adapter_names: str | Sequence[str] | None = None
+    ) -> None:
+        # PEFT has just set requires_grad of all parameters alike; the phase decides.
+        del adapter_names
+        spectra: Any = self.loca_spectrum.values()
+        for spectrum in spectra:
+            spectrum.set_trainable(any(p.requires_grad for p in spectrum.parameters()))
+
+    def get_delta_weight(self, adapter_name: str) -> torch.Tensor:
+        """ΔW of an adapter, as the base layer stores its weight."""
+        spectrum: Any = self.loca_spectrum[adapter_name]
+        delta = spectrum.increment()
+        return delta.T if self.fan_in_fan_out else delta
+
+    @torch.no_grad()
+    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
+        """Add ΔW of the adapters to the weight of the base layer.
+
+        Args:
+            safe_merge: Change nothing unless the result is finite.
+            adapter_names: Which; None for the active ones.
+
+        Raises:
+            InvalidArgumentError: the base weight is quantised, or the result is not finite.
+        """
+        for name in check_adapters_to_merge(self, adapter_names):
+            if name not in self.loca_spectrum:
+                continue
+            merged = self._shifted(self.get_delta_weight(name))
+            if safe_merge and not torch.isfinite(merged).all():
+                msg = f"{self.name}: the merged weight is not finite; adapter {name!r} is broken"
+                raise InvalidArgumentError(msg)
+            self.get_base_layer().weight.data = merged
+            self.merged_adapters.append(name)
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """Subtract what was merged."""
+        if not self.merged:
+            warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
+            return
+        while self.merged_adapters:
+            name = self.merged_adapters.pop()
+            if name in self.loca_spectrum:
+                delta = self.get_delta_weight(name)
+                self.get_base_layer().weight.data = self._shifted(-delta)
+
+    def _shifted(self, delta: torch.Tensor) -> torch.Tensor:
+        weight: Any = self.get_base_layer().weight
+        if not weight.is_floating_point():
+            msg = f"{self.name}: its weight is quantised ({weight.dtype}) and cannot take an "
+            msg += "increment; use the adapter unmerged"
+            raise InvalidArgumentError(msg)
+        wide = torch.promote_types(weight.dtype, delta.dtype)
+        return (weight.data.to(wide) + delta.to(weight.device, wide)).to(weight.dtype)
+
+    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The base layer with the increments of the active adapters."""
+        if self.disable_adapters:
+            if self.merged:
+                self.unmerge()
+            return self.base_layer(x, *args, **kwargs)
+        if self.merged:
+            return self.base_layer(x, *args, **kwargs)
+        active: list[Any] = [
+            self.loca_spectrum[name] for name in self.active_adapters if name in self.loca_spectrum
+        ]
+        if len(active) == 1 and not args and not kwargs:
+            base: Any = self.base_layer
+            weight = foldable_weight(base, x)
+            if weight is not None and active[0].coefficients.dtype == x.dtype:
+                return active[0](x, weight, base.bias)
+        result = self.base_layer(x, *args, **kwargs)
+        for spectrum in active:
+            result = result + spectrum(x).to(result.dtype)
+        return result
+
+    def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
+        """Whether PEFT may approximate the adapter by LoRA."""
+        del adapter_name
+        return not self.fan_in_fan_out
+
+    def __repr__(self) -> str:
+        return "loca." + super().__repr__()
