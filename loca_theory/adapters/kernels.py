@@ -68,7 +68,7 @@ def add_transposed_product(
     """
     matrix = compressed_rows(s.starts_t, s.rows, coefficients[s.order_t], g.shape[1])
     product = _ProductBuffer(g, columns)
-    for i, block in enumerate(blocks(*g.shape, columns)):
+    for i, block in enumerate(blocks(g.shape[0], g.shape[1], columns)):
         of_g = rows_to_spectra(g[block])
         if of_x is not None:
             of_x[block] += spectra_to_rows(product(matrix, of_g))
@@ -78,7 +78,7 @@ def add_transposed_product(
 
 def sampled(samples: Samples, g: torch.Tensor, x: torch.Tensor) -> Samples:
     """Add the entries of Z that belong to g and x."""
-    for block in blocks(*g.shape, x.shape[1]):
+    for block in blocks(g.shape[0], g.shape[1], x.shape[1]):
         samples.add(rows_to_spectra(g[block]), rows_to_spectra(x[block]))
     return samples
 

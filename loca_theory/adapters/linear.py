@@ -10,6 +10,10 @@ from torch import nn
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 
+# Whatever listens to a call of the layer; accelerate has hooks of its own.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
+          "_hf_hook")  # fmt: skip
+
 
 def is_conv1d(layer: nn.Module) -> bool:
     """Whether it is the ``Conv1D`` of transformers: a linear layer that stores W transposed."""
@@ -43,8 +47,7 @@ def foldable_weight(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
     and everything is single precision at least: in half precision W + ΔW would round a small ΔW
     away.
     """
-    plain = type(layer) is nn.Linear
-    if not plain or layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"):
+    if type(layer) is not nn.Linear or any(getattr(layer, hooks, None) for hooks in _HOOKS):
         return None
     weight = layer.weight
     exact = weight.dtype == x.dtype and x.dtype in (torch.float32, torch.float64)

@@ -75,13 +75,18 @@ def location_gradient(
     """
     if rule == "eight-direction":
         return _steepest(sample, weights, places, shape)
-    ahead = torch.stack([sample(1, 0), sample(0, 1)], dim=1) if rule != "backward" else None
-    behind = torch.stack([sample(-1, 0), sample(0, -1)], dim=1) if rule != "forward" else None
-    if ahead is not None and behind is not None:
-        return weights[:, None] * (ahead - behind) / 2
-    here = sample(0, 0)[:, None]
-    difference = ahead - here if ahead is not None else here - behind
+    match rule:
+        case "central":
+            difference = (_along(sample, 1) - _along(sample, -1)) / 2
+        case "forward":
+            difference = _along(sample, 1) - sample(0, 0)[:, None]
+        case _:
+            difference = sample(0, 0)[:, None] - _along(sample, -1)
     return weights[:, None] * difference
+
+
+def _along(sample: Sample, by: int) -> torch.Tensor:
+    return torch.stack([sample(by, 0), sample(0, by)], dim=1)
 
 
 def _steepest(

@@ -45,6 +45,7 @@ from loca_theory.transforms.dct_paths import float32_products
 
 _PATTERN = len(SparsityPattern._fields)
 Materialised = Literal["dense", "fft", "sparse"]
+Way = Literal["implicit", "dense", "fft", "sparse"]
 
 
 def increment_linear(
@@ -59,7 +60,7 @@ def increment_linear(
     rows: int,
     scaling: float,
     rule: LocationGradient,
-    how: Literal["implicit", "dense", "fft", "sparse"],
+    how: Way,
 ) -> torch.Tensor:
     r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
 
@@ -67,7 +68,7 @@ def increment_linear(
         x: (..., q), float32 or float64.
         weight: W, (p, q), of the dtype of x; it gets no gradient. None for zero.
         bias: b, (p,), or None.
-        coefficients: a, (B,), of the dtype of x.
+        coefficients: a, (B,), of the dtype of x; B at most p·q.
         locations: Continuous places (B, 2), in units of places, to be differentiated; None where
             they are fixed. The value is not read: the operator acts at ``places``.
         places: Integer places in use, (B, 2).
@@ -105,9 +106,9 @@ def increment(
 
     Args:
         coefficients: a, (B,), float32 or float64.
-        locations: As in :func:`apply_increment`.
-        places: As in :func:`apply_increment`.
-        pattern: As in :func:`apply_increment`.
+        locations: As in :func:`increment_linear`.
+        places: As in :func:`increment_linear`.
+        pattern: As in :func:`increment_linear`.
         shape: (p, q).
         scaling: α.
         rule: The difference of the location gradient.
@@ -179,25 +180,20 @@ def _linear_backward(
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
     shape, learns = (g.shape[1], columns), needs[1] or needs[2]
     of_x = g.new_empty(0, columns)
+    if how != "implicit":
+        weight = kept[0]
     with float32_products(g.device):
         samples = Samples(s, coefficients, rule, needs, columns) if learns else None
+        if needs[0]:
+            of_x = g.new_zeros(g.shape[0], columns) if weight is None else g @ weight
         if how == "implicit":
-            if needs[0] and weight is None:
-                of_x = g.new_zeros(g.shape[0], columns)
-            elif needs[0]:
-                of_x = g @ weight
             target = of_x if needs[0] else None
             add_transposed_product(target, g, kept, samples, scaled, s, columns)
-        else:
-            if needs[0]:
-                of_x = g @ kept[0]
-            if samples is not None:
-                if not sampling_pays(shape, g.shape[0], samples.count, g.device):
-                    g_w = g.T @ x
-                    return of_x, *from_dense(
-                        g_w, coefficients, places, s, scaling, rule, how, needs
-                    )
-                sampled(samples, g, x)
+        elif samples is not None and x is not None:
+            if not sampling_pays(shape, g.shape[0], samples.count, g.device):
+                found = from_dense(g.T @ x, coefficients, places, s, scaling, rule, how, needs)
+                return of_x, *found
+            sampled(samples, g, x)
         if samples is None:
             return of_x, *empty_gradients(coefficients, needs)
         return of_x, *gradients(samples, coefficients, places, shape, scaling, rule, needs)
@@ -227,7 +223,9 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     ctx.rest = (x.shape[1], scaling, rule, how)
 
 
-def _linear_differentiate(ctx: Any, g: torch.Tensor, _: Any) -> tuple[Any, ...]:
+def _linear_differentiate(ctx: Any, g: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
+    if g is None:
+        return (None,) * 6 + ([None] * _PATTERN,) + (None,) * 5
     x, weight, coefficients, places, *rest = ctx.saved_tensors
     pattern, kept = rest[:_PATTERN], rest[_PATTERN:]
     of_bias = g.sum(0) if ctx.needs_bias else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 from weakref import WeakSet
 
@@ -56,11 +57,13 @@ class AlternatingSchedule:
 
     def __post_init__(self) -> None:
         for name in ("coefficient_steps", "location_steps"):
-            if getattr(self, name) < 1:
-                msg = f"{name} must be at least 1, not {getattr(self, name)}"
+            steps = getattr(self, name)
+            if not isinstance(steps, Integral) or steps < 1:
+                msg = f"{name} must be an integer of at least 1, not {steps}"
                 raise InvalidArgumentError(msg)
-        if self.alternating_steps is not None and self.alternating_steps < 0:
-            msg = f"alternating_steps must be 0 or more, or None, not {self.alternating_steps}"
+        steps = self.alternating_steps
+        if steps is not None and (not isinstance(steps, Integral) or steps < 0):
+            msg = f"alternating_steps must be an integer of at least 0, or None, not {steps}"
             raise InvalidArgumentError(msg)
 
     def phase(self, step: int) -> Phase | None:
@@ -110,6 +113,9 @@ class LocationTraining:
         self.schedule, self.automatic = schedule, automatic
         self._step, self._idle_steps, self._warned = 0, 0, False
         self._phase: Phase | None = None
+        for spectrum in self.spectra:
+            # Who keeps the model keeps its schedule.
+            spectrum.training_schedule = self
         self.go_to(0)
         _watch(self)
 
@@ -134,7 +140,16 @@ class LocationTraining:
         self.go_to(self._step + 1)
 
     def go_to(self, step: int) -> None:
-        """Continue as after this many steps, for instance those of a checkpoint."""
+        """Continue as after this many steps, for instance those of a checkpoint.
+
+        Raises:
+            InvalidArgumentError: the locations are to be learned again, and were frozen.
+        """
+        frozen = [s.name for s in self.spectra if not s.learns_locations]
+        if frozen and self.schedule.phase(step) is not None:
+            msg = f"{frozen[0]}: its locations are frozen, and step {step} would learn them; "
+            msg += "make the model anew to begin again"
+            raise InvalidArgumentError(msg)
         if step == self._step and self._phase == self.schedule.phase(step) and step:
             return
         self._step, self._phase = step, self.schedule.phase(step)

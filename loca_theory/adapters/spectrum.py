@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 
 from loca_theory.adapters.costs import Implementation, check_implementation, fastest
 from loca_theory.adapters.location_gradient import LocationGradient, check_rule
-from loca_theory.adapters.operators import Materialised, increment, increment_linear
+from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.errors import InvalidArgumentError
 
@@ -80,7 +81,9 @@ class CosineSpectrum(nn.Module):
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{name}: {error}") from None  # noqa: EM102
         self.name, self.scaling = name, float(scaling)
-        self.location_gradient, self.implementation = location_gradient, implementation
+        self.location_gradient: LocationGradient = location_gradient
+        self.implementation: Implementation = implementation
+        self.training_schedule: Any = None
         self._phase: Phase = "coefficients"
         self._keeps_all_in_graph = False
         self._refreshed = -1
@@ -208,22 +211,31 @@ class CosineSpectrum(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Bring the places up to date with the continuous locations."""
+        """Bring the places up to date with the continuous locations.
+
+        Raises:
+            InvalidArgumentError: a location is NaN.
+        """
         if self.locations is None:
             return
+        if not torch.compiler.is_compiling() and bool(self.locations.isnan().any()):
+            msg = f"{self.name}: its locations have become NaN; lower their learning rate"
+            raise InvalidArgumentError(msg)
         self.locations.clamp_(0.0, 1.0)
         self._refreshed = self.locations._version
         self._use(torch.round(self.locations * self._extent()).long())
 
-    def _use(self, places: torch.Tensor) -> None:
-        self.places.copy_(places)
-        for field, part in zip(
-            _PATTERN, SparsityPattern.of(places, (self._p, self._q)), strict=True
-        ):
-            getattr(self, f"_{field}").copy_(part)
+    def _use(self, places: torch.Tensor, *, in_place: bool = True) -> None:
+        pattern = SparsityPattern.of(places, (self._p, self._q))
+        names = ("places", *(f"_{field}" for field in _PATTERN))
+        for name, value in zip(names, (places, *pattern), strict=True):
+            if in_place:
+                getattr(self, name).copy_(value)
+            else:
+                setattr(self, name, value)
 
     def _moved(self) -> bool:
-        if self.locations is None:
+        if self.locations is None or self.locations.is_meta:
             return False
         if torch.compiler.is_compiling():
             return self._phase != "coefficients"
@@ -268,11 +280,19 @@ class CosineSpectrum(nn.Module):
 
         Returns:
             (..., p) in the dtype of x.
+
+        Raises:
+            InvalidArgumentError: x is not q wide.
         """
+        if x.ndim == 0 or x.shape[-1] != self._q:
+            msg = f"{self.name}: its input must be {self._q} wide, not of shape {tuple(x.shape)}"
+            raise InvalidArgumentError(msg)
         a, l = self._arguments(x.dtype)  # noqa: E741
-        how = self.implementation
-        if how == "auto":
-            how = fastest(
+        implementation = self.implementation
+        how: Way = (
+            implementation
+            if implementation != "auto"
+            else fastest(
                 (self._p, self._q),
                 a.shape[0],
                 x.numel() // max(x.shape[-1], 1),
@@ -280,6 +300,7 @@ class CosineSpectrum(nn.Module):
                 foldable=weight is not None,
                 device=x.device,
             )
+        )
         y = increment_linear(
             x.to(a.dtype),
             weight,
@@ -347,6 +368,7 @@ class CosineSpectrum(nn.Module):
         if mistake:
             error_msgs.append(f"{layer}: {mistake}")
             return
+        was_learning = keys["locations"] in state_dict
         if self.locations is None:
             state_dict.pop(keys["locations"], None)
         found = keys["places"] in state_dict
@@ -356,8 +378,12 @@ class CosineSpectrum(nn.Module):
         if not found:
             return
         with torch.no_grad():
-            self._use(self.places.clone())
+            # What was on the meta device, or is the caller's own tensor, is not written to.
+            self._use(self.places.clone(), in_place=False)
             if self.locations is None:
+                if was_learning:
+                    # Shared places would make what is saved from here look damaged.
+                    self._spread_out()
                 return
             if keys["locations"] not in state_dict:
                 # The checkpoint was made after learning had ended.
@@ -368,7 +394,18 @@ class CosineSpectrum(nn.Module):
                     self.locations = nn.Parameter(self._continuous(), requires_grad=asks)
                 else:
                     self.locations.copy_(self._continuous())
-            self.refresh()
+            self._make_consistent()
+
+    @torch.no_grad()
+    def _make_consistent(self) -> None:
+        """After loading: float32, and where rounding of a narrow file lost the place, the place."""
+        if self.locations is None:
+            return
+        if self.locations.dtype != torch.float32:
+            self.locations.data = self.locations.data.float()
+        off = torch.round(self.locations * self._extent()).long() != self.places
+        self.locations.copy_(torch.where(off, self._continuous(), self.locations))
+        self.refresh()
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         if self._moved():
@@ -391,13 +428,15 @@ def _asks(parameter: torch.Tensor | None) -> bool:
 
 def _check(shape: tuple[int, int], n_components: int, scaling: float, name: str) -> None:
     p, q = shape
-    if isinstance(n_components, bool) or not isinstance(n_components, int) or n_components < 1:
+    whole = isinstance(n_components, Integral) and not isinstance(n_components, bool)
+    if not whole or n_components < 1:
         msg = f"{name}: the number of components must be a positive integer, not {n_components!r}"
         raise InvalidArgumentError(msg)
     if n_components > p * q:
         msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} places"
         raise InvalidArgumentError(msg)
-    if not (isinstance(scaling, (int, float)) and math.isfinite(scaling) and scaling > 0):
+    is_number = isinstance(scaling, Real) and not isinstance(scaling, bool)
+    if not (is_number and math.isfinite(scaling) and scaling > 0):
         msg = f"{name}: the scaling must be positive and finite, not {scaling!r}"
         raise InvalidArgumentError(msg)
 

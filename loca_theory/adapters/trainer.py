@@ -38,7 +38,11 @@ class LoCACallback(TrainerCallback):
             training.prepare_distributed()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Continue where the checkpoint stood."""
+        """Continue where the checkpoint stood.
+
+        Raises:
+            LocationsNotTrainedError: the optimiser lacks the locations.
+        """
         for training in self._found(kwargs.get("model")):
             training.go_to(state.global_step)
             if training.phase is not None and not training.holds_locations(kwargs["optimizer"]):

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from loca_theory.checkpoints.extraction import (
+        EXTRACTION_COLUMNS,
+        AdapterSize,
+        Extraction,
+        extract,
+    )
     from loca_theory.checkpoints.matrix import MatrixAnalysis, Settings, analyse_matrix
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, Skipped, open_pair
     from loca_theory.checkpoints.recommendation import adapter_config, verdict
@@ -15,11 +21,14 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
 
 _EXPORTS = {
+    "AdapterSize": "extraction",
     "COLUMNS": "report",
     "Checkpoint": "sources",
     "CheckpointPair": "pairs",
     "DamagedError": "sources",
+    "EXTRACTION_COLUMNS": "extraction",
     "Entry": "sources",
+    "Extraction": "extraction",
     "MatrixAnalysis": "matrix",
     "Report": "report",
     "Selection": "pairs",
@@ -28,6 +37,7 @@ _EXPORTS = {
     "adapter_config": "recommendation",
     "analyse_matrix": "matrix",
     "analyse_pair": "report",
+    "extract": "extraction",
     "open_checkpoint": "sources",
     "open_pair": "pairs",
     "summarise": "report",
@@ -37,10 +47,13 @@ _EXPORTS = {
 
 __all__ = [
     "COLUMNS",
+    "EXTRACTION_COLUMNS",
+    "AdapterSize",
     "Checkpoint",
     "CheckpointPair",
     "DamagedError",
     "Entry",
+    "Extraction",
     "MatrixAnalysis",
     "Report",
     "Selection",
@@ -49,6 +62,7 @@ __all__ = [
     "adapter_config",
     "analyse_matrix",
     "analyse_pair",
+    "extract",
     "open_checkpoint",
     "open_pair",
     "summarise",

@@ -102,22 +102,14 @@ def adapter_config(rows: Sequence[Row], summary: Mapping[str, Any], ranks: Seque
     layers = [row for row in mine if row["kind"] != "embedding"] or mine
     targets = sorted({module_of(row["name"]) for row in layers})
     best = min(ADAPTERS, key=lambda curve: errors[r, curve])
-    lines = []
-    if best == "D":
-        lines.append("# Best DCT coefficients (LoCA) keep most; of PEFT's own adapters:")
-        best = min(("R", "FourierFT"), key=lambda curve: errors[r, curve])
-    if best == "R":
-        lines += [
-            "from peft import LoraConfig",
-            "",
-            f"config = LoraConfig(r={r}, lora_alpha={2 * r}, target_modules={targets})",
-        ]
-    else:
-        # One number for all modules: what the smallest of them was given in the analysis.
-        p, q = min((row["shape"] for row in layers), key=sum)
-        lines += [
-            "from peft import FourierFTConfig",
-            "",
-            f"config = FourierFTConfig(n_frequency={(p + q) * r}, target_modules={targets})",
-        ]
-    return "\n".join(lines)
+    # Of those with one number for all modules: what the smallest of them was given.
+    p, q = min((row["shape"] for row in layers), key=sum)
+    match best:
+        case "R":
+            module, config = "peft", f"LoraConfig(r={r}, lora_alpha={2 * r}"
+        case "D":
+            module, config = "loca_theory.adapters", f"LoCAConfig(n_frequency={(p + q) * r // 2}"
+        case _:
+            module, config = "peft", f"FourierFTConfig(n_frequency={(p + q) * r}"
+    name = config.partition("(")[0]
+    return f"from {module} import {name}\n\nconfig = {config}, target_modules={targets})"

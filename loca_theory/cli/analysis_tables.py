@@ -37,7 +37,7 @@ def print_report(
     if config:
         out.print()
         out.print(config, highlight=False, style="cyan", markup=False)
-    _print_skipped(out, report.skipped)
+    print_skipped(out, report.skipped)
 
 
 def _print_matrices(out: Console, rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> None:
@@ -159,7 +159,8 @@ def _print_totals(out: Console, title: str, groups: Mapping[str, Mapping[str, An
     out.print()
 
 
-def _print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
+def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
+    """What was left out, by reason."""
     if not skipped:
         return
     reasons: dict[str, list[str]] = {}

@@ -23,7 +23,7 @@ _INCOMPLETE = 4
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
-class _Entries(click.ParamType):
+class Entries(click.ParamType):
     """A number of entries such as ``50M``."""
 
     name = "entries"
@@ -50,7 +50,7 @@ class _Entries(click.ParamType):
 )
 @click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part.")
 @click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part.")
-@click.option("--max-size", type=_Entries(), help="Skip matrices with more entries, such as 50M.")
+@click.option("--max-size", type=Entries(), help="Skip matrices with more entries, such as 50M.")
 @click.option(
     "--epsilon",
     type=click.FloatRange(0, 1, max_open=True),

@@ -26,6 +26,10 @@ _COMMANDS = {
         "loca_theory.cli.analyze",
         "Are the changes of a fine-tune normal and independent, and which adapter keeps them?",
     ),
+    "extract": (
+        "loca_theory.cli.extract",
+        "Turn a full fine-tune into the best LoCA or LoRA adapter, and say what it leaves.",
+    ),
     "figures": (
         "loca_theory.cli.figures",
         "Draw figures of the paper; without ID, all of them.",

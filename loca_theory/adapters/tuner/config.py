@@ -113,7 +113,8 @@ class LoCAConfig(PeftConfig):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 msg = f"the number of components must be a positive integer, not {count!r} ({name})"
                 raise InvalidArgumentError(msg)
-        if not (isinstance(self.scaling, (int, float)) and 0 < self.scaling < math.inf):
+        number = isinstance(self.scaling, (int, float)) and not isinstance(self.scaling, bool)
+        if not (number and 0 < self.scaling < math.inf):
             msg = f"scaling must be positive and finite, not {self.scaling!r}"
             raise InvalidArgumentError(msg)
 

@@ -94,14 +94,19 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         Raises:
             InvalidArgumentError: the base weight is quantised, or the result is not finite.
         """
-        for name in check_adapters_to_merge(self, adapter_names):
-            if name not in self.loca_spectrum:
-                continue
-            merged = self._shifted(self.get_delta_weight(name))
-            if safe_merge and not torch.isfinite(merged).all():
-                msg = f"{self.name}: the merged weight is not finite; adapter {name!r} is broken"
-                raise InvalidArgumentError(msg)
-            self.get_base_layer().weight.data = merged
+        chosen = check_adapters_to_merge(self, adapter_names)
+        names = [name for name in chosen if name in self.loca_spectrum]
+        if not names:
+            return
+        deltas = {name: self.get_delta_weight(name) for name in names}
+        if safe_merge:
+            for name, delta in deltas.items():
+                if not torch.isfinite(self._shifted(delta)).all():
+                    msg = f"{self.name}: the merged weight is not finite; "
+                    msg += f"adapter {name!r} is broken"
+                    raise InvalidArgumentError(msg)
+        for name, delta in deltas.items():
+            self.get_base_layer().weight.data = self._shifted(delta)
             self.merged_adapters.append(name)
 
     @torch.no_grad()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from peft.tuners.tuners_utils import BaseTuner
+from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
 
@@ -37,7 +39,14 @@ class LoCAModel(BaseTuner):
     @property
     def location_training(self) -> dict[str, LocationTraining]:
         """What takes each adapter through its schedule."""
-        return self.__dict__.setdefault("_location_training", {})
+        found: dict[str, LocationTraining] = {}
+        for layer in self.model.modules():
+            if isinstance(layer, LoCALayer):
+                for name in layer.loca_spectrum:
+                    spectrum = layer.spectrum(name)
+                    if spectrum is not None and spectrum.training_schedule is not None:
+                        found.setdefault(name, spectrum.training_schedule)
+        return found
 
     def inject_adapter(
         self, model: nn.Module, adapter_name: str, *args: Any, **kwargs: Any
@@ -53,12 +62,21 @@ class LoCAModel(BaseTuner):
             and spectrum.learns_locations
         ]
         if spectra:
-            self.location_training[adapter_name] = LocationTraining(spectra, config.schedule())
+            LocationTraining(spectra, config.schedule())
 
-    def delete_adapter(self, adapter_name: str) -> None:
-        """Remove an adapter and its schedule."""
-        super().delete_adapter(adapter_name)
-        self.location_training.pop(adapter_name, None)
+    @contextmanager
+    def _enable_peft_forward_hooks(self, *_: Any, **options: Any) -> Iterator[None]:
+        if options.get("adapter_names") is not None:
+            msg = "LoCA has no mixed batches: adapter_names must be the same for all samples"
+            raise InvalidArgumentError(msg)
+        yield
+
+    def _replace_module(
+        self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module
+    ) -> None:
+        # The adapters are on their device already, and a module that is put back has its weights.
+        del child
+        setattr(parent, child_name, new_module)
 
     @classmethod
     def _remap_adapter_state_dict_for_load(
@@ -77,23 +95,23 @@ class LoCAModel(BaseTuner):
 
     def _create_and_replace(
         self,
-        loca_config: LoCAConfig,
+        peft_config: Any,
         adapter_name: str,
         target: nn.Module,
         target_name: str,
         parent: nn.Module,
         current_key: str,
-        **optional_kwargs: Any,
+        parameter_name: str | None = None,
     ) -> None:
-        del optional_kwargs
-        n_frequency = _n_frequency(loca_config, current_key)
+        del parameter_name
+        n_frequency = _n_frequency(peft_config, current_key)
         if isinstance(target, LoCALayer):
-            target.update_layer(adapter_name, n_frequency, loca_config)
+            target.update_layer(adapter_name, n_frequency, peft_config)
             return
-        base: Any = target.get_base_layer() if hasattr(target, "get_base_layer") else target
+        base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
         features(base, current_key)
-        if loca_config.fan_in_fan_out != is_conv1d(base):
-            loca_config.fan_in_fan_out = is_conv1d(base)
+        if peft_config.fan_in_fan_out != is_conv1d(base):
+            peft_config.fan_in_fan_out = is_conv1d(base)
             warnings.warn(
                 f"fan_in_fan_out is set to {is_conv1d(base)}, as {current_key} is a "
                 f"{type(base).__name__}",
@@ -101,7 +119,7 @@ class LoCAModel(BaseTuner):
             )
         layer = LoCALayer(target, current_key)
         layer._active_adapter = adapter_name
-        layer.update_layer(adapter_name, n_frequency, loca_config)
+        layer.update_layer(adapter_name, n_frequency, peft_config)
         if adapter_name != self.active_adapter:
             # A further adapter is not trainable until it is made active.
             layer.requires_grad_(requires_grad=False)

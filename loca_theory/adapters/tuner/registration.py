@@ -45,9 +45,7 @@ def check_peft() -> None:
         msg = f'LoCA in PEFT needs peft: {wanted}, or pip install "loca-theory[adapters]"'
         raise ResourceError(msg) from None
     if not _release(low) <= _release(found) < _release(high):
-        msg = (
-            f"LoCA was tested with peft {low} up to before {high}, and this is {found}: {wanted}"
-        )
+        msg = f"LoCA was tested with peft {low} up to before {high}, and this is {found}: {wanted}"
         raise ResourceError(msg)
 
 
@@ -100,7 +98,7 @@ def _extend(enum: Any) -> None:
 
 def _explain(card: Path) -> None:
     text = card.read_text(encoding="utf-8")
-    if HOW_TO_LOAD not in text:
+    if HOW_TO_LOAD.strip() not in text:
         card.write_text(text.rstrip() + "\n" + HOW_TO_LOAD, encoding="utf-8")
 
 

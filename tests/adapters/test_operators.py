@@ -1,0 +1,360 @@
+"""The operators of ΔW against dense products and a place-by-place location gradient."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+from loca_theory.adapters import kernels, operators
+from loca_theory.adapters.location_gradient import NEIGHBOURS
+from loca_theory.adapters.operators import increment, increment_linear
+from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.transforms import dct_matrix
+
+HOWS = ["implicit", "dense", "fft", "sparse"]
+RULES = list(NEIGHBOURS)
+by_how = pytest.mark.parametrize("how", HOWS)
+by_rule = pytest.mark.parametrize("rule", RULES)
+by_way_of_forming = pytest.mark.parametrize("how", HOWS[1:])
+by_sampling = pytest.mark.parametrize("pays", [True, False], ids=["sampled", "through product"])
+
+SHAPES = [(1, 1), (1, 6), (7, 1), (5, 8), (9, 4), (7, 7), (2, 2)]
+by_shape = pytest.mark.parametrize("shape", SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
+by_tokens = pytest.mark.parametrize("batch", [(), (0,), (1,), (5,), (2, 3), (2, 0)], ids=str)
+by_terms = pytest.mark.parametrize("terms", ["increment alone", "weight", "weight and bias"])
+
+SCALING = 0.7
+# A few hundred float64 operations, each of 1.1e-16 of what it adds up.
+ROUNDING = 1e-10
+
+
+def normal(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+
+def border_and_shared_places(shape):
+    """One place three times, the corners, the middle of the sides; no more than fit."""
+    p, q = shape
+    rows = [p // 2, p // 2, 0, p - 1, p // 2, 0, p - 1, 0, p // 2, min(1, p - 1), p // 2]
+    columns = [q // 2, q // 2, 0, q - 1, q // 2, q - 1, 0, q // 2, 0, min(2, q - 1), q - 1]
+    return torch.tensor([rows, columns]).T[: p * q].contiguous()
+
+
+def dense_spectrum(a, places, shape):
+    spectrum = torch.zeros(shape, dtype=a.dtype)
+    return spectrum.index_put((places[:, 0], places[:, 1]), a, accumulate=True)
+
+
+def dense_increment(a, places, shape):
+    c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
+    return SCALING * c.T @ dense_spectrum(a, places, shape) @ d
+
+
+def place_by_place(rule, g_w, a, places, shape):
+    """The location gradient in the words of its documentation, one component after another."""
+    p, q = shape
+    c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
+    z = (c @ g_w @ d.T).tolist()
+
+    def value(row, column):
+        return z[min(max(row, 0), p - 1)][min(max(column, 0), q - 1)]
+
+    gradient = []
+    for a_n, (i, j) in zip(a.tolist(), places.tolist(), strict=True):
+        factor, here = SCALING * a_n, value(i, j)
+        ahead, behind = (value(i + 1, j), value(i, j + 1)), (value(i - 1, j), value(i, j - 1))
+        if rule == "central":
+            of = [factor / 2 * (ahead[k] - behind[k]) for k in (0, 1)]
+        elif rule == "forward":
+            of = [factor * (ahead[k] - here) for k in (0, 1)]
+        elif rule == "backward":
+            of = [factor * (here - behind[k]) for k in (0, 1)]
+        else:
+            steepest, of = 0.0, [0.0, 0.0]
+            for down in (-1, 0, 1):
+                for along in (-1, 0, 1):
+                    inside = 0 <= i + down < p and 0 <= j + along < q
+                    if (down, along) == (0, 0) or not inside:
+                        continue
+                    length = math.hypot(down, along)
+                    slope = factor * (z[i + down][j + along] - here) / length
+                    if slope < steepest:
+                        steepest, of = slope, [slope * down / length, slope * along / length]
+        gradient.append(of)
+    return torch.tensor(gradient, dtype=torch.float64)
+
+
+def assert_close(actual, expected):
+    actual, expected = actual.detach(), expected.detach()
+    assert actual.shape == expected.shape
+    scale = max(1.0, float(expected.abs().max())) if expected.numel() else 1.0
+    torch.testing.assert_close(actual, expected, rtol=ROUNDING, atol=ROUNDING * scale)
+
+
+def apply(x, weight, bias, a, locations, places, shape, rule="central", how="implicit"):
+    return increment_linear(
+        x, weight, bias, a, locations, places, SparsityPattern.of(places, shape),
+        rows=shape[0], scaling=SCALING, rule=rule, how=how,
+    )  # fmt: skip
+
+
+def case(shape, batch=(5,), terms="weight and bias"):
+    """Tensors of one call: x, W, b, a, l, places."""
+    p, q = shape
+    places = border_and_shared_places(shape)
+    return (
+        normal(*batch, q, seed=1).requires_grad_(),
+        None if terms == "increment alone" else normal(p, q, seed=2),
+        normal(p, seed=3).requires_grad_() if terms == "weight and bias" else None,
+        normal(len(places), seed=4).requires_grad_(),
+        places.double().requires_grad_(),
+        places,
+    )
+
+
+def assert_it_is_the_dense_form(shape, batch, terms, how, rule):
+    x, weight, bias, a, locations, places = case(shape, batch, terms)
+    y = apply(x, weight, bias, a, locations, places, shape, rule, how)
+    delta = dense_increment(a, places, shape)
+    delta.retain_grad()
+    total = delta if weight is None else weight + delta
+    expected = torch.nn.functional.linear(x, total, bias)
+    assert_close(y, expected)
+
+    g = normal(*y.shape, seed=5)
+    leaves = [x, a] if bias is None else [x, a, bias]
+    *found, of_l = torch.autograd.grad(y, [*leaves, locations], g)
+    *wanted, g_w = torch.autograd.grad(expected, [*leaves, delta], g)
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert_close(mine, theirs)
+    assert_close(of_l, place_by_place(rule, g_w, a, places, shape))
+
+
+@by_how
+@by_shape
+@by_terms
+def test_output_and_gradients_are_those_of_the_dense_form(how, shape, terms):
+    assert_it_is_the_dense_form(shape, (5,), terms, how, "central")
+
+
+@by_how
+@by_tokens
+def test_leading_dimensions_are_tokens(how, batch):
+    assert_it_is_the_dense_form((5, 8), batch, "weight and bias", how, "eight-direction")
+
+
+@by_how
+@by_rule
+@by_shape
+def test_location_gradients_are_the_differences_of_the_documentation(how, rule, shape):
+    assert_it_is_the_dense_form(shape, (6,), "weight", how, rule)
+
+
+@by_how
+@by_rule
+def test_tokens_are_summed_over_blocks(how, rule, monkeypatch):
+    monkeypatch.setattr(kernels, "_BLOCK", 1)
+    assert len(list(kernels.blocks(50, 5, 8))) == 4
+    assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", how, rule)
+
+
+@by_way_of_forming
+@by_rule
+@by_sampling
+def test_sampled_or_through_the_product_gradients_are_the_same(how, rule, pays, monkeypatch):
+    asked = []
+    monkeypatch.setattr(operators, "sampling_pays", lambda *_: asked.append(pays) or pays)
+    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", how, rule)
+    assert asked == [pays]
+
+
+@by_how
+@by_rule
+def test_gradients_of_one_group_do_not_need_the_other(how, rule):
+    shape = (5, 8)
+    x, weight, bias, a, locations, places = case(shape)
+    y = apply(x, weight, bias, a, locations, places, shape, rule, how)
+    of_a, of_l = torch.autograd.grad(y.square().sum(), [a, locations])
+    alone = apply(x, weight, bias, a, None, places, shape, rule, how)
+    assert_close(torch.autograd.grad(alone.square().sum(), a)[0], of_a)
+    alone = apply(x, weight, bias, a.detach(), locations, places, shape, rule, how)
+    assert_close(torch.autograd.grad(alone.square().sum(), locations)[0], of_l)
+
+
+@by_how
+def test_a_frozen_input_has_no_gradient_and_changes_none(how):
+    shape = (5, 8)
+    x, weight, bias, a, locations, places = case(shape)
+    y = apply(x, weight, bias, a, locations, places, shape, how=how)
+    wanted = torch.autograd.grad(y.square().sum(), [a, locations, bias])
+    frozen = x.detach()
+    apply(frozen, weight, bias, a, locations, places, shape, how=how).square().sum().backward()
+    assert frozen.grad is None
+    for mine, theirs in zip((a.grad, locations.grad, bias.grad), wanted, strict=True):
+        assert_close(mine, theirs)
+
+
+@by_how
+def test_frozen_groups_have_no_gradient(how):
+    shape = (5, 8)
+    x, weight, bias, a, locations, places = case(shape)
+    for leaf in (bias, a, locations):
+        leaf.requires_grad_(False)
+    apply(x, weight, bias, a, locations, places, shape, how=how).sum().backward()
+    assert x.grad is not None
+    assert all(leaf.grad is None for leaf in (weight, bias, a, locations))
+
+
+@by_how
+def test_without_gradients_the_output_is_the_same(how):
+    shape = (9, 4)
+    arguments = case(shape)
+    expected = apply(*arguments, shape, how=how)
+    with torch.no_grad():
+        y = apply(*arguments, shape, how=how)
+    assert not y.requires_grad
+    assert torch.equal(y, expected)
+
+
+@by_how
+def test_memory_layout_does_not_matter(how):
+    shape = (5, 8)
+    _, weight, bias, a, locations, places = case(shape)
+    x = normal(8, 12, seed=1).T[::2]
+    y = apply(x, weight.T.contiguous().T, bias, a, locations, places, shape, how=how)
+    g = normal(5, 6, seed=5).T
+    found = torch.autograd.grad(y, [a, locations], g)
+    again = apply(x.contiguous(), weight, bias, a, locations, places, shape, how=how)
+    wanted = torch.autograd.grad(again, [a, locations], g.contiguous())
+    assert_close(y, again)
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert_close(mine, theirs)
+
+
+@by_way_of_forming
+@by_rule
+@by_shape
+def test_the_increment_is_the_dense_one_and_so_are_its_gradients(how, rule, shape):
+    _, _, _, a, locations, places = case(shape)
+    pattern = SparsityPattern.of(places, shape)
+    delta = increment(
+        a, locations, places, pattern, shape=shape, scaling=SCALING, rule=rule, how=how
+    )
+    expected = dense_increment(a, places, shape)
+    assert_close(delta, expected)
+    g = normal(*shape, seed=5)
+    of_a, of_l = torch.autograd.grad(delta, [a, locations], g)
+    assert_close(of_a, torch.autograd.grad(expected, a, g)[0])
+    assert_close(of_l, place_by_place(rule, g, a, places, shape))
+
+
+@by_way_of_forming
+def test_the_increment_differentiates_what_asks_for_it(how):
+    shape = (5, 8)
+    _, _, _, a, locations, places = case(shape)
+    pattern = SparsityPattern.of(places, shape)
+    rest = {"shape": shape, "scaling": SCALING, "rule": "central", "how": how}
+    both = increment(a, locations, places, pattern, **rest).square().sum()
+    of_a, of_l = torch.autograd.grad(both, [a, locations])
+    increment(a, None, places, pattern, **rest).square().sum().backward()
+    assert_close(a.grad, of_a)
+    assert locations.grad is None
+    a.grad = None
+    increment(a.detach(), locations, places, pattern, **rest).square().sum().backward()
+    assert_close(locations.grad, of_l)
+    assert a.grad is None
+
+
+@by_how
+def test_numerical_differentiation_agrees(how):
+    shape = (3, 4)
+    places = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
+    x, weight = normal(2, 4, seed=1).requires_grad_(), normal(3, 4, seed=2)
+    a, bias = normal(4, seed=4).requires_grad_(), normal(3, seed=3).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x, a, bias: apply(x, weight, bias, a, None, places, shape, how=how), (x, a, bias)
+    )
+
+
+class Ignored(torch.autograd.Function):
+    """A function that tells autograd its input does not matter."""
+
+    @staticmethod
+    def forward(_, y):
+        return y.clone()
+
+    @staticmethod
+    def backward(*_):
+        return None
+
+
+@by_how
+def test_an_output_whose_gradient_is_undefined_has_none_to_give(how):
+    shape = (5, 8)
+    arguments = case(shape)
+    y = apply(*arguments, shape, how=how)
+    (Ignored.apply(y).sum() + arguments[0].sum()).backward()
+    assert_close(arguments[0].grad, torch.ones_like(arguments[0]))
+
+
+@by_way_of_forming
+def test_numerical_differentiation_of_the_increment_agrees(how):
+    places = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
+    pattern = SparsityPattern.of(places, (3, 4))
+    rest = {"shape": (3, 4), "scaling": SCALING, "rule": "central", "how": how}
+    a = normal(4, seed=4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a: increment(a, None, places, pattern, **rest), a)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+@by_how
+def test_torch_accepts_the_registration_of_the_linear_operator(how):
+    shape = (5, 8)
+    x, weight, bias, a, locations, places = case(shape)
+    pattern = list(SparsityPattern.of(places, shape))
+    arguments = (
+        x, weight, bias, a, locations, places, pattern, 5, SCALING, "central", how, True,
+    )  # fmt: skip
+    result = torch.library.opcheck(operators._linear, arguments)
+    assert set(result.values()) == {"SUCCESS"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@by_way_of_forming
+def test_torch_accepts_the_registration_of_the_increment(how):
+    shape = (5, 8)
+    _, _, _, a, locations, places = case(shape)
+    pattern = list(SparsityPattern.of(places, shape))
+    arguments = (a, locations, places, pattern, 5, 8, SCALING, "forward", how)
+    result = torch.library.opcheck(operators._increment, arguments)
+    assert set(result.values()) == {"SUCCESS"}
+
+
+@by_how
+@pytest.mark.parametrize("needs", [[True, True, True], [False, True, False]], ids=str)
+def test_torch_accepts_the_registration_of_the_backward_operator(how, needs):
+    shape = (5, 8)
+    x, weight, _, a, _, places = (t if t is None else t.detach() for t in case(shape))
+    pattern = list(SparsityPattern.of(places, shape))
+    _, kept = operators._linear(
+        x, weight, None, a, None, places, pattern, 5, SCALING, "central", how, True
+    )
+    arguments = (
+        normal(5, 5, seed=5), x, weight, kept, a, places, pattern, 8, SCALING, "central", how,
+        needs,
+    )  # fmt: skip
+    utils = ("test_schema", "test_faketensor")
+    result = torch.library.opcheck(operators._linear_backward, arguments, test_utils=utils)
+    assert set(result.values()) == {"SUCCESS"}
+
+
+@by_how
+def test_nothing_is_announced(how):
+    shape = (5, 8)
+    arguments = case(shape)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        apply(*arguments, shape, how=how).sum().backward()
+    assert not seen

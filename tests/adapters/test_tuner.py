@@ -1,0 +1,1121 @@
+"""LoCA as a method of PEFT: what its users call, on small models of several families."""
+
+import copy
+import io
+import json
+import pickle
+import subprocess
+import sys
+import textwrap
+import zlib
+from importlib import import_module, reload
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("peft", reason="needs the extra 'adapters'")
+pytest.importorskip("transformers", reason="needs the extra 'adapters'")
+
+from peft import (
+    PeftConfig,
+    PeftModel,
+    PeftType,
+    TaskType,
+    get_peft_model,
+    get_peft_model_state_dict,
+    inject_adapter_in_model,
+    set_peft_model_state_dict,
+)
+from safetensors.torch import load_file, save_file
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from loca_theory.adapters import (
+    CosineSpectrum,
+    LoCAConfig,
+    LoCALayer,
+    LoCAModel,
+    LocationTraining,
+    parameter_groups,
+)
+from loca_theory.adapters.tuner import registration
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+# PEFT calls it by the name that transformers 5 has replaced.
+pytestmark = pytest.mark.filterwarnings(
+    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
+)
+
+B = 6
+LAYER = "model.layers.0.self_attn.q_proj"
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tiny models wait for threads most of the time
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+def llama(hidden_size=16, **options):
+    torch.manual_seed(1)
+    settings = {
+        "vocab_size": 40,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 32,
+        "initializer_range": 0.3,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": None,
+    }
+    return LlamaForCausalLM(LlamaConfig(hidden_size=hidden_size, **settings | options)).eval()
+
+
+def opt():
+    torch.manual_seed(1)
+    return OPTForCausalLM(
+        OPTConfig(
+            vocab_size=40,
+            hidden_size=16,
+            ffn_dim=24,
+            word_embed_proj_dim=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=32,
+            init_std=0.3,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=None,
+        )
+    ).eval()
+
+
+def gpt2():
+    torch.manual_seed(1)
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=40,
+            n_positions=32,
+            n_embd=16,
+            n_layer=2,
+            n_head=2,
+            initializer_range=0.3,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=None,
+        )
+    ).eval()
+
+
+def roberta():
+    torch.manual_seed(1)
+    return RobertaForSequenceClassification(
+        RobertaConfig(
+            vocab_size=40,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=32,
+            num_labels=3,
+            initializer_range=0.3,
+        )
+    ).eval()
+
+
+def t5():
+    torch.manual_seed(1)
+    return T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=40,
+            d_model=16,
+            d_ff=24,
+            d_kv=8,
+            num_layers=1,
+            num_heads=2,
+            decoder_start_token_id=0,
+        )
+    ).eval()
+
+
+FAMILIES = {"Llama": llama, "OPT": opt, "GPT-2": gpt2, "RoBERTa": roberta, "T5": t5}
+TASKS = {"RoBERTa": TaskType.SEQ_CLS, "T5": TaskType.SEQ_2_SEQ_LM}
+EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
+GENERATORS = pytest.mark.parametrize("family", ["Llama", "OPT", "GPT-2"])
+
+
+def config_of(family="Llama", **options):
+    options = {"n_frequency": B, "fan_in_fan_out": family == "GPT-2"} | options
+    return LoCAConfig(task_type=TASKS.get(family, TaskType.CAUSAL_LM), **options)
+
+
+def adapted(family="Llama", **options):
+    return get_peft_model(FAMILIES[family](), config_of(family, **options)).eval()
+
+
+def batch(family="Llama"):
+    ids = torch.randint(4, 40, (2, 7), generator=torch.Generator().manual_seed(2))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return inputs | ({"decoder_input_ids": ids} if family == "T5" else {})
+
+
+def logits(model, family="Llama"):
+    with torch.no_grad():
+        return model(**batch(family)).logits
+
+
+def spectra(model, adapter="default"):
+    return {
+        name: layer.spectrum(adapter)
+        for name, layer in model.named_modules()
+        if isinstance(layer, LoCALayer) and layer.spectrum(adapter) is not None
+    }
+
+
+def targets(model, adapter="default"):
+    return {name.split("base_model.model.")[-1] for name in spectra(model, adapter)}
+
+
+def trainable(model):
+    return {name for name, p in model.named_parameters() if p.requires_grad}
+
+
+def randomise(model, adapter="default", *, shared=False):
+    """Coefficients as after training and, on request, components that share a place."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for spectrum in spectra(model, adapter).values():
+            a = spectrum.coefficients
+            a.copy_(torch.randn(a.shape, generator=generator))
+            if shared:
+                spectrum.locations[1] = spectrum.locations[0]
+                spectrum.locations[2] = spectrum.locations[0]
+                spectrum.refresh()
+    return model
+
+
+def enter(model, phase, adapter="default"):
+    training = model.base_model.location_training[adapter]
+    training.go_to({"coefficients": 0, "locations": training.schedule.coefficient_steps}[phase])
+    assert training.phase == phase
+    return training
+
+
+def close(a, b, tolerance=1e-5):
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def differ(a, b):
+    return not torch.allclose(a, b, rtol=1e-3, atol=1e-3)
+
+
+# --- targets ---
+
+
+@pytest.mark.parametrize(
+    ("family", "ends", "count"),
+    [
+        ("Llama", {"q_proj", "v_proj"}, 4),
+        ("OPT", {"q_proj", "v_proj"}, 4),
+        ("GPT-2", {"c_attn"}, 2),
+        ("RoBERTa", {"query", "value"}, 4),
+        ("T5", {"q", "v"}, 6),
+    ],
+    ids=list(FAMILIES),
+)
+def test_without_targets_peft_s_defaults_of_the_architecture_are_taken(family, ends, count):
+    model = adapted(family)
+    assert {name.rsplit(".", 1)[-1] for name in targets(model)} == ends
+    assert len(targets(model)) == count
+    assert isinstance(model.base_model, LoCAModel)
+    assert all(s.coefficients.shape == (B,) for s in spectra(model).values())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({"target_modules": ["o_proj"]}, {"0.self_attn.o_proj", "1.self_attn.o_proj"}),
+        pytest.param(
+            {"target_modules": r".*\.1\.mlp\.(up|down)_proj"}, {"1.mlp.up_proj", "1.mlp.down_proj"}
+        ),
+        pytest.param(
+            {"target_modules": ["q_proj", "k_proj"], "exclude_modules": r".*layers\.0\..*"},
+            {"1.self_attn.q_proj", "1.self_attn.k_proj"},
+        ),
+        pytest.param(
+            {"target_modules": ["q_proj", "k_proj"], "exclude_modules": ["k_proj"]},
+            {"0.self_attn.q_proj", "1.self_attn.q_proj"},
+        ),
+        pytest.param(
+            {"target_modules": ["q_proj"], "layers_to_transform": [1]}, {"1.self_attn.q_proj"}
+        ),
+        pytest.param(
+            {
+                "target_modules": ["q_proj"],
+                "layers_to_transform": 0,
+                "layers_pattern": "layers",
+            },
+            {"0.self_attn.q_proj"},
+        ),
+    ],
+    ids=["list", "regex", "exclude regex", "exclude list", "layers", "layers with pattern"],
+)
+def test_targets_are_chosen_as_for_any_method_of_peft(options, expected):
+    assert targets(adapted(**options)) == {f"model.layers.{name}" for name in expected}
+
+
+@pytest.mark.parametrize(("family", "count"), [("Llama", 14), ("GPT-2", 8)])
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")
+def test_all_linear_adapts_every_linear_layer_but_the_head(family, count):
+    names = targets(adapted(family, target_modules="all-linear"))
+    assert len(names) == count
+    assert "lm_head" not in names
+
+
+def test_conv1d_is_noticed_and_said():
+    with pytest.warns(UserWarning, match=r"fan_in_fan_out is set to True, as .*c_attn is a Conv1D"):
+        model = adapted("GPT-2", fan_in_fan_out=False)
+    assert model.peft_config["default"].fan_in_fan_out
+
+
+def test_single_layers_can_have_another_number_of_components():
+    pattern = {"v_proj": 3, r".*layers\.1\..*q_proj": 4}
+    model = adapted(n_frequency_pattern=pattern)
+    found = {
+        name.split("layers.")[-1]: s.coefficients.numel() for name, s in spectra(model).items()
+    }
+    assert found == {
+        "0.self_attn.q_proj": B,
+        "1.self_attn.q_proj": 4,
+        "0.self_attn.v_proj": 3,
+        "1.self_attn.v_proj": 3,
+    }
+
+
+def test_each_layer_draws_its_own_places_and_the_same_ones_again():
+    first, second = spectra(adapted()), spectra(adapted())
+    assert all(torch.equal(first[name].places, second[name].places) for name in first)
+    q = [s.places for name, s in first.items() if name.endswith("q_proj")]
+    assert not torch.equal(*q)
+    other = spectra(adapted(random_loc_seed=5))
+    assert not any(torch.equal(first[name].places, other[name].places) for name in first)
+
+
+@EVERY_FAMILY
+def test_coefficients_alone_are_trainable_at_the_start(family):
+    model = adapted(family)
+    expected = {f"{name}.loca_spectrum.default.coefficients" for name in spectra(model)}
+    if family == "RoBERTa":
+        expected |= {n for n, _ in model.named_parameters() if "modules_to_save" in n}
+    assert trainable(model) == expected
+
+
+def test_the_number_of_trainable_parameters_is_b_a_layer():
+    model = adapted()
+    count, total = model.get_nb_trainable_parameters()
+    assert count == 4 * B
+    assert total > count
+
+
+@pytest.mark.parametrize(
+    ("bias", "expected"), [("none", 0), ("all", 2 * 8 + 1), ("loca_only", 4)], ids=str
+)
+def test_biases_are_trained_on_request(bias, expected):
+    model = adapted("OPT", bias=bias)
+    names = {name for name in trainable(model) if name.endswith("bias")}
+    assert len(names) == expected
+    if bias == "loca_only":
+        assert all("q_proj" in name or "v_proj" in name for name in names)
+
+
+def test_modules_to_save_are_trained_and_saved(tmp_path):
+    model = randomise(adapted(modules_to_save=["lm_head"]))
+    assert "base_model.model.lm_head.modules_to_save.default.weight" in trainable(model)
+    with torch.no_grad():
+        model.get_parameter("base_model.model.lm_head.modules_to_save.default.weight").add_(1.0)
+    model.save_pretrained(tmp_path)
+    close(logits(PeftModel.from_pretrained(llama(), tmp_path)), logits(model))
+
+
+# --- the start ---
+
+
+@EVERY_FAMILY
+def test_the_output_is_that_of_the_base_model_at_the_start(family):
+    close(logits(adapted(family), family), logits(FAMILIES[family](), family))
+
+
+@EVERY_FAMILY
+def test_random_coefficients_change_the_output(family):
+    assert (
+        differ(logits(adapted(family, init_weights=False), family), logits(FAMILIES[family]()))
+        if family != "T5"
+        else differ(logits(adapted(family, init_weights=False), family), logits(t5(), family))
+    )
+
+
+@EVERY_FAMILY
+def test_whatever_reports_that_it_is_trainable_moves(family):
+    model = adapted(family, init_weights=False).train()
+    held = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    before = {name: p.detach().clone() for name, p in held.items()}
+    optimizer = torch.optim.SGD(held.values(), lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(**batch(family)).logits.square().sum().backward()
+        optimizer.step()
+    assert held
+    assert [name for name in held if torch.equal(held[name], before[name])] == []
+    for name, p in model.named_parameters():
+        if name.endswith("locations"):
+            assert not p.requires_grad
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize("is_trainable", [True, False], ids=["trainable", "for inference"])
+@pytest.mark.parametrize("low_cpu_mem_usage", [True, False], ids=["low memory", "as usual"])
+@pytest.mark.parametrize("state", ["start", "locations", "shared places", "frozen"])
+def test_a_saved_adapter_is_the_same_when_it_is_loaded(
+    tmp_path, state, low_cpu_mem_usage, is_trainable
+):
+    model = randomise(adapted(scaling=1.5), shared=state in ("shared places", "frozen"))
+    training = model.base_model.location_training["default"]
+    if state in ("locations", "shared places"):
+        enter(model, "locations")
+        with torch.no_grad():
+            for spectrum in spectra(model).values():
+                spectrum.locations.mul_(0.9)
+    elif state == "frozen":
+        training.go_to(training.schedule.alternating_steps)
+    expected = logits(model)
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(
+        llama(),
+        tmp_path,
+        adapter_name="other",
+        is_trainable=is_trainable,
+        low_cpu_mem_usage=low_cpu_mem_usage,
+    ).eval()
+    close(logits(loaded), expected)
+    theirs = spectra(loaded, "other")
+    for name, spectrum in spectra(model).items():
+        if state != "shared places" or is_trainable:
+            assert torch.equal(theirs[name].places, spectrum.places)
+            assert torch.equal(theirs[name].coefficients, spectrum.coefficients)
+        if is_trainable and spectrum.locations is not None:
+            assert torch.equal(theirs[name].locations, spectrum.locations)
+        assert theirs[name].learns_locations == is_trainable
+    assert bool(trainable(loaded)) == is_trainable
+    assert ("other" in loaded.base_model.location_training) == is_trainable
+
+
+def test_what_was_saved_in_mid_phase_can_be_loaded_for_inference_and_saved_again(tmp_path):
+    model = randomise(adapted(), shared=True)
+    enter(model, "locations")
+    model.save_pretrained(tmp_path / "first")
+    loaded = PeftModel.from_pretrained(llama(), tmp_path / "first")
+    loaded.save_pretrained(tmp_path / "second")
+    again = PeftModel.from_pretrained(llama(), tmp_path / "second")
+    close(logits(again), logits(model))
+
+
+def test_what_was_saved_in_mid_phase_can_be_loaded_after_the_freeze_and_saved_again(tmp_path):
+    model = randomise(adapted(), shared=True)
+    enter(model, "locations")
+    state = {name: t.clone() for name, t in get_peft_model_state_dict(model).items()}
+    expected = logits(model)
+    model.base_model.location_training["default"].go_to(
+        model.peft_config["default"].alternating_steps
+    )
+    set_peft_model_state_dict(model, state)
+    close(logits(model), expected)
+    model.save_pretrained(tmp_path)
+    close(logits(PeftModel.from_pretrained(llama(), tmp_path)), expected)
+
+
+@EVERY_FAMILY
+def test_every_family_survives_its_files(tmp_path, family):
+    model = randomise(adapted(family))
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(FAMILIES[family](), tmp_path).eval()
+    close(logits(loaded, family), logits(model, family))
+
+
+@pytest.mark.parametrize("bias", ["all", "loca_only"])
+def test_trained_biases_are_saved(tmp_path, bias):
+    model = randomise(adapted("OPT", bias=bias))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.requires_grad and name.endswith("bias"):
+                p.add_(1.0)
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(opt(), tmp_path).eval()
+    close(logits(loaded), logits(model))
+
+
+def test_a_second_adapter_is_loaded_beside_the_first(tmp_path):
+    source = randomise(adapted())
+    source.save_pretrained(tmp_path)
+    model = adapted(random_loc_seed=1)
+    model.load_adapter(tmp_path, "second")
+    close(logits(model), logits(llama()))
+    model.set_adapter("second", inference_mode=True)
+    close(logits(model), logits(source))
+    assert trainable(model) == set()
+
+
+def test_the_state_of_the_whole_model_goes_through_torch_save():
+    model = randomise(adapted(), shared=True)
+    stream = io.BytesIO()
+    torch.save(model.state_dict(), stream)
+    stream.seek(0)
+    other = adapted(random_loc_seed=4)
+    other.load_state_dict(torch.load(stream))
+    close(logits(other), logits(model))
+
+
+def test_the_state_of_the_adapter_goes_from_model_to_model():
+    model = randomise(adapted())
+    state = get_peft_model_state_dict(model)
+    assert all("loca_spectrum" in key and "default" not in key for key in state)
+    ends = {"coefficients", "places", "shape", "locations"}
+    assert {key.rsplit(".", 1)[-1] for key in state} == ends
+    other = adapted(random_loc_seed=4)
+    result = set_peft_model_state_dict(other, state)
+    assert result.unexpected_keys == []
+    close(logits(other), logits(model))
+
+
+def test_the_card_says_what_to_import(tmp_path):
+    model = adapted()
+    model.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert text.count("import loca_theory.adapters") == 1
+    assert "PeftModel.from_pretrained" in text
+
+
+def test_the_configuration_is_the_same_after_its_file(tmp_path):
+    config = config_of(
+        scaling=2.0,
+        target_modules=["q_proj"],
+        n_frequency_pattern={"q_proj": 4},
+        alternating_steps=None,
+        coefficient_steps=3,
+        location_steps=5,
+        joint=True,
+        location_gradient="forward",
+        implementation="fft",
+        bias="loca_only",
+        random_loc_seed=9,
+    )
+    config.save_pretrained(tmp_path)
+    loaded = PeftConfig.from_pretrained(tmp_path)
+    assert type(loaded) is LoCAConfig
+    assert loaded.peft_type == PeftType["LOCA"] == "LOCA"
+    # PEFT saves configurations for inference.
+    assert loaded.to_dict() | {"inference_mode": False} == config.to_dict() | {
+        "inference_mode": False
+    }
+    assert loaded.schedule() == config.schedule()
+
+
+# --- merging, several adapters ---
+
+
+@EVERY_FAMILY
+def test_merging_changes_no_output_and_can_be_undone(family):
+    model = randomise(adapted(family))
+    expected, before = logits(model, family), logits(FAMILIES[family](), family)
+    weights = {n: p.clone() for n, p in model.named_parameters() if n.endswith("base_layer.weight")}
+    model.merge_adapter()
+    close(logits(model, family), expected)
+    model.unmerge_adapter()
+    close(logits(model, family), expected)
+    for name, weight in weights.items():
+        close(model.get_parameter(name), weight)
+    with model.disable_adapter():
+        close(logits(model, family), before)
+    close(logits(model, family), expected)
+
+
+@EVERY_FAMILY
+@pytest.mark.parametrize("safe_merge", [True, False], ids=["safe", "plain"])
+def test_the_merged_model_is_the_base_model_again(family, safe_merge):
+    model = randomise(adapted(family))
+    expected = logits(model, family)
+    merged = model.merge_and_unload(safe_merge=safe_merge)
+    assert not any(isinstance(m, LoCALayer | CosineSpectrum) for m in merged.modules())
+    close(logits(merged, family), expected)
+
+
+def test_unloading_gives_the_base_model_back():
+    base = randomise(adapted()).unload()
+    assert not any(isinstance(m, LoCALayer) for m in base.modules())
+    close(logits(base), logits(llama()))
+
+
+def two_adapters():
+    model = get_peft_model(llama(), config_of(), adapter_name="first")
+    model.add_adapter("second", config_of(n_frequency=4, random_loc_seed=5, scaling=0.5))
+    return randomise(randomise(model, "first"), "second").eval()
+
+
+def summed(model):
+    """The base model with the increments of both adapters in its weights."""
+    base = llama()
+    with torch.no_grad():
+        for adapter in ("first", "second"):
+            for name, spectrum in spectra(model, adapter).items():
+                layer = base.get_submodule(name.split("base_model.model.")[-1])
+                layer.weight.add_(spectrum.increment())
+    return base
+
+
+def test_active_adapters_add_up():
+    model = two_adapters()
+    model.base_model.set_adapter(["first", "second"])
+    close(logits(model), logits(summed(model)))
+
+
+def test_several_adapters_are_merged_together():
+    model = two_adapters()
+    expected = logits(summed(model))
+    model.merge_adapter(["first", "second"])
+    close(logits(model), expected)
+    model.unmerge_adapter()
+    model.base_model.set_adapter(["first", "second"])
+    close(logits(model), expected)
+    close(logits(model.merge_and_unload(adapter_names=["first", "second"])), expected)
+
+
+@pytest.mark.filterwarnings("ignore:Adapter first was active which is now deleted")
+def test_a_deleted_adapter_leaves_nothing():
+    model = two_adapters()
+    assert set(model.base_model.location_training) == {"first", "second"}
+    model.delete_adapter("first")
+    assert not any(".first." in key for key in model.state_dict())
+    assert set(model.base_model.location_training) == {"second"}
+    assert set(model.peft_config) == {"second"}
+    assert model.active_adapters == ["second"]
+    assert spectra(model, "first") == {}
+    model.delete_adapter("second")
+    assert not model.base_model.location_training
+    with torch.no_grad():  # PEFT's wrapper cannot be called without an adapter, the model can
+        close(model.base_model.model(**batch()).logits, logits(llama()))
+
+
+def test_a_merged_adapter_cannot_be_deleted():
+    model = two_adapters()
+    model.merge_adapter(["first"])
+    with pytest.raises(ValueError, match="merged"):
+        model.delete_adapter("first")
+    assert "first" in model.base_model.location_training
+    assert "first" in model.peft_config
+
+
+def test_the_active_adapter_learns_what_its_phase_says():
+    model = two_adapters()
+    enter(model, "locations", "first")
+    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.locations"}
+    model.set_adapter("second")
+    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {
+        "second.coefficients"
+    }
+    enter(model, "locations", "second")
+    enter(model, "coefficients", "first")
+    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"second.locations"}
+    model.set_adapter("first")
+    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.coefficients"}
+
+
+def test_an_inactive_adapter_takes_its_phase_up_when_it_becomes_active():
+    model = two_adapters()
+    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.coefficients"}
+    enter(model, "locations", "second")
+    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.coefficients"}
+    model.set_adapter("second")
+    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"second.locations"}
+
+
+@pytest.mark.parametrize("phase", ["coefficients", "locations"])
+def test_disabling_and_enabling_keeps_the_phase(phase):
+    model = randomise(adapted())
+    enter(model, phase)
+    before, expected = trainable(model), logits(model)
+    assert {name.rsplit(".", 1)[-1] for name in before} == {phase}
+    with model.disable_adapter():
+        assert trainable(model) == set()
+        close(logits(model), logits(llama()))
+    assert trainable(model) == before
+    close(logits(model), expected)
+
+
+@pytest.mark.parametrize("phase", ["coefficients", "locations"])
+def test_set_requires_grad_follows_the_phase(phase):
+    model = adapted()
+    enter(model, phase)
+    before = trainable(model)
+    model.set_requires_grad("default", requires_grad=False)
+    assert trainable(model) == set()
+    model.set_requires_grad("default", requires_grad=True)
+    assert trainable(model) == before
+
+
+def test_merging_in_a_location_phase_merges_the_places_in_use():
+    model = randomise(adapted(), shared=True)
+    enter(model, "locations")
+    with torch.no_grad():
+        for spectrum in spectra(model).values():
+            spectrum.locations.mul_(0.5)
+    expected = logits(model)
+    close(logits(model.merge_and_unload()), expected)
+
+
+def test_a_safe_merge_refuses_what_is_not_finite():
+    model = randomise(adapted())
+    layer = model.get_submodule(f"base_model.model.{LAYER}")
+    with torch.no_grad():
+        layer.spectrum("default").coefficients[0] = torch.nan
+    before = layer.base_layer.weight.clone()
+    with pytest.raises(InvalidArgumentError, match=rf"{LAYER}: the merged weight is not finite"):
+        model.merge_adapter(safe_merge=True)
+    assert torch.equal(layer.base_layer.weight, before)
+    assert not layer.merged
+
+
+def test_a_safe_merge_of_several_adapters_leaves_a_layer_as_it_was_if_one_is_broken():
+    model = two_adapters()
+    layer = model.get_submodule(f"base_model.model.{LAYER}")
+    with torch.no_grad():
+        layer.spectrum("second").coefficients[0] = torch.inf
+    before = layer.base_layer.weight.clone()
+    with pytest.raises(InvalidArgumentError, match=rf"{LAYER}: .*adapter 'second' is broken"):
+        layer.merge(safe_merge=True, adapter_names=["first", "second"])
+    assert torch.equal(layer.base_layer.weight, before)
+    assert layer.merged_adapters == []
+
+
+def test_what_is_merged_is_not_merged_twice():
+    model = randomise(adapted())
+    expected = logits(model)
+    model.merge_adapter()
+    with pytest.warns(UserWarning, match="All adapters are already merged"):
+        model.merge_adapter()
+    close(logits(model), expected)
+    model.unmerge_adapter()
+    with pytest.warns(UserWarning, match="Already unmerged"):
+        model.unmerge_adapter()
+
+
+class Quantised(nn.Module):
+    """A linear layer whose weight is stored in eight bits."""
+
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(8, 8)
+        weight = torch.randint(-9, 9, (8, 8), dtype=torch.int8)
+        self.projection.weight = nn.Parameter(weight, requires_grad=False)
+
+
+def test_a_quantised_weight_takes_no_merge():
+    config = LoCAConfig(n_frequency=4, target_modules=["projection"])
+    model = get_peft_model(Quantised(), config)
+    layer = model.base_model.model.projection
+    before = layer.base_layer.weight.clone()
+    with pytest.raises(InvalidArgumentError, match=r"projection: its weight is quantised .*int8"):
+        model.merge_adapter()
+    assert torch.equal(layer.base_layer.weight, before)
+
+
+# --- half precision ---
+
+
+@pytest.mark.parametrize("autocast", [True, False], ids=["float32 adapter", "half adapter"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+def test_half_precision_leaves_places_as_they_are(dtype, autocast):
+    wide = {
+        "hidden_size": 2048,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 16,
+        "initializer_range": 0.02,
+    }
+    config = config_of(n_frequency=50, target_modules=["q_proj"], init_weights=False)
+    with torch.device("meta"):
+        base = llama(**wide)
+    base = base.to(dtype).to_empty(device="cpu")
+    with torch.no_grad():
+        for p in base.parameters():
+            p.normal_(0, 0.02)
+    base.model.rotary_emb = type(base.model.rotary_emb)(base.config)
+    model = get_peft_model(base, config, autocast_adapter_dtype=autocast).eval()
+    (spectrum,) = spectra(model).values()
+    assert spectrum.coefficients.dtype == (torch.float32 if autocast else dtype)
+    reference = CosineSpectrum((2048, 2048), 50, seed=(777, zlib.crc32(LAYER.encode())))
+    assert torch.equal(spectrum.places, reference.places)
+    assert spectrum.locations.dtype == torch.float32
+    assert torch.equal(spectrum.locations, reference.locations)
+    model.to(torch.bfloat16)
+    assert torch.equal(spectrum.places, reference.places)
+    assert torch.equal(spectrum.locations, reference.locations)
+    model.to(dtype)
+    assert logits(model).dtype == dtype
+    assert torch.isfinite(logits(model)).all()
+    enter(model, "locations")
+    model(**batch()).logits.float().square().mean().backward()
+    assert torch.isfinite(spectrum.locations.grad).all()
+    assert spectrum.locations.grad.dtype == torch.float32
+    tokens = model.generate(**batch(), max_new_tokens=2, do_sample=False)
+    assert tokens.shape == (2, 9)
+
+
+# --- generation ---
+
+
+@GENERATORS
+def test_generated_text_does_not_depend_on_the_cache_or_on_merging(family):
+    model = randomise(adapted(family))
+    options = {"max_new_tokens": 8, "do_sample": False}
+    cached = model.generate(**batch(), use_cache=True, **options)
+    assert cached.shape == (2, 15)
+    assert torch.equal(model.generate(**batch(), use_cache=False, **options), cached)
+    base = FAMILIES[family]().generate(**batch(), **options)
+    assert not torch.equal(base, cached)
+    model.merge_adapter()
+    assert torch.equal(model.generate(**batch(), use_cache=True, **options), cached)
+
+
+# --- training ---
+
+
+@pytest.mark.parametrize("phase", ["coefficients", "locations"])
+@pytest.mark.parametrize("use_reentrant", [True, False], ids=["reentrant", "not reentrant"])
+def test_gradient_checkpointing_gives_the_same_gradients(phase, use_reentrant):
+    def gradients(checkpointing):
+        model = randomise(adapted()).train()
+        enter(model, phase)
+        if checkpointing:
+            kwargs = {"use_reentrant": use_reentrant}
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
+            model.enable_input_require_grads()
+        model(**batch(), use_cache=False).logits.square().sum().backward()
+        return {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+
+    plain, checkpointed = gradients(checkpointing=False), gradients(checkpointing=True)
+    assert plain.keys() == checkpointed.keys()
+    assert all(name.endswith(phase) for name in plain)
+    for name, gradient in plain.items():
+        assert gradient.abs().max() > 0
+        close(checkpointed[name], gradient)
+
+
+def train(model, steps):
+    optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-2, location_lr=0.1))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(**batch()).logits.square().sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))],
+    ids=["deepcopy", "pickle"],
+)
+def test_a_copy_has_a_schedule_of_its_own(duplicate):
+    model = randomise(adapted(coefficient_steps=2))
+    train(model, 3)
+    other = duplicate(model)
+    close(logits(other), logits(model))
+    ours = model.base_model.location_training["default"]
+    theirs = other.base_model.location_training["default"]
+    assert (theirs.steps_done, theirs.phase) == (3, "locations")
+    assert {id(s) for s in theirs.spectra} == {id(s) for s in spectra(other).values()}
+    assert trainable(other) == trainable(model)
+    train(other, 2)
+    assert (ours.steps_done, theirs.steps_done) == (3, 5)
+    assert differ(logits(other), logits(model))
+
+
+def test_two_models_count_their_own_steps():
+    first, second = adapted(coefficient_steps=2), adapted(coefficient_steps=2)
+    train(first, 3)
+    train(second, 1)
+    steps = [m.base_model.location_training["default"].steps_done for m in (first, second)]
+    assert steps == [3, 1]
+    phases = [{n.rsplit(".", 1)[-1] for n in trainable(m)} for m in (first, second)]
+    assert phases == [{"locations"}, {"coefficients"}]
+
+
+def test_the_adapter_that_is_not_trained_stays_at_its_start():
+    model = two_adapters()
+    train(model, 2)
+    steps = {n: t.steps_done for n, t in model.base_model.location_training.items()}
+    assert steps == {"first": 2, "second": 0}
+    model.set_adapter("second")
+    train(model, 1)
+    steps = {n: t.steps_done for n, t in model.base_model.location_training.items()}
+    assert steps == {"first": 2, "second": 1}
+
+
+@pytest.mark.parametrize("phase", ["coefficients", "locations"])
+def test_autocast_to_bfloat16_trains(phase):
+    model = randomise(adapted()).train()
+    enter(model, phase)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(**batch()).logits.float().square().sum()
+    loss.backward()
+    for name in trainable(model):
+        gradient = model.get_parameter(name).grad
+        assert gradient.dtype == torch.float32
+        assert torch.isfinite(gradient).all()
+        assert gradient.abs().max() > 0
+
+
+def test_injected_without_a_wrapper_the_model_takes_a_schedule_of_the_user():
+    config = config_of(coefficient_steps=2, target_modules=["q_proj"])
+    model = randomise(inject_adapter_in_model(config, llama()))
+    training = LocationTraining(model, config.schedule())
+    train(model, 3)
+    assert training.steps_done == 3
+    assert {name.rsplit(".", 1)[-1] for name in trainable(model)} == {"locations"}
+
+
+def test_transformers_adds_the_adapter_by_itself():
+    model = llama()
+    model.add_adapter(config_of(target_modules=["q_proj"]))
+    assert targets(model) == {f"model.layers.{i}.self_attn.q_proj" for i in range(2)}
+    close(logits(model), logits(llama()))
+    randomise(model)
+    assert differ(logits(model), logits(llama()))
+    model.disable_adapters()
+    close(logits(model), logits(llama()))
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_frequency": 0}, r"positive integer, not 0 \(n_frequency\)"),
+        ({"n_frequency": 2.5}, r"positive integer, not 2\.5 \(n_frequency\)"),
+        ({"n_frequency_pattern": {"q": -1}}, r"positive integer, not -1 \(q\)"),
+        ({"scaling": -1.0}, r"scaling must be positive and finite, not -1\.0"),
+        ({"scaling": float("inf")}, "scaling must be positive and finite, not inf"),
+        ({"scaling": float("nan")}, "scaling must be positive and finite, not nan"),
+        ({"implementation": "magic"}, "magic"),
+        ({"location_gradient": "sideways"}, "sideways"),
+        ({"bias": "some"}, "bias must be none, all or loca_only, not 'some'"),
+        ({"coefficient_steps": 0}, "coefficient_steps must be an integer of at least 1, not 0"),
+        ({"location_steps": 0}, "location_steps must be an integer of at least 1, not 0"),
+        (
+            {"alternating_steps": -1},
+            "alternating_steps must be an integer of at least 0",
+        ),
+        (
+            {"target_modules": ".*q_proj", "layers_to_transform": [0]},
+            "layers_to_transform cannot be used when target_modules is a regular expression",
+        ),
+        (
+            {"target_modules": ".*q_proj", "layers_pattern": "layers"},
+            "layers_pattern cannot be used when target_modules is a regular expression",
+        ),
+        ({"layers_pattern": "layers"}, "layers_pattern needs layers_to_transform"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "refused",
+)
+def test_a_bad_setting_is_refused_at_once(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        LoCAConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_frequency": 300}, rf"{LAYER}: 300 components do not fit into 16×16 = 256 places"),
+        (
+            {"target_modules": ["embed_tokens"]},
+            r"model\.embed_tokens: LoCA adapts linear layers .*, not Embedding",
+        ),
+        (
+            {"target_modules": ["input_layernorm"]},
+            r"model\.layers\.0\.input_layernorm: LoCA adapts linear layers .*, not LlamaRMSNorm",
+        ),
+        ({"n_frequency_pattern": {"q_proj(": 3}}, r"'q_proj\(' is no regular expression"),
+    ],
+    ids=["too many components", "embedding", "norm", "bad pattern"],
+)
+def test_what_does_not_fit_the_model_names_the_layer(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        adapted(**options)
+
+
+def test_a_layer_norm_is_no_linear_layer():
+    with pytest.raises(InvalidArgumentError, match=r"layer_norm: LoCA adapts .*, not LayerNorm"):
+        adapted("OPT", target_modules=["self_attn_layer_norm"])
+
+
+def duplicate_places(state, key):
+    state[key][1] = state[key][0]
+
+
+def places_beyond_the_layer(state, key):
+    state[key][0, 0] = 16
+
+
+def negative_places(state, key):
+    state[key][0, 1] = -1
+
+
+def floating_places(state, key):
+    state[key] = state[key].float()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (duplicate_places, "duplicate locations"),
+        (places_beyond_the_layer, "locations outside 16×16"),
+        (negative_places, "locations outside 16×16"),
+        (floating_places, "places must be integers"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_name_of_the_layer(tmp_path, damage, message):
+    model = adapted(alternating_steps=0)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    state = load_file(file)
+    key = f"base_model.model.{LAYER}.loca_spectrum.places"
+    damage(state, key)
+    save_file(state, file)
+    with pytest.raises(RuntimeError, match=rf"{LAYER}.*{message}"):
+        PeftModel.from_pretrained(llama(), tmp_path)
+
+
+def test_a_file_for_another_width_is_refused(tmp_path):
+    adapted().save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match=rf"{LAYER}.*is for a 16×16 layer, this one is 32×32"):
+        PeftModel.from_pretrained(llama(hidden_size=32), tmp_path)
+
+
+def test_a_file_with_another_number_of_components_is_refused(tmp_path):
+    adapted().save_pretrained(tmp_path)
+    file = tmp_path / "adapter_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(settings | {"n_frequency": B + 1}), encoding="utf-8")
+    with pytest.raises(RuntimeError, match=rf"{LAYER}.*has {B} components, this layer {B + 1}"):
+        PeftModel.from_pretrained(llama(), tmp_path)
+
+
+# --- registration ---
+
+
+def test_registering_again_does_nothing():
+    members, write = list(PeftType), PeftModel.create_or_update_model_card
+    registration.register(LoCAConfig, LoCAModel)
+    reload(import_module("loca_theory.adapters.tuner"))
+    assert list(PeftType) == members
+    assert members.count("LOCA") == 1
+    assert PeftType("LOCA") is PeftType.LOCA
+    assert PeftModel.create_or_update_model_card is write
+
+
+@pytest.mark.parametrize("found", ["0.20.1", "0.22.0", "1.0.0", "0.30.0.dev0"])
+def test_an_untested_peft_is_refused_with_the_range(monkeypatch, found):
+    monkeypatch.setattr(registration, "version", lambda _: found)
+    with pytest.raises(
+        ResourceError, match=rf"tested with peft 0\.21 up to before 0\.22, and this is {found}"
+    ):
+        registration.check_peft()
+
+
+def in_a_new_process(code):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_without_peft_the_layer_works_and_the_method_says_what_it_needs():
+    out = in_a_new_process(
+        """
+        import sys
+        from importlib.machinery import PathFinder
+        class WithoutPeft(PathFinder):
+            @classmethod
+            def find_spec(cls, name, path=None, target=None):
+                if name.split(".")[0] == "peft":
+                    return None
+                return PathFinder.find_spec(name, path, target)
+        sys.meta_path = [WithoutPeft if f is PathFinder else f for f in sys.meta_path]
+        import torch
+        import loca_theory.adapters as adapters
+        from loca_theory.errors import ResourceError
+        layer = adapters.LoCALinear(torch.nn.Linear(8, 6), 5, zero_init=False)
+        assert layer(torch.ones(2, 8)).shape == (2, 6)
+        for name in ("LoCAConfig", "LoCAModel", "LoCALayer"):
+            try:
+                getattr(adapters, name)
+            except ResourceError as error:
+                print(error)
+        """
+    )
+    lines = out.strip().splitlines()
+    assert len(lines) == 3
+    assert all("loca-theory[adapters]" in line for line in lines)
+
+
+def test_where_an_untested_peft_is_installed_the_layer_works_all_the_same():
+    out = in_a_new_process(
+        """
+        import warnings
+        from importlib import metadata
+        version = metadata.version
+        metadata.version = lambda name: "0.30.0" if name == "peft" else version(name)
+        from loca_theory.errors import ResourceError
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            import loca_theory.adapters as adapters
+        print([str(w.message) for w in said if "LoCA" in str(w.message)])
+        adapters.LoCALinear
+        try:
+            adapters.LoCAConfig
+        except ResourceError as error:
+            print(error)
+        """
+    )
+    said, error = out.strip().splitlines()
+    assert "LoCA is not registered with PEFT" in said
+    assert "this is 0.30.0" in error
+
+
+def test_an_unknown_name_is_no_attribute():
+    adapters = import_module("loca_theory.adapters")
+    with pytest.raises(AttributeError, match="has no attribute 'LoRAConfig'"):
+        adapters.LoRAConfig  # noqa: B018

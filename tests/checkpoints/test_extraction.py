@@ -1,0 +1,173 @@
+"""A full fine-tune as an adapter: the best of its kind, and PEFT loads it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from loca_theory.checkpoints import AdapterSize, Selection, extract, open_pair
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.transforms import dct_matrix
+
+LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
+
+
+def checkpoints(folder, layers=LAYERS, **more):
+    source = torch.Generator().manual_seed(0)
+    base = {name: torch.randn(*shape, generator=source) for name, shape in layers.items()} | more
+    tuned = {
+        name: value + 0.1 * torch.randn(*value.shape, generator=source)
+        for name, value in base.items()
+    }
+    paths = []
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content, folder / f"{name}.safetensors")
+        paths.append(folder / f"{name}.safetensors")
+    return base, tuned, open_pair(*paths)
+
+
+def test_loca_keeps_the_largest_coefficients(tmp_path):
+    base, tuned, pair = checkpoints(tmp_path)
+    found = extract(pair, "loca", AdapterSize(budget=50), base="base")
+    for row in found.rows:
+        name, (p, q) = row["name"], row["shape"]
+        delta = (tuned[name] - base[name]).double()
+        spectrum = dct_matrix(p) @ delta @ dct_matrix(q).T
+        energies = spectrum.square().flatten().sort(descending=True).values
+        left = float(energies[50:].sum() / energies.sum())
+        assert row["error"] == pytest.approx(left, rel=1e-5)
+        prefix = f"base_model.model.{name.removesuffix('.weight')}.loca_spectrum"
+        places = found.tensors[f"{prefix}.places"]
+        a = found.tensors[f"{prefix}.coefficients"].double()
+        kept = torch.zeros(p, q, dtype=torch.float64)
+        kept[places[:, 0], places[:, 1]] = a
+        rebuilt = dct_matrix(p).T @ kept @ dct_matrix(q)
+        error = float((delta - rebuilt).square().sum() / delta.square().sum())
+        assert error == pytest.approx(left, rel=1e-5)
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full decomposition", "leading part"])
+def test_lora_is_the_truncated_decomposition(tmp_path, monkeypatch, full):
+    if not full:
+        monkeypatch.setattr("loca_theory.checkpoints.extraction._FULL_SVD_UP_TO", 1)
+    base, tuned, pair = checkpoints(tmp_path)
+    found = extract(pair, "lora", AdapterSize(r=3), base="base")
+    for row in found.rows:
+        name = row["name"]
+        delta = (tuned[name] - base[name]).double()
+        module = f"base_model.model.{name.removesuffix('.weight')}"
+        a, b = (found.tensors[f"{module}.lora_{which}.weight"] for which in "AB")
+        assert a.shape == (3, delta.shape[1])
+        assert b.shape == (delta.shape[0], 3)
+        singular = np.linalg.svd(delta.numpy(), compute_uv=False) ** 2
+        assert row["error"] == pytest.approx(singular[3:].sum() / singular.sum(), rel=1e-4)
+        error = (delta - (b @ a).double()).square().sum() / delta.square().sum()
+        assert float(error) == pytest.approx(row["error"], rel=1e-4)
+
+
+def test_a_rank_buys_loca_the_budget_of_the_paper():
+    size = AdapterSize(r=4)
+    assert size.components(24, 20) == (24 + 20) * 4 // 2
+    assert size.rank(24, 20) == 4
+    assert AdapterSize(budget=100).rank(24, 20) == 2
+    assert AdapterSize(budget=10**6).components(24, 20) == 24 * 20
+
+
+@pytest.mark.parametrize("method", ["loca", "lora"])
+def test_peft_loads_it_and_gets_the_increments(tmp_path, method):
+    peft = pytest.importorskip("peft")
+    pytest.importorskip("loca_theory.adapters")
+    base, tuned, pair = checkpoints(tmp_path)
+    size = AdapterSize(budget=400) if method == "loca" else AdapterSize(r=19)
+    found = extract(pair, method, size, base="base")
+    found.write(tmp_path / "adapter")
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q = torch.nn.Linear(20, 24, bias=False)
+            self.up = torch.nn.Linear(20, 48, bias=False)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.ModuleList([Block()])
+
+        def forward(self, x):
+            return self.a[0].q(x), self.a[0].up(x)
+
+    model = Model()
+    model.load_state_dict(base)
+    adapted = peft.PeftModel.from_pretrained(model, tmp_path / "adapter")
+    merged = adapted.merge_and_unload().state_dict()
+    for row in found.rows:
+        delta = tuned[row["name"]] - base[row["name"]]
+        left = tuned[row["name"]] - merged[row["name"]]
+        error = float(left.square().sum() / delta.square().sum())
+        assert error == pytest.approx(row["error"], rel=1e-3, abs=1e-6)
+
+
+def test_transposed_layers_of_gpt2_come_out_as_peft_has_them(tmp_path):
+    layers = {"h.0.attn.c_attn.weight": (20, 60), "h.0.attn.c_proj.weight": (20, 20)}
+    base, tuned, pair = checkpoints(tmp_path, layers)
+    found = extract(pair, "lora", AdapterSize(r=20), base="gpt2")
+    assert found.config()["fan_in_fan_out"] is True
+    delta = tuned["h.0.attn.c_attn.weight"] - base["h.0.attn.c_attn.weight"]
+    a, b = (found.tensors[f"base_model.model.h.0.attn.c_attn.lora_{w}.weight"] for w in "AB")
+    torch.testing.assert_close((b @ a).T, delta, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_no_linear_layer_is_named(tmp_path):
+    more = {"embed.weight": torch.randn(30, 20), "norm.weight": torch.randn(20)}
+    _, _, pair = checkpoints(tmp_path, **more)
+    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    reasons = {one.name: one.reason for one in found.skipped}
+    assert reasons["embed.weight"].startswith("embedding")
+    assert reasons["norm.weight"].startswith("no matrix")
+    assert [row["name"] for row in found.rows] == list(LAYERS)
+
+
+def test_an_unchanged_matrix_has_no_adapter(tmp_path):
+    base = {name: torch.randn(*shape) for name, shape in LAYERS.items()}
+    tuned = base | {"a.0.q.weight": base["a.0.q.weight"] + 1}
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content, tmp_path / f"{name}.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    assert [row["name"] for row in found.rows] == ["a.0.q.weight"]
+    # A constant is one cosine.
+    assert found.rows[0]["error"] == pytest.approx(0, abs=1e-6)
+
+
+def test_sizes_that_differ_are_in_the_configuration(tmp_path):
+    _, _, pair = checkpoints(tmp_path)
+    found = extract(pair, "loca", AdapterSize(r=2), base="base")
+    found.write(tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    sizes = {**config["n_frequency_pattern"], "usual": config["n_frequency"]}
+    assert sorted(sizes.values()) == [44, 68]
+    stored = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    assert stored["base_model.model.a.0.up.loca_spectrum.coefficients"].shape == (68,)
+    assert "import loca_theory.adapters" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("sizes", [{}, {"r": 2, "budget": 3}], ids=["none", "both"])
+def test_the_size_is_said_one_way(sizes):
+    with pytest.raises(InvalidArgumentError, match="either --r or --budget"):
+        AdapterSize(**sizes)
+
+
+def test_a_budget_below_rank_one_leaves_nothing(tmp_path):
+    _, _, pair = checkpoints(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="no linear layer is left"):
+        extract(pair, "lora", AdapterSize(budget=10), base="base")
+
+
+def test_selection_applies(tmp_path):
+    checkpoints(tmp_path)
+    files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    pair = open_pair(*files, Selection(include="up"))
+    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    assert [row["name"] for row in found.rows] == ["a.0.up.weight"]

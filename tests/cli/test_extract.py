@@ -1,0 +1,80 @@
+"""``loca-theory extract`` as a user meets it."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture
+def pair(here):
+    source = torch.Generator().manual_seed(0)
+    base = {f"layers.{i}.q_proj.weight": torch.randn(48, 40, generator=source) for i in range(2)}
+    tuned = {name: w + 0.01 * torch.randn(w.shape, generator=source) for name, w in base.items()}
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content | {"norm.weight": torch.ones(48)}, here / f"{name}.safetensors")
+    return "base.safetensors", "tuned.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "numbers"),
+    [
+        (("--method", "loca", "--budget", "100"), "LOCA", 100),
+        (("--method", "loca", "--r", "4"), "LOCA", 176),
+        (("--method", "lora", "--r", "4"), "LORA", 352),
+        (("--method", "lora", "--budget", "200"), "LORA", 176),
+    ],
+    ids=["loca by budget", "loca by rank", "lora by rank", "lora by budget"],
+)
+def test_an_adapter_is_written_with_its_errors(cli, here, pair, arguments, kind, numbers):
+    done = cli("extract", *pair, *arguments, "--out", "adapter", "--format", "json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert [row["numbers"] for row in document["rows"]] == [numbers] * 2
+    assert all(0 < row["error"] < 1 for row in document["rows"])
+    assert document["skipped"] == [{"name": "norm.weight", "reason": "no matrix: 1 dimensions"}]
+    config = json.loads((here / "adapter" / "adapter_config.json").read_text())
+    assert config["peft_type"] == kind
+    assert config["target_modules"] == ["layers.0.q_proj", "layers.1.q_proj"]
+    assert load_file(here / "adapter" / "adapter_model.safetensors")
+    stored = pd.read_parquet(here / "adapter" / "extract.parquet")
+    assert stored["error"].tolist() == [row["error"] for row in document["rows"]]
+
+
+def test_people_get_a_table_and_a_sentence(cli, pair):
+    done = cli("extract", *pair, "--budget", "100", "--quiet")
+    assert done.code == 0
+    assert "layers.0.q_proj" in done.out
+    assert "LoCA with 200 learned numbers leaves" in done.out
+
+
+def test_csv_has_a_line_a_matrix(cli, pair):
+    done = cli("extract", *pair, "--budget", "100", "--format", "csv", "--quiet")
+    lines = done.out.splitlines()
+    assert lines[0] == "name,shape,r,components,numbers,error,energy"
+    assert lines[1].startswith("layers.0.q_proj.weight,48x40,,100,100,")
+
+
+def test_neither_size_is_one_line(cli, pair):
+    done = cli("extract", *pair)
+    assert (done.code, done.out) == (2, "")
+    assert "either --r or --budget" in done.err
+
+
+def test_an_adapter_cannot_be_extracted_from_again(cli, here, pair):
+    cli("extract", *pair, "--method", "lora", "--r", "2", "--out", "adapter", "--quiet")
+    done = cli("extract", pair[0], "adapter", "--r", "2")
+    assert done.code == 2
+    assert "an adapter already" in done.err
+
+
+def test_a_matrix_that_is_not_finite_is_left_out_and_said(cli, here, pair):
+    content = load_file(here / pair[1])
+    content["layers.1.q_proj.weight"][0, 0] = float("nan")
+    save_file(content, here / pair[1])
+    done = cli("extract", *pair, "--budget", "100", "--quiet", "--format", "json")
+    assert done.code == 4
+    assert "not finite" in done.err
+    assert len(json.loads(done.out)["rows"]) == 1

@@ -1,0 +1,119 @@
+"""Properties of the operators of ΔW over random shapes, counts, places and tokens."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loca_theory.adapters import CosineSpectrum
+from loca_theory.adapters.location_gradient import NEIGHBOURS
+from loca_theory.adapters.operators import increment, increment_linear
+from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.transforms import dct_matrix
+
+reproducible = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+
+# Comparisons are of a few hundred float64 operations.
+ROUNDING = 1e-10
+
+hows = st.sampled_from(["implicit", "dense", "fft", "sparse"])
+rules = st.sampled_from(sorted(NEIGHBOURS))
+sides = st.integers(1, 12)
+
+
+@st.composite
+def cases(draw):
+    """A shape, any number of places in it (with repetition), tokens and values."""
+    p, q = draw(sides), draw(sides)
+    place = st.tuples(st.integers(0, p - 1), st.integers(0, q - 1))
+    places = torch.tensor(draw(st.lists(place, min_size=1, max_size=p * q)))
+    tokens = draw(st.integers(0, 40))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+
+    def normal(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+    return (p, q), places, normal(len(places)), normal(tokens, q), normal(p, q)
+
+
+def spectrum_of(places, a, shape):
+    spectrum = torch.zeros(shape, dtype=torch.float64)
+    return spectrum.index_put((places[:, 0], places[:, 1]), a, accumulate=True)
+
+
+def assert_close(actual, expected):
+    actual, expected = actual.detach(), expected.detach()
+    scale = max(1.0, float(expected.abs().max())) if expected.numel() else 1.0
+    torch.testing.assert_close(actual, expected, rtol=ROUNDING, atol=ROUNDING * scale)
+
+
+@reproducible
+@given(cases(), hows, rules)
+def test_the_layer_is_the_dense_one_and_so_are_its_gradients(case, how, rule):
+    shape, places, a, x, weight = case
+    c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
+    for leaf in (a, x):
+        leaf.requires_grad_()
+    y = increment_linear(
+        x, weight, None, a, None, places, SparsityPattern.of(places, shape),
+        rows=shape[0], scaling=1.5, rule=rule, how=how,
+    )  # fmt: skip
+    expected = x @ (weight + 1.5 * c.T @ spectrum_of(places, a, shape) @ d).T
+    assert_close(y, expected)
+    g = torch.cos(torch.arange(y.numel(), dtype=torch.float64)).view_as(y)
+    wanted = torch.autograd.grad(expected, [a, x], g)
+    for mine, theirs in zip(torch.autograd.grad(y, [a, x], g), wanted, strict=True):
+        assert_close(mine, theirs)
+
+
+@reproducible
+@given(cases(), rules)
+def test_all_ways_have_the_same_location_gradient(case, rule):
+    shape, places, a, x, weight = case
+    pattern, found = SparsityPattern.of(places, shape), []
+    g = torch.cos(torch.arange(len(x) * shape[0], dtype=torch.float64)).view(-1, shape[0])
+    for how in ("implicit", "dense", "fft", "sparse"):
+        locations = places.double().requires_grad_()
+        rest = {"scaling": 1.5, "rule": rule, "how": how}
+        y = increment_linear(x, weight, None, a, locations, places, pattern, rows=shape[0], **rest)
+        found += torch.autograd.grad(y, locations, g)
+        if how != "implicit":
+            delta = increment(a, locations, places, pattern, shape=shape, **rest)
+            found += torch.autograd.grad(delta, locations, g.T @ x)
+    for other in found[1:]:
+        assert_close(other, found[0])
+
+
+@reproducible
+@given(cases())
+def test_freezing_keeps_the_increment_and_separates_the_places(case):
+    shape, places, a, _, _ = case
+    spectrum = CosineSpectrum(shape, len(a)).double()
+    with torch.no_grad():
+        extent = torch.tensor(shape).sub(1).clamp(min=1)
+        spectrum.locations.copy_(places / extent)
+        spectrum.coefficients.copy_(a)
+    before = spectrum.increment()
+    assert torch.equal(spectrum.places, places)
+    spectrum.freeze_locations()
+    assert torch.unique(spectrum.places, dim=0).shape == places.shape
+    assert bool(((spectrum.places >= 0) & (spectrum.places < torch.tensor(shape))).all())
+    assert_close(spectrum.increment(), before)
+
+
+@reproducible
+@given(sides, sides, st.data())
+def test_places_of_a_new_layer_are_distinct_and_survive_the_continuous_copy(p, q, data):
+    count = data.draw(st.integers(1, p * q))
+    spectrum = CosineSpectrum((p, q), count, seed=data.draw(st.integers(0, 2**32)))
+    places = spectrum.places.clone()
+    assert torch.unique(places, dim=0).shape == (count, 2)
+    spectrum.refresh()
+    assert torch.equal(spectrum.places, places)
+
+
+@reproducible
+@given(sides, sides)
+def test_more_components_than_places_are_refused(p, q):
+    with pytest.raises(ValueError, match=rf"do not fit into {p}×{q}"):
+        CosineSpectrum((p, q), p * q + 1)
