@@ -40,7 +40,7 @@ from benchmarks._measure import Rival, environment, interleaved, print_rows, wri
 from loca_theory.adapters import LoCAConfig
 
 PACKAGES = ("numpy", "scipy", "torch", "peft", "transformers")
-TARGETS = ["query", "value"]
+TARGETS = ["query", "value", "q_proj", "v_proj"]
 _STEPS = 3
 
 

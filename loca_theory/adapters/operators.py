@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from loca_theory.adapters.costs import sampling_pays
 from loca_theory.adapters.kernels import (
@@ -84,10 +85,12 @@ def increment_linear(
     tokens = x.reshape(-1, x.shape[-1])
     learns = coefficients.requires_grad or (locations is not None and locations.requires_grad)
     keep = torch.is_grad_enabled() and learns
-    y, _ = _linear(
-        tokens, weight, bias, coefficients, locations, places, list(pattern),
-        rows, scaling, rule, how, keep,
-    )  # fmt: skip
+    inputs = (tokens, weight, bias, coefficients, locations, places)
+    settings = (rows, scaling, rule, how, keep)
+    if torch.compiler.is_compiling():
+        y, _ = _linear_op(*inputs, list(pattern), *settings)
+    else:
+        y = _Linear.apply(*inputs, *settings, *pattern)
     return y.reshape(*x.shape[:-1], rows)
 
 
@@ -122,7 +125,6 @@ def increment(
 # --- The linear layer -------------------------------------------------------------------------
 
 
-@torch.library.custom_op("loca_theory::linear", mutates_args=())
 def _linear(
     x: torch.Tensor,
     weight: torch.Tensor | None,
@@ -153,7 +155,10 @@ def _linear(
         return torch.nn.functional.linear(x, changed, bias), [changed]
 
 
-@_linear.register_fake
+_linear_op = torch.library.custom_op("loca_theory::linear", _linear, mutates_args=())
+
+
+@_linear_op.register_fake
 def _(x, weight, bias, coefficients, locations, places, pattern, rows, scaling, rule, how, keep):  # noqa: ARG001
     y = x.new_empty(x.shape[0], rows)
     if how != "implicit":
@@ -162,7 +167,6 @@ def _(x, weight, bias, coefficients, locations, places, pattern, rows, scaling, 
     return y, [x.new_empty(x.shape[1], size) for size in sizes] if keep else []
 
 
-@torch.library.custom_op("loca_theory::linear_backward", mutates_args=())
 def _linear_backward(
     g: torch.Tensor,
     x: torch.Tensor | None,
@@ -199,7 +203,12 @@ def _linear_backward(
         return of_x, *gradients(samples, coefficients, places, shape, scaling, rule, needs)
 
 
-@_linear_backward.register_fake
+_linear_backward_op = torch.library.custom_op(
+    "loca_theory::linear_backward", _linear_backward, mutates_args=()
+)
+
+
+@_linear_backward_op.register_fake
 def _(g, x, weight, kept, coefficients, places, pattern, columns, scaling, rule, how, needs):  # noqa: ARG001
     of_x = g.new_empty(g.shape[0] if needs[0] else 0, columns)
     return of_x, *empty_gradients(coefficients, needs)
@@ -223,20 +232,44 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     ctx.rest = (x.shape[1], scaling, rule, how)
 
 
-def _linear_differentiate(ctx: Any, g: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
+def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[Any, ...]:
+    """Of x, W, b, a, l and the places."""
     if g is None:
-        return (None,) * 6 + ([None] * _PATTERN,) + (None,) * 5
+        return (None,) * 6
     x, weight, coefficients, places, *rest = ctx.saved_tensors
     pattern, kept = rest[:_PATTERN], rest[_PATTERN:]
     of_bias = g.sum(0) if ctx.needs_bias else None
-    found = _linear_backward(
+    found = backward(
         g.contiguous(), x, weight, kept, coefficients, places, pattern, *ctx.rest, ctx.needs
     )
     of_x, of_a, of_l = (f if need else None for f, need in zip(found, ctx.needs, strict=True))
-    return of_x, None, of_bias, of_a, of_l, None, [None] * _PATTERN, None, None, None, None, None
+    return of_x, None, of_bias, of_a, of_l, None
 
 
-_linear.register_autograd(_linear_differentiate, setup_context=_linear_setup)
+def _linear_differentiate(ctx: Any, g: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
+    found = _linear_gradients(ctx, g, _linear_backward_op)
+    return *found, [None] * _PATTERN, None, None, None, None, None
+
+
+_linear_op.register_autograd(_linear_differentiate, setup_context=_linear_setup)
+
+
+class _Linear(torch.autograd.Function):
+    """The same where nothing is compiled, without an operator's overhead of a millisecond."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
+        pattern = list(arguments[-_PATTERN:])
+        inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
+        output = _linear(*inputs)
+        _linear_setup(ctx, inputs, output)
+        return output[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, /, *gradients: Any) -> tuple[Any, ...]:
+        found = _linear_gradients(ctx, gradients[0], _linear_backward)
+        return *found, *(None,) * (5 + _PATTERN)
 
 
 # --- ΔW ---------------------------------------------------------------------------------------

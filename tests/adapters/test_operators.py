@@ -317,7 +317,7 @@ def test_torch_accepts_the_registration_of_the_linear_operator(how):
     arguments = (
         x, weight, bias, a, locations, places, pattern, 5, SCALING, "central", how, True,
     )  # fmt: skip
-    result = torch.library.opcheck(operators._linear, arguments)
+    result = torch.library.opcheck(operators._linear_op, arguments)
     assert set(result.values()) == {"SUCCESS"}
 
 
@@ -346,7 +346,7 @@ def test_torch_accepts_the_registration_of_the_backward_operator(how, needs):
         needs,
     )  # fmt: skip
     utils = ("test_schema", "test_faketensor")
-    result = torch.library.opcheck(operators._linear_backward, arguments, test_utils=utils)
+    result = torch.library.opcheck(operators._linear_backward_op, arguments, test_utils=utils)
     assert set(result.values()) == {"SUCCESS"}
 
 
