@@ -267,7 +267,9 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, /, *gradients: Any) -> tuple[Any, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *gradients: Any
+    ) -> tuple[Any, ...]:
         found = _linear_gradients(ctx, gradients[0], _linear_backward)
         return *found, *(None,) * (5 + _PATTERN)
 
