@@ -14,6 +14,14 @@ from loca_theory.adapters.costs import Implementation, check_implementation, fas
 from loca_theory.adapters.location_gradient import LocationGradient, check_rule
 from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.adapters.places import (
+    continuous,
+    extent,
+    mistake,
+    random_places,
+    rounded,
+    spread_out,
+)
 from loca_theory.errors import InvalidArgumentError
 
 Phase = Literal["coefficients", "locations", "both"]
@@ -90,17 +98,16 @@ class CosineSpectrum(nn.Module):
 
         p, q = shape
         generator = np.random.default_rng(seed)
-        flat = torch.from_numpy(generator.choice(p * q, n_components, replace=False))
         a = generator.normal(0.0, 0.0 if zero_init else max(p, q) ** -0.5, n_components)
         self.coefficients = nn.Parameter(torch.tensor(a, dtype=torch.get_default_dtype()))
-        self.register_buffer("places", torch.stack([flat // q, flat % q], dim=1))
+        self.register_buffer("places", random_places(shape, n_components, generator))
         self.register_buffer("shape", torch.tensor(shape))
         for field, part in zip(_PATTERN, SparsityPattern.of(self.places, shape), strict=True):
             self.register_buffer(f"_{field}", part, persistent=False)
-        self._p, self._q = p, q
+        self._size = (p, q)
         self.locations: nn.Parameter | None = None
         if learn_locations:
-            self.locations = nn.Parameter(self._continuous(), requires_grad=False)
+            self.locations = nn.Parameter(continuous(self.places, self._size), requires_grad=False)
 
     # --- phases ---
 
@@ -169,45 +176,18 @@ class CosineSpectrum(nn.Module):
         if self._keeps_all_in_graph:
             # It belongs to the reducer by now, and goes on with zero gradients.
             self._spread_out()
-            self.locations.copy_(self._continuous())
+            self.locations.copy_(continuous(self.places, self._size))
             self._refreshed = self.locations._version
             return
         self.locations = None
         self._spread_out()
 
     def _spread_out(self) -> None:
-        p, q = self._p, self._q
-        flat = self.places[:, 0] * q + self.places[:, 1]
-        unique, first_of = torch.unique(flat, return_inverse=True)
-        if unique.shape[0] == flat.shape[0]:
-            return
-        components = torch.arange(flat.shape[0], device=flat.device)
-        keeper = torch.full_like(unique, flat.shape[0])
-        keeper.scatter_reduce_(0, first_of, components, "amin")
-        is_keeper = keeper[first_of] == components
-        sums = self.coefficients.new_zeros(unique.shape[0]).index_add_(
-            0, first_of, self.coefficients.detach()
-        )
-        self.coefficients.copy_(torch.where(is_keeper, sums[first_of], 0))
-        moved = int((~is_keeper).sum())
-        taken = set(unique.tolist())
-        generator, free = np.random.default_rng(flat.shape[0]), []
-        while len(free) < moved:
-            for place in generator.integers(p * q, size=2 * moved).tolist():
-                if place not in taken and len(free) < moved:
-                    taken.add(place)
-                    free.append(place)
-        flat[~is_keeper] = torch.tensor(free, device=flat.device)
-        self._use(torch.stack([flat // q, flat % q], dim=1))
+        places, a = spread_out(self.places, self.coefficients.detach(), self._size)
+        self.coefficients.copy_(a)
+        self._use(places)
 
     # --- places ---
-
-    def _extent(self) -> torch.Tensor:
-        extent = [self._p - 1, self._q - 1]
-        return torch.tensor(extent, dtype=torch.float32, device=self.places.device)
-
-    def _continuous(self) -> torch.Tensor:
-        return self.places.float() / self._extent().clamp(min=1)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -223,10 +203,10 @@ class CosineSpectrum(nn.Module):
             raise InvalidArgumentError(msg)
         self.locations.clamp_(0.0, 1.0)
         self._refreshed = self.locations._version
-        self._use(torch.round(self.locations * self._extent()).long())
+        self._use(rounded(self.locations, self._size))
 
     def _use(self, places: torch.Tensor, *, in_place: bool = True) -> None:
-        pattern = SparsityPattern.of(places, (self._p, self._q))
+        pattern = SparsityPattern.of(places, self._size)
         names = ("places", *(f"_{field}" for field in _PATTERN))
         for name, value in zip(names, (places, *pattern), strict=True):
             if in_place:
@@ -258,7 +238,7 @@ class CosineSpectrum(nn.Module):
             l,
             self.places,
             self.pattern(),
-            shape=(self._p, self._q),
+            shape=self._size,
             scaling=self.scaling,
             rule=self.location_gradient,
             how=how,
@@ -284,8 +264,8 @@ class CosineSpectrum(nn.Module):
         Raises:
             InvalidArgumentError: x is not q wide.
         """
-        if x.ndim == 0 or x.shape[-1] != self._q:
-            msg = f"{self.name}: its input must be {self._q} wide, not of shape {tuple(x.shape)}"
+        if x.ndim == 0 or x.shape[-1] != self._size[1]:
+            msg = f"{self.name}: its input must be {self._size[1]} wide, not of shape {tuple(x.shape)}"
             raise InvalidArgumentError(msg)
         a, l = self._arguments(x.dtype)  # noqa: E741
         implementation = self.implementation
@@ -293,7 +273,7 @@ class CosineSpectrum(nn.Module):
             implementation
             if implementation != "auto"
             else fastest(
-                (self._p, self._q),
+                self._size,
                 a.shape[0],
                 x.numel() // max(x.shape[-1], 1),
                 trains=torch.is_grad_enabled() and (x.requires_grad or a.requires_grad),
@@ -309,7 +289,7 @@ class CosineSpectrum(nn.Module):
             l,
             self.places,
             self.pattern(),
-            rows=self._p,
+            rows=self._size[0],
             scaling=self.scaling,
             rule=self.location_gradient,
             how=how,
@@ -323,7 +303,7 @@ class CosineSpectrum(nn.Module):
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
         a = self.coefficients.to(working)
         if _asks(self.locations) and self.locations is not None:
-            l = (self.locations * self._extent()).to(working)  # noqa: E741
+            l = (self.locations * extent(self._size, a.device)).to(working)  # noqa: E741
         else:
             l = None  # noqa: E741
         if not self._keeps_all_in_graph or l is None:
@@ -360,13 +340,13 @@ class CosineSpectrum(nn.Module):
     ) -> None:
         keys = {name: prefix + name for name in ("places", "locations", "shape", "coefficients")}
         layer = prefix.rstrip(".") or self.name
-        mistake = _mistake(
+        found_wrong = mistake(
             {name: state_dict.get(key) for name, key in keys.items()},
-            (self._p, self._q),
+            self._size,
             self.coefficients.shape[0],
         )
-        if mistake:
-            error_msgs.append(f"{layer}: {mistake}")
+        if found_wrong:
+            error_msgs.append(f"{layer}: {found_wrong}")
             return
         was_learning = keys["locations"] in state_dict
         if self.locations is None:
@@ -391,9 +371,11 @@ class CosineSpectrum(nn.Module):
                     missing_keys.remove(keys["locations"])
                 if self.locations.is_meta:
                     asks = self.locations.requires_grad
-                    self.locations = nn.Parameter(self._continuous(), requires_grad=asks)
+                    self.locations = nn.Parameter(
+                        continuous(self.places, self._size), requires_grad=asks
+                    )
                 else:
-                    self.locations.copy_(self._continuous())
+                    self.locations.copy_(continuous(self.places, self._size))
             self._make_consistent()
 
     @torch.no_grad()
@@ -403,8 +385,8 @@ class CosineSpectrum(nn.Module):
             return
         if self.locations.dtype != torch.float32:
             self.locations.data = self.locations.data.float()
-        off = torch.round(self.locations * self._extent()).long() != self.places
-        self.locations.copy_(torch.where(off, self._continuous(), self.locations))
+        off = rounded(self.locations, self._size) != self.places
+        self.locations.copy_(torch.where(off, continuous(self.places, self._size), self.locations))
         self.refresh()
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -416,7 +398,7 @@ class CosineSpectrum(nn.Module):
         """What print shows."""
         learned = ", learns locations" if self.learns_locations else ""
         b = self.coefficients.shape[0]
-        return f"{b} components of {self._p}×{self._q}, scaling={self.scaling}{learned}"
+        return f"{b} components of {self._size[0]}×{self._size[1]}, scaling={self.scaling}{learned}"
 
 
 _LOWEST = torch.float32
@@ -439,30 +421,3 @@ def _check(shape: tuple[int, int], n_components: int, scaling: float, name: str)
     if not (is_number and math.isfinite(scaling) and scaling > 0):
         msg = f"{name}: the scaling must be positive and finite, not {scaling!r}"
         raise InvalidArgumentError(msg)
-
-
-def _mistake(
-    saved: dict[str, torch.Tensor | None], shape: tuple[int, int], n_components: int
-) -> str | None:
-    """What is wrong with a saved spectrum, if anything."""
-    p, q = shape
-    if saved["shape"] is not None and tuple(saved["shape"].tolist()) != shape:
-        theirs = "×".join(map(str, saved["shape"].tolist()))
-        return f"the checkpoint is for a {theirs} layer, this one is {p}×{q}"
-    places, a = saved["places"], saved["coefficients"]
-    if a is not None and a.shape != (n_components,):
-        return (
-            f"the checkpoint has {a.numel()} components, this layer {n_components}; "
-            "load it with the configuration it was saved with"
-        )
-    if places is None:
-        return None
-    if places.shape != (n_components, 2) or places.is_floating_point():
-        return f"places must be integers of shape ({n_components}, 2), not {places.dtype} "
-    if bool(((places < 0) | (places >= places.new_tensor(shape))).any()):
-        return f"the checkpoint has locations outside {p}×{q}"
-    if saved["locations"] is not None:
-        return None  # saved while learning, when components may share a place
-    if torch.unique(places[:, 0].long() * q + places[:, 1]).shape[0] != n_components:
-        return "the checkpoint has duplicate locations"
-    return None

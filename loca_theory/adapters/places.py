@@ -1,0 +1,106 @@
+"""Places of components in a p×q spectrum: drawing, rounding, telling apart, checking."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+# Free places are listed where they are few, and guessed where most places are free.
+_LISTED_BELOW = 8
+
+
+def random_places(
+    shape: tuple[int, int], count: int, generator: np.random.Generator
+) -> torch.Tensor:
+    """Distinct places, uniformly at random: integers of shape (count, 2)."""
+    p, q = shape
+    flat = torch.from_numpy(generator.choice(p * q, count, replace=False))
+    return torch.stack([flat // q, flat % q], dim=1)
+
+
+def extent(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
+    """(p − 1, q − 1), what [0, 1] is scaled by."""
+    return torch.tensor([side - 1 for side in shape], dtype=torch.float32, device=device)
+
+
+def continuous(places: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    """Places as float32 numbers in [0, 1]; 0 along a side of length 1."""
+    return places.float() / extent(shape, places.device).clamp(min=1)
+
+
+def rounded(locations: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    """The nearest places of numbers in [0, 1], halves to even."""
+    return torch.round(locations * extent(shape, locations.device)).long()
+
+
+def spread_out(
+    places: torch.Tensor, coefficients: torch.Tensor, shape: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give components that share a place places of their own, leaving their sum as it is.
+
+    The first at each place keeps the sum; the others move to random free places with coefficient
+    zero.
+
+    Returns:
+        Places and coefficients, new where something changed.
+    """
+    p, q = shape
+    flat = places[:, 0] * q + places[:, 1]
+    unique, which = torch.unique(flat, return_inverse=True)
+    count = flat.shape[0]
+    if unique.shape[0] == count:
+        return places, coefficients
+    components = torch.arange(count, device=flat.device)
+    first = torch.full_like(unique, count).scatter_reduce(0, which, components, "amin")
+    is_first = first[which] == components
+    sums = coefficients.new_zeros(unique.shape[0]).index_add(0, which, coefficients)
+    moved = int((~is_first).sum())
+    flat[~is_first] = _free(unique, moved, p * q).to(flat.device)
+    return torch.stack([flat // q, flat % q], dim=1), torch.where(is_first, sums[which], 0)
+
+
+def _free(taken: torch.Tensor, count: int, total: int) -> torch.Tensor:
+    generator = np.random.default_rng(count)
+    occupied = taken.cpu().numpy()
+    if total < _LISTED_BELOW * (occupied.size + count):
+        free = np.setdiff1d(np.arange(total), occupied)
+        return torch.from_numpy(generator.choice(free, count, replace=False))
+    found = np.empty(0, dtype=np.int64)
+    while found.size < count:
+        guess = generator.integers(total, size=2 * count)
+        found = np.union1d(found, np.setdiff1d(guess, occupied))
+    return torch.from_numpy(generator.permutation(found)[:count])
+
+
+def mistake(
+    saved: dict[str, torch.Tensor | None], shape: tuple[int, int], n_components: int
+) -> str | None:
+    """What is wrong with a saved spectrum, if anything.
+
+    Args:
+        saved: Its ``coefficients``, ``places``, ``locations`` and ``shape``, None where missing.
+        shape: (p, q) of the layer it is to be loaded into.
+        n_components: B of that layer.
+    """
+    p, q = shape
+    if saved["shape"] is not None and tuple(saved["shape"].tolist()) != shape:
+        theirs = "×".join(map(str, saved["shape"].tolist()))
+        return f"the checkpoint is for a {theirs} layer, this one is {p}×{q}"
+    places, a = saved["places"], saved["coefficients"]
+    if a is not None and a.shape != (n_components,):
+        return (
+            f"the checkpoint has {a.numel()} components, this layer {n_components}; "
+            "load it with the configuration it was saved with"
+        )
+    if places is None:
+        return None
+    if places.shape != (n_components, 2) or places.is_floating_point():
+        have = f"{places.dtype} of shape {tuple(places.shape)}"
+        return f"places must be integers of shape ({n_components}, 2), not {have}"
+    if bool(((places < 0) | (places >= places.new_tensor(shape))).any()):
+        return f"the checkpoint has locations outside {p}×{q}"
+    if saved["locations"] is not None:
+        return None  # saved while learning, when components may share a place
+    if torch.unique(places[:, 0].long() * q + places[:, 1]).shape[0] != n_components:
+        return "the checkpoint has duplicate locations"
+    return None
