@@ -1,0 +1,63 @@
+"""Which way ΔW is applied."""
+
+import pytest
+import torch
+
+from loca_theory.adapters import CosineSpectrum
+from loca_theory.adapters.costs import check_implementation, fastest, sampling_pays
+from loca_theory.errors import InvalidArgumentError
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("size", "components", "tokens", "foldable", "expected"),
+    [
+        (4096, 150_000, 512, True, "implicit"),
+        (4096, 150_000, 512, False, "implicit"),
+        (768, 1000, 4096, True, "fft"),
+        (768, 20_000, 4096, True, "fft"),
+        (768, 1000, 4096, False, "implicit"),
+        (768, 1000, 1, True, "implicit"),
+    ],
+)
+def test_large_matrices_are_never_formed_and_many_tokens_share_one(
+    size, components, tokens, foldable, expected
+):
+    settings = {"trains": True, "foldable": foldable, "device": CPU}
+    assert fastest((size, size), components, tokens, **settings) == expected
+
+
+def test_more_tokens_never_turn_it_back_to_implicit():
+    ways = [
+        fastest((768, 768), 1000, tokens, trains=True, foldable=True, device=CPU)
+        for tokens in (1, 64, 256, 1024, 4096, 16384)
+    ]
+    assert ways == sorted(ways, key=["implicit", "fft"].index)
+
+
+def test_cuda_forms_what_is_small_and_nothing_else():
+    settings = {"trains": True, "foldable": True, "device": CUDA}
+    assert fastest((768, 768), 1000, 1024, **settings) == "dense"
+    assert fastest((4096, 4096), 150_000, 512, **settings) == "implicit"
+    assert fastest((768, 768), 1000, 1024, **{**settings, "foldable": False}) == "implicit"
+    assert not sampling_pays((768, 768), 1024, 1000, CUDA)
+
+
+def test_entries_are_sampled_while_they_are_few():
+    assert sampling_pays((4096, 4096), 512, 150_000, CPU)
+    assert not sampling_pays((64, 64), 4096, 64 * 64, CPU)
+
+
+@pytest.mark.parametrize("how", ["auto", "dense", "fft", "sparse", "implicit"])
+def test_every_implementation_has_the_same_result(how):
+    torch.manual_seed(0)
+    spectrum = CosineSpectrum((20, 30), 40, zero_init=False, implementation=how).double()
+    x, weight = torch.randn(7, 30).double(), torch.randn(20, 30).double()
+    torch.testing.assert_close(spectrum(x), x @ spectrum.increment().T)
+    torch.testing.assert_close(spectrum(x, weight), x @ (weight + spectrum.increment()).T)
+
+
+def test_an_unknown_implementation_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown implementation 'magic'; choose one of"):
+        check_implementation("magic")
