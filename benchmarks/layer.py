@@ -79,7 +79,7 @@ MODELS = (Model("RoBERTa-base, 8 x 128", 1000, 8), Model("ViT-base, 4 x 197", 30
 LAYER_RIVALS = ("frozen", "LoRA", "FourierFT", "LoCA", "LoCA locations",
                 "LoCA implicit", "LoCA fft", "LoCA dense", "LoCA sparse")  # fmt: skip
 MODEL_RIVALS = ("LoRA", "FourierFT", "LoCA", "LoCA locations", "LoCA implicit", "LoCA fft")
-# Dense products of a 4096x4096 spectrum take seconds; two rounds of them say as much.
+# Left out at 4096x4096, where products with its DCT matrices take seconds a step.
 _SLOW = {"LoCA dense", "LoCA sparse"}
 
 
@@ -224,29 +224,36 @@ def compare(part: str, index: int, device: str, rounds: int) -> list[dict[str, A
 @click.command()
 @click.option("--part", type=click.Choice(["layers", "models", "all"]), default="all")
 @click.option("--rounds", type=click.IntRange(min=2), default=7, show_default=True)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+@click.option("--device", help="One device; by default the CPU, and CUDA where there is one.")
 @click.option("--out", type=click.Path(path_type=Path), help="Store the result as JSON.")
 @click.option("--memory-of", nargs=3, type=(str, int, str), hidden=True)
 def main(
-    part: str, rounds: int, device: str, out: Path | None, memory_of: tuple[str, int, str] | None
+    part: str,
+    rounds: int,
+    device: str | None,
+    out: Path | None,
+    memory_of: tuple[str, int, str] | None,
 ) -> None:
     """Compare LoCA with FourierFT and LoRA of PEFT."""
     if memory_of:
-        print(json.dumps(_own_peak(*memory_of, device)))
+        print(json.dumps(_own_peak(*memory_of, device or "cpu")))
         return
     console = Console()
-    record: dict[str, Any] = {"environment": environment(PACKAGES), "device": device}
+    record: dict[str, Any] = {"environment": environment(PACKAGES)}
+    devices = [device] if device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     for name, loads in (("layers", LAYERS), ("models", MODELS)):
         if part not in (name, "all"):
             continue
         record[name] = []
         for index, load in enumerate(loads):
-            rows = compare(name, index, device, rounds)
-            record[name] += rows
-            shown = [{k: v for k, v in row.items() if k not in ("load", "timing")} for row in rows]
-            print_rows(console, str(load), shown)
-    if out:
-        write_json(out, record)
+            for where in devices:
+                rows = compare(name, index, where, rounds)
+                record[name] += [{"device": where, **row} for row in rows]
+                hidden = ("load", "timing")
+                shown = [{k: v for k, v in row.items() if k not in hidden} for row in rows]
+                print_rows(console, f"{load}, {where}", shown)
+                if out:
+                    write_json(out, record)
 
 
 if __name__ == "__main__":

@@ -63,5 +63,5 @@ def __getattr__(name: str) -> Any:
 if find_spec("peft") is not None:
     try:
         import_module(f"{__name__}.tuner")
-    except ResourceError as error:
+    except (ResourceError, ImportError) as error:
         warnings.warn(f"LoCA is not registered with PEFT: {error}", stacklevel=2)

@@ -75,6 +75,7 @@ class LoCALinear(nn.Module):
         super().__init__()
         shape = features(base, options.get("name", type(base).__name__))
         self.base = base.requires_grad_(False)
+        self.is_merged = False
         weight: Any = base.weight
         self.spectrum = CosineSpectrum(shape, n_components, **options)
         self.spectrum.to(device=weight.device)
@@ -83,6 +84,8 @@ class LoCALinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The layer with its increment."""
+        if self.is_merged:
+            return self.base(x)
         weight = foldable_weight(self.base, x)
         if weight is not None and self.spectrum.coefficients.dtype == x.dtype:
             return self.spectrum(x, weight, self.base.bias)
@@ -96,8 +99,27 @@ class LoCALinear(nn.Module):
 
     @torch.no_grad()
     def merge(self) -> nn.Module:
-        """Add ΔW to the weight of the base layer, in float32 at least, and return that layer."""
-        weight: Any = self.base.weight
-        wide = torch.promote_types(weight.dtype, torch.float32)
-        weight.copy_((weight.to(wide) + self.increment().to(wide)).to(weight.dtype))
+        """Add ΔW to the weight of the base layer, and return that layer.
+
+        Raises:
+            InvalidArgumentError: the weight is quantised.
+        """
+        if not self.is_merged:
+            weight: Any = self.base.weight
+            weight.copy_(with_increment(weight, self.increment(), self.spectrum.name))
+            self.is_merged = True
         return self.base
+
+
+def with_increment(weight: torch.Tensor, delta: torch.Tensor, name: str) -> torch.Tensor:
+    """W + ΔW in the dtype of W, added in float32 at least.
+
+    Raises:
+        InvalidArgumentError: the weight is quantised.
+    """
+    if not weight.is_floating_point():
+        msg = f"{name}: its weight is quantised ({weight.dtype}) and cannot take an increment; "
+        msg += "use the adapter unmerged"
+        raise InvalidArgumentError(msg)
+    wide = torch.promote_types(torch.promote_types(weight.dtype, delta.dtype), torch.float32)
+    return (weight.to(wide) + delta.to(weight.device, wide)).to(weight.dtype)

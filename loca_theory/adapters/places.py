@@ -99,8 +99,12 @@ def mistake(
         return f"places must be integers of shape ({n_components}, 2), not {have}"
     if bool(((places < 0) | (places >= places.new_tensor(shape))).any()):
         return f"the checkpoint has locations outside {p}×{q}"
+    if a is not None and not bool(torch.isfinite(a).all()):
+        return "the checkpoint has coefficients that are not finite"
     if saved["locations"] is not None:
-        return None  # saved while learning, when components may share a place
+        # Saved while learning, when components may share a place.
+        inside = (saved["locations"] >= 0) & (saved["locations"] <= 1)
+        return None if bool(inside.all()) else "the checkpoint has locations outside [0, 1]"
     if torch.unique(places[:, 0].long() * q + places[:, 1]).shape[0] != n_components:
         return "the checkpoint has duplicate locations"
     return None

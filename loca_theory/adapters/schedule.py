@@ -127,7 +127,7 @@ class LocationTraining:
     @property
     def phase(self) -> Phase | None:
         """What is being learned; None once the locations are frozen."""
-        return self.schedule.phase(self._step)
+        return self.schedule.phase(self._step) if self.parameters() else None
 
     def parameters(self) -> list[nn.Parameter]:
         """The continuous locations that may still be learned."""
@@ -182,12 +182,13 @@ class LocationTraining:
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimiser has stepped."""
-        if not self.automatic or self._phase is None:
+        if not self.automatic or self.phase is None:
             return
         held = _held(optimizer)
         locations = self.parameters()
         if any(id(p) in held for p in locations):
             self._idle_steps = 0
+            self._check_groups(optimizer)
             self.step()
             if self._phase is None:
                 for p in locations:  # their moments are of no use any more
@@ -197,6 +198,14 @@ class LocationTraining:
             if self._idle_steps >= self.schedule.coefficient_steps and not self._warned:
                 self._warned = True
                 warnings.warn(HOW_TO_TRAIN_LOCATIONS, stacklevel=3)
+
+    def _check_groups(self, optimizer: torch.optim.Optimizer) -> None:
+        mine = {id(p) for p in self.parameters()}
+        for group in optimizer.param_groups:
+            here = [id(p) in mine for p in group["params"]]
+            if any(here) and (group.get("weight_decay") or not all(here)) and not self._warned:
+                self._warned = True
+                warnings.warn(OWN_GROUP, stacklevel=4)
 
     def holds_locations(self, optimizer: Any) -> bool:
         """Whether an optimiser has all the locations that are to be learned."""
@@ -215,6 +224,13 @@ HOW_TO_TRAIN_LOCATIONS = (
     "the optimiser has no LoCA locations, so they stay random: build it from "
     "loca_theory.adapters.parameter_groups(model, lr=..., location_lr=...) "
     "(with the Trainer: optimizers=(optimizer, None)), or set alternating_steps=0 to fix them"
+)
+
+
+OWN_GROUP = (
+    "the LoCA locations share a group of the optimiser with other parameters, or are decayed; on "
+    "their scale of [0, 1] they need a learning rate of their own and no decay: "
+    "loca_theory.adapters.parameter_groups(model, lr=..., location_lr=...)"
 )
 
 

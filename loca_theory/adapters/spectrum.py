@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -82,7 +83,7 @@ class CosineSpectrum(nn.Module):
         name: str = "LoCA layer",
     ) -> None:
         super().__init__()
-        _check(shape, n_components, scaling, name)
+        _check(shape, n_components, scaling, seed, name)
         try:
             check_rule(location_gradient)
             check_implementation(implementation)
@@ -92,6 +93,7 @@ class CosineSpectrum(nn.Module):
         self.location_gradient: LocationGradient = location_gradient
         self.implementation: Implementation = implementation
         self.training_schedule: Any = None
+        self._idle_until = None
         self._phase: Phase = "coefficients"
         self._keeps_all_in_graph = False
         self._refreshed = -1
@@ -172,15 +174,22 @@ class CosineSpectrum(nn.Module):
         if self.locations is None:
             return
         self.refresh()
-        self.set_phase("coefficients")
-        if self._keeps_all_in_graph:
+        self._spread_out()
+        self._settle()
+
+    def _settle(self) -> None:
+        """The places are final."""
+        if self.locations is None:
+            return
+        trainable = self.coefficients.requires_grad or _asks(self.locations)
+        self._phase = "coefficients"
+        if not self._keeps_all_in_graph:
+            self.locations = None
+        elif not self.locations.is_meta:
             # It belongs to the reducer by now, and goes on with zero gradients.
-            self._spread_out()
             self.locations.copy_(continuous(self.places, self._size))
             self._refreshed = self.locations._version
-            return
-        self.locations = None
-        self._spread_out()
+        self.set_trainable(trainable)
 
     def _spread_out(self) -> None:
         places, a = spread_out(self.places, self.coefficients.detach(), self._size)
@@ -265,7 +274,8 @@ class CosineSpectrum(nn.Module):
             InvalidArgumentError: x is not q wide.
         """
         if x.ndim == 0 or x.shape[-1] != self._size[1]:
-            msg = f"{self.name}: its input must be {self._size[1]} wide, not of shape {tuple(x.shape)}"
+            have = f"not of shape {tuple(x.shape)}"
+            msg = f"{self.name}: its input must be {self._size[1]} wide, {have}"
             raise InvalidArgumentError(msg)
         a, l = self._arguments(x.dtype)  # noqa: E741
         implementation = self.implementation
@@ -276,7 +286,8 @@ class CosineSpectrum(nn.Module):
                 self._size,
                 a.shape[0],
                 x.numel() // max(x.shape[-1], 1),
-                trains=torch.is_grad_enabled() and (x.requires_grad or a.requires_grad),
+                trains=torch.is_grad_enabled()
+                and (x.requires_grad or a.requires_grad or l is not None),
                 foldable=weight is not None,
                 device=x.device,
             )
@@ -300,6 +311,7 @@ class CosineSpectrum(nn.Module):
         """A and l as the operators take them: float32 at least, in places, idle ones cut off."""
         if self._moved():
             self.refresh()
+        self._warn_if_idle()
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
         a = self.coefficients.to(working)
         if _asks(self.locations) and self.locations is not None:
@@ -314,6 +326,24 @@ class CosineSpectrum(nn.Module):
         if self._phase == "locations":
             return a.detach(), l + 0.0 * a.sum()
         return a, l
+
+    def _warn_if_idle(self) -> None:
+        """Say once that nobody learns the locations, after some steps of the coefficients."""
+        if self.locations is None or self.training_schedule is not None or self._idle_until == -1:
+            return
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        if self._phase != "coefficients":
+            self._idle_until = -1
+        elif self._idle_until is None:
+            self._idle_until = self.coefficients._version + _IDLE_CHANGES
+        elif self.coefficients._version > self._idle_until:
+            self._idle_until = -1
+            warnings.warn(
+                f"{self.name}: its locations are not being learned; make a LocationTraining(model, "
+                "AlternatingSchedule()), or set learn_locations=False",
+                stacklevel=4,
+            )
 
     # --- casts and checkpoints ---
 
@@ -339,7 +369,7 @@ class CosineSpectrum(nn.Module):
         error_msgs: list[str],
     ) -> None:
         keys = {name: prefix + name for name in ("places", "locations", "shape", "coefficients")}
-        layer = prefix.rstrip(".") or self.name
+        layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
         found_wrong = mistake(
             {name: state_dict.get(key) for name, key in keys.items()},
             self._size,
@@ -369,13 +399,8 @@ class CosineSpectrum(nn.Module):
                 # The checkpoint was made after learning had ended.
                 if keys["locations"] in missing_keys:
                     missing_keys.remove(keys["locations"])
-                if self.locations.is_meta:
-                    asks = self.locations.requires_grad
-                    self.locations = nn.Parameter(
-                        continuous(self.places, self._size), requires_grad=asks
-                    )
-                else:
-                    self.locations.copy_(continuous(self.places, self._size))
+                self._settle()
+                return
             self._make_consistent()
 
     @torch.no_grad()
@@ -402,13 +427,15 @@ class CosineSpectrum(nn.Module):
 
 
 _LOWEST = torch.float32
+# So many changes of the coefficients in place are some steps of an optimiser.
+_IDLE_CHANGES = 30
 
 
 def _asks(parameter: torch.Tensor | None) -> bool:
     return parameter is not None and parameter.requires_grad
 
 
-def _check(shape: tuple[int, int], n_components: int, scaling: float, name: str) -> None:
+def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any, name: str) -> None:
     p, q = shape
     whole = isinstance(n_components, Integral) and not isinstance(n_components, bool)
     if not whole or n_components < 1:
@@ -420,4 +447,8 @@ def _check(shape: tuple[int, int], n_components: int, scaling: float, name: str)
     is_number = isinstance(scaling, Real) and not isinstance(scaling, bool)
     if not (is_number and math.isfinite(scaling) and scaling > 0):
         msg = f"{name}: the scaling must be positive and finite, not {scaling!r}"
+        raise InvalidArgumentError(msg)
+    seeds = seed if isinstance(seed, tuple) else (seed,)
+    if not all(isinstance(one, (int, np.integer)) and one >= 0 for one in seeds):
+        msg = f"{name}: the seed must be an integer of at least 0, not {seed!r}"
         raise InvalidArgumentError(msg)

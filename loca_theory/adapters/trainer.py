@@ -11,10 +11,14 @@ from loca_theory.adapters.schedule import (
     LocationsNotTrainedError,
     LocationTraining,
 )
+from loca_theory.adapters.spectrum import CosineSpectrum
 
 
 class LoCACallback(TrainerCallback):
-    """Keeps the schedule in step with the Trainer, also when it resumes from a checkpoint.
+    """Makes the Trainer resume a schedule in mid-phase, and checks that its optimiser fits.
+
+    The steps themselves are counted by the :class:`~loca_theory.adapters.LocationTraining`, from
+    the optimiser. A model whose locations are frozen already trains on as it is.
 
     The Trainer needs an optimiser that knows the locations::
 
@@ -23,7 +27,7 @@ class LoCACallback(TrainerCallback):
                 callbacks=[LoCACallback()])
 
     Args:
-        training: What to keep in step; None for that of the model, which a PEFT model has.
+        training: Which schedule; None for those of the model's trainable layers.
 
     Raises:
         LocationsNotTrainedError: training begins with an optimiser that lacks the locations.
@@ -44,19 +48,19 @@ class LoCACallback(TrainerCallback):
             LocationsNotTrainedError: the optimiser lacks the locations.
         """
         for training in self._found(kwargs.get("model")):
-            training.go_to(state.global_step)
+            if training.parameters():
+                training.go_to(state.global_step)
             if training.phase is not None and not training.holds_locations(kwargs["optimizer"]):
                 raise LocationsNotTrainedError(HOW_TO_TRAIN_LOCATIONS)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step of the optimiser has been made."""
-        for training in self._found(kwargs.get("model")):
-            training.go_to(state.global_step)
 
     def _found(self, model: Any) -> list[LocationTraining]:
         if self._training is not None:
             return [self._training]
-        model = getattr(model, "module", model)  # inside DistributedDataParallel
-        by_adapter = getattr(getattr(model, "base_model", None), "location_training", {})
-        active = getattr(model, "active_adapters", [])
-        return [training for name, training in by_adapter.items() if name in active]
+        found = {
+            id(module.training_schedule): module.training_schedule
+            for module in (model.modules() if model is not None else ())
+            if isinstance(module, CosineSpectrum)
+            and module.training_schedule is not None
+            and any(parameter.requires_grad for parameter in module.parameters())
+        }
+        return list(found.values())

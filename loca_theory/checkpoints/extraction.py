@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,9 @@ base_model: {base}
 
 The best approximation of a full fine-tune by a {title} adapter, matrix by matrix, with {budget}.
 It leaves {error:.1%} of the energy of the {count} adapted increments. What the fine-tune changed
-elsewhere (embeddings, biases, normalisation, heads) is not in it.
+elsewhere is not in it: {left_out}.
+
+Its layers are named as in `{first}`; load it into the model class whose layers are named so.
 
 ```python
 {imports}from peft import PeftModel
@@ -65,7 +68,7 @@ class AdapterSize:
 
     def __post_init__(self) -> None:
         if (self.r is None) == (self.budget is None):
-            msg = "say how large the adapter may be: either --r or --budget"
+            msg = "say how large the adapter may be: one of --r and --budget, not both"
             raise InvalidArgumentError(msg)
         if (self.r or self.budget or 0) < 1:
             msg = f"an adapter needs a size of at least 1, not {self.r or self.budget}"
@@ -177,6 +180,8 @@ class Extraction:
             error=self.error,
             count=len(self.rows),
             imports=imports if self.method == "loca" else "",
+            first=self.rows[0]["name"],
+            left_out=_reasons(self.skipped),
         )
 
 
@@ -209,9 +214,11 @@ def extract(
         raise InvalidArgumentError(msg)
     found = Extraction(method, size, base, skipped=list(pair.skipped))
     conv1d = _stores_transposed(pair)
-    for done, (name, own) in enumerate(pair.names.items()):
+    for done, (name, other) in enumerate(pair.names.items()):
         if progress:
             progress(done, len(pair.names))
+        # A bare model's names lack what those of a model with a head begin with.
+        own = max(name, other, key=len)
         try:
             _add(found, pair, name, own, is_transposed=conv1d and bool(_TRANSPOSED.search(own)))
         except DamagedError as error:
@@ -231,13 +238,13 @@ def _add(
     if not own.endswith(".weight"):
         found.skipped.append(Skipped(name, "not the weight of a layer"))
         return
-    if kind_of(own) == "embedding":
+    if kind_of(own) == "embedding" and "lm_head" not in own:
         found.skipped.append(Skipped(name, "embedding: no linear layer"))
         return
     increment = pair.increment(name)
     energy = increment.double().square().sum().item()
     if not energy < float("inf"):
-        raise DamagedError(f"{name} has entries that are not finite")  # noqa: EM102
+        raise DamagedError("it has entries that are not finite")  # noqa: EM101
     if energy == 0:
         found.skipped.append(Skipped(name, "unchanged by the fine-tune"))
         return
@@ -319,6 +326,13 @@ def _stores_transposed(pair: CheckpointPair) -> bool:
     entries = pair.base.entries if pair.base is not None else {}
     shapes = [entry.shape for name, entry in entries.items() if name.endswith(_FUSED)]
     return any(len(shape) == 2 and shape[1] > shape[0] for shape in shapes)
+
+
+def _reasons(skipped: list[Skipped]) -> str:
+    counts = Counter(one.reason.partition(":")[0] for one in skipped)
+    return ", ".join(f"{count} tensors ({reason})" for reason, count in counts.most_common(6)) or (
+        "nothing"
+    )
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -51,6 +51,7 @@ class Selection:
         include: A regular expression of which some part of the name must match.
         exclude: One of which none may.
         max_size: Largest number of entries, or None.
+        smallest_side: Matrices with a shorter side are left out.
 
     Raises:
         InvalidArgumentError: an expression is not valid.
@@ -59,6 +60,7 @@ class Selection:
     include: str | None = None
     exclude: str | None = None
     max_size: int | None = None
+    smallest_side: int = SMALLEST_SIDE
 
     def __post_init__(self) -> None:
         for pattern in (self.include, self.exclude):
@@ -159,7 +161,7 @@ class CheckpointPair:
             reason = f"{unfit[0]} is no floating type: quantised, or no weight"
         elif len(shape) != _MATRIX:
             reason = f"no matrix: {len(shape)} dimensions"
-        elif min(shape) < SMALLEST_SIDE:
+        elif min(shape) < self.selection.smallest_side:
             reason = f"too small: {shape[0]}x{shape[1]}"
         elif shape[0] * shape[1] > _most_entries():
             reason = f"larger than this machine's memory: {shape[0]}x{shape[1]}"
@@ -258,7 +260,7 @@ def open_pair(
     if not pair.names and not any(one.damaged for one in pair.skipped):
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
-        msg = f"no matrix is left to analyse ({why or 'nothing matches'}); "
+        msg = f"no matrix is left ({why or 'nothing matches'}); "
         msg += "widen --include, --exclude and --max-size"
         raise InvalidArgumentError(msg)
     return pair

@@ -69,7 +69,9 @@ def command(
     from loca_theory import checkpoints, plotting
 
     size = checkpoints.AdapterSize(rank, budget)
-    pair = checkpoints.open_pair(base, tuned, checkpoints.Selection(include, exclude, max_size))
+    pair = checkpoints.open_pair(
+        base, tuned, checkpoints.Selection(include, exclude, max_size, smallest_side=1)
+    )
     with progress_bar("matrices", quiet=common.quiet) as progress:
         found = checkpoints.extract(
             pair, method, size, base=base.removeprefix("hub:"), progress=progress

@@ -167,6 +167,7 @@ def test_without_alternation_nothing_needs_to_be_learnable():
     LocationTraining(small(learn_locations=False), AlternatingSchedule(alternating_steps=0))
 
 
+@pytest.mark.filterwarnings("ignore:the LoCA locations share a group")
 @pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
 @pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
 def test_a_phase_moves_its_own_group_and_no_other(make, set_to_none):
@@ -382,6 +383,7 @@ def test_it_does_not_warn_if_the_locations_have_an_optimiser_of_their_own():
 # --- resuming ---
 
 
+@pytest.mark.filterwarnings("ignore:the LoCA locations share a group")
 @pytest.mark.parametrize("steps", [1, 3, 6, 10, 12], ids=lambda n: f"after {n} steps")
 @pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
 def test_resumed_training_is_bitwise_the_uninterrupted_one(make, steps, tmp_path):
@@ -504,3 +506,42 @@ def test_training_lowers_the_loss_and_is_silent():
     assert training.phase is None
     assert float(loss(model).detach()) < before
     assert not seen
+
+
+def test_locations_among_other_parameters_are_remarked_on_once():
+    model = small()
+    LocationTraining(model, SHORT)
+    optimizer = heavy(torch.optim.AdamW)(model)
+    with pytest.warns(UserWarning, match="share a group of the optimiser") as said:
+        train(model, optimizer, 4)
+    assert len(said) == 1
+
+
+def test_a_layer_whose_locations_nobody_learns_says_so_once():
+    model = small()
+    optimizer = adamw(model)
+    with pytest.warns(UserWarning, match="are not being learned; make a LocationTraining") as said:
+        train(model, optimizer, 80)
+    assert len(said) == len(spectra(model))
+
+
+def test_a_loop_that_sets_phases_itself_is_left_alone():
+    model = small()
+    optimizer = adamw(model)
+    for phase in (L, "coefficients"):
+        for spectrum in spectra(model):
+            spectrum.set_phase(phase)
+        train(model, optimizer, 60)
+
+
+def test_settled_spectra_need_no_training():
+    model = small()
+    training = LocationTraining(model, SHORT)
+    training.go_to(SHORT.alternating_steps)
+    loaded = small()
+    again = LocationTraining(loaded, SHORT)
+    loaded.load_state_dict(model.state_dict())
+    assert again.phase is None
+    before = [s.places.clone() for s in spectra(loaded)]
+    train(loaded, torch.optim.SGD([s.coefficients for s in spectra(loaded)], lr=0.1), 12)
+    assert all(torch.equal(a, s.places) for a, s in zip(before, spectra(loaded), strict=True))

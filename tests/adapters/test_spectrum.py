@@ -682,3 +682,39 @@ def test_it_says_what_it_is():
     text = "7 components of 6×9, scaling=0.5"
     assert f"({text}, learns locations)" in str(layer(scaling=0.5).spectrum)
     assert f"({text})" in str(layer(scaling=0.5, learn_locations=False).spectrum)
+
+
+def test_a_quantised_weight_takes_no_increment():
+    adapted = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, name="fc")
+    adapted.base.weight = nn.Parameter(torch.ones(6, 9, dtype=torch.int8), requires_grad=False)
+    with pytest.raises(InvalidArgumentError, match="fc: its weight is quantised"):
+        adapted.merge()
+    assert bool((adapted.base.weight == 1).all())
+
+
+def test_a_merged_layer_adds_its_increment_once():
+    adapted = LoCALinear(nn.Linear(9, 6), 7, zero_init=False)
+    x = normal(3, 9).float()
+    before = adapted(x)
+    for _ in range(2):
+        adapted.merge()
+        torch.testing.assert_close(adapted(x), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("coefficients", math.nan, "coefficients that are not finite"),
+        ("locations", 7.0, r"locations outside \[0, 1\]"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(name, value, message):
+    saved = layer(seed=1).state_dict()
+    saved[f"spectrum.{name}"] = torch.full_like(saved[f"spectrum.{name}"], value)
+    with pytest.raises(RuntimeError, match=message):
+        layer(seed=2).load_state_dict(saved)
+
+
+def test_a_negative_seed_is_refused_with_the_name_of_the_layer():
+    with pytest.raises(InvalidArgumentError, match="fc: the seed must be an integer of at least 0"):
+        CosineSpectrum((6, 9), 7, seed=-1, name="fc")

@@ -1,5 +1,7 @@
 """LoCA in the Trainer of transformers: phases, checkpoints, accumulation, what a user forgets."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -17,10 +19,13 @@ from transformers import (
 )
 
 from loca_theory.adapters import (
+    AlternatingSchedule,
     LoCACallback,
     LoCAConfig,
     LoCALayer,
+    LoCALinear,
     LocationsNotTrainedError,
+    LocationTraining,
     parameter_groups,
 )
 
@@ -286,3 +291,28 @@ def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path):
         rtol=1e-5,
         atol=1e-5,
     )
+
+
+def test_a_second_training_goes_on_with_frozen_places(tmp_path):
+    model = adapted()
+    trainer_for(model, tmp_path, save_strategy="no").train()
+    places = [s.places.clone() for s in spectra(model)]
+    before = [s.coefficients.detach().clone() for s in spectra(model)]
+    trainer_for(model, tmp_path, save_strategy="no", max_steps=3).train()
+    for s, place, a in zip(spectra(model), places, before, strict=True):
+        assert torch.equal(s.places, place)
+        assert not torch.equal(s.coefficients, a)
+
+
+def test_the_callback_finds_layers_without_peft():
+    layer = LoCALinear(torch.nn.Linear(6, 5), 4)
+    training = LocationTraining(layer, AlternatingSchedule(2, 2, 9))
+    state = SimpleNamespace(global_step=3)
+    model = torch.nn.Sequential(layer)
+    optimizer = torch.optim.SGD(parameter_groups(layer, lr=0.1))
+    LoCACallback().on_train_begin(None, state, None, model=model, optimizer=optimizer)
+    assert training.steps_done == 3
+    assert training.phase == "locations"
+    lacking = torch.optim.SGD([layer.spectrum.coefficients], lr=0.1)
+    with pytest.raises(LocationsNotTrainedError, match="parameter_groups"):
+        LoCACallback().on_train_begin(None, state, None, model=model, optimizer=lacking)

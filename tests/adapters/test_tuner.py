@@ -289,10 +289,38 @@ def test_all_linear_adapts_every_linear_layer_but_the_head(family, count):
     assert "lm_head" not in names
 
 
-def test_conv1d_is_noticed_and_said():
-    with pytest.warns(UserWarning, match=r"fan_in_fan_out is set to True, as .*c_attn is a Conv1D"):
-        model = adapted("GPT-2", fan_in_fan_out=False)
+def test_conv1d_is_noticed():
+    model = adapted("GPT-2", fan_in_fan_out=False)
     assert model.peft_config["default"].fan_in_fan_out
+
+
+def test_a_pattern_that_matches_nothing_is_remarked_on():
+    with pytest.warns(UserWarning, match="n_frequency_pattern 'nope' matches no layer"):
+        adapted(n_frequency_pattern={"nope": 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"random_loc_seed": -1}, "random_loc_seed must be an integer of at least 0, not -1"),
+        ({"init_weights": "gaussian"}, "init_weights must be True or False, not 'gaussian'"),
+        ({"joint": "x"}, "joint must be True or False, not 'x'"),
+    ],
+    ids=["seed", "start", "joint"],
+)
+def test_a_setting_of_another_kind_is_refused(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        LoCAConfig(**options)
+
+
+def test_algorithm_1_can_be_read_as_printed():
+    assert LoCAConfig(as_printed=True).schedule().as_printed
+
+
+def test_mixed_batches_are_refused():
+    model = adapted()
+    with pytest.raises(InvalidArgumentError, match="no mixed batches"):
+        model(**batch("Llama"), adapter_names=["default", "__base__"])
 
 
 def test_single_layers_can_have_another_number_of_components():
@@ -423,9 +451,11 @@ def test_a_saved_adapter_is_the_same_when_it_is_loaded(
             assert torch.equal(theirs[name].coefficients, spectrum.coefficients)
         if is_trainable and spectrum.locations is not None:
             assert torch.equal(theirs[name].locations, spectrum.locations)
-        assert theirs[name].learns_locations == is_trainable
+        assert theirs[name].learns_locations == (is_trainable and state != "frozen")
     assert bool(trainable(loaded)) == is_trainable
     assert ("other" in loaded.base_model.location_training) == is_trainable
+    if is_trainable and state == "frozen":
+        assert loaded.base_model.location_training["other"].phase is None
 
 
 def test_what_was_saved_in_mid_phase_can_be_loaded_for_inference_and_saved_again(tmp_path):

@@ -155,7 +155,7 @@ def test_sizes_that_differ_are_in_the_configuration(tmp_path):
 
 @pytest.mark.parametrize("sizes", [{}, {"r": 2, "budget": 3}], ids=["none", "both"])
 def test_the_size_is_said_one_way(sizes):
-    with pytest.raises(InvalidArgumentError, match="either --r or --budget"):
+    with pytest.raises(InvalidArgumentError, match="one of --r and --budget, not both"):
         AdapterSize(**sizes)
 
 
@@ -171,3 +171,22 @@ def test_selection_applies(tmp_path):
     pair = open_pair(*files, Selection(include="up"))
     found = extract(pair, "loca", AdapterSize(budget=5), base="base")
     assert [row["name"] for row in found.rows] == ["a.0.up.weight"]
+
+
+def test_names_are_those_of_the_model_with_a_head(tmp_path):
+    _, tuned, _ = checkpoints(tmp_path)
+    longer = {f"model.{name}": value for name, value in tuned.items()}
+    save_file(longer, tmp_path / "tuned.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    assert [row["name"] for row in found.rows] == [f"model.{name}" for name in LAYERS]
+
+
+def test_small_layers_and_an_output_head_are_linear_layers_too(tmp_path):
+    layers = {"gate.weight": (3, 20), "lm_head.weight": (50, 20)}
+    checkpoints(tmp_path, layers)
+    files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(
+        open_pair(*files, Selection(smallest_side=1)), "loca", AdapterSize(budget=5), base="base"
+    )
+    assert [row["name"] for row in found.rows] == list(layers)

@@ -60,7 +60,7 @@ def test_csv_has_a_line_a_matrix(cli, pair):
 def test_neither_size_is_one_line(cli, pair):
     done = cli("extract", *pair)
     assert (done.code, done.out) == (2, "")
-    assert "either --r or --budget" in done.err
+    assert "one of --r and --budget, not both" in done.err
 
 
 def test_an_adapter_cannot_be_extracted_from_again(cli, here, pair):

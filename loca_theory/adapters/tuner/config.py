@@ -27,17 +27,20 @@ class LoCAConfig(PeftConfig):
         n_frequency_pattern: B of single layers, by the end of their name or a regular expression.
         init_weights: True for ΔW = 0 at the start, False for random coefficients.
         random_loc_seed: Seed of the random locations. Each layer draws its own.
-        fan_in_fan_out: Whether targets store their weight transposed; found out by itself for
-            ``Conv1D`` of transformers.
+        fan_in_fan_out: Whether targets store their weight transposed. For information: it is
+            found out by itself, and set, for ``Conv1D`` of transformers.
         bias: ``none``, ``all`` or ``loca_only``: which biases are trained.
         modules_to_save: Further modules to train and save, such as a new head.
         layers_to_transform: Indices of the layers to adapt.
         layers_pattern: Name of the list these indices belong to.
         alternating_steps: B_s, steps after which the locations are frozen; 0 for fixed random
-            ones (V1 of the ablation), None for no end (V2).
+            ones (V1 of the ablation), None for no end (V2). An adapter saved after that stays
+            frozen when it is loaded to be trained on; one saved before begins a new schedule,
+            unless the Trainer resumes from it or the training is told where it stood.
         coefficient_steps: B_a.
         location_steps: B_l.
         joint: Learn both in every step (V3).
+        as_printed: Count steps from 1 as Algorithm 1 does: its first phase is a step shorter.
         location_gradient: ``central``, ``forward`` (V4), ``backward`` (V5) or
             ``eight-direction``.
         implementation: ``auto``, ``dense``, ``fft``, ``sparse`` or ``implicit``.
@@ -78,6 +81,7 @@ class LoCAConfig(PeftConfig):
     coefficient_steps: int = field(default=10, metadata={"help": "Steps of a coefficient phase."})
     location_steps: int = field(default=20, metadata={"help": "Steps of a location phase."})
     joint: bool = field(default=False, metadata={"help": "Learn both in every step."})
+    as_printed: bool = field(default=False, metadata={"help": "Count steps as Algorithm 1 does."})
     location_gradient: LocationGradient = field(
         default="central", metadata={"help": "How the location gradient is taken."}
     )
@@ -117,6 +121,14 @@ class LoCAConfig(PeftConfig):
         if not (number and 0 < self.scaling < math.inf):
             msg = f"scaling must be positive and finite, not {self.scaling!r}"
             raise InvalidArgumentError(msg)
+        seed = self.random_loc_seed
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            msg = f"random_loc_seed must be an integer of at least 0, not {seed!r}"
+            raise InvalidArgumentError(msg)
+        for name in ("init_weights", "joint", "as_printed", "fan_in_fan_out"):
+            if not isinstance(getattr(self, name), bool):
+                msg = f"{name} must be True or False, not {getattr(self, name)!r}"
+                raise InvalidArgumentError(msg)
 
     def schedule(self) -> AlternatingSchedule:
         """When coefficients and when locations are learned."""
@@ -125,4 +137,5 @@ class LoCAConfig(PeftConfig):
             location_steps=self.location_steps,
             alternating_steps=self.alternating_steps,
             joint=self.joint,
+            as_printed=self.as_printed,
         )

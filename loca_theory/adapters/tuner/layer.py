@@ -11,7 +11,7 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
 from torch import nn
 
-from loca_theory.adapters.linear import features, foldable_weight, is_conv1d
+from loca_theory.adapters.linear import features, foldable_weight, is_conv1d, with_increment
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.errors import InvalidArgumentError
@@ -122,13 +122,8 @@ class LoCALayer(nn.Module, BaseTunerLayer):
                 self.get_base_layer().weight.data = self._shifted(-delta)
 
     def _shifted(self, delta: torch.Tensor) -> torch.Tensor:
-        weight: Any = self.get_base_layer().weight
-        if not weight.is_floating_point():
-            msg = f"{self.name}: its weight is quantised ({weight.dtype}) and cannot take an "
-            msg += "increment; use the adapter unmerged"
-            raise InvalidArgumentError(msg)
-        wide = torch.promote_types(weight.dtype, delta.dtype)
-        return (weight.data.to(wide) + delta.to(weight.device, wide)).to(weight.dtype)
+        base: Any = self.get_base_layer()
+        return with_increment(base.weight.data, delta, self.name)
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The base layer with the increments of the active adapters."""

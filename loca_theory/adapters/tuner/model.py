@@ -54,6 +54,10 @@ class LoCAModel(BaseTuner):
         """Put the adapter into the model, and start its schedule."""
         super().inject_adapter(model, adapter_name, *args, **kwargs)
         config: Any = self.peft_config[adapter_name]
+        layers = [m.name for m in model.modules() if isinstance(m, LoCALayer)]
+        for pattern in config.n_frequency_pattern or {}:
+            if not any(_matches(pattern, name) for name in layers):
+                warnings.warn(f"n_frequency_pattern {pattern!r} matches no layer", stacklevel=2)
         spectra = [
             spectrum
             for layer in model.modules()
@@ -110,13 +114,7 @@ class LoCAModel(BaseTuner):
             return
         base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
         features(base, current_key)
-        if peft_config.fan_in_fan_out != is_conv1d(base):
-            peft_config.fan_in_fan_out = is_conv1d(base)
-            warnings.warn(
-                f"fan_in_fan_out is set to {is_conv1d(base)}, as {current_key} is a "
-                f"{type(base).__name__}",
-                stacklevel=2,
-            )
+        peft_config.fan_in_fan_out = is_conv1d(base)
         layer = LoCALayer(target, current_key)
         layer._active_adapter = adapter_name
         layer.update_layer(adapter_name, n_frequency, peft_config)
@@ -128,10 +126,14 @@ class LoCAModel(BaseTuner):
 
 def _n_frequency(config: LoCAConfig, key: str) -> int:
     for pattern, count in (config.n_frequency_pattern or {}).items():
-        try:
-            if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", key):
-                return count
-        except re.error as error:
-            msg = f"n_frequency_pattern {pattern!r} is no regular expression: {error}"
-            raise InvalidArgumentError(msg) from None
+        if _matches(pattern, key):
+            return count
     return config.n_frequency
+
+
+def _matches(pattern: str, key: str) -> bool:
+    try:
+        return re.fullmatch(rf"(?:.*\.)?(?:{pattern})", key) is not None
+    except re.error as error:
+        msg = f"n_frequency_pattern {pattern!r} is no regular expression: {error}"
+        raise InvalidArgumentError(msg) from None

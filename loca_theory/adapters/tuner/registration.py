@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from loca_theory.errors import ResourceError
 
 # The versions that the tests of tests/adapters pass with.
@@ -44,7 +46,7 @@ def check_peft() -> None:
     except PackageNotFoundError:
         msg = f'LoCA in PEFT needs peft: {wanted}, or pip install "loca-theory[adapters]"'
         raise ResourceError(msg) from None
-    if not _release(low) <= _release(found) < _release(high):
+    if not Version(low) <= Version(found) < Version(high):
         msg = f"LoCA was tested with peft {low} up to before {high}, and this is {found}: {wanted}"
         raise ResourceError(msg)
 
@@ -100,7 +102,3 @@ def _explain(card: Path) -> None:
     text = card.read_text(encoding="utf-8")
     if HOW_TO_LOAD.strip() not in text:
         card.write_text(text.rstrip() + "\n" + HOW_TO_LOAD, encoding="utf-8")
-
-
-def _release(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2])
