@@ -110,7 +110,7 @@ BAD = {
     "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
     "one alone": (("base.safetensors",), 2, "needs a second checkpoint"),
     "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
-                         "no matrix is left to analyse"),
+                         "no matrix is left"),
     "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,
                        "is no regular expression"),
     "bad size": (("base.safetensors", "tuned.safetensors", "--max-size", "much"), 2,
