@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import torch
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.adapters.checks import check_choice
 
 Implementation = Literal["auto", "dense", "fft", "sparse", "implicit"]
 
@@ -39,10 +39,7 @@ def check_implementation(name: str) -> None:
     Raises:
         InvalidArgumentError: it is none.
     """
-    if name not in get_args(Implementation):
-        known = ", ".join(get_args(Implementation))
-        msg = f"unknown implementation {name!r}; choose one of {known}"
-        raise InvalidArgumentError(msg)
+    check_choice("implementation", name, get_args(Implementation))
 
 
 def fastest(

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.adapters.checks import check_choice
 
 LocationGradient = Literal["central", "forward", "backward", "eight-direction"]
 Sample = Callable[[int, int], torch.Tensor]
@@ -29,10 +29,7 @@ def check_rule(rule: str) -> None:
     Raises:
         InvalidArgumentError: it is none.
     """
-    if rule not in get_args(LocationGradient):
-        known = ", ".join(get_args(LocationGradient))
-        msg = f"unknown location gradient {rule!r}; choose one of {known}"
-        raise InvalidArgumentError(msg)
+    check_choice("location gradient", rule, get_args(LocationGradient))
 
 
 def location_gradient(

@@ -131,7 +131,7 @@ class LocationTraining:
 
     def parameters(self) -> list[nn.Parameter]:
         """The continuous locations that may still be learned."""
-        return [s.locations for s in self.spectra if s.locations is not None]
+        return [s.locations for s in self.spectra if s.learns_locations and s.locations is not None]
 
     def step(self) -> None:
         """One optimiser step has been made."""
@@ -188,7 +188,8 @@ class LocationTraining:
         locations = self.parameters()
         if any(id(p) in held for p in locations):
             self._idle_steps = 0
-            self._check_groups(optimizer)
+            if self._step == 0:
+                self._check_groups(optimizer)
             self.step()
             if self._phase is None:
                 for p in locations:  # their moments are of no use any more
@@ -203,9 +204,9 @@ class LocationTraining:
         mine = {id(p) for p in self.parameters()}
         for group in optimizer.param_groups:
             here = [id(p) in mine for p in group["params"]]
-            if any(here) and (group.get("weight_decay") or not all(here)) and not self._warned:
-                self._warned = True
+            if any(here) and (group.get("weight_decay") or not all(here)):
                 warnings.warn(OWN_GROUP, stacklevel=4)
+                return
 
     def holds_locations(self, optimizer: Any) -> bool:
         """Whether an optimiser has all the locations that are to be learned."""

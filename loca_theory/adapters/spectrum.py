@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
+from loca_theory.adapters.checks import check_scaling, check_whole
 from loca_theory.adapters.costs import Implementation, check_implementation, fastest
 from loca_theory.adapters.location_gradient import LocationGradient, check_rule
 from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
@@ -96,6 +95,7 @@ class CosineSpectrum(nn.Module):
         self._idle_until = None
         self._phase: Phase = "coefficients"
         self._keeps_all_in_graph = False
+        self._is_settled = not learn_locations
         self._refreshed = -1
 
         p, q = shape
@@ -121,7 +121,7 @@ class CosineSpectrum(nn.Module):
     @property
     def learns_locations(self) -> bool:
         """Whether the places may still move, now or later."""
-        return self.locations is not None
+        return not self._is_settled
 
     def set_phase(self, phase: Phase) -> None:
         """Learn this from now on; what is not learned asks for no gradient and has none.
@@ -132,7 +132,7 @@ class CosineSpectrum(nn.Module):
         Raises:
             InvalidArgumentError: locations are wanted, and were never to be learned or are frozen.
         """
-        if phase != "coefficients" and self.locations is None:
+        if phase != "coefficients" and self._is_settled:
             msg = f"{self.name}: its locations are fixed; make it with learn_locations=True"
             raise InvalidArgumentError(msg)
         trainable = self.coefficients.requires_grad or _asks(self.locations)
@@ -171,7 +171,7 @@ class CosineSpectrum(nn.Module):
     @torch.no_grad()
     def freeze_locations(self) -> None:
         """End the learning of places, and give components that share one places of their own."""
-        if self.locations is None:
+        if self._is_settled:
             return
         self.refresh()
         self._spread_out()
@@ -182,7 +182,7 @@ class CosineSpectrum(nn.Module):
         if self.locations is None:
             return
         trainable = self.coefficients.requires_grad or _asks(self.locations)
-        self._phase = "coefficients"
+        self._phase, self._is_settled = "coefficients", True
         if not self._keeps_all_in_graph:
             self.locations = None
         elif not self.locations.is_meta:
@@ -370,13 +370,13 @@ class CosineSpectrum(nn.Module):
     ) -> None:
         keys = {name: prefix + name for name in ("places", "locations", "shape", "coefficients")}
         layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
-        found_wrong = mistake(
+        wrong = mistake(
             {name: state_dict.get(key) for name, key in keys.items()},
             self._size,
             self.coefficients.shape[0],
         )
-        if found_wrong:
-            error_msgs.append(f"{layer}: {found_wrong}")
+        if wrong:
+            error_msgs.append(f"{layer}: {wrong}")
             return
         was_learning = keys["locations"] in state_dict
         if self.locations is None:
@@ -437,18 +437,10 @@ def _asks(parameter: torch.Tensor | None) -> bool:
 
 def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any, name: str) -> None:
     p, q = shape
-    whole = isinstance(n_components, Integral) and not isinstance(n_components, bool)
-    if not whole or n_components < 1:
-        msg = f"{name}: the number of components must be a positive integer, not {n_components!r}"
-        raise InvalidArgumentError(msg)
+    check_whole(f"{name}: the number of components", n_components, 1)
     if n_components > p * q:
         msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} places"
         raise InvalidArgumentError(msg)
-    is_number = isinstance(scaling, Real) and not isinstance(scaling, bool)
-    if not (is_number and math.isfinite(scaling) and scaling > 0):
-        msg = f"{name}: the scaling must be positive and finite, not {scaling!r}"
-        raise InvalidArgumentError(msg)
-    seeds = seed if isinstance(seed, tuple) else (seed,)
-    if not all(isinstance(one, (int, np.integer)) and one >= 0 for one in seeds):
-        msg = f"{name}: the seed must be an integer of at least 0, not {seed!r}"
-        raise InvalidArgumentError(msg)
+    check_scaling(f"{name}: the scaling", scaling)
+    for one in seed if isinstance(seed, tuple) else (seed,):
+        check_whole(f"{name}: the seed", one, 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from peft.config import PeftConfig
 from peft.utils import PeftType
 
+from loca_theory.adapters.checks import check_scaling, check_whole
 from loca_theory.adapters.costs import Implementation, check_implementation
 from loca_theory.adapters.location_gradient import LocationGradient, check_rule
 from loca_theory.adapters.schedule import AlternatingSchedule
@@ -114,17 +114,9 @@ class LoCAConfig(PeftConfig):
     def _check_numbers(self) -> None:
         counts = {"n_frequency": self.n_frequency, **(self.n_frequency_pattern or {})}
         for name, count in counts.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                msg = f"the number of components must be a positive integer, not {count!r} ({name})"
-                raise InvalidArgumentError(msg)
-        number = isinstance(self.scaling, (int, float)) and not isinstance(self.scaling, bool)
-        if not (number and 0 < self.scaling < math.inf):
-            msg = f"scaling must be positive and finite, not {self.scaling!r}"
-            raise InvalidArgumentError(msg)
-        seed = self.random_loc_seed
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            msg = f"random_loc_seed must be an integer of at least 0, not {seed!r}"
-            raise InvalidArgumentError(msg)
+            check_whole("the number of components", count, 1, note=f" ({name})")
+        check_scaling("scaling", self.scaling)
+        check_whole("random_loc_seed", self.random_loc_seed, 0)
         for name in ("init_weights", "joint", "as_printed", "fan_in_fan_out"):
             if not isinstance(getattr(self, name), bool):
                 msg = f"{name} must be True or False, not {getattr(self, name)!r}"

@@ -1,0 +1,44 @@
+"""What the settings of a layer may be, for layers and for configurations alike."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from loca_theory.errors import InvalidArgumentError
+
+
+def check_choice(what: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse what is none of the known names.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if value not in known:
+        msg = f"unknown {what} {value!r}; choose one of {', '.join(known)}"
+        raise InvalidArgumentError(msg)
+
+
+def check_whole(what: str, value: Any, least: int, *, note: str = "") -> None:
+    """Refuse what is no integer of at least ``least``, 0 or 1.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        kind = "a positive integer" if least == 1 else "an integer of at least 0"
+        msg = f"{what} must be {kind}, not {value!r}{note}"
+        raise InvalidArgumentError(msg)
+
+
+def check_scaling(what: str, value: Any) -> None:
+    """Refuse what is no positive finite number.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and 0 < float(value) < math.inf):
+        msg = f"{what} must be positive and finite, not {value!r}"
+        raise InvalidArgumentError(msg)
