@@ -23,7 +23,7 @@ FLOORS = (
     ("transforms", "sweeps"),
     ("increments",),
     ("expressivity", "adapters"),
-    ("dependence",),
+    ("dependence", "convergence"),
     ("checkpoints",),
     ("plotting",),
     ("cli",),

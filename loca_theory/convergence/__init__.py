@@ -1,0 +1,59 @@
+"""The paper's toy experiment as a rate, and searches for places that do better.
+
+- :class:`Reading`, :func:`find_reading`: what the description leaves open, as settings.
+- :class:`Family`, :class:`Problems`, :func:`draw`: random problems, many at a time.
+- :data:`SEARCHES`: ways to move components, from central differences to matching pursuit.
+- :class:`ConvergenceStudy`: the rates of recovery with exact intervals, and some traces.
+- :func:`binomial_interval`: the exact interval.
+"""
+
+from typing import TYPE_CHECKING
+
+from loca_theory._lazy import lazy_exports
+from loca_theory.convergence.intervals import binomial_interval
+from loca_theory.convergence.readings import (
+    DEFAULT_READING,
+    READINGS,
+    Reading,
+    find_reading,
+)
+
+if TYPE_CHECKING:
+    from loca_theory.convergence.problems import Family, Problems, draw
+    from loca_theory.convergence.searches import SEARCHES, find_search
+    from loca_theory.convergence.state import Rates, State
+    from loca_theory.convergence.study import ConvergenceStudy, default_problems, trace_rows
+
+__all__ = [
+    "DEFAULT_READING",
+    "READINGS",
+    "SEARCHES",
+    "ConvergenceStudy",
+    "Family",
+    "Problems",
+    "Rates",
+    "Reading",
+    "State",
+    "binomial_interval",
+    "default_problems",
+    "draw",
+    "find_reading",
+    "find_search",
+    "trace_rows",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "SEARCHES": "searches",
+        "ConvergenceStudy": "study",
+        "Family": "problems",
+        "Problems": "problems",
+        "Rates": "state",
+        "State": "state",
+        "default_problems": "study",
+        "draw": "problems",
+        "find_search": "searches",
+        "trace_rows": "study",
+    },
+)

@@ -1,0 +1,192 @@
+r"""Random problems of the toy experiment, many at a time.
+
+Labels are :math:`Y = W_3\,\Delta(F^*)\,W_1 X` with :math:`\Delta(F) = C^\top F D` and F* sparse.
+With only F unknown the loss is quadratic: for samples as the columns of X, n of them,
+
+.. math:: L(F) = \tfrac12 \langle F - F^*, Z\rangle, \qquad
+          Z = \frac{\partial L}{\partial F} = \Gamma\,(F - F^*)\,\Sigma, \qquad
+          \Gamma = \tfrac{2n}{M}\, C W_3^\top W_3 C^\top, \quad
+          \Sigma = \tfrac1n\, D W_1 X X^\top W_1^\top D^\top ,
+
+where M is what the loss divides by. So one needs two K×K matrices a problem, and the samples never
+again; the curvature of the loss along one place is :math:`h = \Gamma_{ii}\Sigma_{jj}`.
+
+The experiment is printed for K = 6. At other sizes the variance of the fixed weights is multiplied
+by :math:`\sqrt{6/K}`, which keeps the mean curvature, and with it the effect of a learning rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from loca_theory.convergence.readings import Reading
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import generator
+from loca_theory.transforms import dct_matrix
+
+SAMPLES = 5000
+_PRINTED, _PRINTED_SIZE = "gaussian", 6
+
+
+@dataclass(frozen=True)
+class Family:
+    """Which problems.
+
+    Attributes:
+        size: K, at least 2.
+        components: Non-zero coefficients of F*, from 1 to K².
+        condition: Ratio of the largest to the smallest singular value of the fixed weights, at
+            least 1 (1: orthogonal matrices), their singular values log-spaced and their expected
+            Frobenius norm as printed; None for Gaussian weights, as printed.
+
+    Raises:
+        InvalidArgumentError: a value out of range.
+    """
+
+    size: int = 6
+    components: int = 3
+    condition: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 2:
+            msg = f"the size must be at least 2, not {self.size}"
+            raise InvalidArgumentError(msg)
+        if not 1 <= self.components <= self.size**2:
+            msg = f"{self.components} components do not fit: a {self.size}×{self.size} spectrum "
+            msg += f"has 1 to {self.size**2} places for them"
+            raise InvalidArgumentError(msg)
+        if self.condition is not None and not 1 <= self.condition < np.inf:
+            msg = f"a condition number is at least 1, not {self.condition:g}"
+            raise InvalidArgumentError(msg)
+
+
+@dataclass(frozen=True)
+class Problems:
+    """A batch of P problems.
+
+    Attributes:
+        rows: Γ, (P, K, K).
+        columns: Σ, (P, K, K).
+        places: True places as numbers of entries of the K×K spectrum, (P, B).
+        coefficients: True coefficients, (P, B).
+        start: Places to start from, independent of the true ones, (P, B).
+    """
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+    places: torch.Tensor
+    coefficients: torch.Tensor
+    start: torch.Tensor
+
+    @property
+    def size(self) -> int:
+        """K."""
+        return self.rows.shape[-1]
+
+    def product(self, places: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
+        """Γ F Σ as (P, K²) for a sparse F: (P, B) places, which may repeat, and coefficients."""
+        i, j = places // self.size, places % self.size
+        # The matrices are symmetric: their rows stand for columns, and rows are contiguous.
+        left = _rows(self.rows, i) * coefficients[..., None]
+        return (left.mT @ _rows(self.columns, j)).flatten(1)
+
+    def curvature(self) -> torch.Tensor:
+        """H of every place, (P, K²)."""
+        rows, columns = (m.diagonal(dim1=1, dim2=2) for m in (self.rows, self.columns))
+        return (rows[:, :, None] * columns[:, None, :]).flatten(1)
+
+    def hessian(self, places: torch.Tensor) -> torch.Tensor:
+        """The curvature matrix of coefficients at (P, B) places: (P, B, B)."""
+        i, j = places // self.size, places % self.size
+        return _block(self.rows, i) * _block(self.columns, j)
+
+
+def draw(
+    family: Family, reading: Reading, seed: int, numbers: range, *, samples: int = SAMPLES
+) -> Problems:
+    """Problems of a family by their numbers.
+
+    A problem depends on the family, the seed and its number; readings scale the same draws.
+
+    Args:
+        family: Which problems.
+        reading: Its scales and the divisor of its loss.
+        seed: Root seed.
+        numbers: Which of them.
+        samples: n.
+    """
+    drawn = [_draw(family, reading, seed, number, samples) for number in numbers]
+    fields = [torch.from_numpy(np.stack(parts)) for parts in zip(*drawn, strict=True)]
+    w3, gram, *rest = fields
+    cosines = dct_matrix(family.size, dtype=torch.float64)
+    first = w3 @ cosines.T
+    rows = 2 * samples / divisor(reading, family.size, samples) * (first.mT @ first)
+    columns = cosines @ gram @ cosines.T
+    return Problems(rows, columns, *rest)
+
+
+def divisor(reading: Reading, size: int, samples: int) -> int:
+    """M, by which the loss divides the sum of squared errors."""
+    return {"mean": samples * size, "mean-of-samples": samples, "sum": 1}[reading.loss]
+
+
+def network(
+    family: Family, reading: Reading, seed: int, number: int, *, samples: int = SAMPLES
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """W1 (K×K), W3 (K×K) and X (K×n) of one problem: what :func:`draw` makes its matrices of."""
+    source = _generator(family, seed, number)
+    w1, w3 = (_weights(source, family, reading) for _ in range(2))
+    x = reading.data_deviation * source.standard_normal((family.size, samples))
+    return w1, w3, x
+
+
+def _generator(family: Family, seed: int, number: int) -> np.random.Generator:
+    kind = _PRINTED if family.condition is None else repr(float(family.condition))
+    return generator(seed, "toy", family.size, family.components, kind, number)
+
+
+def _draw(
+    family: Family, reading: Reading, seed: int, number: int, samples: int
+) -> tuple[np.ndarray, ...]:
+    w1, w3, x = network(family, reading, seed, number, samples=samples)
+    inputs = w1 @ x
+    gram = inputs @ inputs.T / samples
+    # Of their own: what is drawn here shall not depend on the number of samples.
+    source = generator(seed, "toy places", family.size, family.components, number)
+    entries, count = family.size**2, family.components
+    places = np.sort(source.choice(entries, count, replace=False))
+    coefficients = reading.weight_deviation * source.standard_normal(count)
+    start = source.choice(entries, count, replace=False)
+    return w3, gram, places, coefficients, start
+
+
+def _weights(source: np.random.Generator, family: Family, reading: Reading) -> np.ndarray:
+    size = family.size
+    deviation = reading.weight_deviation * (_PRINTED_SIZE / size) ** 0.25
+    left = source.standard_normal((size, size))
+    if family.condition is None:
+        return deviation * left
+    right = source.standard_normal((size, size))
+    values = np.geomspace(1.0, 1.0 / family.condition, size)
+    values *= deviation * size / np.linalg.norm(values)
+    return (_haar(left) * values) @ _haar(right).T
+
+
+def _haar(gaussian: np.ndarray) -> np.ndarray:
+    """A uniformly random orthogonal matrix."""
+    q, r = np.linalg.qr(gaussian)
+    return q * np.sign(np.diag(r))
+
+
+def _rows(matrices: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+    """(P, K, K) and (P, B) to (P, B, K)."""
+    return matrices.gather(1, which[..., None].expand(-1, -1, matrices.shape[-1]))
+
+
+def _block(matrices: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+    """(P, K, K) and (P, B) to (P, B, B)."""
+    count = which.shape[1]
+    return _rows(matrices, which).gather(2, which[:, None].expand(-1, count, -1))

@@ -1,0 +1,289 @@
+"""Ways to search for places, by their names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from loca_theory.adapters.exchange import gains, reselect, swap
+from loca_theory.adapters.location_gradient import LocationGradient, location_gradient
+from loca_theory.convergence.state import State
+from loca_theory.errors import InvalidArgumentError
+
+Noise = Callable[[int], torch.Tensor]
+
+# The most components that one exchange moves, as a share of all.
+_SHARE = 0.2
+# Of the annealed pursuit at first; the noise is that of a logarithm.
+_TEMPERATURE = 0.3
+
+
+class Search:
+    """Moves the components of all problems of a batch; this one never does.
+
+    Every step of a run costs one evaluation of the gradient, and is either a step of the
+    coefficients or a move.
+
+    Args:
+        state: The batch.
+        noise: Gives standard exponential random numbers, one row of that many a problem.
+    """
+
+    descends = True
+    """Whether coefficients are learned by gradient descent between moves."""
+
+    def __init__(self, state: State, noise: Noise) -> None:
+        self.state, self._noise = state, noise
+
+    def moves_at(self, step: int) -> bool:
+        """Whether that step is a move."""
+        del step
+        return False
+
+    def move(self, progress: float) -> None:
+        """One move.
+
+        Args:
+            progress: How much of the time for moves is over, in [0, 1).
+        """
+
+
+class Gradient(Search):
+    r"""Descent on continuous locations: coefficients for a phase, locations for a phase.
+
+    Args:
+        state: The batch.
+        noise: As in :class:`Search`.
+        rule: The difference that stands for the gradient.
+        momentum: Of the locations' updates (heavy ball).
+        jitter: Scale, in places, of Laplace noise that is added to an update at first; it falls
+            to zero linearly.
+        reach: Distance of the neighbours in units of the size at first; it shrinks to one place,
+            the difference being divided by the distance.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        noise: Noise,
+        rule: LocationGradient = "central",
+        *,
+        momentum: float = 0.0,
+        jitter: float = 0.0,
+        reach: float = 0.0,
+    ) -> None:
+        super().__init__(state, noise)
+        self.rule: LocationGradient = rule
+        self.momentum, self.jitter, self.reach = momentum, jitter, reach
+        size, places = state.problems.size, state.places
+        self._size = size
+        # Locations are kept in the unit the learning rate is for.
+        self._unit = size - 1 if state.reading.units == "interval" else 1
+        self._locations = torch.stack([places // size, places % size], dim=-1) / self._unit
+        self._velocity = torch.zeros_like(self._locations)
+
+    def moves_at(self, step: int) -> bool:
+        """Whether it lies in a phase of the locations."""
+        phase = self.state.reading.phase_steps
+        return step % (2 * phase) >= phase
+
+    def move(self, progress: float) -> None:
+        """One step of gradient descent on the locations."""
+        distance = max(1, round(self.reach * self._size * (1 - progress)))
+        gradient = self._gradient(distance) * self._unit
+        self._velocity = self.momentum * self._velocity + gradient
+        update = -self.state.rates.locations * self._velocity
+        if self.jitter:
+            pairs = self._noise(2 * update[0].numel()).view(-1, 2, *update.shape[1:])
+            # The difference of two exponential variables has Laplace's law.
+            laplace = pairs[:, 0] - pairs[:, 1]
+            update += self.jitter * (1 - progress) / self._unit * laplace
+        end = (self._size - 1) / self._unit
+        # A diverged coefficient has no gradient.
+        self._locations = (self._locations + update).nan_to_num(0.0).clamp(0.0, end)
+        place = (self._locations * self._unit).round().long()
+        self.state.place(place[..., 0] * self._size + place[..., 1])
+
+    def _gradient(self, distance: int) -> torch.Tensor:
+        state = self.state
+        z, size = state.gradient(), self._size
+        i, j = state.places // size, state.places % size
+
+        def entry(di: int, dj: int) -> torch.Tensor:
+            to_i, to_j = i + distance * di, j + distance * dj
+            inside_i, inside_j = to_i.clamp(0, size - 1), to_j.clamp(0, size - 1)
+            value = z.gather(1, inside_i * size + inside_j)
+            if state.reading.border == "clamp":
+                return value.flatten()
+            is_outside = (to_i != inside_i) | (to_j != inside_j)
+            beyond = torch.zeros_like(value)
+            if state.reading.border == "one-sided":
+                other = (i - distance * di).clamp(0, size - 1) * size
+                other = other + (j - distance * dj).clamp(0, size - 1)
+                beyond = 2 * z.gather(1, state.places) - z.gather(1, other)
+            return torch.where(is_outside, beyond, value).flatten()
+
+        found = location_gradient(
+            self.rule,
+            entry,
+            state.coefficients.flatten(),
+            torch.stack([i, j], dim=-1).flatten(0, 1),
+            (size, size),
+        )
+        return found.view(*state.places.shape, 2) / distance
+
+
+class Swap(Search):
+    """The components that matter least for the free places that promise most.
+
+    It happens at the end of each period. With the curvature, only while the gain is larger than
+    the loss; without, for a number of components that falls to one as a cosine, as in dynamic
+    sparse training.
+
+    Args:
+        state: The batch.
+        noise: As in :class:`Search`.
+        weighs: Whether by gain and loss, else by the raw sizes of gradient and coefficients.
+    """
+
+    def __init__(self, state: State, noise: Noise, *, weighs: bool = True) -> None:
+        super().__init__(state, noise)
+        self._curvature = state.curvature if weighs else None
+
+    def moves_at(self, step: int) -> bool:
+        """Whether it is the last step of a period."""
+        period = 2 * self.state.reading.phase_steps
+        return step % period == period - 1
+
+    def move(self, progress: float) -> None:
+        """One exchange in each problem."""
+        state, share = self.state, _SHARE
+        if self._curvature is None:
+            share *= (1 + math.cos(math.pi * progress)) / 2
+        count = max(1, round(share * state.places.shape[1]))
+        state.move(swap(state.acting, state.places, state.gradient(), self._curvature, count))
+
+
+class CyclicPursuit(Swap):
+    """One component at a time, in turn, is left out for one gradient and gets the best place.
+
+    Args:
+        state: The batch.
+        noise: As in :class:`Search`.
+        weighs: As in :class:`Swap`.
+        temperature: Standard deviation, but for a factor of about 1.3, of noise on the logarithm
+            of each gain at first; it falls to zero linearly.
+        swapping: The share of the time for moves in which it swaps instead.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        noise: Noise,
+        *,
+        weighs: bool = True,
+        temperature: float = 0.0,
+        swapping: float = 0.0,
+    ) -> None:
+        super().__init__(state, noise, weighs=weighs)
+        self._temperature, self._swapping, self._turn = temperature, swapping, 0
+
+    def move(self, progress: float) -> None:
+        """One component of each problem."""
+        if progress < self._swapping:
+            super().move(progress)
+            return
+        state = self.state
+        component = self._turn % state.places.shape[1]
+        self._turn += 1
+        others = state.acting.clone()
+        others[:, component] = 0.0
+        z = state.gradient(others)
+        if self._temperature:
+            # Minus the logarithm of an exponential variable has Gumbel's law.
+            power = -self._temperature * (1 - progress) / 2
+            z = z * self._noise(z.shape[1]) ** power
+        state.move(reselect(state.places, component, z, self._curvature))
+
+
+class Pursuit(Search):
+    """Orthogonal matching pursuit: the best place, all coefficients by least squares, again."""
+
+    descends = False
+
+    def __init__(self, state: State, noise: Noise) -> None:
+        super().__init__(state, noise)
+        self._count = 0
+
+    def moves_at(self, step: int) -> bool:
+        """Whether components are left to be placed."""
+        return step < self.state.places.shape[1]
+
+    def move(self, progress: float) -> None:
+        """Place one more component."""
+        del progress
+        state = self.state
+        promise = gains(state.gradient(), state.curvature)
+        promise = promise.scatter(1, state.places[:, : self._count], -1.0)
+        places = state.places.clone()
+        places[:, self._count] = promise.argmax(1)
+        self._count += 1
+        state.place(places)
+        state.solve(self._count)
+
+
+@dataclass(frozen=True)
+class SearchKind:
+    """A search as it is named and made.
+
+    Attributes:
+        title: What it does, in a few words.
+        make: From the batch and its noise to the search.
+    """
+
+    title: str
+    make: Callable[[State, Noise], Search]
+
+
+SEARCHES: dict[str, SearchKind] = {
+    "coefficients-only": SearchKind("places stay as they are", Search),
+    "central": SearchKind("central differences, as printed", Gradient),
+    "forward": SearchKind("forward differences (V4)", partial(Gradient, rule="forward")),
+    "backward": SearchKind("backward differences (V5)", partial(Gradient, rule="backward")),
+    "eight-direction": SearchKind(
+        "the steepest of 8 one-sided differences (the remark)",
+        partial(Gradient, rule="eight-direction"),
+    ),
+    "momentum": SearchKind("central, momentum 0.9", partial(Gradient, momentum=0.9)),
+    "jitter": SearchKind("central, with noise that fades", partial(Gradient, jitter=1.0)),
+    "shrinking": SearchKind(
+        "central over a distance that shrinks from K/2 to 1", partial(Gradient, reach=0.5)
+    ),
+    "swap-raw": SearchKind("smallest |a| for largest |Z|", partial(Swap, weighs=False)),
+    "swap": SearchKind("least a²h for largest Z²/h, while that gains", Swap),
+    "cyclic-pursuit": SearchKind("each left out in turn, to the largest Z²/h", CyclicPursuit),
+    "annealed-pursuit": SearchKind(
+        "the same with noise that fades", partial(CyclicPursuit, temperature=_TEMPERATURE)
+    ),
+    "swap-pursuit": SearchKind("swap, then cyclic pursuit", partial(CyclicPursuit, swapping=0.5)),
+    "pursuit": SearchKind(
+        "orthogonal matching pursuit (a reference: solves for the coefficients)", Pursuit
+    ),
+}
+
+
+def find_search(name: str) -> SearchKind:
+    """The search of a name.
+
+    Raises:
+        InvalidArgumentError: there is none; the message lists those there are.
+    """
+    try:
+        return SEARCHES[name]
+    except KeyError:
+        msg = f"unknown search {name!r}; choose from {', '.join(SEARCHES)}"
+        raise InvalidArgumentError(msg) from None

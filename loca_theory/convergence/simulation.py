@@ -1,0 +1,175 @@
+"""The experiment on a block of problems, as a point of a sweep."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
+from loca_theory.convergence.readings import find_reading
+from loca_theory.convergence.searches import Noise, Search, find_search
+from loca_theory.convergence.state import Rates, State
+from loca_theory.sweeps import Point, code_version, generator
+
+EXPERIMENT, TRACE = "toy", "toy trace"
+# Steps between looks at whether a problem has diverged.
+_LOOK_EVERY = 50
+# Entries of the spectra of a block: enough for the overhead of a step to be small beside it.
+_BLOCK_ENTRIES = 18_000
+# So many steps of a trace are kept.
+_TRACED = 200
+
+
+def block(size: int) -> int:
+    """Problems of one point; fixed, so that asking for more extends a run."""
+    return max(1, _BLOCK_ENTRIES // size**2)
+
+
+def point(
+    family: Family,
+    reading: str,
+    search: str,
+    rates: Rates,
+    steps: int,
+    seed: int,
+    numbers: tuple[int, int],
+) -> Point:
+    """The sweep's point for a block of problems, or for the trace of one.
+
+    Args:
+        family: Which problems.
+        reading: Name of a reading.
+        search: Name of a search.
+        rates: Learning rates.
+        steps: Evaluations of the gradient.
+        seed: Root seed.
+        numbers: First problem, and the one after the last.
+    """
+    parameters = {
+        "size": family.size,
+        "components": family.components,
+        "condition": family.condition,
+        "samples": SAMPLES,
+        "reading": find_reading(reading).describe(),
+        "reading_name": reading,
+        "search": search,
+        "rates": [rates.coefficients, rates.locations],
+        "steps": steps,
+        "seed": seed,
+        "problems": list(numbers),
+    }
+    return Point(EXPERIMENT, parameters)
+
+
+def version() -> str:
+    """Version of the code and libraries that the outcomes depend on."""
+    modules = (
+        "adapters/exchange.py",
+        "adapters/location_gradient.py",
+        "convergence",
+        "sweeps/seeds.py",
+        "transforms",
+    )
+    return code_version(modules, ("numpy", "torch"))
+
+
+def compute(given: Point) -> dict[str, Any]:
+    """Outcomes of every problem of a block.
+
+    Returns:
+        ``found``, how many of the true places are occupied in the end; ``exact``, whether they
+        are the places of the components, and nothing diverged; ``loss``, the final loss in units
+        of that at ΔW = 0, or None where it diverged.
+    """
+    state, _ = _run(given)
+    return outcomes(state)
+
+
+def outcomes(state: State) -> dict[str, list[Any]]:
+    """What has become of the problems; see :func:`compute`."""
+    state.stop_diverged()
+    places, true = state.places, state.problems.places
+    found = (true[:, :, None] == places[:, None, :]).any(2).sum(1)
+    exact = (found == true.shape[1]) & ~state.is_diverged
+    loss = state.relative_loss()
+    return {
+        "found": found.tolist(),
+        "exact": exact.tolist(),
+        "loss": [value if value < np.inf else None for value in loss.tolist()],
+    }
+
+
+def compute_trace(given: Point) -> dict[str, Any]:
+    """One problem's way.
+
+    Returns:
+        ``truth``, true components as [row, column, coefficient]; ``steps``, the steps that are
+        kept (0 is the start); ``losses`` after each, in units of that at ΔW = 0, None once it has
+        diverged; ``components``, for each, rows, columns and coefficients.
+    """
+    state, trace = _run(given, traced=True)
+    size, problems = state.problems.size, state.problems
+    truth = zip(problems.places[0].tolist(), problems.coefficients[0].tolist(), strict=True)
+    return {"truth": [[*divmod(place, size), a] for place, a in truth], **trace}
+
+
+def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
+    p = given.parameters
+    family = Family(p["size"], p["components"], p["condition"])
+    problems = _problems(family, p["reading_name"], p["seed"], *p["problems"])
+    reading = find_reading(p["reading_name"])
+    state = State(problems, reading, Rates(*p["rates"]))
+    search = find_search(p["search"]).make(state, _noise(given))
+    steps, end = p["steps"], round(reading.moving * p["steps"])
+    every = max(1, steps // _TRACED)
+    trace: dict[str, list[Any]] = {"steps": [], "losses": [], "components": []}
+    for step in range(steps):
+        if traced and step % every == 0:
+            _record(state, trace, step)
+        _advance(search, step, end)
+        if step % _LOOK_EVERY == _LOOK_EVERY - 1:
+            state.stop_diverged()
+    if traced:
+        _record(state, trace, steps)
+    return state, trace
+
+
+def _advance(search: Search, step: int, end: int) -> None:
+    """One evaluation of the gradient."""
+    if step < end and search.moves_at(step):
+        search.move(step / end)
+    elif search.descends:
+        search.state.descend()
+
+
+def _record(state: State, trace: dict[str, list[Any]], step: int) -> None:
+    size = state.problems.size
+    loss = float(state.relative_loss()[0])
+    pairs = zip(state.places[0].tolist(), state.coefficients[0].tolist(), strict=True)
+    trace["steps"].append(step)
+    trace["losses"].append(loss if loss < np.inf else None)
+    trace["components"].append([[*divmod(place, size), a] for place, a in pairs])
+
+
+@lru_cache(maxsize=4)
+def _problems(family: Family, reading: str, seed: int, first: int, end: int) -> Problems:
+    return draw(family, find_reading(reading), seed, range(first, end))
+
+
+def _noise(given: Point) -> Noise:
+    p = given.parameters
+    first, end = p["problems"]
+    rows = block(p["size"])
+    number, within = divmod(first, rows)
+    place = (p["seed"], "toy search", p["search"], p["size"], p["components"], number)
+    source = generator(*place)
+
+    def draw_noise(count: int) -> torch.Tensor:
+        # Of a whole block, so that a problem's noise does not depend on how many are asked for.
+        drawn = source.standard_exponential((rows, count))
+        return torch.from_numpy(drawn[within : within + end - first])
+
+    return draw_noise

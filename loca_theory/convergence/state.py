@@ -1,0 +1,120 @@
+"""A batch of problems in the middle of being learned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from loca_theory.convergence.problems import Problems
+from loca_theory.convergence.readings import Reading
+from loca_theory.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Learning rates of stochastic gradient descent.
+
+    Attributes:
+        coefficients: Of the coefficients.
+        locations: Of the locations, in the unit of the reading.
+
+    Raises:
+        InvalidArgumentError: one is not positive and finite.
+    """
+
+    coefficients: float = 0.02
+    locations: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name, rate in vars(self).items():
+            if not 0 < rate < math.inf:
+                msg = f"the learning rate of the {name} must be positive and finite, not {rate:g}"
+                raise InvalidArgumentError(msg)
+
+
+# A loss that has grown by so much will not come back.
+_DIVERGED = 1e6
+
+
+class State:
+    """Coefficients and places of P problems, and what gradient descent needs of them.
+
+    Attributes:
+        problems: What is to be recovered.
+        reading: The choices the description leaves open.
+        rates: Learning rates.
+        coefficients: a, (P, B), zeros at the start.
+        places: Numbers of entries of the spectrum, (P, B).
+        curvature: h of every place, (P, K²).
+        is_diverged: Problems whose loss has grown beyond all bounds; they rest, (P,).
+    """
+
+    def __init__(self, problems: Problems, reading: Reading, rates: Rates) -> None:
+        self.problems, self.reading, self.rates = problems, reading, rates
+        self.coefficients = torch.zeros_like(problems.coefficients)
+        self.curvature = problems.curvature()
+        self.is_diverged = torch.zeros(problems.rows.shape[0], dtype=torch.bool)
+        self._truth = problems.product(problems.places, problems.coefficients)
+        at_truth = self._truth.gather(1, problems.places)
+        self._start_loss = (problems.coefficients * at_truth).sum(1) / 2
+        self.place(problems.start)
+
+    def place(self, places: torch.Tensor) -> None:
+        """Put the components there."""
+        self.places = places
+        self._hessian = self.problems.hessian(places)
+        self._target = self._truth.gather(1, places)
+        self._counts: torch.Tensor | None = None
+        if self.reading.collisions == "overwrite":
+            same = (places[:, :, None] == places[:, None, :]).triu(1)
+            self._counts = ~same.any(2)
+
+    def move(self, places: torch.Tensor) -> None:
+        """Put the components there; those whose place changes start from zero."""
+        self.coefficients = torch.where(places == self.places, self.coefficients, 0)
+        self.place(places)
+
+    @property
+    def acting(self) -> torch.Tensor:
+        """The coefficients as they enter ΔW, (P, B)."""
+        return self.coefficients if self._counts is None else self.coefficients * self._counts
+
+    def gradient(self, coefficients: torch.Tensor | None = None) -> torch.Tensor:
+        """Z of the whole spectrum, (P, K²), perhaps with other coefficients at the places."""
+        a = self.acting if coefficients is None else coefficients
+        return self.problems.product(self.places, a) - self._truth
+
+    def own_gradient(self) -> torch.Tensor:
+        """Z at the places, (P, B)."""
+        return (self._hessian @ self.acting[..., None])[..., 0] - self._target
+
+    def descend(self) -> None:
+        """One step of gradient descent on the coefficients."""
+        self.coefficients = self.coefficients - self.rates.coefficients * self.own_gradient()
+
+    def solve(self, count: int) -> None:
+        """The best coefficients of the first ``count`` components, by least squares."""
+        a = torch.linalg.lstsq(
+            self._hessian[:, :count, :count], self._target[:, :count, None], driver="gelsd"
+        ).solution[..., 0]
+        self.coefficients = torch.nn.functional.pad(a, (0, self.places.shape[1] - count))
+
+    def relative_loss(self) -> torch.Tensor:
+        """The loss in units of that at ΔW = 0, (P,); infinite where it diverged."""
+        a, truth = self.acting, self.problems.coefficients
+        # Γ(F − F*)Σ of the difference: that of F less that of F* would cancel at small losses.
+        both = torch.cat([self.places, self.problems.places], dim=1)
+        difference = torch.cat([a, -truth], dim=1)
+        product = (self.problems.hessian(both) @ difference[..., None])[..., 0]
+        loss = (difference * product).sum(1).clamp(min=0) / 2
+        relative = loss / self._start_loss
+        return torch.where(self.is_diverged | ~relative.isfinite(), torch.inf, relative)
+
+    def stop_diverged(self) -> None:
+        """Let problems rest whose loss has grown beyond all bounds."""
+        new = ~(self.relative_loss() < _DIVERGED) & ~self.is_diverged
+        if bool(new.any()):
+            self.is_diverged = self.is_diverged | new
+        self.coefficients = torch.where(self.is_diverged[:, None], 0, self.coefficients)
