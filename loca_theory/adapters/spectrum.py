@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import cast, get_args
 
-import numpy as np
 import torch
-from torch import nn
 
-from loca_theory.adapters.checks import check_scaling, check_whole
 from loca_theory.adapters.costs import Implementation, check_implementation, fastest
-from loca_theory.adapters.location_gradient import LocationGradient, check_rule
+from loca_theory.adapters.exchange import SWAPPED, fading, gains, left_out, reselect, swap
+from loca_theory.adapters.location_gradient import LocationGradient
+from loca_theory.adapters.location_search import InitialLocations, LocationSearch
+from loca_theory.adapters.observation import Observation
 from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
-from loca_theory.adapters.pattern import SparsityPattern
-from loca_theory.adapters.places import (
-    continuous,
-    extent,
-    mistake,
-    random_places,
-    rounded,
-    spread_out,
-)
+from loca_theory.adapters.parameters import SpectrumParameters, asks
+from loca_theory.adapters.places import extent
+from loca_theory.adapters.processes import is_distributed
 from loca_theory.errors import InvalidArgumentError
 
-Phase = Literal["coefficients", "locations", "both"]
 
-_PATTERN = SparsityPattern._fields
-
-
-class CosineSpectrum(nn.Module):
+class CosineSpectrum(SpectrumParameters):
     r"""B components of a p×q increment: :math:`\Delta W = \alpha\,C^\top \mathcal S(a, l)\,D`.
 
     - ``coefficients`` a, a parameter of shape (B,), zeros at the start (or normal with variance
@@ -53,8 +43,14 @@ class CosineSpectrum(nn.Module):
         scaling: α, positive and finite. The paper uses 1.
         zero_init: Start at ΔW = 0.
         learn_locations: Whether places will be learned.
-        location_gradient: The difference that stands for the gradient; see
-            :func:`~loca_theory.adapters.location_gradient.location_gradient`.
+        location_search: How places are searched for. Along a gradient, by a difference of
+            :func:`~loca_theory.adapters.location_gradient.location_gradient`: ``central`` (the
+            paper), ``forward``, ``backward`` or ``eight-direction``. Or across the spectrum, by
+            exchanges (:mod:`loca_theory.adapters.exchange`): ``reselect``, ``swap`` or
+            ``swap-raw``; then there is no parameter ``locations``.
+        init_locations: Where components start: at ``random``, or by ``gradient``, where the
+            first batches promise most. The latter, and exchanges, need a
+            :class:`~loca_theory.adapters.LocationTraining`.
         implementation: How ΔW is applied; ``auto`` takes what is expected to be fastest.
         seed: Of the random places and coefficients: an integer, or integers.
         name: What errors call the layer.
@@ -65,9 +61,6 @@ class CosineSpectrum(nn.Module):
     Source: equation (original_dct) and section "Estimating location gradient" of the paper.
     """
 
-    places: torch.Tensor
-    shape: torch.Tensor
-
     def __init__(
         self,
         shape: tuple[int, int],
@@ -76,163 +69,104 @@ class CosineSpectrum(nn.Module):
         scaling: float = 1.0,
         zero_init: bool = True,
         learn_locations: bool = True,
-        location_gradient: LocationGradient = "central",
+        location_search: LocationSearch = "central",
+        init_locations: InitialLocations = "random",
         implementation: Implementation = "auto",
         seed: int | tuple[int, ...] = 777,
         name: str = "LoCA layer",
     ) -> None:
-        super().__init__()
-        _check(shape, n_components, scaling, seed, name)
+        super().__init__(
+            shape,
+            n_components,
+            scaling=scaling,
+            zero_init=zero_init,
+            learn_locations=learn_locations,
+            location_search=location_search,
+            init_locations=init_locations,
+            seed=seed,
+            name=name,
+        )
         try:
-            check_rule(location_gradient)
             check_implementation(implementation)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{name}: {error}") from None  # noqa: EM102
-        self.name, self.scaling = name, float(scaling)
-        self.location_gradient: LocationGradient = location_gradient
         self.implementation: Implementation = implementation
-        self.training_schedule: Any = None
+        self._rule: LocationGradient = "central"
+        if location_search in get_args(LocationGradient):
+            self._rule = cast("LocationGradient", location_search)
         self._idle_until = None
-        self._phase: Phase = "coefficients"
-        self._keeps_all_in_graph = False
-        self._is_settled = not learn_locations
-        self._refreshed = -1
+        self._observation: Observation | None = None
+        self._left_out: torch.Tensor | None = None
 
-        p, q = shape
-        generator = np.random.default_rng(seed)
-        a = generator.normal(0.0, 0.0 if zero_init else max(p, q) ** -0.5, n_components)
-        self.coefficients = nn.Parameter(torch.tensor(a, dtype=torch.get_default_dtype()))
-        self.register_buffer("places", random_places(shape, n_components, generator))
-        self.register_buffer("shape", torch.tensor(shape))
-        for field, part in zip(_PATTERN, SparsityPattern.of(self.places, shape), strict=True):
-            self.register_buffer(f"_{field}", part, persistent=False)
-        self._size = (p, q)
-        self.locations: nn.Parameter | None = None
-        if learn_locations:
-            self.locations = nn.Parameter(continuous(self.places, self._size), requires_grad=False)
+    # --- exchanges ---
 
-    # --- phases ---
+    def observe(self, progress: float, turn: int) -> None:
+        """See the gradient of the whole spectrum in the next step, to move components by.
 
-    @property
-    def phase(self) -> Phase:
-        """What is being learned."""
-        return self._phase
+        For ``reselect``, some of them are left out of ΔW meanwhile, wherever gradients are
+        computed.
 
-    @property
-    def learns_locations(self) -> bool:
-        """Whether the places may still move, now or later."""
-        return not self._is_settled
-
-    def set_phase(self, phase: Phase) -> None:
-        """Learn this from now on; what is not learned asks for no gradient and has none.
-
-        A spectrum that was not trainable (frozen, or of an inactive adapter) stays so, and takes
-        the phase up when it is made trainable.
-
-        Raises:
-            InvalidArgumentError: locations are wanted, and were never to be learned or are frozen.
+        Args:
+            progress: How much of the time for moves is over, in [0, 1].
+            turn: The number of the move.
         """
-        if phase != "coefficients" and self._is_settled:
-            msg = f"{self.name}: its locations are fixed; make it with learn_locations=True"
-            raise InvalidArgumentError(msg)
-        trainable = self.coefficients.requires_grad or _asks(self.locations)
-        self._phase = phase
-        self.set_trainable(trainable)
+        self._observation = Observation(self._size, self.scaling)
+        self._progress = progress
+        if self.location_search == "reselect" and not self.awaits_places:
+            self._left_out = left_out(self.coefficients.detach(), progress, turn)
 
-    def set_trainable(self, trainable: bool) -> None:
-        """Ask for the gradients of the phase, or for none."""
-        for parameter, learned in self._parameters_learned():
-            parameter.requires_grad_(trainable and (learned or self._keeps_all_in_graph))
-            if not (trainable and learned):
-                parameter.grad = None
-
-    def keep_all_in_graph(self) -> None:
-        """Let what is not learned ask for gradients all the same, and get zeros.
-
-        Distributed data parallelism fixes at its start which parameters take part. The zeros must
-        be removed before a step (:meth:`drop_idle_gradients`), or decay and momentum would act.
-        """
-        trainable = self.coefficients.requires_grad or _asks(self.locations)
-        self._keeps_all_in_graph = True
-        self.set_trainable(trainable)
-
-    def drop_idle_gradients(self) -> None:
-        """Remove the gradients of what is not being learned."""
-        for parameter, learned in self._parameters_learned():
-            if not learned:
-                parameter.grad = None
-
-    def _parameters_learned(self) -> list[tuple[nn.Parameter, bool]]:
-        pairs = [(self.coefficients, self._phase != "locations")]
-        if self.locations is not None:
-            pairs.append((self.locations, self._phase != "coefficients"))
-        return pairs
-
-    @torch.no_grad()
     def freeze_locations(self) -> None:
         """End the learning of places, and give components that share one places of their own."""
-        if self._is_settled:
-            return
-        self.refresh()
-        self._spread_out()
-        self._settle()
+        if not self.awaits_places:
+            self._observation = self._left_out = None
+        super().freeze_locations()
 
-    def _settle(self) -> None:
-        """The places are final."""
-        if self.locations is None:
-            return
-        trainable = self.coefficients.requires_grad or _asks(self.locations)
-        self._phase, self._is_settled = "coefficients", True
-        if not self._keeps_all_in_graph:
-            self.locations = None
-        elif not self.locations.is_meta:
-            # It belongs to the reducer by now, and goes on with zero gradients.
-            self.locations.copy_(continuous(self.places, self._size))
-            self._refreshed = self.locations._version
-        self.set_trainable(trainable)
-
-    def _spread_out(self) -> None:
-        places, a = spread_out(self.places, self.coefficients.detach(), self._size)
-        self.coefficients.copy_(a)
-        self._use(places)
-
-    # --- places ---
+    @property
+    def is_observing(self) -> bool:
+        """Whether a move is due when what is under way has been seen."""
+        return self._observation is not None
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Bring the places up to date with the continuous locations.
+    def exchange(self) -> torch.Tensor:
+        """Move components by what was seen, and see no more.
 
-        Raises:
-            InvalidArgumentError: a location is NaN.
+        Those that move start from zero, unless coefficients were random at the start and it is
+        the start that is being found.
+
+        Returns:
+            Which components moved, (B,).
         """
-        if self.locations is None:
-            return
-        if not torch.compiler.is_compiling() and bool(self.locations.isnan().any()):
-            msg = f"{self.name}: its locations have become NaN; lower their learning rate"
-            raise InvalidArgumentError(msg)
-        self.locations.clamp_(0.0, 1.0)
-        self._refreshed = self.locations._version
-        self._use(rounded(self.locations, self._size))
+        seen, self._observation = self._observation, None
+        vacated, self._left_out = self._left_out, None
+        stay = torch.zeros_like(self.coefficients, dtype=torch.bool)
+        is_start, self.awaits_places = self.awaits_places, False
+        if seen is None:
+            return stay
+        if is_distributed():
+            seen.gather(self.places.device)
+        if not seen:
+            return stay
+        z = seen.gradient()
+        curvature = None if self.location_search == "swap-raw" else seen.curvature()
+        a, before = self.coefficients.to(z.dtype), self._flat_places()
+        if is_start:
+            after = gains(z, curvature).topk(before.shape[0]).indices
+        elif vacated is not None:
+            after = reselect(before, vacated, z, curvature)
+        else:
+            over = self._progress if curvature is None else 0.0
+            after = swap(a, before, z, curvature, fading(SWAPPED, a.shape[0], over))
+        if is_distributed():
+            torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere
+        q = self._size[1]
+        self.place(torch.stack([after // q, after % q], dim=1))
+        moved = after != before
+        if self.zero_init or not is_start:
+            self.coefficients.masked_fill_(moved, 0.0)
+        return moved
 
-    def _use(self, places: torch.Tensor, *, in_place: bool = True) -> None:
-        pattern = SparsityPattern.of(places, self._size)
-        names = ("places", *(f"_{field}" for field in _PATTERN))
-        for name, value in zip(names, (places, *pattern), strict=True):
-            if in_place:
-                getattr(self, name).copy_(value)
-            else:
-                setattr(self, name, value)
-
-    def _moved(self) -> bool:
-        if self.locations is None or self.locations.is_meta:
-            return False
-        if torch.compiler.is_compiling():
-            return self._phase != "coefficients"
-        return self.locations._version != self._refreshed
-
-    def pattern(self) -> SparsityPattern:
-        """The places in use, for sparse products."""
-        return SparsityPattern(*(getattr(self, f"_{field}") for field in _PATTERN))
+    def _flat_places(self) -> torch.Tensor:
+        return self.places[:, 0] * self._size[1] + self.places[:, 1]
 
     # --- ΔW ---
 
@@ -249,7 +183,7 @@ class CosineSpectrum(nn.Module):
             self.pattern(),
             shape=self._size,
             scaling=self.scaling,
-            rule=self.location_gradient,
+            rule=self._rule,
             how=how,
         )
         return delta.to(self.coefficients.dtype)
@@ -302,9 +236,11 @@ class CosineSpectrum(nn.Module):
             self.pattern(),
             rows=self._size[0],
             scaling=self.scaling,
-            rule=self.location_gradient,
+            rule=self._rule,
             how=how,
         )
+        if self._observation is not None and torch.is_grad_enabled():
+            self._observation.attach(x, y)
         return y.to(x.dtype)
 
     def _arguments(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -314,7 +250,9 @@ class CosineSpectrum(nn.Module):
         self._warn_if_idle()
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
         a = self.coefficients.to(working)
-        if _asks(self.locations) and self.locations is not None:
+        if self._left_out is not None and torch.is_grad_enabled():
+            a = a.index_fill(0, self._left_out, 0.0)
+        if asks(self.locations) and self.locations is not None:
             l = (self.locations * extent(self._size, a.device)).to(working)  # noqa: E741
         else:
             l = None  # noqa: E741
@@ -329,7 +267,9 @@ class CosineSpectrum(nn.Module):
 
     def _warn_if_idle(self) -> None:
         """Say once that nobody learns the locations, after some steps of the coefficients."""
-        if self.locations is None or self.training_schedule is not None or self._idle_until == -1:
+        if self.training_schedule is not None or self._idle_until == -1:
+            return
+        if not (self.learns_locations or self.awaits_places):
             return
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
@@ -345,80 +285,6 @@ class CosineSpectrum(nn.Module):
                 stacklevel=4,
             )
 
-    # --- casts and checkpoints ---
-
-    def _apply(self, fn: Any, recurse: bool = True) -> CosineSpectrum:
-        before = None if self.locations is None else self.locations.data
-        super()._apply(fn, recurse)
-        if (
-            self.locations is not None
-            and before is not None
-            and self.locations.dtype != before.dtype
-        ):
-            self.locations.data = before.to(self.locations.device)
-        return self
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        keys = {name: prefix + name for name in ("places", "locations", "shape", "coefficients")}
-        layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
-        wrong = mistake(
-            {name: state_dict.get(key) for name, key in keys.items()},
-            self._size,
-            self.coefficients.shape[0],
-        )
-        if wrong:
-            error_msgs.append(f"{layer}: {wrong}")
-            return
-        was_learning = keys["locations"] in state_dict
-        if self.locations is None:
-            state_dict.pop(keys["locations"], None)
-        found = keys["places"] in state_dict
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-        if not found:
-            return
-        with torch.no_grad():
-            # What was on the meta device, or is the caller's own tensor, is not written to.
-            self._use(self.places.clone(), in_place=False)
-            if self.locations is None:
-                if was_learning:
-                    # Shared places would make what is saved from here look damaged.
-                    self._spread_out()
-                return
-            if keys["locations"] not in state_dict:
-                # The checkpoint was made after learning had ended.
-                if keys["locations"] in missing_keys:
-                    missing_keys.remove(keys["locations"])
-                self._settle()
-                return
-            self._make_consistent()
-
-    @torch.no_grad()
-    def _make_consistent(self) -> None:
-        """After loading: float32, and where rounding of a narrow file lost the place, the place."""
-        if self.locations is None:
-            return
-        if self.locations.dtype != torch.float32:
-            self.locations.data = self.locations.data.float()
-        off = rounded(self.locations, self._size) != self.places
-        self.locations.copy_(torch.where(off, continuous(self.places, self._size), self.locations))
-        self.refresh()
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        if self._moved():
-            self.refresh()
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-
     def extra_repr(self) -> str:
         """What print shows."""
         learned = ", learns locations" if self.learns_locations else ""
@@ -429,18 +295,3 @@ class CosineSpectrum(nn.Module):
 _LOWEST = torch.float32
 # So many changes of the coefficients in place are some steps of an optimiser.
 _IDLE_CHANGES = 30
-
-
-def _asks(parameter: torch.Tensor | None) -> bool:
-    return parameter is not None and parameter.requires_grad
-
-
-def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any, name: str) -> None:
-    p, q = shape
-    check_whole(f"{name}: the number of components", n_components, 1)
-    if n_components > p * q:
-        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} places"
-        raise InvalidArgumentError(msg)
-    check_scaling(f"{name}: the scaling", scaling)
-    for one in seed if isinstance(seed, tuple) else (seed,):
-        check_whole(f"{name}: the seed", one, 0)

@@ -6,12 +6,12 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from loca_theory.adapters.schedule import (
+from loca_theory.adapters.spectrum import CosineSpectrum
+from loca_theory.adapters.training import (
     HOW_TO_TRAIN_LOCATIONS,
     LocationsNotTrainedError,
     LocationTraining,
 )
-from loca_theory.adapters.spectrum import CosineSpectrum
 
 
 class LoCACallback(TrainerCallback):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from loca_theory.adapters.exchange import gains, reselect, swap
+from loca_theory.adapters.exchange import SWAPPED, fading, gains, left_out, reselect, swap
 from loca_theory.adapters.location_gradient import LocationGradient, location_gradient
 from loca_theory.convergence.state import State
 from loca_theory.errors import InvalidArgumentError
 
 Noise = Callable[[int], torch.Tensor]
 
-# The most components that one exchange moves, as a share of all.
-_SHARE = 0.2
 # Of the annealed pursuit at first; the noise is that of a logarithm.
 _TEMPERATURE = 0.3
 
@@ -141,8 +138,7 @@ class Swap(Search):
     """The components that matter least for the free places that promise most.
 
     It happens at the end of each period. With the curvature, only while the gain is larger than
-    the loss; without, for a number of components that falls to one as a cosine, as in dynamic
-    sparse training.
+    the loss; without, for a number of components that fades, as in dynamic sparse training.
 
     Args:
         state: The batch.
@@ -152,7 +148,7 @@ class Swap(Search):
 
     def __init__(self, state: State, noise: Noise, *, weighs: bool = True) -> None:
         super().__init__(state, noise)
-        self._curvature = state.curvature if weighs else None
+        self.curvature = state.curvature if weighs else None
 
     def moves_at(self, step: int) -> bool:
         """Whether it is the last step of a period."""
@@ -161,53 +157,63 @@ class Swap(Search):
 
     def move(self, progress: float) -> None:
         """One exchange in each problem."""
-        state, share = self.state, _SHARE
-        if self._curvature is None:
-            share *= (1 + math.cos(math.pi * progress)) / 2
-        count = max(1, round(share * state.places.shape[1]))
-        state.move(swap(state.acting, state.places, state.gradient(), self._curvature, count))
+        state, components = self.state, self.state.places.shape[1]
+        over = progress if self.curvature is None else 0.0
+        count = fading(SWAPPED, components, over)
+        state.move(swap(state.acting, state.places, state.gradient(), self.curvature, count))
 
 
-class CyclicPursuit(Swap):
+class Reselection(Swap):
+    """Some components are left out for one gradient and get the best places by it.
+
+    Which, :func:`~loca_theory.adapters.exchange.left_out` says: the weakest, ever fewer of them.
+    """
+
+    _turn = 0
+
+    def move(self, progress: float) -> None:
+        """One reselection in each problem."""
+        self.reselect(left_out(self.state.acting, progress, self._turn))
+        self._turn += 1
+
+    def reselect(self, vacated: torch.Tensor) -> None:
+        """Leave those (P, k) out for one gradient and place them anew."""
+        state = self.state
+        z = state.gradient(state.acting.scatter(1, vacated, 0.0))
+        state.move(reselect(state.places, vacated, self.perturbed(z), self.curvature))
+
+    def perturbed(self, z: torch.Tensor) -> torch.Tensor:
+        """The gradient that is chosen by."""
+        return z
+
+
+class CyclicPursuit(Reselection):
     """One component at a time, in turn, is left out for one gradient and gets the best place.
 
     Args:
         state: The batch.
         noise: As in :class:`Search`.
-        weighs: As in :class:`Swap`.
         temperature: Standard deviation, but for a factor of about 1.3, of noise on the logarithm
             of each gain at first; it falls to zero linearly.
-        swapping: The share of the time for moves in which it swaps instead.
     """
 
-    def __init__(
-        self,
-        state: State,
-        noise: Noise,
-        *,
-        weighs: bool = True,
-        temperature: float = 0.0,
-        swapping: float = 0.0,
-    ) -> None:
-        super().__init__(state, noise, weighs=weighs)
-        self._temperature, self._swapping, self._turn = temperature, swapping, 0
+    def __init__(self, state: State, noise: Noise, *, temperature: float = 0.0) -> None:
+        super().__init__(state, noise)
+        self._first = self._temperature = temperature
 
     def move(self, progress: float) -> None:
         """One component of each problem."""
-        if progress < self._swapping:
-            super().move(progress)
-            return
-        state = self.state
-        component = self._turn % state.places.shape[1]
+        self._temperature = self._first * (1 - progress)
+        places = self.state.places
+        self.reselect(torch.full_like(places[:, :1], self._turn % places.shape[1]))
         self._turn += 1
-        others = state.acting.clone()
-        others[:, component] = 0.0
-        z = state.gradient(others)
-        if self._temperature:
-            # Minus the logarithm of an exponential variable has Gumbel's law.
-            power = -self._temperature * (1 - progress) / 2
-            z = z * self._noise(z.shape[1]) ** power
-        state.move(reselect(state.places, component, z, self._curvature))
+
+    def perturbed(self, z: torch.Tensor) -> torch.Tensor:
+        """The gradient, with noise where there is a temperature."""
+        if not self._temperature:
+            return z
+        # Minus the logarithm of an exponential variable has Gumbel's law.
+        return z * self._noise(z.shape[1]) ** (-self._temperature / 2)
 
 
 class Pursuit(Search):
@@ -265,11 +271,13 @@ SEARCHES: dict[str, SearchKind] = {
     ),
     "swap-raw": SearchKind("smallest |a| for largest |Z|", partial(Swap, weighs=False)),
     "swap": SearchKind("least a²h for largest Z²/h, while that gains", Swap),
+    "reselect": SearchKind(
+        "the weakest left out for one gradient, then to the largest Z²/h", Reselection
+    ),
     "cyclic-pursuit": SearchKind("each left out in turn, to the largest Z²/h", CyclicPursuit),
     "annealed-pursuit": SearchKind(
         "the same with noise that fades", partial(CyclicPursuit, temperature=_TEMPERATURE)
     ),
-    "swap-pursuit": SearchKind("swap, then cyclic pursuit", partial(CyclicPursuit, swapping=0.5)),
     "pursuit": SearchKind(
         "orthogonal matching pursuit (a reference: solves for the coefficients)", Pursuit
     ),

@@ -41,7 +41,7 @@ ROW_COLUMNS = (
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
 # What the traces show beside the search whose success they are chosen by.
-_TRACED = ("coefficients-only", "central", "swap-pursuit")
+_TRACED = ("coefficients-only", "central", "reselect")
 
 
 def default_problems(size: int) -> int:

@@ -148,8 +148,8 @@ BAD = {
         "q_proj: unknown implementation 'slow'; choose one of auto, dense, fft, sparse, implicit",
     ),
     "rule": (
-        {"location_gradient": "sideways"},
-        "q_proj: unknown location gradient 'sideways'; choose one of central, forward, backward",
+        {"location_search": "sideways"},
+        "q_proj: unknown location search 'sideways'; choose one of central, forward, backward",
     ),
 }
 

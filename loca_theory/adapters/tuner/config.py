@@ -10,6 +10,13 @@ from peft.utils import PeftType
 from loca_theory.adapters.checks import check_scaling, check_whole
 from loca_theory.adapters.costs import Implementation, check_implementation
 from loca_theory.adapters.location_gradient import LocationGradient, check_rule
+from loca_theory.adapters.location_search import (
+    InitialLocations,
+    LocationSearch,
+    check_initial_locations,
+    check_search,
+    is_exchange,
+)
 from loca_theory.adapters.schedule import AlternatingSchedule
 from loca_theory.errors import InvalidArgumentError
 
@@ -41,8 +48,15 @@ class LoCAConfig(PeftConfig):
         location_steps: B_l.
         joint: Learn both in every step (V3).
         as_printed: Count steps from 1 as Algorithm 1 does: its first phase is a step shorter.
-        location_gradient: ``central``, ``forward`` (V4), ``backward`` (V5) or
-            ``eight-direction``.
+        location_search: How places are searched for: ``central``, ``forward`` (V4), ``backward``
+            (V5) or ``eight-direction`` differences, or exchanges across the spectrum:
+            ``reselect``, ``swap`` or ``swap-raw``, which need no learning rate of the locations
+            and move components once in B_a + B_l steps.
+        location_gradient: An older name of ``location_search``, for the four differences.
+        init_locations: ``random``, or ``gradient``: where the first batches promise most.
+            Coefficients are not learned until then.
+        observed_steps: Of how many steps the gradients are summed before components are exchanged,
+            and for the start by ``gradient``.
         implementation: ``auto``, ``dense``, ``fft``, ``sparse`` or ``implicit``.
 
     Raises:
@@ -82,8 +96,17 @@ class LoCAConfig(PeftConfig):
     location_steps: int = field(default=20, metadata={"help": "Steps of a location phase."})
     joint: bool = field(default=False, metadata={"help": "Learn both in every step."})
     as_printed: bool = field(default=False, metadata={"help": "Count steps as Algorithm 1 does."})
-    location_gradient: LocationGradient = field(
-        default="central", metadata={"help": "How the location gradient is taken."}
+    location_search: LocationSearch = field(
+        default="central", metadata={"help": "How locations are searched for."}
+    )
+    location_gradient: LocationGradient | None = field(
+        default=None, metadata={"help": "An older name of location_search."}
+    )
+    init_locations: InitialLocations = field(
+        default="random", metadata={"help": "Where locations start."}
+    )
+    observed_steps: int = field(
+        default=5, metadata={"help": "Steps whose gradients an exchange goes by."}
     )
     implementation: Implementation = field(
         default="auto", metadata={"help": "How the increment is applied."}
@@ -96,7 +119,7 @@ class LoCAConfig(PeftConfig):
             if isinstance(getattr(self, name), list):
                 setattr(self, name, set(getattr(self, name)))
         self._check_numbers()
-        check_rule(self.location_gradient)
+        self._check_search()
         check_implementation(self.implementation)
         self.schedule()
         if self.bias not in ("none", "all", "loca_only"):
@@ -109,6 +132,21 @@ class LoCAConfig(PeftConfig):
                     raise InvalidArgumentError(msg)
         if self.layers_pattern and self.layers_to_transform is None:
             msg = "layers_pattern needs layers_to_transform"
+            raise InvalidArgumentError(msg)
+
+    def _check_search(self) -> None:
+        if self.location_gradient is not None:
+            check_rule(self.location_gradient)
+            if self.location_search not in ("central", self.location_gradient):
+                msg = f"location_gradient={self.location_gradient!r} contradicts "
+                msg += f"location_search={self.location_search!r}; give the latter alone"
+                raise InvalidArgumentError(msg)
+            self.location_search, self.location_gradient = self.location_gradient, None
+        check_search(self.location_search)
+        check_initial_locations(self.init_locations)
+        if self.joint and is_exchange(self.location_search):
+            msg = f"joint=True learns locations by a gradient, which {self.location_search!r} "
+            msg += "has not"
             raise InvalidArgumentError(msg)
 
     def _check_numbers(self) -> None:
@@ -130,4 +168,5 @@ class LoCAConfig(PeftConfig):
             alternating_steps=self.alternating_steps,
             joint=self.joint,
             as_printed=self.as_printed,
+            observed_steps=self.observed_steps,
         )

@@ -13,7 +13,7 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from torch import nn
 
 from loca_theory.adapters.linear import features, is_conv1d
-from loca_theory.adapters.schedule import LocationTraining
+from loca_theory.adapters.training import LocationTraining
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.errors import InvalidArgumentError
@@ -63,7 +63,7 @@ class LoCAModel(BaseTuner):
             for layer in model.modules()
             if isinstance(layer, LoCALayer)
             and (spectrum := layer.spectrum(adapter_name)) is not None
-            and spectrum.learns_locations
+            and (spectrum.learns_locations or spectrum.awaits_places)
         ]
         if spectra:
             LocationTraining(spectra, config.schedule())
@@ -86,16 +86,16 @@ class LoCAModel(BaseTuner):
     def _remap_adapter_state_dict_for_load(
         cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
-        # Continuous locations are in a checkpoint that was saved while they were being learned,
-        # and not in a model made for inference; its spectra shall know of them all the same.
+        # Continuous locations, or the mark of a search, are in a checkpoint that was saved while
+        # places moved, and not in a model made for inference; it shall know of them all the same.
         found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
-        end = ".loca_spectrum.locations"
-        return {
-            f"{key.removesuffix('.locations')}.{adapter_name}.locations"
-            if key.endswith(end)
-            else key: value
-            for key, value in found.items()
-        }
+        for name in ("locations", "searching"):
+            end, named = f".loca_spectrum.{name}", f".loca_spectrum.{adapter_name}.{name}"
+            found = {
+                key.removesuffix(end) + named if key.endswith(end) else key: value
+                for key, value in found.items()
+            }
+        return found
 
     def _create_and_replace(
         self,

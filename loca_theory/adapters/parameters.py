@@ -1,0 +1,331 @@
+"""What is learned of a sparse spectrum: coefficients, places, and when which."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from loca_theory.adapters.checks import check_scaling, check_whole
+from loca_theory.adapters.location_search import (
+    InitialLocations,
+    LocationSearch,
+    check_initial_locations,
+    check_search,
+    is_exchange,
+)
+from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.adapters.places import (
+    continuous,
+    mistake,
+    random_places,
+    rounded,
+    spread_out,
+)
+from loca_theory.errors import InvalidArgumentError
+
+Phase = Literal["coefficients", "locations", "both"]
+
+_PATTERN = SparsityPattern._fields
+# What a checkpoint holds, the last two only while places are searched for in one or another way.
+_SAVED = ("coefficients", "places", "shape", "locations", "searching")
+
+
+class SpectrumParameters(nn.Module):
+    """Coefficients and places of a p×q spectrum, their phases, casts and checkpoints.
+
+    The base of :class:`~loca_theory.adapters.CosineSpectrum`, where the arguments are explained.
+
+    Raises:
+        InvalidArgumentError: a value out of range.
+    """
+
+    places: torch.Tensor
+    shape: torch.Tensor
+    searching: torch.Tensor | None
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        n_components: int,
+        *,
+        scaling: float,
+        zero_init: bool,
+        learn_locations: bool,
+        location_search: LocationSearch,
+        init_locations: InitialLocations,
+        seed: int | tuple[int, ...],
+        name: str,
+    ) -> None:
+        super().__init__()
+        _check(shape, n_components, scaling, seed, name)
+        try:
+            check_search(location_search)
+            check_initial_locations(init_locations)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{name}: {error}") from None  # noqa: EM102
+        self.name, self.scaling, self.zero_init = name, float(scaling), zero_init
+        self.location_search: LocationSearch = location_search
+        self.training_schedule: Any = None
+        self.awaits_places = init_locations == "gradient"
+        self._phase: Phase = "coefficients"
+        self._keeps_all_in_graph = False
+        self._is_settled = not learn_locations
+        self._refreshed = -1
+
+        p, q = shape
+        generator = np.random.default_rng(seed)
+        a = generator.normal(0.0, 0.0 if zero_init else max(p, q) ** -0.5, n_components)
+        self.coefficients = nn.Parameter(torch.tensor(a, dtype=torch.get_default_dtype()))
+        self.register_buffer("places", random_places(shape, n_components, generator))
+        self.register_buffer("shape", torch.tensor(shape))
+        for field, part in zip(_PATTERN, SparsityPattern.of(self.places, shape), strict=True):
+            self.register_buffer(f"_{field}", part, persistent=False)
+        self._size = (p, q)
+        self.locations: nn.Parameter | None = None
+        if learn_locations and not self.exchanges:
+            self.locations = nn.Parameter(continuous(self.places, self._size), requires_grad=False)
+        # In checkpoints, it tells whether the search is over.
+        is_searching = learn_locations and self.exchanges
+        self.register_buffer("searching", torch.tensor(data=True) if is_searching else None)
+
+    # --- phases ---
+
+    @property
+    def phase(self) -> Phase:
+        """What is being learned."""
+        return self._phase
+
+    @property
+    def learns_locations(self) -> bool:
+        """Whether the places may still move, now or later."""
+        return not self._is_settled
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether places are searched for across the spectrum, not along a gradient."""
+        return is_exchange(self.location_search)
+
+    def set_phase(self, phase: Phase) -> None:
+        """Learn this from now on; what is not learned asks for no gradient and has none.
+
+        A spectrum that was not trainable (frozen, or of an inactive adapter) stays so, and takes
+        the phase up when it is made trainable.
+
+        Raises:
+            InvalidArgumentError: locations are wanted, and were never to be learned, are frozen,
+                or are no parameter because they are searched for by exchanges.
+        """
+        if phase != "coefficients" and self.exchanges:
+            msg = f"{self.name}: {self.location_search} has no phase of the locations"
+            raise InvalidArgumentError(msg)
+        if phase != "coefficients" and self._is_settled:
+            msg = f"{self.name}: its locations are fixed; make it with learn_locations=True"
+            raise InvalidArgumentError(msg)
+        trainable = self.coefficients.requires_grad or asks(self.locations)
+        self._phase = phase
+        self.set_trainable(trainable)
+
+    def set_trainable(self, trainable: bool) -> None:
+        """Ask for the gradients of the phase, or for none."""
+        for parameter, learned in self._parameters_learned():
+            parameter.requires_grad_(trainable and (learned or self._keeps_all_in_graph))
+            if not (trainable and learned):
+                parameter.grad = None
+
+    def keep_all_in_graph(self) -> None:
+        """Let what is not learned ask for gradients all the same, and get zeros.
+
+        Distributed data parallelism fixes at its start which parameters take part. The zeros must
+        be removed before a step (:meth:`drop_idle_gradients`), or decay and momentum would act.
+        """
+        trainable = self.coefficients.requires_grad or asks(self.locations)
+        self._keeps_all_in_graph = True
+        self.set_trainable(trainable)
+
+    def drop_idle_gradients(self) -> None:
+        """Remove the gradients of what is not being learned."""
+        if self.awaits_places:
+            self.coefficients.grad = None
+        for parameter, learned in self._parameters_learned():
+            if not learned:
+                parameter.grad = None
+
+    def _parameters_learned(self) -> list[tuple[nn.Parameter, bool]]:
+        pairs = [(self.coefficients, self._phase != "locations")]
+        if self.locations is not None:
+            pairs.append((self.locations, self._phase != "coefficients"))
+        return pairs
+
+    @torch.no_grad()
+    def freeze_locations(self) -> None:
+        """End the learning of places, and give components that share one places of their own."""
+        if self._is_settled:
+            return
+        self.refresh()
+        self._spread_out()
+        self._settle()
+
+    def _settle(self) -> None:
+        """The places are final."""
+        if self.locations is None:
+            self._is_settled = True
+            if self.searching is not None:
+                self.searching.fill_(value=False)
+            return
+        trainable = self.coefficients.requires_grad or asks(self.locations)
+        self._phase, self._is_settled = "coefficients", True
+        if not self._keeps_all_in_graph:
+            self.locations = None
+        elif not self.locations.is_meta:
+            # It belongs to the reducer by now, and goes on with zero gradients.
+            self.locations.copy_(continuous(self.places, self._size))
+            self._refreshed = self.locations._version
+        self.set_trainable(trainable)
+
+    def _spread_out(self) -> None:
+        places, a = spread_out(self.places, self.coefficients.detach(), self._size)
+        self.coefficients.copy_(a)
+        self._use(places)
+
+    # --- places ---
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Bring the places up to date with the continuous locations.
+
+        Raises:
+            InvalidArgumentError: a location is NaN.
+        """
+        if self.locations is None:
+            return
+        if not torch.compiler.is_compiling() and bool(self.locations.isnan().any()):
+            msg = f"{self.name}: its locations have become NaN; lower their learning rate"
+            raise InvalidArgumentError(msg)
+        self.locations.clamp_(0.0, 1.0)
+        self._refreshed = self.locations._version
+        self._use(rounded(self.locations, self._size))
+
+    def place(self, places: torch.Tensor) -> None:
+        """Put the components there: integers (B, 2)."""
+        self._use(places)
+        if self.locations is not None:
+            self.locations.copy_(continuous(places, self._size))
+            self._refreshed = self.locations._version
+
+    def _use(self, places: torch.Tensor, *, in_place: bool = True) -> None:
+        pattern = SparsityPattern.of(places, self._size)
+        names = ("places", *(f"_{field}" for field in _PATTERN))
+        for name, value in zip(names, (places, *pattern), strict=True):
+            if in_place:
+                getattr(self, name).copy_(value)
+            else:
+                setattr(self, name, value)
+
+    def _moved(self) -> bool:
+        if self.locations is None or self.locations.is_meta:
+            return False
+        if torch.compiler.is_compiling():
+            return self._phase != "coefficients"
+        return self.locations._version != self._refreshed
+
+    def pattern(self) -> SparsityPattern:
+        """The places in use, for sparse products."""
+        return SparsityPattern(*(getattr(self, f"_{field}") for field in _PATTERN))
+
+    # --- casts and checkpoints ---
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SpectrumParameters:
+        before = None if self.locations is None else self.locations.data
+        super()._apply(fn, recurse)
+        if (
+            self.locations is not None
+            and before is not None
+            and self.locations.dtype != before.dtype
+        ):
+            self.locations.data = before.to(self.locations.device)
+        return self
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        keys = {name: prefix + name for name in _SAVED}
+        layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
+        wrong = mistake(
+            {name: state_dict.get(key) for name, key in keys.items()},
+            self._size,
+            self.coefficients.shape[0],
+        )
+        if wrong:
+            error_msgs.append(f"{layer}: {wrong}")
+            return
+        was_searching = state_dict.get(keys["searching"])
+        had_locations = keys["locations"] in state_dict
+        is_unfinished = had_locations or (was_searching is not None and bool(was_searching))
+        found = keys["places"] in state_dict
+        for name in ("locations", "searching"):
+            if getattr(self, name) is None:
+                state_dict.pop(keys[name], None)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if not found:
+            return
+        for name in ("locations", "searching"):
+            # Another search, or its end, leaves them out.
+            if keys[name] in missing_keys:
+                missing_keys.remove(keys[name])
+        self.awaits_places = False
+        with torch.no_grad():
+            # What was on the meta device, or is the caller's own tensor, is not written to.
+            self._use(self.places.clone(), in_place=False)
+            if self.locations is None and had_locations:
+                # Shared places would make what is saved from here look damaged.
+                self._spread_out()
+            if not is_unfinished:
+                self._settle()
+            elif self.locations is not None:
+                if not had_locations:
+                    self.locations.copy_(continuous(self.places, self._size))
+                self._make_consistent()
+
+    @torch.no_grad()
+    def _make_consistent(self) -> None:
+        """After loading: float32, and where rounding of a narrow file lost the place, the place."""
+        if self.locations is None:
+            return
+        if self.locations.dtype != torch.float32:
+            self.locations.data = self.locations.data.float()
+        off = rounded(self.locations, self._size) != self.places
+        self.locations.copy_(torch.where(off, continuous(self.places, self._size), self.locations))
+        self.refresh()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        if self._moved():
+            self.refresh()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+
+def asks(parameter: torch.Tensor | None) -> bool:
+    """Whether there is a parameter, and it wants a gradient."""
+    return parameter is not None and parameter.requires_grad
+
+
+def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any, name: str) -> None:
+    p, q = shape
+    check_whole(f"{name}: the number of components", n_components, 1)
+    if n_components > p * q:
+        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} places"
+        raise InvalidArgumentError(msg)
+    check_scaling(f"{name}: the scaling", scaling)
+    for one in seed if isinstance(seed, tuple) else (seed,):
+        check_whole(f"{name}: the seed", one, 0)
