@@ -18,6 +18,7 @@ from loca_theory.sweeps import ResultStore, manifest
 from loca_theory.sweeps.manifest import command_line
 
 if TYPE_CHECKING:
+    from loca_theory.convergence import ConvergenceStudy
     from loca_theory.dependence import Study
 
 
@@ -82,7 +83,10 @@ def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
 
 
 def _compute(
-    figure: plotting.PaperFigure, source: Simulation | Study, wanted: dict[str, Any], common: Common
+    figure: plotting.PaperFigure,
+    source: Simulation | Study | ConvergenceStudy,
+    wanted: dict[str, Any],
+    common: Common,
 ) -> None:
     store = ResultStore(common.folder / "points", source.version)
     with progress_bar(figure.label, quiet=common.quiet) as progress:

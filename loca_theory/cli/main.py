@@ -22,6 +22,10 @@ _COMMANDS = {
         "loca_theory.cli.correlate",
         "Reconstruction under dependence: where LoRA overtakes, and who would notice.",
     ),
+    "toy": (
+        "loca_theory.cli.toy",
+        "How often learned locations end at the true ones: the paper's toy experiment as a rate.",
+    ),
     "analyze": (
         "loca_theory.cli.analyze",
         "Are the changes of a fine-tune normal and independent, and which adapter keeps them?",

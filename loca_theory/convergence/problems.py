@@ -12,7 +12,8 @@ where M is what the loss divides by. So one needs two K×K matrices a problem, a
 again; the curvature of the loss along one place is :math:`h = \Gamma_{ii}\Sigma_{jj}`.
 
 The experiment is printed for K = 6. At other sizes the variance of the fixed weights is multiplied
-by :math:`\sqrt{6/K}`, which keeps the mean curvature, and with it the effect of a learning rate.
+by :math:`\sqrt{6/K}`, which keeps the mean curvature of the mean loss, and with it the effect of a
+learning rate.
 """
 
 from __future__ import annotations

@@ -47,6 +47,10 @@ class Reading:
         """Standard deviation of the weights and of the coefficients."""
         return 0.2 if self.spread == "deviation" else 0.2**0.5
 
+    def moving_steps(self, steps: int) -> int:
+        """After how many of all steps the locations are frozen."""
+        return round(self.moving * steps)
+
     def describe(self) -> dict[str, Any]:
         """The settings as plain data."""
         return asdict(self)

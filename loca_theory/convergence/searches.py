@@ -80,7 +80,8 @@ class Gradient(Search):
         self._size = size
         # Locations are kept in the unit the learning rate is for.
         self._unit = size - 1 if state.reading.units == "interval" else 1
-        self._locations = torch.stack([places // size, places % size], dim=-1) / self._unit
+        start = torch.stack([places // size, places % size], dim=-1)
+        self._locations = start.to(state.coefficients) / self._unit
         self._velocity = torch.zeros_like(self._locations)
 
     def moves_at(self, step: int) -> bool:
@@ -90,7 +91,8 @@ class Gradient(Search):
 
     def move(self, progress: float) -> None:
         """One step of gradient descent on the locations."""
-        distance = max(1, round(self.reach * self._size * (1 - progress)))
+        furthest = (self._size - 1) // 2
+        distance = max(1, min(furthest, round(self.reach * self._size * (1 - progress))))
         gradient = self._gradient(distance) * self._unit
         self._velocity = self.momentum * self._velocity + gradient
         update = -self.state.rates.locations * self._velocity
@@ -234,9 +236,11 @@ class Pursuit(Search):
         del progress
         state = self.state
         promise = gains(state.gradient(), state.curvature)
-        promise = promise.scatter(1, state.places[:, : self._count], -1.0)
+        # From the last to the first: where the last to be written counts, it is the one placed.
+        next_one = state.places.shape[1] - 1 - self._count
+        promise = promise.scatter(1, state.places[:, next_one + 1 :], -1.0)
         places = state.places.clone()
-        places[:, self._count] = promise.argmax(1)
+        places[:, next_one] = promise.argmax(1)
         self._count += 1
         state.place(places)
         state.solve(self._count)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
@@ -17,15 +17,16 @@ from loca_theory.sweeps import Point, code_version, generator
 EXPERIMENT, TRACE = "toy", "toy trace"
 # Steps between looks at whether a problem has diverged.
 _LOOK_EVERY = 50
-# Entries of the spectra of a block: enough for the overhead of a step to be small beside it.
-_BLOCK_ENTRIES = 18_000
+# Entries of the spectra of a block, and its fewest problems: enough for the overhead of a step to
+# be small beside it.
+_BLOCK_ENTRIES, _FEWEST = 18_000, 20
 # So many steps of a trace are kept.
 _TRACED = 200
 
 
 def block(size: int) -> int:
     """Problems of one point; fixed, so that asking for more extends a run."""
-    return max(1, _BLOCK_ENTRIES // size**2)
+    return max(_FEWEST, _BLOCK_ENTRIES // size**2)
 
 
 def point(
@@ -98,7 +99,7 @@ def outcomes(state: State) -> dict[str, list[Any]]:
     return {
         "found": found.tolist(),
         "exact": exact.tolist(),
-        "loss": [value if value < np.inf else None for value in loss.tolist()],
+        "loss": [_finite(value) for value in loss.tolist()],
     }
 
 
@@ -107,8 +108,8 @@ def compute_trace(given: Point) -> dict[str, Any]:
 
     Returns:
         ``truth``, true components as [row, column, coefficient]; ``steps``, the steps that are
-        kept (0 is the start); ``losses`` after each, in units of that at ΔW = 0, None once it has
-        diverged; ``components``, for each, rows, columns and coefficients.
+        kept (0 is the start); ``losses`` after each, in units of that at ΔW = 0; ``components``,
+        for each, rows, columns and coefficients. Losses and coefficients that diverged are None.
     """
     state, trace = _run(given, traced=True)
     size, problems = state.problems.size, state.problems
@@ -123,7 +124,7 @@ def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[A
     reading = find_reading(p["reading_name"])
     state = State(problems, reading, Rates(*p["rates"]))
     search = find_search(p["search"]).make(state, _noise(given))
-    steps, end = p["steps"], round(reading.moving * p["steps"])
+    steps, end = p["steps"], reading.moving_steps(p["steps"])
     every = max(1, steps // _TRACED)
     trace: dict[str, list[Any]] = {"steps": [], "losses": [], "components": []}
     for step in range(steps):
@@ -150,8 +151,13 @@ def _record(state: State, trace: dict[str, list[Any]], step: int) -> None:
     loss = float(state.relative_loss()[0])
     pairs = zip(state.places[0].tolist(), state.coefficients[0].tolist(), strict=True)
     trace["steps"].append(step)
-    trace["losses"].append(loss if loss < np.inf else None)
-    trace["components"].append([[*divmod(place, size), a] for place, a in pairs])
+    trace["losses"].append(_finite(loss))
+    trace["components"].append([[*divmod(place, size), _finite(a)] for place, a in pairs])
+
+
+def _finite(value: float) -> float | None:
+    """None for what JSON has no number for."""
+    return value if math.isfinite(value) else None
 
 
 @lru_cache(maxsize=4)

@@ -95,11 +95,11 @@ class State:
         self.coefficients = self.coefficients - self.rates.coefficients * self.own_gradient()
 
     def solve(self, count: int) -> None:
-        """The best coefficients of the first ``count`` components, by least squares."""
+        """The best coefficients of the last ``count`` components, by least squares."""
         a = torch.linalg.lstsq(
-            self._hessian[:, :count, :count], self._target[:, :count, None], driver="gelsd"
+            self._hessian[:, -count:, -count:], self._target[:, -count:, None], driver="gelsd"
         ).solution[..., 0]
-        self.coefficients = torch.nn.functional.pad(a, (0, self.places.shape[1] - count))
+        self.coefficients = torch.nn.functional.pad(a, (self.places.shape[1] - count, 0))
 
     def relative_loss(self) -> torch.Tensor:
         """The loss in units of that at ΔW = 0, (P,); infinite where it diverged."""

@@ -97,9 +97,10 @@ class ConvergenceStudy:
             find_search(search)
         for reading in self.readings:
             find_reading(reading)
-        fewest = max(self.components)
-        if "pursuit" in self.searches and self.steps < fewest:
-            msg = f"pursuit takes a step a component: at least {fewest} steps, not {self.steps}"
+        moving = min(find_reading(reading).moving_steps(self.steps) for reading in self.readings)
+        if "pursuit" in self.searches and moving < max(self.components):
+            msg = f"pursuit takes a step for each of {max(self.components)} components, while "
+            msg += f"places move for {moving} of {self.steps} steps only; give it more steps"
             raise InvalidArgumentError(msg)
         self.families()
 

@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Simulation, squares
+from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
 
 if TYPE_CHECKING:
+    from loca_theory.convergence import ConvergenceStudy
     from loca_theory.dependence import Study
 
 
@@ -32,7 +34,7 @@ class PaperFigure:
 
     label: str
     shows: str
-    source: Callable[[], Simulation | Study]
+    source: Callable[[], Simulation | Study | ConvergenceStudy]
     draw: Callable[[pd.DataFrame], Figure]
     table: str | None = None
 
@@ -49,6 +51,13 @@ def _study(*structures: str) -> Study:
     from loca_theory.dependence import STRUCTURES, Study
 
     return Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=structures or tuple(STRUCTURES))
+
+
+def _convergence() -> ConvergenceStudy:
+    """The toy experiment at its printed size, under every search."""
+    from loca_theory.convergence import ConvergenceStudy
+
+    return ConvergenceStudy()
 
 
 FIGURES: dict[str, PaperFigure] = {
@@ -99,6 +108,28 @@ FIGURES: dict[str, PaperFigure] = {
             lambda: _study("spiked"),
             lambda table: draw_phase(table, (_SIZE, _SIZE)),
             "crossings",
+        ),
+        PaperFigure(
+            "toy_experiment",
+            "The learned spectrum of single 6×6 problems over the steps: one that central "
+            "differences recover, one that they do not, and the latter by reselection",
+            _convergence,
+            draw_spectrum,
+            "traces",
+        ),
+        PaperFigure(
+            "toy_experiment_loss",
+            "Loss of the same problems with places that move and that stay",
+            _convergence,
+            draw_loss,
+            "traces",
+        ),
+        PaperFigure(
+            "toy_recovery",
+            "How often each search finds all true locations of random 6×6 problems",
+            _convergence,
+            draw_recovery,
+            "rows",
         ),
     )
 }

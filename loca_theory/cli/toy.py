@@ -1,0 +1,181 @@
+"""``loca-theory toy``: the paper's convergence experiment as a rate, and better searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.ranges import IntegerList, NameList
+from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.convergence import DEFAULT_READING, READINGS
+from loca_theory.sweeps import manifest
+from loca_theory.sweeps.manifest import command_line
+
+_PRINTED = "gaussian"
+
+
+@click.command("toy")
+@click.option(
+    "--search",
+    "searches",
+    type=NameList(),
+    metavar="NAMES",
+    help="Searches, by default all; --search help lists them.",
+)
+@click.option(
+    "--reading",
+    "readings",
+    type=NameList(),
+    default=DEFAULT_READING,
+    show_default=True,
+    metavar="NAMES",
+    help=f"Readings of what is left open: all, or some of {', '.join(READINGS)}; A+B for both.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    type=IntegerList(),
+    default="6",
+    show_default=True,
+    metavar="LIST",
+    help="Sizes K of the weights.",
+)
+@click.option(
+    "--components",
+    type=IntegerList(),
+    default="3",
+    show_default=True,
+    metavar="LIST",
+    help="Components of the spectrum.",
+)
+@click.option(
+    "--condition",
+    "conditions",
+    type=NameList(),
+    default=_PRINTED,
+    show_default=True,
+    metavar="LIST",
+    help="Condition numbers of the fixed weights, 1 for orthogonal; gaussian is as printed.",
+)
+@click.option(
+    "--problems",
+    type=int,
+    metavar="INTEGER",
+    help="Random problems of each kind.  [default: 2000 at size 6, 1000 up to 16, 400 up to 32, "
+    "200 up to 64, then 100]",
+)
+@click.option(
+    "--steps",
+    type=int,
+    default=4000,
+    show_default=True,
+    metavar="INTEGER",
+    help="Evaluations of the gradient in each.",
+)
+@click.option(
+    "--lr", type=float, default=0.02, show_default=True, help="Learning rate of coefficients."
+)
+@click.option(
+    "--location-lr",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Learning rate of locations.",
+)
+@common_options
+def command(
+    *,
+    common: Common,
+    searches: tuple[str, ...] | None,
+    readings: tuple[str, ...],
+    sizes: tuple[int, ...],
+    components: tuple[int, ...],
+    conditions: tuple[str, ...],
+    problems: int | None,
+    steps: int,
+    lr: float,
+    location_lr: float,
+) -> None:
+    """How often learned locations end at the true ones: the paper's toy experiment as a rate.
+
+    \b
+    Examples:
+      loca-theory toy --problems 2000 --search central,swap
+      loca-theory toy --search central,reselect --reading all
+      loca-theory toy --size 6,16,32,64,128 --condition 1,10,gaussian
+    """
+    # Imports torch, which a look at the help shall not wait for.
+    from loca_theory.convergence import SEARCHES, ConvergenceStudy, Rates
+    from loca_theory.convergence.study import ROW_COLUMNS
+
+    if searches == ("help",):
+        for name, kind in SEARCHES.items():
+            click.echo(f"{name:<18} {kind.title}")
+        return
+    study = ConvergenceStudy(
+        searches=searches or tuple(SEARCHES),
+        readings=READINGS if readings == ("all",) else readings,
+        sizes=sizes,
+        components=components,
+        conditions=tuple(_condition(text) for text in conditions),
+        problems=problems,
+        steps=steps,
+        rates=Rates(lr, location_lr),
+        seed=common.seed,
+        jobs=common.jobs,
+        cluster=common.cluster,
+    )
+    if common.device.startswith("cuda"):
+        note("toy works on the processor; --device is not used", quiet=common.quiet)
+    store = open_store(common, study.version)
+    with progress_bar("searching", quiet=common.quiet) as progress:
+        tables = study.run(store=store, progress=progress)
+    origin = manifest(
+        argv=command_line(),
+        grid=study.describe(),
+        seed=common.seed,
+        device="cpu",
+        dtype="float64",
+    )
+    report_rejected(store, common)
+    if common.out:
+        _write(tables, origin, common)
+    match common.output_format:
+        case "json":
+            print_json({"rows": tables["rows"], "manifest": origin})
+        case "csv":
+            print_csv(tables["rows"], ROW_COLUMNS)
+        case _:
+            from loca_theory.cli.toy_tables import print_recovery
+
+            print_recovery(tables["rows"])
+
+
+def _condition(text: str) -> float | None:
+    if text == _PRINTED:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        msg = f"--condition takes numbers of at least 1, or {_PRINTED}, not {text!r}"
+        raise click.UsageError(msg) from None
+
+
+def _write(tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], common: Common) -> None:
+    from loca_theory.plotting import load_rows, save_figure, store_rows
+    from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
+
+    folder, written = common.folder, []
+    for name, rows in tables.items():
+        written += store_rows(rows, origin, folder, f"toy-{name}")
+    rows, _ = load_rows(folder, "toy-rows")
+    traces, _ = load_rows(folder, "toy-traces")
+    written += save_figure(lambda: draw_recovery(rows), folder, "toy-recovery")
+    written += save_figure(lambda: draw_spectrum(traces), folder, "toy-spectrum")
+    written += save_figure(lambda: draw_loss(traces), folder, "toy-loss")
+    for path in written:
+        note(f"wrote {path}", quiet=common.quiet)

@@ -1,0 +1,102 @@
+"""Printing rates of recovery, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from loca_theory.cli.output import console, plain_table
+
+Row = Mapping[str, Any]
+
+# Kinds of problems side by side; more of them go into a table below.
+_KINDS_A_TABLE = 4
+
+
+def print_recovery(rows: Sequence[Row]) -> None:
+    """How many problems each search recovers: in full for one kind of problem, else compared."""
+    out = console()
+    kinds = list(dict.fromkeys(_kind(row) for row in rows))
+    steps = rows[0]["steps"]
+    out.print(f"Problems whose true locations are all found, after {steps} steps", style="bold")
+    if len(kinds) == 1:
+        first = rows[0]
+        out.print(f"{first['problems']} problems: {_words(first)}", highlight=False)
+        out.print()
+        out.print(_full(rows))
+    else:
+        for start in range(0, len(kinds), _KINDS_A_TABLE):
+            out.print()
+            out.print(_compared(rows, kinds[start : start + _KINDS_A_TABLE]))
+    interval = "low..high: exact interval, 95%"
+    out.print(f"{interval}; diverged problems count as not recovered", style="dim")
+
+
+def _full(rows: Sequence[Row]) -> Table:
+    table = plain_table()
+    table.add_column("search", no_wrap=True)
+    names = ("recovered", "low..high", "found", "median loss", "diverged")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["search"],
+            f"{100 * row['recovered']:.2f} %",
+            _interval(row),
+            f"{row['mean_found']:.2f} of {row['components']}",
+            _loss(row),
+            str(row["diverged"]),
+        )
+    return table
+
+
+def _compared(rows: Sequence[Row], kinds: Sequence[tuple[Any, ...]]) -> Table:
+    table = plain_table()
+    table.add_column("search", no_wrap=True)
+    cells = {(row["search"], _kind(row)): row for row in rows}
+    for kind in kinds:
+        row = next(row for row in rows if _kind(row) == kind)
+        table.add_column(_heading(row, rows), justify="right", no_wrap=True)
+    for search in dict.fromkeys(row["search"] for row in rows):
+        mine = [cells[search, kind] for kind in kinds]
+        table.add_row(search, *(f"{100 * row['recovered']:.1f} %" for row in mine))
+        table.add_row("", *(_interval(row) for row in mine), style="dim")
+    return table
+
+
+def _kind(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("reading", "size", "components", "condition"))
+
+
+def _heading(row: Row, rows: Sequence[Row]) -> str:
+    """What tells this kind of problem from the others."""
+    parts = {
+        "reading": row["reading"],
+        "size": f"{row['size']}×{row['size']}",
+        "components": f"{row['components']} components",
+        "condition": _condition(row),
+    }
+    told = [text for name, text in parts.items() if len({other[name] for other in rows}) > 1]
+    return "\n".join((*told, f"n = {row['problems']}"))
+
+
+def _words(row: Row) -> str:
+    size, components = row["size"], row["components"]
+    reading = "" if row["reading"] == "default" else f", reading {row['reading']}"
+    return f"{size}×{size}, {components} components, {_condition(row)} weights{reading}"
+
+
+def _condition(row: Row) -> str:
+    condition = row["condition"]
+    return "Gaussian" if condition is None else f"condition {condition:g}"
+
+
+def _interval(row: Row) -> str:
+    return f"{100 * row['low']:.2f}..{100 * row['high']:.2f}"
+
+
+def _loss(row: Row) -> str:
+    loss = row["median_final_loss"]
+    return "diverged" if loss is None else f"{loss:.1e}"

@@ -1,0 +1,211 @@
+"""Figures of the toy experiment: spectra on their way, losses, rates of recovery."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+_SNAPSHOTS = 5
+_COLORS = {
+    "coefficients-only": "#7f7f7f",
+    "central": "#d55e00",
+    "reselect": "#0072b2",
+}
+_OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_LEAST_LOSS = 1e-16
+# Per cent up to which a number has room at the right of its mark.
+_RIGHTMOST = 90.0
+_CASES = ("recovered", "not recovered")
+
+
+def draw_spectrum(traces: pd.DataFrame) -> Figure:
+    """Spectra of single problems over the steps: a row a problem and search, true places framed.
+
+    The first problem that the search recovers, if there is one, and the first that it does not;
+    the latter again under another search.
+
+    Args:
+        traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+    """
+    chosen = str(traces["chosen_by"].iloc[0])
+    lines = [(case, chosen) for case in _CASES if case in set(traces["case"])]
+    if chosen != "reselect" and lines and lines[-1][0] == "not recovered":
+        lines.append(("not recovered", "reselect"))
+    steps = _snapshots(traces)
+    figure = Figure(figsize=(1.28 * (len(steps) + 1) + 1.2, 1.5 * len(lines) + 0.35))
+    axes = figure.subplots(len(lines), len(steps) + 1, squeeze=False)
+    for row, (case, search) in zip(axes, lines, strict=True):
+        mine = traces[(traces["case"] == case) & (traces["search"] == search)]
+        _draw_line(row, mine, steps)
+        number = int(mine["problem"].iloc[0])
+        row[0].set_ylabel(f"{search}\nproblem {number}", fontsize=8)
+    for axis, title in zip(axes[0], [f"step {step}" for step in steps] + ["truth"], strict=True):
+        axis.set_title(title, fontsize=8)
+    text = "Colour: coefficient, red positive, blue negative, white none; frames: true locations"
+    figure.supxlabel(text, fontsize=7, color="#444444")
+    return figure
+
+
+def _snapshots(traces: pd.DataFrame) -> list[int]:
+    """The start, the end, and steps between: closer together early on, when most happens."""
+    kept = np.sort(traces.loc[traces["kind"] == "learned", "step"].unique())
+    wanted = kept[-1] * np.linspace(0, 1, _SNAPSHOTS) ** 3
+    nearest = [int(kept[np.abs(kept - step).argmin()]) for step in wanted]
+    return list(dict.fromkeys(nearest))
+
+
+def _draw_line(axes: list[Axes], trace: pd.DataFrame, steps: list[int]) -> None:
+    size = int(trace["size"].iloc[0])
+    truth = trace[trace["kind"] == "truth"]
+    learned = trace[trace["kind"] == "learned"]
+    limit = float(truth["coefficient"].abs().max())
+    frames = [learned[learned["step"] == step] for step in steps] + [truth]
+    for axis, frame in zip(axes, frames, strict=True):
+        spectrum = np.zeros((size, size))
+        np.add.at(
+            spectrum,
+            (frame["row"].to_numpy(), frame["column"].to_numpy()),
+            frame["coefficient"].to_numpy(),
+        )
+        axis.imshow(spectrum, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        # Components that are still zero are seen as dots.
+        axis.plot(frame["column"], frame["row"], ".", color="#222222", markersize=2.5)
+        for _, entry in truth.iterrows():
+            corner = (entry["column"] - 0.5, entry["row"] - 0.5)
+            axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#222222", linewidth=1.1))
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.grid(visible=False)
+        axis.spines[:].set(visible=True, linewidth=0.6, color="#999999")
+
+
+def draw_loss(traces: pd.DataFrame) -> Figure:
+    """Loss over the steps with places that move and with places that stay, problem by problem.
+
+    Args:
+        traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+    """
+    cases = [case for case in _CASES if case in set(traces["case"])]
+    figure = Figure(figsize=(3.6 * len(cases) + 0.4, 2.9))
+    axes = figure.subplots(1, len(cases), squeeze=False, sharey=True)[0]
+    chosen = str(traces["chosen_by"].iloc[0])
+    for axis, case in zip(axes, cases, strict=True):
+        mine = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
+        for search, line in mine.groupby("search", sort=False):
+            by_step = line.groupby("step")["loss"].first()
+            loss = by_step.to_numpy(float).clip(min=_LEAST_LOSS)
+            axis.plot(by_step.index, loss, color=_color(str(search)), label=str(search))
+        axis.set_yscale("log")
+        number = int(mine["problem"].iloc[0])
+        axis.set_title(f"problem {number}: {case} by {chosen}")
+        axis.set_xlabel("step")
+    axes[0].set_ylabel("loss / loss at ΔW = 0")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def draw_recovery(rows: pd.DataFrame) -> Figure:
+    """The share of problems recovered, with exact intervals: over sizes, or search by search.
+
+    Args:
+        rows: ``rows`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+    """
+    if len(set(rows["size"])) > 1:
+        return _draw_over_sizes(rows)
+    kinds = rows.groupby(["reading", "components", "condition"], sort=False, dropna=False)
+    searches = list(dict.fromkeys(rows["search"]))
+    width = 3.2 if len(kinds) > 1 else 5.0
+    columns = min(len(kinds), 4)
+    lines = -(-len(kinds) // columns)
+    height = lines * (0.24 * len(searches) + 0.75)
+    figure = Figure(figsize=(width * columns + 1.2, height))
+    grid = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True)
+    axes: list[Axes] = list(grid.flat)
+    for axis, (kind, mine) in zip(axes, kinds, strict=False):
+        place = [searches.index(name) for name in mine["search"]]
+        shares = 100 * mine["recovered"].to_numpy()
+        errors = 100 * np.abs(mine[["low", "high"]].to_numpy().T - mine["recovered"].to_numpy())
+        axis.errorbar(shares, place, xerr=errors, fmt="o", color="#0072b2", capsize=2, ms=4)
+        axis.set_title(_title(kind, rows))
+        for share, high, y in zip(shares, 100 * mine["high"], place, strict=True):
+            # Beside the interval, on the side where there is room.
+            side, align = (high, "left") if high < _RIGHTMOST else (share - 4, "right")
+            axis.text(side + 1.5, y, f"{share:.1f}", va="center", ha=align, fontsize=7)
+        axis.set_ylim(len(searches) - 0.5, -0.5)
+        axis.set_xlim(-3, 103)
+    _clear_rest(axes, len(kinds), columns)
+    for first in axes[::columns]:
+        first.set_yticks(range(len(searches)), searches)
+    size, count = int(rows["size"].iloc[0]), int(rows["problems"].max())
+    text = f"problems recovered, %, with exact 95% intervals ({count} problems of {size}×{size})"
+    figure.supxlabel(text, fontsize=9)
+    return figure
+
+
+def _draw_over_sizes(rows: pd.DataFrame) -> Figure:
+    kinds = rows.groupby(["reading", "components", "condition"], sort=False, dropna=False)
+    columns = min(len(kinds), 3)
+    lines = -(-len(kinds) // columns)
+    figure = Figure(figsize=(3.4 * columns + 0.6, 2.6 * lines + 0.8))
+    grid = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True)
+    axes: list[Axes] = list(grid.flat)
+    searches = list(dict.fromkeys(rows["search"]))
+    others = iter(name for name in searches if name not in _COLORS)
+    colors = _COLORS | {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(others)}
+    sizes = sorted(rows["size"].unique())
+    for axis, (kind, mine) in zip(axes, kinds, strict=False):
+        for k, name in enumerate(searches):
+            line = mine[mine["search"] == name].sort_values("size")
+            shares = line["recovered"].to_numpy()
+            errors = 100 * np.abs(line[["low", "high"]].to_numpy().T - shares)
+            # Apart from each other, where they would hide one another.
+            x = line["size"].to_numpy() * 1.03 ** (k - len(searches) / 2)
+            axis.errorbar(
+                x, 100 * shares, errors, fmt=".-", color=colors[name], label=name, capsize=1.5
+            )
+        axis.set_xscale("log")
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.set_xticks([], minor=True)
+        axis.set_title(_title(kind, rows))
+        axis.set_xlabel("size K")
+    _clear_rest(axes, len(kinds), columns)
+    for first in axes[::columns]:
+        first.set_ylabel("problems recovered, %")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
+    return figure
+
+
+def _clear_rest(axes: Sequence[Axes], used: int, columns: int) -> None:
+    """Empty panels vanish, and those above them get the numbers of the axis."""
+    for axis in axes[used:]:
+        axis.set_axis_off()
+    for axis in axes[max(used - columns, 0) : used]:
+        axis.tick_params(labelbottom=True)
+
+
+def _title(kind: tuple[object, ...], rows: pd.DataFrame) -> str:
+    """What tells a panel from the others."""
+    reading, components, condition = kind
+    is_gaussian = condition is None or condition != condition
+    parts = {
+        "reading": str(reading),
+        "components": f"{components} components",
+        "condition": "Gaussian weights" if is_gaussian else f"condition {condition:g}",
+    }
+    told = [text for name, text in parts.items() if len(rows[name].drop_duplicates()) > 1]
+    return ", ".join(told) or f"{parts['components']}, {parts['condition']}"
+
+
+def _color(search: str) -> str:
+    return _COLORS.get(search, _OTHERS[0])

@@ -1,0 +1,103 @@
+"""Thousands of problems at a time learn as the LoCA layer does on the samples of one."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LocationTraining
+from loca_theory.convergence import Family, Rates, Reading, draw, simulation
+from loca_theory.convergence.problems import SAMPLES, network
+
+SEED, STEPS, MOVING = 11, 150, 75
+# In all of these places move, and no two components share one when they are frozen, where the
+# layer alone would give one of them a place of its own. In some they share one on the way.
+NUMBERS = {
+    "central": (4, 11, 30),
+    "forward": (13, 14),
+    "backward": (13, 18),
+    "eight-direction": (12, 2),
+}
+CASES = [(rule, number) for rule, numbers in NUMBERS.items() for number in numbers]
+ROUNDING = 1e-12
+RATES = Rates(coefficients=0.02, locations=0.05)
+
+
+def layer_run(rule, number):
+    """Places and coefficients at the start and after each step, and the losses."""
+    w1, w3, x = (torch.from_numpy(m) for m in network(Family(), Reading(), SEED, number))
+    batch = draw(Family(), Reading(), SEED, range(number, number + 1), samples=SAMPLES)
+
+    def spectrum(places):
+        made = CosineSpectrum((6, 6), 3, location_search=rule, implementation="dense").double()
+        with torch.no_grad():
+            made.locations.copy_(torch.stack([places // 6, places % 6], dim=1) / 5)
+        return made
+
+    truth, learned = spectrum(batch.places[0]), spectrum(batch.start[0])
+    with torch.no_grad():
+        truth.coefficients.copy_(batch.coefficients[0])
+    inputs = (w1 @ x).T
+    with torch.no_grad():
+        labels = inputs @ truth.increment().T @ w3.T
+    model = torch.nn.ModuleList([learned])
+    LocationTraining(model, AlternatingSchedule(10, 10, MOVING))
+    optimizer = torch.optim.SGD(
+        [
+            {"params": [learned.coefficients], "lr": RATES.coefficients},
+            {"params": [learned.locations], "lr": RATES.locations},
+        ]
+    )
+    places, coefficients, losses = [], [], []
+    for step in range(STEPS + 1):
+        loss = mse_loss(learned(inputs) @ w3.T, labels)
+        places.append(learned.places.tolist())
+        coefficients.append(learned.coefficients.tolist())
+        losses.append(float(loss.detach()))
+        if step < STEPS:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return places, coefficients, losses
+
+
+def trace_of(rule, number):
+    numbers = (number, number + 1)
+    return simulation.compute_trace(
+        simulation.point(Family(), "default", rule, RATES, STEPS, SEED, numbers)
+    )
+
+
+@pytest.mark.parametrize(("rule", "number"), CASES, ids=str)
+def test_every_step_is_that_of_the_layer(rule, number):
+    places, coefficients, losses = layer_run(rule, number)
+    trace = trace_of(rule, number)
+    assert trace["steps"] == list(range(STEPS + 1))
+    # The layer keeps locations in float32. They matter by their rounding alone: the places are the
+    # same ones unless a location comes within 1e-6 of the middle between two, and with the same
+    # places all the rest is the same float64 arithmetic in another order.
+    assert [[entry[:2] for entry in entries] for entries in trace["components"]] == places
+    ours = torch.tensor(
+        [[entry[2] for entry in entries] for entries in trace["components"]], dtype=torch.float64
+    )
+    theirs = torch.tensor(coefficients, dtype=torch.float64)
+    # Coefficients are about 0.4; sums over 5000 samples lose two or three digits.
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=ROUNDING)
+    relative = torch.tensor(losses, dtype=torch.float64) / losses[0]
+    ours = torch.tensor(trace["losses"], dtype=torch.float64)
+    torch.testing.assert_close(ours, relative, rtol=ROUNDING, atol=0)
+    moved = [before != after for before, after in pairwise(places)]
+    assert sum(moved) >= 3
+    assert not any(moved[MOVING:])
+
+
+def test_some_of_the_cases_share_places_on_the_way():
+    shared = 0
+    for rule, number in CASES:
+        point = simulation.point(
+            Family(), "default", rule, RATES, STEPS, SEED, (number, number + 1)
+        )
+        for entries in simulation.compute_trace(point)["components"]:
+            shared += len({tuple(entry[:2]) for entry in entries}) < 3
+    assert shared > 0

@@ -1,0 +1,327 @@
+"""Random problems: their two matrices against the network and its samples, and what they are."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from loca_theory.convergence import Family, Rates, Reading, State, draw
+from loca_theory.convergence.problems import network
+from loca_theory.errors import InvalidArgumentError
+
+SAMPLES = 40
+SEED = 3
+# Sums of some hundred float64 products of similar size, in another order.
+ROUNDING = 1e-12
+
+LOSSES = {
+    "mean": mse_loss,
+    "mean-of-samples": lambda output, target: (output - target).square().sum(0).mean(),
+    "sum": lambda output, target: mse_loss(output, target, reduction="sum"),
+}
+by_loss = pytest.mark.parametrize("loss", LOSSES)
+by_size = pytest.mark.parametrize("size", [6, 5], ids="K={}".format)
+by_condition = pytest.mark.parametrize("condition", [None, 1.0, 30.0], ids="condition {}".format)
+
+
+def textbook_dct(size):
+    """Rows are the orthonormal cosines."""
+    c = np.empty((size, size))
+    for k in range(size):
+        for n in range(size):
+            scale = math.sqrt((1 if k == 0 else 2) / size)
+            c[k, n] = scale * math.cos(math.pi * (2 * n + 1) * k / (2 * size))
+    return torch.from_numpy(c)
+
+
+class Network:
+    """One problem as it is printed: three layers, samples, and a loss that autograd knows."""
+
+    def __init__(self, family, reading, number, places, coefficients):
+        parts = network(family, reading, SEED, number, samples=SAMPLES)
+        self.w1, self.w3, self.x = map(torch.from_numpy, parts)
+        self.cosines, self.loss_of = textbook_dct(family.size), LOSSES[reading.loss]
+        self.labels = self.output(self.spectrum(places, coefficients))
+
+    def spectrum(self, places, coefficients):
+        """Dense F; components at one place add up."""
+        f = torch.zeros(self.w1.numel(), dtype=torch.float64)
+        for place, a in zip(places.tolist(), coefficients, strict=True):
+            f = f + a * torch.nn.functional.one_hot(torch.tensor(place), f.numel())
+        return f.view_as(self.w1)
+
+    def output(self, f):
+        return self.w3 @ (self.cosines.T @ f @ self.cosines) @ self.w1 @ self.x
+
+    def loss(self, f):
+        return self.loss_of(self.output(f), self.labels)
+
+    def gradient(self, f):
+        f = f.clone().requires_grad_()
+        return torch.autograd.grad(self.loss(f), f)[0].flatten()
+
+
+def scene(size, loss, condition=None, components=4, problems=3, **reading):
+    """A batch in the middle of being learned, and its networks."""
+    family, reading = Family(size, components, condition), Reading(loss=loss, **reading)
+    batch = draw(family, reading, SEED, range(problems), samples=SAMPLES)
+    state = State(batch, reading, Rates())
+    generator = torch.Generator().manual_seed(size)
+    shape = (problems, components)
+    state.coefficients = torch.randn(shape, dtype=torch.float64, generator=generator)
+    places = torch.randint(size**2, shape, generator=generator)
+    # Two of one problem share a place.
+    places[0, 1] = places[0, 3]
+    state.place(places)
+    networks = [
+        Network(family, reading, n, batch.places[n], batch.coefficients[n]) for n in range(problems)
+    ]
+    return state, networks
+
+
+def assert_close(actual, expected, tolerance=ROUNDING):
+    assert actual.shape == expected.shape
+    assert float((actual - expected).norm()) <= tolerance * float(expected.norm())
+
+
+@by_loss
+@by_size
+@by_condition
+def test_the_gradient_is_that_of_the_network(size, loss, condition):
+    state, networks = scene(size, loss, condition)
+    for n, net in enumerate(networks):
+        z = net.gradient(net.spectrum(state.places[n], state.coefficients[n]))
+        assert_close(state.gradient()[n], z)
+        assert_close(state.own_gradient()[n], z[state.places[n]])
+
+
+@by_loss
+@by_size
+def test_the_gradient_with_other_coefficients_is_that_of_the_network(size, loss):
+    state, networks = scene(size, loss)
+    others = state.coefficients.flip(1)
+    for n, net in enumerate(networks):
+        z = net.gradient(net.spectrum(state.places[n], others[n]))
+        assert_close(state.gradient(others)[n], z)
+
+
+@by_loss
+@by_size
+def test_the_product_is_what_the_gradient_gains_by_a_spectrum(size, loss):
+    state, networks = scene(size, loss)
+    product = state.problems.product(state.places, state.coefficients)
+    for n, net in enumerate(networks):
+        f = net.spectrum(state.places[n], state.coefficients[n])
+        # The gradient is affine in F.
+        assert_close(product[n], net.gradient(f) - net.gradient(torch.zeros_like(f)))
+
+
+@by_loss
+@by_size
+def test_the_relative_loss_is_that_of_the_network(size, loss):
+    state, networks = scene(size, loss)
+    relative = state.relative_loss()
+    for n, net in enumerate(networks):
+        f = net.spectrum(state.places[n], state.coefficients[n])
+        expected = net.loss(f) / net.loss(torch.zeros_like(f))
+        assert float(relative[n]) == pytest.approx(float(expected), rel=ROUNDING)
+
+
+@by_loss
+@by_size
+def test_the_curvature_is_the_diagonal_of_the_hessian_of_the_network(size, loss):
+    state, networks = scene(size, loss)
+    for n, net in enumerate(networks):
+        start = torch.zeros(size, size, dtype=torch.float64)
+        dense = torch.autograd.functional.hessian(net.loss, start).view(size**2, size**2)
+        assert_close(state.curvature[n], dense.diagonal())
+        assert_close(
+            state.problems.hessian(state.places)[n], dense[state.places[n]][:, state.places[n]]
+        )
+
+
+@by_size
+def test_the_loss_is_one_at_the_start_and_zero_at_the_truth(size):
+    state, _ = scene(size, "mean")
+    state.coefficients = torch.zeros_like(state.coefficients)
+    # Nothing is multiplied out differently at F = 0 but the order of a few sums.
+    assert_close(state.relative_loss(), torch.ones(3, dtype=torch.float64))
+    state.place(state.problems.places)
+    state.coefficients = state.problems.coefficients.clone()
+    assert bool((state.relative_loss() <= ROUNDING**2).all())
+
+
+@by_size
+def test_one_step_of_descent_is_that_of_the_optimiser(size):
+    state, networks = scene(size, "mean")
+    before = state.coefficients.clone()
+    state.descend()
+    for n, net in enumerate(networks):
+        a = before[n].clone().requires_grad_()
+        optimizer = torch.optim.SGD([a], lr=0.02)
+        net.loss(net.spectrum(state.places[n], a)).backward()
+        optimizer.step()
+        assert_close(state.coefficients[n], a.detach())
+
+
+@by_size
+def test_solving_is_the_least_squares_of_the_samples(size):
+    state, networks = scene(size, "mean")
+    state.place(state.problems.start)
+    state.solve(3)
+    for n, net in enumerate(networks):
+        columns = [
+            net.output(net.spectrum(place[None], [1.0])).flatten() for place in state.places[n, 1:]
+        ]
+        fitted = torch.linalg.lstsq(torch.stack(columns, 1), net.labels.flatten()[:, None])
+        # Normal equations square the condition number of the columns.
+        condition = float(torch.linalg.cond(torch.stack(columns, 1))) ** 2
+        assert_close(state.coefficients[n, 1:], fitted.solution[:, 0], ROUNDING * condition)
+        assert float(state.coefficients[n, 0]) == 0.0
+
+
+# --- what a problem depends on ---
+
+
+def fields(problems):
+    return vars(problems)
+
+
+@by_condition
+def test_a_problem_depends_on_its_number_alone(condition):
+    family, reading = Family(5, 3, condition), Reading()
+    every = draw(family, reading, SEED, range(12), samples=SAMPLES)
+    some = draw(family, reading, SEED, range(4, 7), samples=SAMPLES)
+    for name, values in fields(some).items():
+        assert torch.equal(values, getattr(every, name)[4:7]), name
+
+
+@pytest.mark.parametrize("change", ["seed", "number"])
+def test_another_seed_or_number_is_another_problem(change):
+    seed, number = (SEED + 1, 0) if change == "seed" else (SEED, 1)
+    one = draw(Family(), Reading(), SEED, range(1), samples=SAMPLES)
+    other = draw(Family(), Reading(), seed, range(number, number + 1), samples=SAMPLES)
+    for name in ("rows", "columns", "coefficients"):
+        assert not torch.isclose(getattr(one, name), getattr(other, name)).any(), name
+
+
+def test_readings_scale_the_same_draws():
+    plain, scaled = (
+        draw(Family(), Reading(spread=spread), SEED, range(5), samples=SAMPLES)
+        for spread in ("variance", "deviation")
+    )
+    assert torch.equal(plain.places, scaled.places)
+    assert torch.equal(plain.start, scaled.start)
+    # 0.2 instead of √0.2 for the weights, 20 instead of √20 for the data.
+    assert_close(scaled.coefficients, plain.coefficients * 0.2**0.5)
+    assert_close(scaled.rows, plain.rows * 0.2)
+    assert_close(scaled.columns, plain.columns * 0.2 * 20)
+
+
+def test_losses_differ_by_what_they_divide_by():
+    mean, of_samples, total = (
+        draw(Family(5), Reading(loss=loss), SEED, range(5), samples=SAMPLES) for loss in LOSSES
+    )
+    assert_close(of_samples.rows, mean.rows * 5)
+    assert_close(total.rows, mean.rows * 5 * SAMPLES)
+    assert torch.equal(total.columns, mean.columns)
+
+
+def test_the_number_of_samples_changes_neither_places_nor_weights():
+    few, many = (draw(Family(), Reading(), SEED, range(5), samples=samples) for samples in (40, 80))
+    for name in ("places", "start", "coefficients"):
+        assert torch.equal(getattr(few, name), getattr(many, name)), name
+    assert_close(few.rows, many.rows)
+
+
+def test_places_and_start_are_distinct_and_independent():
+    problems = 2000
+    batch = draw(Family(), Reading(), SEED, range(problems), samples=1)
+    for places in (batch.places, batch.start):
+        assert bool((places.sort(1).values.diff(dim=1) > 0).all())
+        assert int(places.min()) == 0
+        assert int(places.max()) == 35
+    hits = int((batch.places[:, :, None] == batch.start[:, None, :]).any(2).sum())
+    # Hypergeometric: 3 of 36 places are true, 3 are drawn.
+    mean, variance = 3 * 3 / 36, 3 * (3 / 36) * (33 / 36) * (33 / 35)
+    assert abs(hits - problems * mean) < 4.5 * math.sqrt(problems * variance)
+
+
+def test_a_full_spectrum_has_all_places():
+    batch = draw(Family(2, 4), Reading(), SEED, range(3), samples=SAMPLES)
+    for places in (batch.places, batch.start):
+        assert torch.equal(places.sort(1).values, torch.arange(4).expand(3, 4))
+
+
+# --- fixed weights ---
+
+
+@pytest.mark.parametrize("spread", ["variance", "deviation"])
+@pytest.mark.parametrize("condition", [1.0, 7.0, 1e4], ids="condition {:g}".format)
+@pytest.mark.parametrize("size", [2, 6, 24], ids="K={}".format)
+def test_weights_have_the_condition_number_and_norm_that_are_stated(size, condition, spread):
+    reading = Reading(spread=spread)
+    w1, w3, _ = network(Family(size, 2, condition), reading, SEED, 0, samples=1)
+    variance = (0.2 if spread == "variance" else 0.04) * math.sqrt(6 / size)
+    for w in (w1, w3):
+        values = np.linalg.svd(w, compute_uv=False)
+        # The smallest singular value has an absolute error of ε times the largest.
+        assert values[0] / values[-1] == pytest.approx(condition, rel=1e-14 * size * condition)
+        steps = np.diff(np.log(values))
+        np.testing.assert_allclose(steps, steps[0], atol=1e-13 * size * condition)
+        assert np.sum(w**2) == pytest.approx(size**2 * variance, rel=ROUNDING)
+    assert not np.isclose(w1, w3).any()
+
+
+def test_printed_weights_and_data_have_the_printed_variances():
+    w1, w3, x = network(Family(), Reading(), SEED, 0)
+    assert w1.shape == w3.shape == (6, 6)
+    assert x.shape == (6, 5000)
+    weights = np.stack(
+        [np.stack(network(Family(), Reading(), SEED, n, samples=1)[:2]) for n in range(300)]
+    )
+    for values, variance in ((x, 20), (weights, 0.2)):
+        # The mean square of n normal numbers has the relative variance 2/n.
+        assert abs((values**2).mean() / variance - 1) < 4.5 * math.sqrt(2 / values.size)
+        assert abs(values.mean()) < 4.5 * math.sqrt(variance / values.size)
+
+
+@pytest.mark.parametrize("condition", [None, 3.0], ids="condition {}".format)
+@pytest.mark.parametrize("size", [3, 6, 12, 24], ids="K={}".format)
+def test_the_mean_curvature_does_not_depend_on_the_size(size, condition):
+    count = 300
+    batch = draw(Family(size, 3, condition), Reading(), SEED, range(count), samples=100)
+    means = batch.curvature().mean(1)
+    # 2σ² of the rows times 20 K σ² of the columns, with σ² = 0.2 √(6/K).
+    assert abs(float(means.mean()) - 2 * 0.2 * 20 * 6 * 0.2) < 4.5 * float(means.std()) / count**0.5
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 1}, "the size must be at least 2, not 1"),
+        ({"components": 0}, "0 components do not fit: a 6×6 spectrum has 1 to 36 places"),
+        ({"components": 37}, "37 components do not fit: a 6×6 spectrum has 1 to 36 places"),
+        ({"size": 2, "components": 5}, "a 2×2 spectrum has 1 to 4 places"),
+        ({"condition": 0.99}, "a condition number is at least 1, not 0.99"),
+        ({"condition": math.inf}, "a condition number is at least 1, not inf"),
+        ({"condition": math.nan}, "a condition number is at least 1, not nan"),
+    ],
+    ids=["size", "none", "too many", "too many of 4", "below 1", "inf", "nan"],
+)
+def test_families_are_refused(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        Family(**options)
+
+
+@pytest.mark.parametrize("name", ["coefficients", "locations"])
+@pytest.mark.parametrize("rate", [0.0, -0.1, math.inf, math.nan], ids=str)
+def test_rates_are_refused(name, rate):
+    message = f"learning rate of the {name} must be positive and finite, not {rate:g}"
+    with pytest.raises(InvalidArgumentError, match=message):
+        Rates(**{name: rate})

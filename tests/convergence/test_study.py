@@ -1,0 +1,375 @@
+"""The experiment as a table: what it refuses, what its rows and traces say, what they depend on."""
+
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from loca_theory.convergence import (
+    SEARCHES,
+    ConvergenceStudy,
+    Family,
+    Rates,
+    Reading,
+    State,
+    binomial_interval,
+    default_problems,
+    draw,
+    find_reading,
+    simulation,
+)
+from loca_theory.convergence.study import ROW_COLUMNS
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import ResultStore, execution
+
+SMALL = {"problems": 30, "steps": 120, "seed": 4, "jobs": 1}
+TRACE_COLUMNS = {
+    *("case", "chosen_by", "search", "problem", "size", "kind", "step", "component"),
+    *("row", "column", "coefficient", "loss"),
+}
+
+
+def outcomes(study, search, reading="default", family=None):
+    """Results of all problems of one combination, in one block."""
+    numbers = (0, study.problems)
+    return simulation.compute(
+        simulation.point(
+            family or Family(), reading, search, study.rates, study.steps, study.seed, numbers
+        )
+    )
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"problems": 0}, "the number of problems must be at least 1, not 0"),
+        ({"steps": 0}, "the number of steps must be at least 1, not 0"),
+        ({"steps": -5}, "the number of steps must be at least 1, not -5"),
+        ({"searches": ()}, "searches are named once each, at least one: $"),
+        ({"searches": ("swap", "swap")}, "searches are named once each, at least one: swap, swap"),
+        ({"readings": ()}, "readings are named once each"),
+        ({"readings": ("sum", "sum")}, "readings are named once each, at least one: sum, sum"),
+        ({"sizes": ()}, "sizes are named once each"),
+        ({"sizes": (6, 6)}, "sizes are named once each, at least one: 6, 6"),
+        ({"components": (3, 3)}, "components are named once each, at least one: 3, 3"),
+        ({"conditions": ()}, "conditions are named once each"),
+        ({"conditions": (None, None)}, "conditions are named once each, at least one: None, None"),
+        ({"conditions": (1, 1.0)}, "conditions are named once each, at least one: 1, 1.0"),
+        ({"searches": ("odd",)}, "unknown search 'odd'; choose from coefficients-only"),
+        ({"readings": ("odd",)}, "unknown reading 'odd'; choose from default"),
+        ({"readings": ("sum+sum",)}, r"reading 'sum\+sum' sets loss twice"),
+        ({"sizes": (6, 1)}, "the size must be at least 2, not 1"),
+        ({"sizes": (2, 6), "components": (3, 5)}, "5 components do not fit: a 2×2 spectrum"),
+        ({"components": (0,)}, "0 components do not fit"),
+        ({"conditions": (0.5,)}, "a condition number is at least 1, not 0.5"),
+        ({"searches": ("pursuit",), "steps": 2}, "pursuit takes a step for each of 3 components"),
+        (
+            {"searches": ("pursuit",), "components": (2, 9), "steps": 8},
+            "places move for 4 of 8 steps only",
+        ),
+    ],
+    ids=lambda value: str(value)[:45] if isinstance(value, dict) else "",
+)
+def test_refusals(change, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        ConvergenceStudy(**change)
+
+
+def test_a_seed_out_of_range_is_refused():
+    with pytest.raises(InvalidArgumentError, match="the seed must lie between 0 and"):
+        ConvergenceStudy(("swap",), problems=1, steps=1, seed=-1, jobs=1).run()
+
+
+# --- rows ---
+
+
+def test_a_row_a_combination_with_what_was_asked_for():
+    study = ConvergenceStudy(
+        ("swap", "central"),
+        ("default", "sum+places"),
+        sizes=(4, 6),
+        components=(2, 3),
+        conditions=(None, 5.0),
+        **{**SMALL, "steps": 20, "problems": 4},
+    )
+    rows = study.run()["rows"]
+    names = ("size", "components", "condition", "reading", "search")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (size, components, condition, reading, search)
+        for size in (4, 6)
+        for components in (2, 3)
+        for condition in (None, 5.0)
+        for reading in ("default", "sum+places")
+        for search in ("swap", "central")
+    ]
+    for row in rows:
+        assert tuple(row) == ROW_COLUMNS
+        assert (row["problems"], row["steps"], row["seed"]) == (4, 20, 4)
+    described = study.describe()
+    assert json.loads(json.dumps(described, allow_nan=False)) == described
+    assert described["readings"]["sum+places"] == find_reading("sum+places").describe()
+    assert described["problems"] == {"4": 4, "6": 4}
+
+
+@pytest.mark.parametrize("search", ["central", "reselect", "pursuit"])
+def test_rows_count_the_problems(search):
+    study = ConvergenceStudy((search,), **{**SMALL, "steps": 400})
+    (row,) = study.run()["rows"]
+    result = outcomes(study, search)
+    exact = sum(result["exact"])
+    assert row["recovered"] == exact / 30
+    assert (row["low"], row["high"]) == binomial_interval(exact, 30)
+    assert row["mean_found"] == sum(result["found"]) / 30
+    assert row["median_final_loss"] == np.median(result["loss"])
+    assert row["diverged"] == 0
+    assert result["exact"] == [found == 3 for found in result["found"]]
+
+
+@pytest.mark.parametrize(
+    ("size", "problems"),
+    [(2, 2000), (8, 2000), (9, 1000), (16, 1000), (32, 400), (64, 200), (65, 100)],
+    ids=str,
+)
+def test_larger_sizes_have_fewer_problems_by_default(size, problems):
+    assert default_problems(size) == problems
+    assert ConvergenceStudy(sizes=(size,)).describe()["problems"] == {str(size): problems}
+
+
+# --- what they depend on ---
+
+
+def test_searches_and_readings_beside_it_change_no_row():
+    alone = ConvergenceStudy(("jitter",), **SMALL).run()["rows"]
+    among = ConvergenceStudy(
+        ("central", "jitter", "annealed-pursuit"),
+        ("deviation", "default"),
+        sizes=(5, 6),
+        conditions=(2.0, None),
+        **SMALL,
+    ).run()["rows"]
+    wanted = ("jitter", "default", 6, None)
+    names = ("search", "reading", "size", "condition")
+    assert [row for row in among if tuple(row[name] for name in names) == wanted] == alone
+
+
+def test_the_number_of_workers_changes_nothing(monkeypatch):
+    # So that workers are started however little there is to do.
+    monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
+    one, two = (
+        ConvergenceStudy(
+            ("central", "annealed-pursuit", "pursuit"),
+            ("default", "overwrite"),
+            conditions=(None, 3.0),
+            **{**SMALL, "jobs": jobs},
+        ).run()
+        for jobs in (1, 2)
+    )
+    assert one == two
+
+
+@pytest.mark.parametrize("search", ["swap", "jitter", "annealed-pursuit"])
+def test_a_stored_run_is_continued(search, tmp_path):
+    """Also by one that asks for more problems, whose first block is there."""
+    block = simulation.block(6)
+    options = {**SMALL, "steps": 40}
+    seen = []
+
+    def study(problems):
+        return ConvergenceStudy((search,), **{**options, "problems": problems})
+
+    def store():
+        return ResultStore(tmp_path, study(1).version)
+
+    study(block).run(store=store())
+    more = study(block + 20)
+    resumed = more.run(store=store(), progress=lambda done, total: seen.append((done, total)))
+    # One of two blocks was there at once; traces report no progress.
+    assert seen == [(1, 2), (2, 2)]
+    assert resumed == more.run()
+    again = store()
+    assert more.run(store=again) == resumed
+    assert again.rejected == []
+
+
+def test_a_damaged_block_is_computed_again(tmp_path):
+    study = ConvergenceStudy(("swap",), **SMALL)
+    first = study.run(store=ResultStore(tmp_path, study.version))
+    files = sorted(tmp_path.glob("toy*.json"))
+    assert files
+    for path in files:
+        path.write_text(path.read_text()[:-40])
+    store = ResultStore(tmp_path, study.version)
+    assert study.run(store=store) == first
+    assert len(store.rejected) == len(files)
+
+
+# --- divergence ---
+
+
+def finite(tables):
+    """JSON holds no NaN and no infinity."""
+    return json.loads(json.dumps(tables, allow_nan=False)) == tables
+
+
+@pytest.mark.parametrize("search", sorted(set(SEARCHES) - {"pursuit"}))
+@pytest.mark.parametrize(
+    ("reading", "rate", "least"),
+    [("default", 5.0, 20), ("sum", 0.02, 30), ("sum", 1e300, 30)],
+    ids=["rate 5", "sum", "overflow"],
+)
+def test_divergence_is_counted_and_nothing_is_infinite(search, reading, rate, least):
+    study = ConvergenceStudy(
+        (search,), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 130}
+    )
+    tables = study.run()
+    (row,) = tables["rows"]
+    result = outcomes(study, search, reading)
+    assert row["diverged"] == result["loss"].count(None) >= least
+    assert finite(tables)
+    for exact, loss in zip(result["exact"], result["loss"], strict=True):
+        assert not (exact and loss is None)
+    # The rest is as it should be.
+    assert all(0 <= loss < 1e6 for loss in result["loss"] if loss is not None)
+
+
+def test_what_diverged_at_the_true_places_is_not_recovered():
+    batch = draw(Family(), Reading(), 4, range(3), samples=40)
+    state = State(batch, Reading(), Rates())
+    state.place(batch.places)
+    state.coefficients = batch.coefficients.clone()
+    state.coefficients[1] = 1e9
+    result = simulation.outcomes(state)
+    assert result["found"] == [3, 3, 3]
+    assert result["exact"] == [True, False, True]
+    assert [loss is None for loss in result["loss"]] == [False, True, False]
+
+
+def test_where_most_diverge_the_median_is_none():
+    study = ConvergenceStudy(("central",), ("sum",), **SMALL)
+    (row,) = study.run()["rows"]
+    assert row["diverged"] == 30
+    assert row["median_final_loss"] is None
+    assert row["recovered"] == 0.0
+
+
+def test_pursuit_has_no_learning_rate_and_does_not_diverge():
+    study = ConvergenceStudy(("pursuit",), rates=Rates(coefficients=5.0), **SMALL)
+    assert study.run()["rows"] == ConvergenceStudy(("pursuit",), **SMALL).run()["rows"]
+
+
+@pytest.mark.parametrize("rate", [5.0, 1e9, 1e300], ids="rate {:g}".format)
+@pytest.mark.parametrize("reading", ["default", "sum"])
+def test_traces_of_what_diverged_hold_no_infinity(reading, rate):
+    """The problem is chosen by a search that cannot diverge; those beside it do."""
+    study = ConvergenceStudy(
+        ("pursuit",), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 150}
+    )
+    traces = study.run()["traces"]
+    assert {row["search"] for row in traces} >= {"pursuit", "coefficients-only", "central"}
+    assert any(row["loss"] is None for row in traces)
+    kept = [row["coefficient"] for row in traces if row["coefficient"] is not None]
+    assert 0 < len(kept) <= len(traces)
+    assert all(math.isfinite(coefficient) for coefficient in kept)
+    json.dumps(traces, allow_nan=False)
+
+
+# --- traces ---
+
+
+@pytest.fixture(scope="module")
+def traced():
+    study = ConvergenceStudy(("reselect", "swap"), **{**SMALL, "steps": 430})
+    return study, study.run()["traces"]
+
+
+def test_traces_have_their_columns(traced):
+    _, traces = traced
+    assert all(set(row) == TRACE_COLUMNS for row in traces)
+    # Without central differences it is the first search that chooses.
+    assert {row["chosen_by"] for row in traces} == {"reselect"}
+    assert {row["search"] for row in traces} == {"coefficients-only", "central", "reselect"}
+    assert {row["size"] for row in traces} == {6}
+    assert finite(traces)
+
+
+def test_cases_are_the_first_success_and_the_first_failure(traced):
+    study, traces = traced
+    exact = outcomes(study, "reselect")["exact"]
+    numbers = {(row["case"], row["problem"]) for row in traces}
+    assert numbers == {("recovered", exact.index(True)), ("not recovered", exact.index(False))}
+
+
+def test_central_differences_choose_where_they_are_looked_at():
+    tables = ConvergenceStudy(("reselect", "central"), **SMALL).run()
+    assert {row["chosen_by"] for row in tables["traces"]} == {"central"}
+
+
+def test_where_all_succeed_there_is_no_failure_to_show():
+    study = ConvergenceStudy(("pursuit",), components=(1,), **SMALL)
+    assert {row["case"] for row in study.run()["traces"]} == {"recovered"}
+
+
+def test_the_truth_is_that_of_the_problem(traced):
+    study, traces = traced
+    for case in ("recovered", "not recovered"):
+        number = next(row["problem"] for row in traces if row["case"] == case)
+        batch = draw(Family(), Reading(), study.seed, range(number, number + 1), samples=1)
+        expected = [
+            (0, n, *divmod(place, 6), a, 0.0)
+            for n, (place, a) in enumerate(
+                zip(batch.places[0].tolist(), batch.coefficients[0].tolist(), strict=True)
+            )
+        ]
+        for search in ("coefficients-only", "central", "reselect"):
+            names = ("step", "component", "row", "column", "coefficient", "loss")
+            assert expected == [
+                tuple(row[name] for name in names)
+                for row in traces
+                if (row["case"], row["search"], row["kind"]) == (case, search, "truth")
+            ]
+
+
+def test_a_trace_ends_as_the_row_says(traced):
+    study, traces = traced
+    results = {name: outcomes(study, name) for name in ("coefficients-only", "central", "reselect")}
+    ends = [row for row in traces if row["kind"] == "learned" and row["step"] == study.steps]
+    assert len(ends) == 2 * 3 * 3
+    for search, result in results.items():
+        for case in ("recovered", "not recovered"):
+            end = [row for row in ends if (row["search"], row["case"]) == (search, case)]
+            number = end[0]["problem"]
+            assert [row["loss"] for row in end] == [result["loss"][number]] * 3
+            true = {
+                (row["row"], row["column"])
+                for row in traces
+                if (row["kind"], row["case"], row["search"]) == ("truth", case, search)
+            }
+            found = len(true & {(row["row"], row["column"]) for row in end})
+            assert found == result["found"][number]
+
+
+def test_traces_begin_at_nothing_and_are_thinned(traced):
+    _, traces = traced
+    for search in ("coefficients-only", "central", "reselect"):
+        mine = [
+            row
+            for row in traces
+            if (row["search"], row["case"], row["kind"]) == (search, "recovered", "learned")
+        ]
+        steps = sorted({row["step"] for row in mine})
+        # 430 steps, every second of them, and the end.
+        assert steps == list(range(0, 431, 2))
+        begin = [row for row in mine if row["step"] == 0]
+        assert [row["coefficient"] for row in begin] == [0.0] * 3
+        # In units of itself; Γ and Σ act in another order on both.
+        assert [row["loss"] for row in begin] == pytest.approx([1.0] * 3, rel=1e-12)
+        assert [row["component"] for row in mine] == [0, 1, 2] * len(steps)
+    losses = [row["loss"] for row in traces if row["search"] == "coefficients-only"]
+    learned = losses[3 : 3 + 3 * 216 : 3]
+    # Gradient descent on a convex quadratic at a rate below 2/λ, up to rounding at its end.
+    assert all(after <= before * (1 + 1e-12) for before, after in pairwise(learned))
