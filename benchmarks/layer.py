@@ -83,7 +83,7 @@ MODEL_RIVALS = ("LoRA", "FourierFT", "LoCA", "LoCA locations", "LoCA implicit", 
 _SLOW = {"LoCA dense", "LoCA sparse"}
 
 
-class _Single(nn.Module):
+class Single(nn.Module):
     """A model of one layer, so that PEFT adapts it as any other."""
 
     def __init__(self, size: int) -> None:
@@ -91,6 +91,7 @@ class _Single(nn.Module):
         self.query = nn.Linear(size, size)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer."""
         return self.query(x)
 
 
@@ -124,7 +125,7 @@ def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
 def layer_step(layer: Layer, rival: str, device: str) -> Callable[[], object]:
     """Forward and backward of one layer."""
     torch.manual_seed(0)
-    model = adapted(_Single(layer.size), rival, layer.components, layer.r).to(device)
+    model = adapted(Single(layer.size), rival, layer.components, layer.r).to(device)
     x = torch.randn(layer.tokens, layer.size, device=device, requires_grad=True)
     g = torch.randn(layer.tokens, layer.size, device=device)
 
@@ -136,26 +137,44 @@ def layer_step(layer: Layer, rival: str, device: str) -> Callable[[], object]:
     return step
 
 
-def model_step(model: Model, rival: str, device: str) -> Callable[[], object]:
-    """A training step of a model."""
+def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor]:
+    """A model with random weights, its inputs and labels."""
     torch.manual_seed(0)
     inputs: dict[str, torch.Tensor]
     if model.name.startswith("RoBERTa"):
-        network: Any = RobertaForSequenceClassification(RobertaConfig(vocab_size=50265))
+        made: Any = RobertaForSequenceClassification(RobertaConfig(vocab_size=50265))
         inputs = {"input_ids": torch.randint(10, 50265, (8, 128))}
         labels = torch.randint(0, 2, (8,))
     else:
-        network = ViTForImageClassification(ViTConfig(id2label=dict(enumerate("abcdefghij"))))
+        made = ViTForImageClassification(ViTConfig(id2label=dict(enumerate("abcdefghij"))))
         inputs = {"pixel_values": torch.randn(4, 3, 224, 224)}
         labels = torch.randint(0, 10, (4,))
+    return made, inputs, labels
+
+
+def model_step(model: Model, rival: str, device: str) -> Callable[[], object]:
+    """A training step of a model."""
+    made, inputs, labels = network(model)
+    made = adapted(made, rival, model.components, model.r).to(device).train()
+    parameters = [p for p in made.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+    return training_step(made, inputs, labels, optimizer, device)
+
+
+def training_step(
+    made: Any,
+    inputs: dict[str, torch.Tensor],
+    labels: torch.Tensor,
+    optimizer: torch.optim.Optimizer,
+    device: str,
+) -> Callable[[], object]:
+    """Forward, backward and a step of the optimiser."""
     inputs = {name: value.to(device) for name, value in inputs.items()}
-    network = adapted(network, rival, model.components, model.r).to(device).train()
-    optimizer = torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=1e-4)
     labels = labels.to(device)
 
     def step() -> None:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(network(**inputs).logits, labels)
+        loss = nn.functional.cross_entropy(made(**inputs).logits, labels)
         loss.backward()
         optimizer.step()
 

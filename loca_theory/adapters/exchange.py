@@ -23,6 +23,9 @@ import torch
 # The share of the components that an exchange moves at most, and that a reselection leaves out at
 # first. Chosen on the toy experiment at five sizes; from a fifth to a half makes little difference.
 SWAPPED, RESELECTED = 0.2, 0.4
+# From a vector longer than this every so many values are looked at first; the threshold is set so
+# that by that sample a fifth more lie above it than are wanted, and a few.
+_LONG, _SAMPLED, _MARGIN, _SPARE = 2**20, 61, 1.2, 30
 
 
 def gains(z: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
@@ -38,24 +41,21 @@ def gains(z: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
     return torch.where(curvature > 0, z.square() / curvature.clamp(min=_tiny(z)), 0)
 
 
-def losses(
-    coefficients: torch.Tensor, places: torch.Tensor, curvature: torch.Tensor | None
-) -> torch.Tensor:
+def losses(coefficients: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
     """Twice what removing each component costs, :math:`a^2 h`, or :math:`a^2`.
 
     Args:
         coefficients: a, (..., B).
-        places: (..., B).
-        curvature: h, (..., p·q), or None.
+        curvature: h at their places, (..., B), or None.
     """
     squared = coefficients.square()
-    return squared if curvature is None else squared * curvature.gather(-1, places)
+    return squared if curvature is None else squared * curvature
 
 
 def swap(
     coefficients: torch.Tensor,
     places: torch.Tensor,
-    z: torch.Tensor,
+    gain: torch.Tensor,
     curvature: torch.Tensor | None,
     count: int,
 ) -> torch.Tensor:
@@ -68,8 +68,8 @@ def swap(
     Args:
         coefficients: a, (..., B).
         places: (..., B), distinct in each row.
-        z: Z, (..., p·q).
-        curvature: h, (..., p·q), or None.
+        gain: :func:`gains` of every place, (..., p·q).
+        curvature: h at their places, (..., B), or None.
         count: The most components to move, at most B.
 
     Returns:
@@ -78,14 +78,15 @@ def swap(
     Source: Evci et al., "Rigging the lottery", 2020, for the rule without curvature; the saliency
     a²h/2 is that of optimal brain damage (LeCun et al., 1989).
     """
-    count = min(count, z.shape[-1] - places.shape[-1])
+    count = min(count, gain.shape[-1] - places.shape[-1])
     if count <= 0:
         return places
-    promise = gains(z, curvature).scatter(-1, places, -1.0)
-    gain, target = promise.topk(count)
-    loss, which = losses(coefficients, places, curvature).topk(count, largest=False)
+    free = gain.scatter(-1, places, -1.0)
+    target = largest(free, count)
+    loss, which = losses(coefficients, curvature).topk(count, largest=False)
     if curvature is not None:
-        target = torch.where(gain > loss, target, places.gather(-1, which))
+        pays = free.gather(-1, target) > loss
+        target = torch.where(pays, target, places.gather(-1, which))
     return places.scatter(-1, which, target)
 
 
@@ -111,12 +112,7 @@ def left_out(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Te
     return coefficients.abs().topk(count, largest=False).indices
 
 
-def reselect(
-    places: torch.Tensor,
-    vacated: torch.Tensor,
-    z: torch.Tensor,
-    curvature: torch.Tensor | None,
-) -> torch.Tensor:
+def reselect(places: torch.Tensor, vacated: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
     """Give components that were left out of ΔW for one gradient the best places by that gradient.
 
     Those of the best places that one of them had before go back to it. So a component moves only
@@ -126,8 +122,7 @@ def reselect(
     Args:
         places: (..., B), distinct in each row.
         vacated: Which components were left out, (..., k).
-        z: Z without them, (..., p·q).
-        curvature: h, (..., p·q), or None.
+        gain: :func:`gains` of every place without them, (..., p·q).
 
     Returns:
         The new places.
@@ -136,11 +131,10 @@ def reselect(
     dictionaries", 2010, where k = 1.
     """
     own = places.gather(-1, vacated)
-    promise = gains(z, curvature)
     # The own place wins a tie.
-    here = torch.nextafter(promise.gather(-1, own), promise.new_tensor(math.inf))
-    promise = promise.scatter(-1, places, -1.0).scatter(-1, own, here)
-    best = promise.topk(vacated.shape[-1]).indices
+    here = torch.nextafter(gain.gather(-1, own), gain.new_tensor(math.inf))
+    promise = gain.scatter(-1, places, -1.0).scatter(-1, own, here)
+    best = largest(promise, vacated.shape[-1])
     is_best = _marked(promise, best).gather(-1, own)
     is_own = _marked(promise, own).gather(-1, best)
     # Those who must leave are as many as the places that are new: line both up.
@@ -148,6 +142,20 @@ def reselect(
     fresh = best.gather(-1, is_own.int().sort(dim=-1, stable=True).indices)
     settled = torch.where(is_best.gather(-1, order), own.gather(-1, order), fresh)
     return places.scatter(-1, vacated.gather(-1, order), settled)
+
+
+def largest(values: torch.Tensor, count: int) -> torch.Tensor:
+    """The indices of the largest values along the last dimension, largest first: (..., count).
+
+    Of a long vector, a sample tells the threshold above which to look.
+    """
+    if values.ndim == 1 and values.shape[0] > _LONG:
+        sample = values[::_SAMPLED]
+        likely = min(int(_MARGIN * count / _SAMPLED) + _SPARE, sample.shape[0])
+        above = (values > sample.topk(likely).values[-1]).nonzero()[:, 0]
+        if above.shape[0] >= count:
+            return above[values[above].topk(count).indices]
+    return values.topk(count).indices
 
 
 def fading(first: float, components: int, progress: float) -> int:

@@ -8,7 +8,7 @@ from typing import cast, get_args
 import torch
 
 from loca_theory.adapters.costs import Implementation, check_implementation, fastest
-from loca_theory.adapters.exchange import SWAPPED, fading, gains, left_out, reselect, swap
+from loca_theory.adapters.exchange import SWAPPED, fading, largest, left_out, reselect, swap
 from loca_theory.adapters.location_gradient import LocationGradient
 from loca_theory.adapters.location_search import InitialLocations, LocationSearch
 from loca_theory.adapters.observation import Observation
@@ -146,16 +146,16 @@ class CosineSpectrum(SpectrumParameters):
             seen.gather(self.places.device)
         if not seen:
             return stay
-        z = seen.gradient()
-        curvature = None if self.location_search == "swap-raw" else seen.curvature()
-        a, before = self.coefficients.to(z.dtype), self._flat_places()
+        is_raw = self.location_search == "swap-raw"
+        gain, before = seen.gains(weighs=not is_raw), self._flat_places()
         if is_start:
-            after = gains(z, curvature).topk(before.shape[0]).indices
+            after = largest(gain, before.shape[0])
         elif vacated is not None:
-            after = reselect(before, vacated, z, curvature)
+            after = reselect(before, vacated, gain)
         else:
-            over = self._progress if curvature is None else 0.0
-            after = swap(a, before, z, curvature, fading(SWAPPED, a.shape[0], over))
+            curvature = None if is_raw else seen.curvature(self.places)
+            count = fading(SWAPPED, before.shape[0], self._progress if is_raw else 0.0)
+            after = swap(self.coefficients.to(gain.dtype), before, gain, curvature, count)
         if is_distributed():
             torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere
         q = self._size[1]

@@ -162,7 +162,10 @@ class Swap(Search):
         state, components = self.state, self.state.places.shape[1]
         over = progress if self.curvature is None else 0.0
         count = fading(SWAPPED, components, over)
-        state.move(swap(state.acting, state.places, state.gradient(), self.curvature, count))
+        gain, here = gains(state.gradient(), self.curvature), None
+        if self.curvature is not None:
+            here = self.curvature.gather(1, state.places)
+        state.move(swap(state.acting, state.places, gain, here, count))
 
 
 class Reselection(Swap):
@@ -182,7 +185,8 @@ class Reselection(Swap):
         """Leave those (P, k) out for one gradient and place them anew."""
         state = self.state
         z = state.gradient(state.acting.scatter(1, vacated, 0.0))
-        state.move(reselect(state.places, vacated, self.perturbed(z), self.curvature))
+        gain = gains(self.perturbed(z), self.curvature)
+        state.move(reselect(state.places, vacated, gain))
 
     def perturbed(self, z: torch.Tensor) -> torch.Tensor:
         """The gradient that is chosen by."""

@@ -21,7 +21,8 @@ _COLORS = {
     "reselect": "#0072b2",
 }
 _OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_LEAST_LOSS = 1e-16
+# Losses are drawn within these; beyond the latter they are called diverged.
+_LEAST_LOSS, _MOST_LOSS = 1e-16, 1e6
 # Per cent up to which a number has room at the right of its mark.
 _RIGHTMOST = 90.0
 _CASES = ("recovered", "not recovered")
@@ -102,7 +103,7 @@ def draw_loss(traces: pd.DataFrame) -> Figure:
         mine = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
         for search, line in mine.groupby("search", sort=False):
             by_step = line.groupby("step")["loss"].first()
-            loss = by_step.to_numpy(float).clip(min=_LEAST_LOSS)
+            loss = by_step.to_numpy(float).clip(_LEAST_LOSS, _MOST_LOSS)
             axis.plot(by_step.index, loss, color=_color(str(search)), label=str(search))
         axis.set_yscale("log")
         number = int(mine["problem"].iloc[0])

@@ -8,11 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.adapters import exchange
-from loca_theory.adapters.exchange import fading, gains, losses, reselect, swap
+from loca_theory.adapters.exchange import fading, gains, largest
 
 SEED = 5
 # A handful of float64 products and one dense 36×36 product.
 ROUNDING = 1e-12
+
+
+def here(places, h):
+    return None if h is None else h.gather(-1, places)
+
+
+def losses(a, places, h):
+    return exchange.losses(a, here(places, h))
+
+
+def swap(a, places, z, h, count):
+    return exchange.swap(a, places, gains(z, h), here(places, h), count)
+
+
+def reselect(places, vacated, z, h):
+    return exchange.reselect(places, vacated, gains(z, h))
+
 
 problems = settings(max_examples=60, deadline=None)
 
@@ -414,3 +431,17 @@ def test_in_the_end_every_component_has_its_turn(components):
     turns = [exchange.left_out(a, 1.0, turn) for turn in range(1, 2 * components, 2)]
     together = torch.cat(turns, dim=1)
     assert torch.equal(together.sort(1).values, torch.arange(components).expand(4, components))
+
+
+@pytest.mark.parametrize("count", [1, 50, 40_000], ids="{} wanted".format)
+@pytest.mark.parametrize("kind", ["normal", "few", "sorted"])
+def test_the_largest_of_a_long_vector_are_those_of_a_full_search(kind, count):
+    """Also where the sample misleads: few values that are not zero, or the largest at the end."""
+    values = torch.randn(2**20 + 77, generator=torch.Generator().manual_seed(SEED)).square()
+    if kind == "few":
+        values[100:] = 0.0
+    if kind == "sorted":
+        values = values.sort().values
+    found = largest(values, count)
+    assert torch.equal(values[found], values.topk(count).values)
+    assert found.unique().shape == (count,)

@@ -11,7 +11,8 @@ from loca_theory.plotting import FIGURES, find_figure
 
 each = pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES.keys())
 SIMULATIONS = [FIGURES["sim_1"], FIGURES["sim_2"]]
-STUDIES = [figure for figure in FIGURES.values() if figure not in SIMULATIONS]
+TOYS = [figure for figure in FIGURES.values() if figure.label.startswith("toy_")]
+STUDIES = [figure for figure in FIGURES.values() if figure not in (*SIMULATIONS, *TOYS)]
 each_simulation = pytest.mark.parametrize("figure", SIMULATIONS, ids=lambda one: one.label)
 each_study = pytest.mark.parametrize("figure", STUDIES, ids=lambda one: one.label)
 
@@ -86,6 +87,18 @@ def test_the_studies_are_the_appendix_sweep():
         study = figure.source()
         assert (study.p, study.q, study.ranks) == (300, 300, (8, 16, 24, 32))
         assert study.grid("equicorrelated") == tuple(i / 100 for i in range(41))
+
+
+@pytest.mark.parametrize("figure", TOYS, ids=lambda one: one.label)
+def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
+    import pandas as pd
+
+    source = figure.source()
+    assert (source.sizes, source.components, source.steps) == ((6,), (3,), 4000)
+    small = replace(source, searches=("swap",), problems=20, steps=300, jobs=1)
+    drawn = figure.draw(pd.DataFrame(small.run()[figure.table]))
+    drawn.draw_without_rendering()
+    assert drawn.axes
 
 
 @pytest.mark.deep

@@ -1,0 +1,109 @@
+"""What a step of training costs on average under each search for places.
+
+Run from the checkout: ``python -m benchmarks.searches [--out FILE.json]``
+(``pip install 'loca-theory[adapters]'``).
+
+A round is one whole period of the schedule, 30 steps with AdamW: 10 of the coefficients and 20 of
+the locations for ``central``; 30 of the coefficients for the exchanges, in 5 of which each layer
+sees the gradient of its whole spectrum, with the exchange after the last. The time is that of a
+round over 30, the median over interleaved rounds; ``of_central`` the median ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from peft import get_peft_model
+from rich.console import Console
+
+from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
+from benchmarks.layer import LAYERS, MODELS, PACKAGES, Layer, Model, Single, network, training_step
+from loca_theory.adapters import LoCAConfig, parameter_groups
+
+SEARCHES = ("central", "eight-direction", "swap", "reselect")
+
+
+def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any, Any]:
+    """The model with LoCA on query and value, and its optimiser."""
+    names = [name for name, _ in model.named_modules()]
+    targets = [
+        t for t in ("query", "value", "q_proj", "v_proj") if any(n.endswith(t) for n in names)
+    ]
+    config = LoCAConfig(
+        n_frequency=components,
+        target_modules=targets,
+        location_search=search,  # type: ignore[arg-type]
+        alternating_steps=None,
+    )
+    made = get_peft_model(model, config).to(device).train()
+    return made, torch.optim.AdamW(parameter_groups(made, lr=1e-4))
+
+
+def period(load: Layer | Model, search: str, device: str) -> Callable[[], object]:
+    """A whole period of training."""
+    if isinstance(load, Model):
+        made, inputs, labels = network(load)
+        made, optimizer = adapted(made, search, load.components, device)
+        step = training_step(made, inputs, labels, optimizer, device)
+    else:
+        torch.manual_seed(0)
+        made, optimizer = adapted(Single(load.size), search, load.components, device)
+        x = torch.randn(load.tokens, load.size, device=device, requires_grad=True)
+        g = torch.randn(load.tokens, load.size, device=device)
+
+        def step() -> object:
+            x.grad = None
+            optimizer.zero_grad()
+            made(x).backward(g)
+            return optimizer.step()
+
+    (training,) = made.base_model.location_training.values()
+
+    def run() -> None:
+        for _ in range(training.schedule.period):
+            step()
+
+    return run
+
+
+def compare(load: Layer | Model, device: str, rounds: int) -> list[dict[str, Any]]:
+    """The mean time of a step under every search."""
+    rivals = {name: Rival(period(load, name, device)) for name in SEARCHES}
+    times = interleaved(rivals, rounds=rounds, device=device)
+    return [
+        {
+            "load": str(load),
+            "search": name,
+            "ms": 1e3 * timing.median / 30,
+            "of_central": timing.ratio_to(times["central"]),
+            "timing": timing.as_record(),
+        }
+        for name, timing in times.items()
+    ]
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(min=2), default=5, show_default=True)
+@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
+@click.option("--models/--no-models", default=True, help="Whole models too, which take minutes.")
+@click.option("--out", type=click.Path(path_type=Path), help="Store the result as JSON.")
+def main(rounds: int, device: str, models: bool, out: Path | None) -> None:
+    """Compare the searches for places."""
+    console = Console()
+    rows: list[dict[str, Any]] = []
+    for load in (*LAYERS, *(MODELS[:1] if models else ())):
+        found = compare(load, device, rounds)
+        rows += [{"device": device, **row} for row in found]
+        hidden = ("load", "timing")
+        shown = [{k: v for k, v in row.items() if k not in hidden} for row in found]
+        print_rows(console, f"{load}, {device}", shown)
+        if out:
+            write_json(out, {"environment": environment(PACKAGES), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""``loca-theory toy`` as a user meets it."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from loca_theory.convergence import READINGS, SEARCHES, binomial_interval
+
+SMALL = ("toy", "--problems", "30", "--steps", "400", "--jobs", "1", "--quiet")
+COLUMNS = {"search", "reading", "size", "components", "problems", "recovered", "low", "high",
+           "median_final_loss", "diverged"}  # fmt: skip
+
+
+def test_json_has_a_row_for_every_search(cli, here):
+    done = cli(*SMALL, "--search", "central,swap", "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert [row["search"] for row in document["rows"]] == ["central", "swap"]
+    for row in document["rows"]:
+        assert set(row) >= COLUMNS
+        successes = round(row["recovered"] * row["problems"])
+        assert (row["low"], row["high"]) == binomial_interval(successes, row["problems"])
+    assert document["manifest"]["grid"]["rates"] == {"coefficients": 0.02, "locations": 0.05}
+    assert document["manifest"]["grid"]["problems"] == {"6": 30}
+
+
+def test_every_search_and_every_reading_can_be_asked_for(cli, here):
+    small = ("toy", "--problems", "4", "--steps", "40", "--jobs", "1", "--quiet")
+    done = cli(*small, "--reading", "all", "--format", "csv")
+    assert done.code == 0, done.err
+    table = [line.split(",")[:2] for line in done.out.splitlines()[1:]]
+    assert {tuple(row) for row in table} == {(s, r) for s in SEARCHES for r in READINGS}
+
+
+def test_the_searches_are_listed(cli, here):
+    done = cli("toy", "--search", "help")
+    assert [line.split()[0] for line in done.out.splitlines()] == list(SEARCHES)
+
+
+def test_the_table_fits_a_terminal(cli, here):
+    done = cli(*SMALL, "--search", "central,annealed-pursuit")
+    assert "30 problems: 6×6, 3 components, Gaussian weights" in done.out
+    assert "recovered" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+    done = cli(*SMALL, "--search", "swap", "--size", "6,9", "--condition", "1,gaussian")
+    assert "condition 1" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_out_stores_tables_and_figures(cli, here):
+    done = cli(*SMALL, "--search", "swap,reselect", "--out", here / "out")
+    assert done.code == 0, done.err
+    names = {path.name for path in (here / "out").iterdir() if path.is_file()}
+    for stem in ("rows", "traces"):
+        assert {f"toy-{stem}.parquet", f"toy-{stem}.manifest.json"} <= names
+    for stem in ("recovery", "spectrum", "loss"):
+        assert {f"toy-{stem}.png", f"toy-{stem}.pdf"} <= names
+    assert len(pd.read_parquet(here / "out" / "toy-rows.parquet")) == 2
+
+
+def test_a_second_run_takes_what_is_stored(cli, here):
+    first = cli(*SMALL, "--search", "central,swap", "--format", "csv")
+    stored = {path.name for path in (here / "loca-results" / "points").iterdir()}
+    again = cli(*SMALL, "--search", "swap,central", "--format", "csv")
+    assert sorted(first.out.splitlines()) == sorted(again.out.splitlines())
+    assert {path.name for path in (here / "loca-results" / "points").iterdir()} == stored
+
+
+def test_a_rate_that_diverges_is_reported_without_a_number_that_is_none(cli, here):
+    done = cli(*SMALL, "--search", "swap", "--lr", "50", "--format", "json")
+    (row,) = json.loads(done.out, parse_constant=pytest.fail)["rows"]
+    assert row["diverged"] == 30
+    assert row["recovered"] == 0.0
+    assert row["median_final_loss"] is None
+    assert "diverged" in cli(*SMALL, "--search", "swap", "--lr", "50").out
+
+
+BAD = {
+    "more components than places": (("--components", "37"), "37 components do not fit: a 6×6"),
+    "no problem": (("--problems", "0"), "number of problems must be at least 1, not 0"),
+    "no step": (("--steps", "-1"), "number of steps must be at least 1, not -1"),
+    "no rate": (("--lr", "0"), "learning rate of the coefficients must be positive"),
+    "rate not finite": (("--location-lr", "inf"), "rate of the locations must be positive and fin"),
+    "unknown search": (("--search", "best"), "unknown search 'best'; choose from coefficients-"),
+    "unknown reading": (("--reading", "odd"), "unknown reading 'odd'; choose from default"),
+    "condition below one": (("--condition", "0.5"), "condition number is at least 1, not 0.5"),
+    "condition no number": (("--condition", "good"), "numbers of at least 1, or gaussian"),
+    "size of one": (("--size", "1"), "size must be at least 2, not 1"),
+    "too few steps": (("--search", "pursuit", "--steps", "3"), "places move for 2 of 3 steps"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_line(cli, here, arguments, message):
+    done = cli(*SMALL, *arguments)
+    assert message in done.err
+    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
+    assert (done.code, done.out) == (2, "")
