@@ -14,7 +14,10 @@ The sum for Z is taken before the transform, :math:`\sum_t g_t x_t^\top`, and tr
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch.autograd.function import once_differentiable
 
 from loca_theory.transforms import dct2, rows_to_spectra
 from loca_theory.transforms.dct_paths import float32_products
@@ -30,46 +33,52 @@ class Observation:
     Args:
         shape: (p, q).
         scaling: α: what is asked for is per unit of a coefficient.
+        dtype: Of the sums.
+        device: Where they are.
+
+    Attributes:
+        steps: Of how many steps of the optimiser.
     """
 
-    def __init__(self, shape: tuple[int, int], scaling: float) -> None:
+    def __init__(
+        self, shape: tuple[int, int], scaling: float, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self._shape, self._scaling = shape, scaling
+        self._dtype, self._device = dtype, device
         self._sums: list[torch.Tensor] = []
+        self.steps = 1
 
     def __bool__(self) -> bool:
         """Whether there was anything to see."""
         return bool(self._sums) and bool(self._sums[1].any())
 
-    def attach(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """See the gradient of y, (..., p), when it comes by, as that of a layer with input x."""
-        x = x.detach()
-        if y.requires_grad:
-            y.register_hook(lambda g: self._add(x, g))
-
     @torch.no_grad()
-    def _add(self, x: torch.Tensor, g: torch.Tensor) -> None:
-        dtype = torch.promote_types(torch.promote_types(x.dtype, g.dtype), torch.float32)
+    def add(self, x: torch.Tensor, g: torch.Tensor) -> None:
+        """Add tokens: inputs (..., q) and gradients of outputs (..., p)."""
         p, q = self._shape
-        x, g = x.reshape(-1, q).to(dtype), g.reshape(-1, p).to(dtype)
+        x, g = x.reshape(-1, q).to(self._dtype), g.reshape(-1, p).to(self._dtype)
         # An overflow of mixed precision, whose step will be skipped, is not looked at.
         if not x.shape[0] or not (bool(g.isfinite().all()) and bool(x.isfinite().all())):
             return
-        if not self._sums:
-            self._sums = [x.new_zeros(size) for size in ((p, q), (p,), (q,))]
-        total, rows, columns = self._sums
-        x, g = x.to(total.dtype), g.to(total.dtype)
+        total, rows, columns = self._ready()
         with float32_products(x.device):
             total.addmm_(g.T, x)
         stride = -(-x.shape[0] // _TOKENS)
         rows += _power(g, stride)
         columns += _power(x, stride)
 
-    def gather(self, device: torch.device) -> None:
-        """Unite what all processes have seen, the loss being the mean of theirs."""
-        p, q = self._shape
+    def _ready(self) -> list[torch.Tensor]:
         if not self._sums:
-            self._sums = [torch.zeros(size, device=device) for size in ((p, q), (p,), (q,))]
-        for total in self._sums:
+            p, q = self._shape
+            sizes = ((p, q), (p,), (q,))
+            self._sums = [
+                torch.zeros(size, dtype=self._dtype, device=self._device) for size in sizes
+            ]
+        return self._sums
+
+    def gather(self) -> None:
+        """Unite what all processes have seen, the loss being the mean of theirs."""
+        for total in self._ready():
             torch.distributed.all_reduce(total)
         processes = torch.distributed.get_world_size()
         self._sums[0] /= processes
@@ -93,9 +102,37 @@ class Observation:
         return z.square_().flatten()
 
     def curvature(self, places: torch.Tensor) -> torch.Tensor:
-        """α² h at places (B, 2): (B,)."""
+        """α² h of a single step, at places (B, 2): (B,)."""
         _, rows, columns = self._sums
-        return self._scaling**2 * rows[places[:, 0]] * columns[places[:, 1]]
+        per_step = (self._scaling / self.steps) ** 2
+        return per_step * rows[places[:, 0]] * columns[places[:, 1]]
+
+
+def seen_by(observation: Observation, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The same y, (..., p), whose gradient is seen as that of a layer with input x.
+
+    Under ``torch.compile`` the graph breaks here.
+    """
+    apply: Any = torch.compiler.disable(_Seen.apply)
+    return apply(y, x.detach(), observation)
+
+
+class _Seen(torch.autograd.Function):
+    """The identity, a copy, so that what is changed in place afterwards does no harm."""
+
+    @staticmethod
+    def forward(ctx: Any, y: torch.Tensor, x: torch.Tensor, seen: Observation) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.seen = seen
+        return y.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, g: torch.Tensor
+    ) -> tuple[torch.Tensor, None, None]:
+        ctx.seen.add(*ctx.saved_tensors, g)
+        return g, None, None
 
 
 def _inverse_root(power: torch.Tensor) -> torch.Tensor:

@@ -173,7 +173,8 @@ class SpectrumParameters(nn.Module):
         if self.locations is None:
             self._is_settled = True
             if self.searching is not None:
-                self.searching.fill_(value=False)
+                # Not in place: it may be the caller's own tensor.
+                self.searching = torch.zeros_like(self.searching)
             return
         trainable = self.coefficients.requires_grad or asks(self.locations)
         self._phase, self._is_settled = "coefficients", True
@@ -214,6 +215,14 @@ class SpectrumParameters(nn.Module):
         if self.locations is not None:
             self.locations.copy_(continuous(places, self._size))
             self._refreshed = self.locations._version
+
+    def _place_locations(self) -> None:
+        """Continuous locations where the places are; anew where they have no memory yet."""
+        values = continuous(self.places, self._size)
+        if self.locations is None or self.locations.is_meta:
+            self.locations = nn.Parameter(values, requires_grad=False)
+        else:
+            self.locations.copy_(values)
 
     def _use(self, places: torch.Tensor, *, in_place: bool = True) -> None:
         pattern = SparsityPattern.of(places, self._size)
@@ -284,7 +293,9 @@ class SpectrumParameters(nn.Module):
             # Another search, or its end, leaves them out.
             if keys[name] in missing_keys:
                 missing_keys.remove(keys[name])
-        self.awaits_places = False
+        a = self.coefficients
+        if a.is_meta or bool(a.any()):
+            self.awaits_places = False  # something was learned where the components are
         with torch.no_grad():
             # What was on the meta device, or is the caller's own tensor, is not written to.
             self._use(self.places.clone(), in_place=False)
@@ -295,7 +306,7 @@ class SpectrumParameters(nn.Module):
                 self._settle()
             elif self.locations is not None:
                 if not had_locations:
-                    self.locations.copy_(continuous(self.places, self._size))
+                    self._place_locations()
                 self._make_consistent()
 
     @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 
@@ -11,7 +11,7 @@ from loca_theory.adapters.costs import Implementation, check_implementation, fas
 from loca_theory.adapters.exchange import SWAPPED, fading, largest, left_out, reselect, swap
 from loca_theory.adapters.location_gradient import LocationGradient
 from loca_theory.adapters.location_search import InitialLocations, LocationSearch
-from loca_theory.adapters.observation import Observation
+from loca_theory.adapters.observation import Observation, seen_by
 from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
 from loca_theory.adapters.parameters import SpectrumParameters, asks
 from loca_theory.adapters.places import extent
@@ -103,22 +103,33 @@ class CosineSpectrum(SpectrumParameters):
     def observe(self, progress: float, turn: int) -> None:
         """See the gradient of the whole spectrum in the next step, to move components by.
 
-        For ``reselect``, some of them are left out of ΔW meanwhile, wherever gradients are
-        computed.
+        For ``reselect``, some of them are left out of the layer meanwhile, while it trains: as
+        dropout acts, in training mode, and also wherever gradients are computed. ΔW itself is as
+        it was. What was being seen goes on.
 
         Args:
             progress: How much of the time for moves is over, in [0, 1].
             turn: The number of the move.
         """
-        self._observation = Observation(self._size, self.scaling)
+        if self._observation is not None:
+            self._observation.steps += 1
+            return
+        a = self.coefficients.detach()
+        dtype = torch.promote_types(a.dtype, _LOWEST)
+        self._observation = Observation(self._size, self.scaling, dtype, a.device)
         self._progress = progress
         if self.location_search == "reselect" and not self.awaits_places:
-            self._left_out = left_out(self.coefficients.detach(), progress, turn)
+            which = left_out(a, progress, turn)
+            self._left_out = torch.zeros_like(a, dtype=torch.bool).index_fill(0, which, value=True)
+
+    def forget(self) -> None:
+        """See no more, and move nothing by what was seen."""
+        self._observation = self._left_out = None
 
     def freeze_locations(self) -> None:
         """End the learning of places, and give components that share one places of their own."""
         if not self.awaits_places:
-            self._observation = self._left_out = None
+            self.forget()
         super().freeze_locations()
 
     @property
@@ -136,14 +147,14 @@ class CosineSpectrum(SpectrumParameters):
         Returns:
             Which components moved, (B,).
         """
-        seen, self._observation = self._observation, None
-        vacated, self._left_out = self._left_out, None
+        seen, vacated = self._observation, self._left_out
+        self.forget()
         stay = torch.zeros_like(self.coefficients, dtype=torch.bool)
         is_start, self.awaits_places = self.awaits_places, False
         if seen is None:
             return stay
         if is_distributed():
-            seen.gather(self.places.device)
+            seen.gather()
         if not seen:
             return stay
         is_raw = self.location_search == "swap-raw"
@@ -151,7 +162,7 @@ class CosineSpectrum(SpectrumParameters):
         if is_start:
             after = largest(gain, before.shape[0])
         elif vacated is not None:
-            after = reselect(before, vacated, gain)
+            after = reselect(before, vacated.nonzero()[:, 0], gain)
         else:
             curvature = None if is_raw else seen.curvature(self.places)
             count = fading(SWAPPED, before.shape[0], self._progress if is_raw else 0.0)
@@ -163,7 +174,13 @@ class CosineSpectrum(SpectrumParameters):
         moved = after != before
         if self.zero_init or not is_start:
             self.coefficients.masked_fill_(moved, 0.0)
+        if self.coefficients.grad is not None:
+            self.coefficients.grad.masked_fill_(moved, 0.0)  # that of another place
         return moved
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self.forget()
 
     def _flat_places(self) -> torch.Tensor:
         return self.places[:, 0] * self._size[1] + self.places[:, 1]
@@ -212,6 +229,8 @@ class CosineSpectrum(SpectrumParameters):
             msg = f"{self.name}: its input must be {self._size[1]} wide, {have}"
             raise InvalidArgumentError(msg)
         a, l = self._arguments(x.dtype)  # noqa: E741
+        if self._left_out is not None and (self.training or torch.is_grad_enabled()):
+            a = a.masked_fill(self._left_out, 0.0)
         implementation = self.implementation
         how: Way = (
             implementation
@@ -239,8 +258,8 @@ class CosineSpectrum(SpectrumParameters):
             rule=self._rule,
             how=how,
         )
-        if self._observation is not None and torch.is_grad_enabled():
-            self._observation.attach(x, y)
+        if self._observation is not None and y.requires_grad:
+            y = seen_by(self._observation, x, y)
         return y.to(x.dtype)
 
     def _arguments(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -250,8 +269,6 @@ class CosineSpectrum(SpectrumParameters):
         self._warn_if_idle()
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
         a = self.coefficients.to(working)
-        if self._left_out is not None and torch.is_grad_enabled():
-            a = a.index_fill(0, self._left_out, 0.0)
         if asks(self.locations) and self.locations is not None:
             l = (self.locations * extent(self._size, a.device)).to(working)  # noqa: E741
         else:

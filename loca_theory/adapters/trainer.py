@@ -48,7 +48,7 @@ class LoCACallback(TrainerCallback):
             LocationsNotTrainedError: the optimiser lacks the locations.
         """
         for training in self._found(kwargs.get("model")):
-            if training.parameters():
+            if not training.is_over:
                 training.go_to(state.global_step)
             if training.phase is not None and not training.holds_locations(kwargs["optimizer"]):
                 raise LocationsNotTrainedError(HOW_TO_TRAIN_LOCATIONS)

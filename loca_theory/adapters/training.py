@@ -68,13 +68,20 @@ class LocationTraining:
             msg = "the model has no LoCA layer that learns locations"
             raise InvalidArgumentError(msg)
         self.schedule, self.automatic = schedule, automatic
+        self._learning = [s for s in self.spectra if s.learns_locations]
         self._step, self._idle_steps, self._warned = 0, 0, False
+        self._stepped: WeakSet[torch.optim.Optimizer] = WeakSet()
         self._phase: Phase | None = None
         for spectrum in self.spectra:
             # Who keeps the model keeps its schedule.
             spectrum.training_schedule = self
         self.go_to(0)
         _watch(self)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all places are final."""
+        return not any(s.learns_locations or s.awaits_places for s in self.spectra)
 
     @property
     def steps_done(self) -> int:
@@ -114,13 +121,16 @@ class LocationTraining:
         Raises:
             InvalidArgumentError: the locations are to be learned again, and were frozen.
         """
-        frozen = [s.name for s in self.spectra if not s.learns_locations]
+        frozen = [s.name for s in self._learning if not s.learns_locations]
         if frozen and self.schedule.phase(step) is not None:
             msg = f"{frozen[0]}: its locations are frozen, and step {step} would learn them; "
             msg += "make the model anew to begin again"
             raise InvalidArgumentError(msg)
         if step == self._step and self._phase == self.schedule.phase(step) and step:
             return
+        if step != self._step + 1:
+            for spectrum in self.spectra:
+                spectrum.forget()
         self._step, self._phase = step, self.schedule.phase(step)
         self.prepare_distributed()
         for spectrum in self.spectra:
@@ -136,7 +146,7 @@ class LocationTraining:
         for spectrum, offset in zip(self.spectra, self._offsets(), strict=True):
             is_due = schedule.observes(self._step, offset)
             is_due = is_due and spectrum.exchanges and spectrum.learns_locations
-            if (is_due or spectrum.awaits_places) and not spectrum.is_observing:
+            if is_due or spectrum.awaits_places:
                 turn = (self._step + offset) // schedule.period
                 spectrum.observe(schedule.progress(self._step), turn)
 
@@ -176,6 +186,12 @@ class LocationTraining:
             self._idle_steps = 0
             if self._step == 0:
                 self._check_groups(optimizer)
+            is_new = optimizer not in self._stepped
+            if is_new and len(self._stepped):
+                # Another one with a part of the parameters: the same step of the model.
+                self._stepped.add(optimizer)
+                return
+            self._stepped = WeakSet([optimizer])
             self.step(optimizer)
             if self._phase is None:
                 for p in locations:  # their moments are of no use any more
@@ -190,7 +206,8 @@ class LocationTraining:
         """The parameters whose optimiser's steps count, until all is settled."""
         marks = [] if self.phase is None else self.parameters()
         for s in self.spectra:
-            if s.awaits_places or (s.exchanges and s.learns_locations):
+            has_locations = s.locations is not None and s.learns_locations
+            if not has_locations and (s.awaits_places or (s.exchanges and s.learns_locations)):
                 marks.append(s.coefficients)
         return marks
 
@@ -208,10 +225,11 @@ class LocationTraining:
         return all(id(p) in held for p in self.parameters())
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {**self.__dict__, "_stepped": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._stepped = WeakSet()
         _watch(self)
 
 

@@ -51,7 +51,8 @@ class LoCAConfig(PeftConfig):
         location_search: How places are searched for: ``central``, ``forward`` (V4), ``backward``
             (V5) or ``eight-direction`` differences, or exchanges across the spectrum:
             ``reselect``, ``swap`` or ``swap-raw``, which need no learning rate of the locations
-            and move components once in B_a + B_l steps.
+            and move components once in B_a + B_l steps. ``swap`` compares the curvature with the
+            loss: under a GradScaler, which scales the loss, use ``reselect``, or bfloat16.
         location_gradient: An older name of ``location_search``, for the four differences.
         init_locations: ``random``, or ``gradient``: where the first batches promise most.
             Coefficients are not learned until then.
