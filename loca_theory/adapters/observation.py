@@ -57,8 +57,9 @@ class Observation:
         """Add tokens: inputs (..., q) and gradients of outputs (..., p)."""
         p, q = self._shape
         x, g = x.reshape(-1, q).to(self._dtype), g.reshape(-1, p).to(self._dtype)
-        # An overflow of mixed precision, whose step will be skipped, is not looked at.
-        if not x.shape[0] or not (bool(g.isfinite().all()) and bool(x.isfinite().all())):
+        # An overflow of mixed precision, whose step will be skipped, is not looked at. A sum is
+        # finite if all its terms are.
+        if not x.shape[0] or not bool((x.sum() + g.sum()).isfinite()):
             return
         total, rows, columns = self._ready()
         with float32_products(x.device):
