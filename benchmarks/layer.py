@@ -95,11 +95,23 @@ class Single(nn.Module):
         return self.query(x)
 
 
+def targets_of(model: nn.Module) -> list[str]:
+    """The names of its query and value layers."""
+    return [t for t in TARGETS if any(name.endswith(t) for name, _ in model.named_modules())]
+
+
+def with_adapter(model: nn.Module, config: Any) -> Any:
+    """The model under PEFT, whose own deprecations are none of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return get_peft_model(model, config)
+
+
 def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
     """The model with the rival's adapter on its query and value layers."""
     if rival == "frozen":
         return model.requires_grad_(requires_grad=False)
-    targets = [t for t in TARGETS if any(name.endswith(t) for name, _ in model.named_modules())]
+    targets = targets_of(model)
     config: Any
     if rival == "LoRA":
         config = LoraConfig(r=r, lora_alpha=r, target_modules=targets)
@@ -112,9 +124,7 @@ def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
             target_modules=targets,
             implementation="auto" if way in ("", "locations") else way,  # type: ignore[arg-type]
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result = get_peft_model(model, config)
+    result = with_adapter(model, config)
     if rival == "LoCA locations":
         for training in result.base_model.location_training.values():
             training.automatic = False

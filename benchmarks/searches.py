@@ -17,11 +17,21 @@ from typing import Any
 
 import click
 import torch
-from peft import get_peft_model
 from rich.console import Console
 
 from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
-from benchmarks.layer import LAYERS, MODELS, PACKAGES, Layer, Model, Single, network, training_step
+from benchmarks.layer import (
+    LAYERS,
+    MODELS,
+    PACKAGES,
+    Layer,
+    Model,
+    Single,
+    network,
+    targets_of,
+    training_step,
+    with_adapter,
+)
 from loca_theory.adapters import LoCAConfig, parameter_groups
 
 SEARCHES = ("central", "eight-direction", "swap", "reselect")
@@ -29,17 +39,13 @@ SEARCHES = ("central", "eight-direction", "swap", "reselect")
 
 def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any, Any]:
     """The model with LoCA on query and value, and its optimiser."""
-    names = [name for name, _ in model.named_modules()]
-    targets = [
-        t for t in ("query", "value", "q_proj", "v_proj") if any(n.endswith(t) for n in names)
-    ]
     config = LoCAConfig(
         n_frequency=components,
-        target_modules=targets,
+        target_modules=targets_of(model),
         location_search=search,  # type: ignore[arg-type]
         alternating_steps=None,
     )
-    made = get_peft_model(model, config).to(device).train()
+    made = with_adapter(model, config).to(device).train()
     return made, torch.optim.AdamW(parameter_groups(made, lr=1e-4))
 
 

@@ -56,3 +56,22 @@ def test_training_moves_what_its_phase_says():
         optimizer.step()
     layer(torch.randn(1, 64, device="cuda"))
     assert not torch.equal(layer.spectrum.places, before)
+
+
+@pytest.mark.parametrize("search", ["swap-raw", "swap", "reselect"])
+@pytest.mark.parametrize("size", [(20, 33), (1100, 1000)], ids=str)
+def test_exchanges_find_the_same_places(search, size):
+    """The larger size is beyond the length from which the best places are found by a sample."""
+    torch.manual_seed(0)
+    p, q = size
+    base = torch.nn.Linear(q, p, dtype=torch.float64)
+    x, g = torch.randn(60, q, dtype=torch.float64), torch.randn(60, p, dtype=torch.float64)
+    found = []
+    for device in ("cpu", "cuda"):
+        layer = LoCALinear(base, 50, zero_init=False, location_search=search).to(device)
+        layer.spectrum.observe(0.0, 0)
+        layer(x.to(device)).backward(g.to(device))
+        moved = layer.spectrum.exchange()
+        assert moved.any()
+        found.append(layer.spectrum.places.cpu())
+    assert torch.equal(*found)
