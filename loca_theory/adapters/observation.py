@@ -22,8 +22,7 @@ from torch.autograd.function import once_differentiable
 from loca_theory.transforms import dct2, rows_to_spectra
 from loca_theory.transforms.dct_paths import float32_products
 
-# The curvature is taken from about so many tokens of a batch, evenly spaced; a sum of squares over
-# them is known to a tenth, which is more than a choice among places needs.
+# The shape of the curvature is taken from so many tokens of a batch, those of the largest norms.
 _TOKENS = 256
 
 
@@ -57,16 +56,15 @@ class Observation:
         """Add tokens: inputs (..., q) and gradients of outputs (..., p)."""
         p, q = self._shape
         x, g = x.reshape(-1, q).to(self._dtype), g.reshape(-1, p).to(self._dtype)
-        # An overflow of mixed precision, whose step will be skipped, is not looked at. A sum is
-        # finite if all its terms are.
+        # An overflow of mixed precision, whose step will be skipped, is not looked at: if a term
+        # is not finite, the sum is not.
         if not x.shape[0] or not bool((x.sum() + g.sum()).isfinite()):
             return
         total, rows, columns = self._ready()
         with float32_products(x.device):
             total.addmm_(g.T, x)
-        stride = -(-x.shape[0] // _TOKENS)
-        rows += _power(g, stride)
-        columns += _power(x, stride)
+        rows += _power(g)
+        columns += _power(x)
 
     def _ready(self) -> list[torch.Tensor]:
         if not self._sums:
@@ -141,7 +139,15 @@ def _inverse_root(power: torch.Tensor) -> torch.Tensor:
     return torch.where(power > 0, power.rsqrt(), 0.0)
 
 
-def _power(rows: torch.Tensor, stride: int) -> torch.Tensor:
-    """The sum over all rows of their squared spectra, estimated from every so many."""
-    some = rows[::stride]
-    return rows_to_spectra(some).square().sum(1) * (rows.shape[0] / some.shape[0])
+def _power(rows: torch.Tensor) -> torch.Tensor:
+    """The sum over all rows of their squared spectra.
+
+    Where they are many, that of those with the largest norms, scaled to the norm of all, which the
+    transform keeps. Gradients often have few rows that are not zero, at regular distances.
+    """
+    if rows.shape[0] <= _TOKENS:
+        return rows_to_spectra(rows).square().sum(1)
+    norms = rows.square().sum(1)
+    largest, which = norms.topk(_TOKENS)
+    scale = norms.sum() / largest.sum().clamp(min=torch.finfo(norms.dtype).tiny)
+    return rows_to_spectra(rows[which]).square().sum(1) * scale

@@ -20,7 +20,7 @@ class AlternatingSchedule:
     With t the steps done, the phase is that of the coefficients if t ≥ B_s or
     t mod (B_a + B_l) < B_a. The variants of the paper's ablation are settings: V1,
     ``alternating_steps=0``; V2, ``alternating_steps=None``; V3, ``joint=True``; V4 and V5 are
-    ``location_gradient="forward"`` and ``"backward"`` of the layer.
+    ``location_search="forward"`` and ``"backward"`` of the layer.
 
     Attributes:
         coefficient_steps: B_a, at least 1.
@@ -30,6 +30,8 @@ class AlternatingSchedule:
         joint: Learn both in every one of the B_s steps.
         as_printed: Count t from 1 as Algorithm 1 does, which makes its first phase a step shorter
             than all later ones (B_a − 1).
+        observed_steps: Of how many steps the gradients are summed before an exchange (all of a
+            period, if it is shorter), and at the beginning for ``init_locations="gradient"``.
 
     Raises:
         InvalidArgumentError: a number of steps out of range.

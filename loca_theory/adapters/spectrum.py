@@ -156,6 +156,9 @@ class CosineSpectrum(SpectrumParameters):
         if is_distributed():
             seen.gather()
         if not seen:
+            if is_start:
+                msg = f"{self.name}: no gradient was seen, so its places stay random"
+                warnings.warn(msg, stacklevel=2)
             return stay
         is_raw = self.location_search == "swap-raw"
         gain, before = seen.gains(weighs=not is_raw), self._flat_places()

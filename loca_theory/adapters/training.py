@@ -64,6 +64,13 @@ class LocationTraining:
         if schedule.joint and any(s.exchanges for s in self.spectra):
             msg = "joint=True learns locations by a gradient; these spectra exchange theirs"
             raise InvalidArgumentError(msg)
+        last = schedule.alternating_steps
+        if any(s.exchanges and s.learns_locations for s in self.spectra) and (
+            last is not None and 0 < last < schedule.period
+        ):
+            msg = f"alternating_steps={last} ends before the first exchange of all layers: one "
+            msg += f"comes every {schedule.period} steps (coefficient_steps + location_steps)"
+            raise InvalidArgumentError(msg)
         if not self.spectra and schedule.alternating_steps != 0:
             msg = "the model has no LoCA layer that learns locations"
             raise InvalidArgumentError(msg)
@@ -296,7 +303,11 @@ def _held(optimizer: Any) -> set[int]:
 
 
 def _forget(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, moved: torch.Tensor) -> None:
-    """Let components that moved start without the momentum of their old places."""
+    """Let components that moved start without the momentum of their old places.
+
+    The mean square of their old gradients, by which Adam scales, is the best guess at hand of the
+    new one, and stays.
+    """
     for name, value in optimizer.state.get(parameter, {}).items():
         if name in ("exp_avg", "momentum_buffer") and isinstance(value, torch.Tensor):
             value.masked_fill_(moved.to(value.device), 0.0)

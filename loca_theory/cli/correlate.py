@@ -8,12 +8,10 @@ import click
 
 from loca_theory.cli.options import Common, common_options
 from loca_theory.cli.output import print_csv, print_json
-from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
-from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.cli.studies import report_written, run_study, store_tables
 from loca_theory.dependence import STRUCTURES, Protocol
-from loca_theory.sweeps import manifest
-from loca_theory.sweeps.manifest import command_line
 
 if TYPE_CHECKING:
     from loca_theory.dependence import Study
@@ -135,19 +133,7 @@ def command(
         cluster=common.cluster,
     )
     _check_used(given, structures)
-    if common.device.startswith("cuda"):
-        note("correlate works on the processor; --device is not used", quiet=common.quiet)
-    store = open_store(common, study.version)
-    with progress_bar("sweeping", quiet=common.quiet) as progress:
-        tables = study.run(store=store, progress=progress)
-    origin = manifest(
-        argv=command_line(),
-        grid=study.describe(),
-        seed=common.seed,
-        device="cpu",
-        dtype="float64",
-    )
-    report_rejected(store, common)
+    tables, origin = run_study(study, common, command="correlate", doing="sweeping")
     if common.out:
         _write(tables, origin, study, common)
     match common.output_format:
@@ -184,13 +170,11 @@ def _check_used(given: dict[str, tuple[float, ...] | None], structures: tuple[st
 def _write(
     tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], study: Study, common: Common
 ) -> None:
-    from loca_theory.plotting import load_rows, save_figure, store_rows
+    from loca_theory.plotting import load_rows, save_figure
     from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 
     folder = common.folder
-    written = []
-    for name, rows in tables.items():
-        written += store_rows(rows, origin, folder, f"correlate-{name}")
+    written = store_tables(tables, origin, common, "correlate")
     losses, _ = load_rows(folder, "correlate-rows")
     crossings, _ = load_rows(folder, "correlate-crossings")
     for name in study.structures:
@@ -200,5 +184,4 @@ def _write(
     if "spiked" in study.structures and study.spikes == 1:
         shape = (study.p, study.q)
         written += save_figure(lambda: draw_phase(crossings, shape), folder, "correlate-phase")
-    for path in written:
-        note(f"wrote {path}", quiet=common.quiet)
+    report_written(written, common)

@@ -8,12 +8,9 @@ import click
 
 from loca_theory.cli.options import Common, common_options
 from loca_theory.cli.output import print_csv, print_json
-from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.ranges import IntegerList, NameList
-from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.cli.studies import report_written, run_study, store_tables
 from loca_theory.convergence import DEFAULT_READING, READINGS
-from loca_theory.sweeps import manifest
-from loca_theory.sweeps.manifest import command_line
 
 _PRINTED = "gaussian"
 
@@ -65,8 +62,8 @@ _PRINTED = "gaussian"
     "--problems",
     type=int,
     metavar="INTEGER",
-    help="Random problems of each kind.  [default: 2000 at size 6, 1000 up to 16, 400 up to 32, "
-    "200 up to 64, then 100]",
+    help="Random problems of each kind.  [default: 2000 up to size 8, 1000 up to 16, 400 up to "
+    "32, 200 up to 64, then 100]",
 )
 @click.option(
     "--steps",
@@ -117,11 +114,11 @@ def command(
             click.echo(f"{name:<18} {kind.title}")
         return
     study = ConvergenceStudy(
-        searches=searches or tuple(SEARCHES),
-        readings=READINGS if readings == ("all",) else readings,
+        searches=tuple(SEARCHES) if searches is None or "all" in searches else searches,
+        readings=READINGS if "all" in readings else readings,
         sizes=sizes,
         components=components,
-        conditions=tuple(_condition(text) for text in conditions),
+        conditions=tuple(dict.fromkeys(_condition(text) for text in conditions)),
         problems=problems,
         steps=steps,
         rates=Rates(lr, location_lr),
@@ -129,19 +126,7 @@ def command(
         jobs=common.jobs,
         cluster=common.cluster,
     )
-    if common.device.startswith("cuda"):
-        note("toy works on the processor; --device is not used", quiet=common.quiet)
-    store = open_store(common, study.version)
-    with progress_bar("searching", quiet=common.quiet) as progress:
-        tables = study.run(store=store, progress=progress)
-    origin = manifest(
-        argv=command_line(),
-        grid=study.describe(),
-        seed=common.seed,
-        device="cpu",
-        dtype="float64",
-    )
-    report_rejected(store, common)
+    tables, origin = run_study(study, common, command="toy", doing="searching")
     if common.out:
         _write(tables, origin, common)
     match common.output_format:
@@ -166,16 +151,14 @@ def _condition(text: str) -> float | None:
 
 
 def _write(tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], common: Common) -> None:
-    from loca_theory.plotting import load_rows, save_figure, store_rows
+    from loca_theory.plotting import load_rows, save_figure
     from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 
-    folder, written = common.folder, []
-    for name, rows in tables.items():
-        written += store_rows(rows, origin, folder, f"toy-{name}")
+    folder = common.folder
+    written = store_tables(tables, origin, common, "toy")
     rows, _ = load_rows(folder, "toy-rows")
     traces, _ = load_rows(folder, "toy-traces")
     written += save_figure(lambda: draw_recovery(rows), folder, "toy-recovery")
     written += save_figure(lambda: draw_spectrum(traces), folder, "toy-spectrum")
     written += save_figure(lambda: draw_loss(traces), folder, "toy-loss")
-    for path in written:
-        note(f"wrote {path}", quiet=common.quiet)
+    report_written(written, common)

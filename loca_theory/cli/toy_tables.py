@@ -13,6 +13,11 @@ Row = Mapping[str, Any]
 
 # Kinds of problems side by side; more of them go into a table below.
 _KINDS_A_TABLE = 4
+_NOTES = (
+    "low..high: exact interval, 95%; diverged problems count as not recovered",
+    "found: true places that are occupied in the end, on average",
+    "median loss: at the end, in units of that at ΔW = 0",
+)
 
 
 def print_recovery(rows: Sequence[Row]) -> None:
@@ -30,8 +35,8 @@ def print_recovery(rows: Sequence[Row]) -> None:
         for start in range(0, len(kinds), _KINDS_A_TABLE):
             out.print()
             out.print(_compared(rows, kinds[start : start + _KINDS_A_TABLE]))
-    interval = "low..high: exact interval, 95%"
-    out.print(f"{interval}; diverged problems count as not recovered", style="dim")
+    for line in _NOTES if len(kinds) == 1 else _NOTES[:1]:
+        out.print(line, style="dim", highlight=False)
 
 
 def _full(rows: Sequence[Row]) -> Table:
@@ -63,6 +68,9 @@ def _compared(rows: Sequence[Row], kinds: Sequence[tuple[Any, ...]]) -> Table:
         mine = [cells[search, kind] for kind in kinds]
         table.add_row(search, *(f"{100 * row['recovered']:.1f} %" for row in mine))
         table.add_row("", *(_interval(row) for row in mine), style="dim")
+        if any(row["diverged"] for row in mine):
+            counts = (f"{row['diverged']} diverged" if row["diverged"] else "" for row in mine)
+            table.add_row("", *counts, style="dim")
     return table
 
 

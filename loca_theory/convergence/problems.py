@@ -29,6 +29,7 @@ from loca_theory.sweeps import generator
 from loca_theory.transforms import dct_matrix
 
 SAMPLES = 5000
+_MOST = 4096
 _PRINTED, _PRINTED_SIZE = "gaussian", 6
 
 
@@ -37,7 +38,7 @@ class Family:
     """Which problems.
 
     Attributes:
-        size: K, at least 2.
+        size: K, from 2 to 4096.
         components: Non-zero coefficients of F*, from 1 to K².
         condition: Ratio of the largest to the smallest singular value of the fixed weights, at
             least 1 (1: orthogonal matrices), their singular values log-spaced and their expected
@@ -54,6 +55,9 @@ class Family:
     def __post_init__(self) -> None:
         if self.size < 2:
             msg = f"the size must be at least 2, not {self.size}"
+            raise InvalidArgumentError(msg)
+        if self.size > _MOST:
+            msg = f"the size must be at most {_MOST}, not {self.size}: a problem takes six matrices"
             raise InvalidArgumentError(msg)
         if not 1 <= self.components <= self.size**2:
             msg = f"{self.components} components do not fit: a {self.size}×{self.size} spectrum "

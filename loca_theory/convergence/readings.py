@@ -22,7 +22,7 @@ class Reading:
         border: What stands for Z beyond the spectrum: ``clamp``, the nearest entry of Z; ``zero``;
             ``one-sided``, a linear extrapolation, which makes the central difference one-sided.
         collisions: Components at one place ``add`` up, or the last to be written ``overwrites``
-            the others.
+            the others, each of which has the gradient of its place all the same.
         phase_steps: Steps of one phase: 10, or 5 if the period of 10 means both together.
         moving: The share of all steps after which the locations are frozen.
 

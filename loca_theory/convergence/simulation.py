@@ -17,16 +17,16 @@ from loca_theory.sweeps import Point, code_version, generator
 EXPERIMENT, TRACE = "toy", "toy trace"
 # Steps between looks at whether a problem has diverged.
 _LOOK_EVERY = 50
-# Entries of the spectra of a block, and its fewest problems: enough for the overhead of a step to
-# be small beside it.
-_BLOCK_ENTRIES, _FEWEST = 18_000, 20
+# Entries of the spectra of a block, enough for the overhead of a step to be small beside it; at
+# larger sizes so many problems, or what fits into memory.
+_BLOCK_ENTRIES, _FEWEST, _MOST_ENTRIES = 18_000, 20, 2**20
 # So many steps of a trace are kept.
 _TRACED = 200
 
 
 def block(size: int) -> int:
     """Problems of one point; fixed, so that asking for more extends a run."""
-    return max(_FEWEST, _BLOCK_ENTRIES // size**2)
+    return max(_BLOCK_ENTRIES // size**2, min(_FEWEST, _MOST_ENTRIES // size**2), 1)
 
 
 def point(
@@ -81,8 +81,8 @@ def compute(given: Point) -> dict[str, Any]:
     """Outcomes of every problem of a block.
 
     Returns:
-        ``found``, how many of the true places are occupied in the end; ``exact``, whether they
-        are the places of the components, and nothing diverged; ``loss``, the final loss in units
+        ``found``, how many of the true places are occupied in the end, none where the loss
+        diverged; ``exact``, whether all are; ``loss``, the final loss in units
         of that at ΔW = 0, or None where it diverged.
     """
     state, _ = _run(given)
@@ -94,7 +94,8 @@ def outcomes(state: State) -> dict[str, list[Any]]:
     state.stop_diverged()
     places, true = state.places, state.problems.places
     found = (true[:, :, None] == places[:, None, :]).any(2).sum(1)
-    exact = (found == true.shape[1]) & ~state.is_diverged
+    found = torch.where(state.is_diverged, 0, found)
+    exact = found == true.shape[1]
     loss = state.relative_loss()
     return {
         "found": found.tolist(),

@@ -92,7 +92,8 @@ class State:
 
     def descend(self) -> None:
         """One step of gradient descent on the coefficients."""
-        self.coefficients = self.coefficients - self.rates.coefficients * self.own_gradient()
+        stepped = self.coefficients - self.rates.coefficients * self.own_gradient()
+        self.coefficients = torch.where(self.is_diverged[:, None], 0, stepped)
 
     def solve(self, count: int) -> None:
         """The best coefficients of the last ``count`` components, by least squares."""

@@ -41,7 +41,8 @@ ROW_COLUMNS = (
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
 # What the traces show beside the search whose success they are chosen by.
-_TRACED = ("coefficients-only", "central", "reselect")
+_TRACED = ("central", "reselect")
+_BASELINE, _MOST_TRACED = "coefficients-only", 5
 
 
 def default_problems(size: int) -> int:
@@ -218,7 +219,10 @@ class ConvergenceStudy:
                 [fine and not exact for fine, exact in zip(finite, found["exact"], strict=True)]
             ),
         }
-        shown = tuple(dict.fromkeys((*_TRACED, chosen)))
+        if set(cases.values()) == {None}:
+            cases["not recovered"] = 0  # all diverged, which is to be seen
+        asked = self.searches if len(self.searches) <= _MOST_TRACED else _TRACED
+        shown = tuple(dict.fromkeys((_BASELINE, *asked, chosen)))
         wanted = [
             (case, search, number)
             for case, number in cases.items()

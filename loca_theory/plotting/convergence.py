@@ -10,21 +10,29 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
 
 _SNAPSHOTS = 5
+# What to show beside a search that fails.
+_PREFERRED = ("reselect", "annealed-pursuit", "cyclic-pursuit", "swap", "pursuit", "swap-raw")
 _COLORS = {
     "coefficients-only": "#7f7f7f",
     "central": "#d55e00",
     "reselect": "#0072b2",
 }
-_OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b8860b", "#8c564b", "#1b9e9e")
+_MARKERS = "osD^vP*Xh<>p"
 # Losses are drawn within these; beyond the latter they are called diverged.
 _LEAST_LOSS, _MOST_LOSS = 1e-16, 1e6
 # Per cent up to which a number has room at the right of its mark.
 _RIGHTMOST = 90.0
+# A share of diverged problems that is worth a word.
+_MANY = 0.02
+# Marks of the two are apart by this factor of the size at most.
+_APART = 1.12
+_EARLY = 100
 _CASES = ("recovered", "not recovered")
 
 
@@ -32,15 +40,16 @@ def draw_spectrum(traces: pd.DataFrame) -> Figure:
     """Spectra of single problems over the steps: a row a problem and search, true places framed.
 
     The first problem that the search recovers, if there is one, and the first that it does not;
-    the latter again under another search.
+    the latter again under a better search, if one was asked for.
 
     Args:
         traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
     """
     chosen = str(traces["chosen_by"].iloc[0])
     lines = [(case, chosen) for case in _CASES if case in set(traces["case"])]
-    if chosen != "reselect" and lines and lines[-1][0] == "not recovered":
-        lines.append(("not recovered", "reselect"))
+    others = [name for name in _PREFERRED if name in set(traces["search"]) - {chosen}]
+    if others and lines[-1][0] == "not recovered":
+        lines.append(("not recovered", others[0]))
     steps = _snapshots(traces)
     figure = Figure(figsize=(1.28 * (len(steps) + 1) + 1.2, 1.5 * len(lines) + 0.35))
     axes = figure.subplots(len(lines), len(steps) + 1, squeeze=False)
@@ -51,7 +60,8 @@ def draw_spectrum(traces: pd.DataFrame) -> Figure:
         row[0].set_ylabel(f"{search}\nproblem {number}", fontsize=8)
     for axis, title in zip(axes[0], [f"step {step}" for step in steps] + ["truth"], strict=True):
         axis.set_title(title, fontsize=8)
-    text = "Colour: coefficient, red positive, blue negative, white none; frames: true locations"
+    text = "Dots: components; frames: true places; red: positive coefficients, blue: negative, "
+    text += "deepest at the largest of the truth"
     figure.supxlabel(text, fontsize=7, color="#444444")
     return figure
 
@@ -101,15 +111,20 @@ def draw_loss(traces: pd.DataFrame) -> Figure:
     chosen = str(traces["chosen_by"].iloc[0])
     for axis, case in zip(axes, cases, strict=True):
         mine = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
+        searches = dict.fromkeys(mine["search"])
+        colors = _colors(searches)
         for search, line in mine.groupby("search", sort=False):
             by_step = line.groupby("step")["loss"].first()
             loss = by_step.to_numpy(float).clip(_LEAST_LOSS, _MOST_LOSS)
-            axis.plot(by_step.index, loss, color=_color(str(search)), label=str(search))
+            axis.plot(by_step.index, loss, color=colors[str(search)], label=str(search))
         axis.set_yscale("log")
+        # Most happens early.
+        axis.set_xscale("symlog", linthresh=_EARLY)
+        axis.set_xlim(left=0)
         number = int(mine["problem"].iloc[0])
         axis.set_title(f"problem {number}: {case} by {chosen}")
         axis.set_xlabel("step")
-    axes[0].set_ylabel("loss / loss at ΔW = 0")
+    axes[0].set_ylabel("loss / loss at ΔW = 0, cut at 1e-16")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
@@ -138,10 +153,13 @@ def draw_recovery(rows: pd.DataFrame) -> Figure:
         errors = 100 * np.abs(mine[["low", "high"]].to_numpy().T - mine["recovered"].to_numpy())
         axis.errorbar(shares, place, xerr=errors, fmt="o", color="#0072b2", capsize=2, ms=4)
         axis.set_title(_title(kind, rows))
-        for share, high, y in zip(shares, 100 * mine["high"], place, strict=True):
+        columns_used = (shares, 100 * mine["low"], 100 * mine["high"], mine["diverged"], place)
+        count = int(mine["problems"].max())
+        for share, low, high, gone, y in zip(*columns_used, strict=True):
             # Beside the interval, on the side where there is room.
-            side, align = (high, "left") if high < _RIGHTMOST else (share - 4, "right")
-            axis.text(side + 1.5, y, f"{share:.1f}", va="center", ha=align, fontsize=7)
+            side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
+            words = f"{share:.1f}" + (f", {gone} diverged" if gone > _MANY * count else "")
+            axis.text(side, y, words, va="center", ha=align, fontsize=7)
         axis.set_ylim(len(searches) - 0.5, -0.5)
         axis.set_xlim(-3, 103)
     _clear_rest(axes, len(kinds), columns)
@@ -161,8 +179,7 @@ def _draw_over_sizes(rows: pd.DataFrame) -> Figure:
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True)
     axes: list[Axes] = list(grid.flat)
     searches = list(dict.fromkeys(rows["search"]))
-    others = iter(name for name in searches if name not in _COLORS)
-    colors = _COLORS | {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(others)}
+    colors = _colors(searches)
     sizes = sorted(rows["size"].unique())
     for axis, (kind, mine) in zip(axes, kinds, strict=False):
         for k, name in enumerate(searches):
@@ -170,9 +187,11 @@ def _draw_over_sizes(rows: pd.DataFrame) -> Figure:
             shares = line["recovered"].to_numpy()
             errors = 100 * np.abs(line[["low", "high"]].to_numpy().T - shares)
             # Apart from each other, where they would hide one another.
-            x = line["size"].to_numpy() * 1.03 ** (k - len(searches) / 2)
+            share_of_gap = (k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1)
+            x = line["size"].to_numpy() * _APART**share_of_gap
+            marker = _MARKERS[k % len(_MARKERS)]
             axis.errorbar(
-                x, 100 * shares, errors, fmt=".-", color=colors[name], label=name, capsize=1.5
+                x, 100 * shares, errors, fmt=f"{marker}-", ms=3.5, color=colors[name], label=name
             )
         axis.set_xscale("log")
         axis.set_xticks(sizes, [str(size) for size in sizes])
@@ -208,5 +227,7 @@ def _title(kind: tuple[object, ...], rows: pd.DataFrame) -> str:
     return ", ".join(told) or f"{parts['components']}, {parts['condition']}"
 
 
-def _color(search: str) -> str:
-    return _COLORS.get(search, _OTHERS[0])
+def _colors(searches: Iterable[str]) -> dict[str, str]:
+    """A colour for each, the same for the best known ones in every figure."""
+    others = (name for name in searches if name not in _COLORS)
+    return _COLORS | {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(others)}

@@ -366,7 +366,7 @@ TIMES = {
     "looks once": AlternatingSchedule(2, 3, 23, observed_steps=1),
     "for ever": AlternatingSchedule(2, 3, None, observed_steps=2),
     "every other step": AlternatingSchedule(1, 1, 9, observed_steps=1),
-    "too short": AlternatingSchedule(10, 20, 7, observed_steps=5),
+    "looks always": AlternatingSchedule(1, 2, 9, observed_steps=5),
 }
 STEPS = 30
 
@@ -1340,3 +1340,38 @@ def test_the_trainer_resumes_a_search_where_it_stood(adapters, tmp_path):
     # Four layers, each a step or two ahead of the one before.
     assert happened == [[14, 19], [13, 18], [12, 17], [16]]
     assert same(all_places(resumed), all_places(model))
+
+
+def test_a_schedule_that_ends_before_the_first_exchange_is_refused():
+    model = LoCALinear(nn.Linear(9, 6), 10, location_search="swap")
+    with pytest.raises(InvalidArgumentError, match=r"alternating_steps=7 ends before .* every 30"):
+        LocationTraining(model, AlternatingSchedule(10, 20, 7))
+
+
+@pytest.mark.parametrize("position", [0, -1], ids=["first token", "last token"])
+def test_a_gradient_at_one_position_is_seen_whatever_the_length(position):
+    """As of a classifier that reads one token: many rows, few of them not zero, evenly spaced."""
+    layer = LoCALinear(nn.Linear(9, 6), 10, location_search="swap", zero_init=False).double()
+    x, g = normal(64, 32, 9), torch.zeros(64, 32, 6, dtype=torch.float64)
+    g[:, position] = normal(64, 6, seed=3)
+    layer.spectrum.observe(0.0, 0)
+    layer(x).backward(g)
+    seen = layer.spectrum._observation
+    everywhere = torch.cartesian_prod(torch.arange(6), torch.arange(9))
+    rows = dct2(torch.einsum("btp,btr->pr", g, g)).diagonal()
+    expected = torch.outer(rows, torch.ones(9, dtype=torch.float64)).flatten()
+    found = seen.curvature(everywhere)
+    # Along the outputs exactly; along the inputs the shape is that of some tokens, and the total
+    # that of all.
+    ratio = (found / expected).view(6, 9)
+    assert torch.allclose(ratio, ratio[:1].expand(6, 9), rtol=1e-10)
+    assert float(ratio[0].sum()) == pytest.approx(float(x.square().sum()), rel=1e-10)
+
+
+def test_a_start_by_gradient_that_sees_none_says_so():
+    model = LoCALinear(nn.Linear(9, 6), 10, init_locations="gradient")
+    training = LocationTraining(model, AlternatingSchedule(observed_steps=1), automatic=False)
+    before = model.spectrum.places.clone()
+    with pytest.warns(UserWarning, match="no gradient was seen, so its places stay random"):
+        training.step()
+    assert torch.equal(model.spectrum.places, before)

@@ -1,0 +1,64 @@
+"""What commands that run a study of several tables have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.sweeps import manifest
+from loca_theory.sweeps.manifest import command_line
+
+if TYPE_CHECKING:
+    from loca_theory.cli.options import Common
+    from loca_theory.convergence import ConvergenceStudy
+    from loca_theory.dependence import Study
+
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def run_study(
+    study: Study | ConvergenceStudy, common: Common, *, command: str, doing: str
+) -> tuple[Tables, dict[str, Any]]:
+    """Run it with a bar and a store, so that it can be resumed.
+
+    Args:
+        study: What to run.
+        common: The common options.
+        command: The command's name, for a note.
+        doing: What the bar says.
+
+    Returns:
+        The tables, and the manifest that belongs to them.
+    """
+    if common.device.startswith("cuda"):
+        note(f"{command} works on the processor; --device is not used", quiet=common.quiet)
+    store = open_store(common, study.version)
+    with progress_bar(doing, quiet=common.quiet) as progress:
+        tables = study.run(store=store, progress=progress)
+    origin = manifest(
+        argv=command_line(),
+        grid=study.describe(),
+        seed=common.seed,
+        device="cpu",
+        dtype="float64",
+    )
+    report_rejected(store, common)
+    return tables, origin
+
+
+def store_tables(tables: Tables, origin: dict[str, Any], common: Common, prefix: str) -> list[Path]:
+    """Write every table as ``prefix-NAME``; returns the files."""
+    from loca_theory.plotting import store_rows
+
+    written = []
+    for name, rows in tables.items():
+        written += store_rows(rows, origin, common.folder, f"{prefix}-{name}")
+    return written
+
+
+def report_written(paths: list[Path], common: Common) -> None:
+    """Say what was written."""
+    for path in paths:
+        note(f"wrote {path}", quiet=common.quiet)
