@@ -4,7 +4,7 @@ Run from the checkout: ``python -m benchmarks.searches [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
 
 A round is one whole period of the schedule, 30 steps with AdamW: 10 of the coefficients and 20 of
-the locations for ``central``; 30 of the coefficients for the exchanges, in 5 of which each layer
+the locations for ``central``; 30 of the coefficients for the exchanges, in 4 of which each layer
 sees the gradient of its whole spectrum, with the exchange after the last. The time is that of a
 round over 30, the median over interleaved rounds; ``of_central`` the median ratio.
 """

@@ -44,7 +44,7 @@ class AlternatingSchedule:
     alternating_steps: int | None = 600
     joint: bool = False
     as_printed: bool = False
-    observed_steps: int = 5
+    observed_steps: int = 4
 
     def __post_init__(self) -> None:
         for name in ("coefficient_steps", "location_steps", "observed_steps"):

@@ -107,7 +107,7 @@ class LoCAConfig(PeftConfig):
         default="random", metadata={"help": "Where locations start."}
     )
     observed_steps: int = field(
-        default=5, metadata={"help": "Steps whose gradients an exchange goes by."}
+        default=4, metadata={"help": "Steps whose gradients an exchange goes by."}
     )
     implementation: Implementation = field(
         default="auto", metadata={"help": "How the increment is applied."}
