@@ -26,6 +26,8 @@ def small(monkeypatch):
 def smaller(figure):
     if figure.table is None:
         return Simulation(squares((16, 64)), (2,), figure.source().curves, draws=4, jobs=1)
+    if figure.label.startswith("toy_"):
+        return replace(figure.source(), searches=("swap",), problems=10, steps=60, jobs=1)
     grids = {"rho": (0.0, 0.4), "share": (0.0, 0.4), "exponent": (0.0, 0.5)}
     changes = {"ranks": (2,), "grids": grids, "draws": 2, "null_draws": 400, "jobs": 1}
     return replace(figure.source(), p=16, q=16, **changes)
