@@ -21,6 +21,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -107,8 +108,13 @@ def main(out: Path, steps: int, seed: int) -> None:
     except ImportError as error:
         msg = "needs transformers: pip install 'loca-theory[real]'"
         raise click.ClickException(msg) from error
-    # Dropout has no generator of its own: the script seeds its process.
-    torch.manual_seed(seed)
+    # Dropout takes no generator: torch's own is seeded, and left to others as it was.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        _fine_tune(transformers, out, steps, seed)
+
+
+def _fine_tune(transformers: Any, out: Path, steps: int, seed: int) -> None:
     source = model_folder()
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     encoder = transformers.AutoModel.from_pretrained(source)

@@ -29,7 +29,7 @@ FLOORS = (
     ("cli",),
 )
 # Modules beside the packages, which every floor stands on.
-GROUND = ("errors", "_lazy", "_version")
+GROUND = ("errors", "_lazy", "_lookup", "_version")
 
 
 def module_name(path):

@@ -14,14 +14,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from loca_theory.adapters.groups import parameter_groups
 from loca_theory.adapters.linear import LoCALinear
 from loca_theory.adapters.schedule import AlternatingSchedule
 from loca_theory.adapters.spectrum import CosineSpectrum
-from loca_theory.adapters.training import (
-    LocationsNotTrainedError,
-    LocationTraining,
-    parameter_groups,
-)
+from loca_theory.adapters.training import LocationsNotTrainedError, LocationTraining
 from loca_theory.errors import ResourceError
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import math
 
 import torch
 
-# The share of the components that an exchange moves at most, and that a reselection leaves out at
-# first. Chosen on the toy experiment at five sizes; from a fifth to a half makes little difference.
-SWAPPED, RESELECTED = 0.2, 0.4
+# The share of the components that a swap moves at most, and that a reselection leaves out at first.
+# Chosen by hand on the toy experiment.
+_SWAPPED, _RESELECTED = 0.2, 0.4
 # From a vector longer than this every so many values are looked at first; the threshold is set so
 # that by that sample a fifth more lie above it than are wanted, and a few.
 _LONG, _SAMPLED, _MARGIN, _SPARE = 2**20, 61, 1.2, 30
@@ -90,10 +90,23 @@ def swap(
     return places.scatter(-1, which, target)
 
 
+def most_swaps(components: int, progress: float, *, weighs: bool) -> int:
+    """How many components a swap moves at most: a fifth of all.
+
+    Without a curvature, which would say when to stop, ever fewer of them.
+
+    Args:
+        components: B.
+        progress: How much of the time for moves is over, in [0, 1].
+        weighs: Whether by gain and loss.
+    """
+    return fading(_SWAPPED, components, 0.0 if weighs else progress)
+
+
 def left_out(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Tensor:
     """Which components to leave out of ΔW for the gradient that :func:`reselect` goes by.
 
-    Those of least :math:`|a|`, :data:`RESELECTED` of all at first and fewer as a cosine falls;
+    Those of least :math:`|a|`, two fifths of all at first and fewer as a cosine falls;
     once it is one alone, in every other turn each component in its turn instead.
 
     Args:
@@ -105,7 +118,7 @@ def left_out(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Te
         Indices (..., k).
     """
     components = coefficients.shape[-1]
-    count = fading(RESELECTED, components, progress)
+    count = fading(_RESELECTED, components, progress)
     if count == 1 and turn % 2:
         alone = torch.tensor([turn // 2 % components], device=coefficients.device)
         return alone.expand(*coefficients.shape[:-1], 1)

@@ -182,8 +182,7 @@ class SpectrumParameters(nn.Module):
             self.locations = None
         elif not self.locations.is_meta:
             # It belongs to the reducer by now, and goes on with zero gradients.
-            self.locations.copy_(continuous(self.places, self._size))
-            self._refreshed = self.locations._version
+            self._place_locations()
         self.set_trainable(trainable)
 
     def _spread_out(self) -> None:
@@ -212,17 +211,18 @@ class SpectrumParameters(nn.Module):
     def place(self, places: torch.Tensor) -> None:
         """Put the components there: integers (B, 2)."""
         self._use(places)
-        if self.locations is not None:
-            self.locations.copy_(continuous(places, self._size))
-            self._refreshed = self.locations._version
+        self._place_locations()
 
     def _place_locations(self) -> None:
-        """Continuous locations where the places are; anew where they have no memory yet."""
+        """Continuous locations, if any, where the places are; anew where they have no memory."""
+        if self.locations is None:
+            return
         values = continuous(self.places, self._size)
-        if self.locations is None or self.locations.is_meta:
+        if self.locations.is_meta:
             self.locations = nn.Parameter(values, requires_grad=False)
         else:
             self.locations.copy_(values)
+        self._refreshed = self.locations._version
 
     def _use(self, places: torch.Tensor, *, in_place: bool = True) -> None:
         pattern = SparsityPattern.of(places, self._size)

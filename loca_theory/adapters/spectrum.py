@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 import torch
 
 from loca_theory.adapters.costs import Implementation, check_implementation, fastest
-from loca_theory.adapters.exchange import SWAPPED, fading, largest, left_out, reselect, swap
+from loca_theory.adapters.exchange import largest, left_out, most_swaps, reselect, swap
 from loca_theory.adapters.location_gradient import LocationGradient
 from loca_theory.adapters.location_search import InitialLocations, LocationSearch
 from loca_theory.adapters.observation import Observation, seen_by
@@ -168,7 +168,7 @@ class CosineSpectrum(SpectrumParameters):
             after = reselect(before, vacated.nonzero()[:, 0], gain)
         else:
             curvature = None if is_raw else seen.curvature(self.places)
-            count = fading(SWAPPED, before.shape[0], self._progress if is_raw else 0.0)
+            count = most_swaps(before.shape[0], self._progress, weighs=not is_raw)
             after = swap(self.coefficients.to(gain.dtype), before, gain, curvature, count)
         if is_distributed():
             torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere

@@ -184,8 +184,10 @@ class LocationTraining:
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimiser has stepped."""
+        if not self.automatic:
+            return
         marks = self._marks()
-        if not self.automatic or not marks:
+        if not marks:
             return
         held = _held(optimizer)
         locations = self.parameters()
@@ -252,50 +254,6 @@ OWN_GROUP = (
     "their scale of [0, 1] they need a learning rate of their own and no decay: "
     "loca_theory.adapters.parameter_groups(model, lr=..., location_lr=...)"
 )
-
-
-def parameter_groups(
-    model: nn.Module, *, lr: float, location_lr: float = 1e-4, weight_decay: float = 0.0
-) -> list[dict[str, Any]]:
-    """Groups for an optimiser: all that is trainable, and the locations on their own.
-
-    Args:
-        model: A model with LoCA layers. The locations belong to the groups from the start, though
-            they ask for gradients in their phases only.
-        lr: Learning rate of everything else.
-        location_lr: Learning rate of the locations, on their scale of [0, 1]. The paper: 1e-4
-            with AdamW, which moves a location of a 768-wide layer by at most 0.08 places a step.
-        weight_decay: Decay of everything else; locations and vectors that are no coefficients
-            (biases, normalisation) have none.
-
-    Raises:
-        InvalidArgumentError: nothing is trainable.
-
-    Source: appendix "Hyperparameters" of the paper, which decays no locations.
-    """
-    spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-    locations = [s.locations for s in spectra if s.locations is not None and _in_use(s)]
-    # Under a phase of the locations the coefficients ask for no gradient either.
-    coefficients = {id(s.coefficients): s.coefficients for s in spectra if _in_use(s)}
-    apart = {id(p) for p in locations}
-    decayed, plain = list(coefficients.values()), []
-    for p in model.parameters():
-        if p.requires_grad and id(p) not in apart and id(p) not in coefficients:
-            (decayed if p.ndim > 1 else plain).append(p)
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "lr": lr, "weight_decay": weight_decay},
-        {"params": plain, "lr": lr, "weight_decay": 0.0},
-        {"params": locations, "lr": location_lr, "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    if not groups:
-        msg = "the model has no trainable parameter; was its adapter loaded for inference?"
-        raise InvalidArgumentError(msg)
-    return groups
-
-
-def _in_use(spectrum: CosineSpectrum) -> bool:
-    return any(p.requires_grad for p in spectrum.parameters())
 
 
 def _held(optimizer: Any) -> set[int]:

@@ -8,10 +8,10 @@ from functools import partial
 
 import torch
 
-from loca_theory.adapters.exchange import SWAPPED, fading, gains, left_out, reselect, swap
+from loca_theory._lookup import find
+from loca_theory.adapters.exchange import gains, left_out, most_swaps, reselect, swap
 from loca_theory.adapters.location_gradient import LocationGradient, location_gradient
 from loca_theory.convergence.state import State
-from loca_theory.errors import InvalidArgumentError
 
 Noise = Callable[[int], torch.Tensor]
 
@@ -160,8 +160,7 @@ class Swap(Search):
     def move(self, progress: float) -> None:
         """One exchange in each problem."""
         state, components = self.state, self.state.places.shape[1]
-        over = progress if self.curvature is None else 0.0
-        count = fading(SWAPPED, components, over)
+        count = most_swaps(components, progress, weighs=self.curvature is not None)
         gain, here = gains(state.gradient(), self.curvature), None
         if self.curvature is not None:
             here = self.curvature.gather(1, state.places)
@@ -298,8 +297,4 @@ def find_search(name: str) -> SearchKind:
     Raises:
         InvalidArgumentError: there is none; the message lists those there are.
     """
-    try:
-        return SEARCHES[name]
-    except KeyError:
-        msg = f"unknown search {name!r}; choose from {', '.join(SEARCHES)}"
-        raise InvalidArgumentError(msg) from None
+    return find("search", name, SEARCHES)

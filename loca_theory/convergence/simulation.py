@@ -54,8 +54,7 @@ def point(
         "components": family.components,
         "condition": family.condition,
         "samples": SAMPLES,
-        "reading": find_reading(reading).describe(),
-        "reading_name": reading,
+        "reading": reading,
         "search": search,
         "rates": [rates.coefficients, rates.locations],
         "steps": steps,
@@ -121,8 +120,8 @@ def compute_trace(given: Point) -> dict[str, Any]:
 def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
     p = given.parameters
     family = Family(p["size"], p["components"], p["condition"])
-    problems = _problems(family, p["reading_name"], p["seed"], *p["problems"])
-    reading = find_reading(p["reading_name"])
+    problems = _problems(family, p["reading"], p["seed"], *p["problems"])
+    reading = find_reading(p["reading"])
     state = State(problems, reading, Rates(*p["rates"]))
     search = find_search(p["search"]).make(state, _noise(given))
     steps, end = p["steps"], reading.moving_steps(p["steps"])

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import signal
 
+from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
 # How far the values of an open interval stay from its ends.
@@ -226,10 +227,8 @@ def find_structure(name: str, spikes: int = 1) -> Structure:
     Raises:
         InvalidArgumentError: there is none, or there cannot be so few spikes.
     """
-    if name not in STRUCTURES:
-        msg = f"unknown structure {name!r}; choose from {', '.join(STRUCTURES)}"
-        raise InvalidArgumentError(msg)
+    found = find("structure", name, STRUCTURES)
     if spikes < 1:
         msg = f"a spiked matrix has at least one spike, not {spikes}"
         raise InvalidArgumentError(msg)
-    return spiked(spikes) if name == "spiked" else STRUCTURES[name]
+    return spiked(spikes) if name == "spiked" else found

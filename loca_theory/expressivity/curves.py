@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory._lookup import find
 from loca_theory.expressivity.budgets import Budget
 
 
@@ -149,8 +149,4 @@ def find_curve(name: str) -> Curve:
     Raises:
         InvalidArgumentError: there is none; the message lists those there are.
     """
-    try:
-        return CURVES[name]
-    except KeyError:
-        msg = f"unknown curve {name!r}; choose from {', '.join(CURVES)}"
-        raise InvalidArgumentError(msg) from None
+    return find("curve", name, CURVES)

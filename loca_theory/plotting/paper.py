@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory._lookup import find
 from loca_theory.expressivity import Simulation, squares
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
@@ -141,8 +141,4 @@ def find_figure(label: str) -> PaperFigure:
     Raises:
         InvalidArgumentError: there is none; the message lists those there are.
     """
-    try:
-        return FIGURES[label]
-    except KeyError:
-        msg = f"unknown figure {label!r}; choose from {', '.join(FIGURES)}"
-        raise InvalidArgumentError(msg) from None
+    return find("figure", label, FIGURES)
