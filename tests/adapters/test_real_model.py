@@ -23,7 +23,7 @@ def test_it_learns_and_predicts_the_same_after_reloading(tmp_path):
         TrainingArguments,
     )
 
-    from experiments.minilm import examples, model_folder
+    from experiments.docstrings import model_folder, splits
     from loca_theory.adapters import LoCACallback, LoCAConfig, parameter_groups
 
     source = model_folder()
@@ -31,7 +31,7 @@ def test_it_learns_and_predicts_the_same_after_reloading(tmp_path):
     labels = {"numpy": 0, "torch": 4}
     train, test = (
         [(text, int(label == 4)) for text, label in part if label in labels.values()]
-        for part in examples(0)
+        for part in splits(0, (0.2,))
     )
 
     def dataset(part):

