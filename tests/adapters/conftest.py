@@ -1,33 +1,19 @@
-"""Two processes that train together, over gloo on this machine."""
-
-import datetime
-import os
-import warnings
+"""How the tests of this room run: small models by one thread, or in two processes."""
 
 import pytest
 import torch
 
-WORLD = 2
-TIMEOUT = 120
+from . import two_processes
+
+pytest.register_assert_rewrite(f"{__package__}.searching")
 
 
-def _as_one_of_two(rank, target, folder):
-    warnings.simplefilter("error")
-    # Torch's own, about parameters found to be used when asked to look for unused ones.
-    warnings.filterwarnings("ignore", module="torch")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/rendezvous",
-        rank=rank,
-        world_size=WORLD,
-        timeout=datetime.timedelta(seconds=TIMEOUT / 2),
-    )
-    try:
-        target(rank, folder)
-    finally:
-        torch.distributed.destroy_process_group()
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tiny layers wait for threads most of the time
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
@@ -35,21 +21,4 @@ def in_two_processes():
     """Run ``target(rank, folder)`` as rank 0 and 1; returns how they ended, and none goes on."""
     if not torch.distributed.is_available():
         pytest.skip("torch without distributed")
-    spawn = torch.multiprocessing.get_context("spawn")
-
-    def run(target, folder):
-        arguments = [(rank, target, str(folder)) for rank in range(WORLD)]
-        processes = [spawn.Process(target=_as_one_of_two, args=each) for each in arguments]
-        for process in processes:
-            process.start()
-        try:
-            for process in processes:
-                process.join(TIMEOUT)
-        finally:
-            for process in processes:
-                if process.is_alive():
-                    process.kill()
-                    process.join()
-        return [process.exitcode for process in processes]
-
-    return run
+    return two_processes.run

@@ -1,9 +1,6 @@
 """Two processes learn what one learns from the batches of both."""
 
 import copy
-import datetime
-import os
-import warnings
 from functools import partial
 
 import pytest
@@ -13,11 +10,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, parameter_groups
 
-WORLD = 2
+from .two_processes import WORLD
+
 STEPS = 14
 LOCATION_LR = 8.0  # enough for places to move, and to meet, within the schedule
 SCHEDULE = AlternatingSchedule(2, 3, 10)
-TIMEOUT = 60
 
 # Two processes add up their halves of a gradient in another order: 14 steps of 6e-8, and momentum.
 ROUNDING = 1e-6
@@ -68,52 +65,18 @@ def learn(wrapped, batches):
 
 
 def one_of_two(rank, folder):
-    warnings.simplefilter("error")
-    # Torch's own, about parameters found to be used when asked to look for unused ones.
-    warnings.filterwarnings("ignore", module="torch")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/rendezvous",
-        rank=rank,
-        world_size=WORLD,
-        timeout=datetime.timedelta(seconds=TIMEOUT / 2),
-    )
     x, y = data()
-    try:
-        for find_unused in (False, True):
-            wrapped = partial(DistributedDataParallel, find_unused_parameters=find_unused)
-            found = learn(wrapped, (x[:, rank], y[:, rank]))
-            torch.save(found, f"{folder}/{rank}-{find_unused}.pt")
-    finally:
-        torch.distributed.destroy_process_group()
-
-
-def in_two_processes(target, *arguments):
-    """Run it as rank 0 and 1; neither outlives the test."""
-    spawn = torch.multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=target, args=(k, *arguments)) for k in range(WORLD)]
-    for process in processes:
-        process.start()
-    try:
-        for process in processes:
-            process.join(TIMEOUT)
-        assert [process.exitcode for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            if process.is_alive():
-                process.kill()
-                process.join()
+    for find_unused in (False, True):
+        wrapped = partial(DistributedDataParallel, find_unused_parameters=find_unused)
+        found = learn(wrapped, (x[:, rank], y[:, rank]))
+        torch.save(found, f"{folder}/{rank}-{find_unused}.pt")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(in_two_processes, tmp_path_factory):
     """What both processes found."""
-    if not torch.distributed.is_available():
-        pytest.skip("torch without distributed")
     path = tmp_path_factory.mktemp("two")
-    in_two_processes(one_of_two, str(path))
+    assert in_two_processes(one_of_two, path) == [0, 0]
     return path
 
 

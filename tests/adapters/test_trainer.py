@@ -33,19 +33,12 @@ COEFFICIENT_STEPS, LOCATION_STEPS, ALTERNATING_STEPS, STEPS = 3, 4, 14, 24
 CHECKPOINT = 5  # two steps into the first phase of the locations
 
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     # PEFT calls it by the name that transformers 5 has replaced.
     pytest.mark.filterwarnings(
         r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
     ),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tiny models wait for threads most of the time
-    yield
-    torch.set_num_threads(threads)
 
 
 class Sentences(torch.utils.data.Dataset):

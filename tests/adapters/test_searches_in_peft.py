@@ -1,0 +1,277 @@
+"""Searches across the spectrum, and starts by gradient, as adapters of PEFT."""
+
+import copy
+
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+
+from .searching import (
+    PAIRS,
+    adamw,
+    all_places,
+    assert_distinct,
+    by_exchange,
+    by_search,
+    close,
+    exchanges_of,
+    in_groups,
+    same,
+    spectra,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = {"coefficient_steps": 2, "location_steps": 3, "alternating_steps": 20, "observed_steps": 2}
+# PEFT calls it by the name that transformers 5 has replaced.
+of_peft = pytest.mark.filterwarnings(
+    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
+)
+
+
+@pytest.fixture
+def adapters(monkeypatch):
+    """The package, where its extra is installed."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("peft", "transformers", "accelerate"):
+        pytest.importorskip(name, reason="needs the extra 'adapters'")
+    from loca_theory import adapters
+
+    return adapters
+
+
+def roberta(dtype=torch.float32):
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    torch.manual_seed(1)
+    config = RobertaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        num_labels=2,
+        initializer_range=0.3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return RobertaForSequenceClassification(config).to(dtype)
+
+
+def adapted(adapters, dtype=torch.float32, **options):
+    from peft import get_peft_model
+
+    config = adapters.LoCAConfig(task_type="SEQ_CLS", **{"n_frequency": 12} | TINY | options)
+    return get_peft_model(roberta(dtype), config)
+
+
+def tokens(step=0):
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(4, 40, (8, 6), generator=generator)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids),
+            "labels": (ids > 21).float().mean(1).gt(0.5).long()}  # fmt: skip
+
+
+def fine_tune(model, steps, optimizer=None, start=0):
+    optimizer = optimizer or adamw(model)
+    for step in range(start, start + steps):
+        optimizer.zero_grad()
+        model(**tokens(step)).loss.backward()
+        optimizer.step()
+    return model
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(**tokens()).logits
+
+
+REFUSED = {
+    "a search": ({"location_search": "nowhere"}, "location search.*'nowhere'"),
+    "a start": ({"init_locations": "nowhere"}, "start of the locations.*'nowhere'"),
+    "no steps": ({"observed_steps": 0}, "observed_steps must be an integer of at least 1, not 0"),
+    "part of a step": ({"observed_steps": 1.5}, "observed_steps must be an integer.*not 1.5"),
+    "an exchange under its older name": ({"location_gradient": "swap"}, "'swap'"),
+    "two names that differ": (
+        {"location_gradient": "forward", "location_search": "reselect"},
+        "location_gradient='forward' contradicts location_search='reselect'",
+    ),
+    "jointly": (
+        {"location_search": "swap", "joint": True},
+        "joint=True learns locations by a gradient, which 'swap' has not",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_configuration_refuses(options, message, adapters):
+    with pytest.raises(InvalidArgumentError, match=message):
+        adapters.LoCAConfig(**options)
+
+
+@pytest.mark.parametrize("rule", ["central", "forward", "backward", "eight-direction"])
+def test_the_older_name_of_a_search_still_works(rule, adapters):
+    config = adapters.LoCAConfig(location_gradient=rule)
+    assert config.location_search == rule
+    assert config.location_gradient is None
+    assert adapters.LoCAConfig(location_gradient=rule, location_search=rule) == config
+
+
+@by_search
+def test_a_configuration_survives_its_file(search, adapters, tmp_path):
+    from peft import PeftConfig
+
+    options = {"location_search": search, "init_locations": "gradient", "observed_steps": 3}
+    adapters.LoCAConfig(**options).save_pretrained(tmp_path)
+    loaded = PeftConfig.from_pretrained(tmp_path)
+    assert {name: getattr(loaded, name) for name in options} == options
+    assert loaded.schedule().observed_steps == 3
+
+
+@of_peft
+@pytest.mark.parametrize("start", ["random", "gradient"])
+@by_exchange
+def test_a_plain_optimiser_trains_every_layer(search, start, adapters):
+    model = adapted(adapters, location_search=search, init_locations=start)
+    assert not any("locations" in name for name, _ in model.named_parameters())
+    before, training = all_places(model), model.base_model.location_training["default"]
+    happened = exchanges_of(model, training)
+    fine_tune(model, 22)
+    assert training.steps_done == 20
+    assert not any(map(torch.equal, before, all_places(model)))
+    assert all(happened)
+    for layer in spectra(model):
+        assert_distinct(layer)
+        assert layer.coefficients.ne(0).all()
+        assert not layer.learns_locations
+
+
+@of_peft
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("low", [False, True], ids=["at once", "low memory"])
+@pytest.mark.parametrize("trainable", [False, True], ids=["to infer", "to train"])
+@pytest.mark.parametrize("steps", [13, 22], ids=["in mid-search", "finished"])
+@pytest.mark.parametrize("search", ["reselect", "swap"])
+def test_an_adapter_survives_its_file(search, steps, trainable, low, dtype, adapters, tmp_path):
+    from peft import PeftModel
+
+    options = {"location_search": search, "init_locations": "gradient"}
+    model = fine_tune(adapted(adapters, dtype, **options), steps)
+    model.save_pretrained(tmp_path / "first")
+    loaded = PeftModel.from_pretrained(
+        roberta(dtype), tmp_path / "first", is_trainable=trainable, low_cpu_mem_usage=low
+    )
+    assert same(all_places(loaded), all_places(model))
+    # With low_cpu_mem_usage, PEFT rounds the coefficients of an adapter of any method to the
+    # dtype of the base, and widens them again.
+    is_rounded = low and dtype != torch.float32
+    assert (loaded_logits := logits(loaded)).isfinite().all()
+    assert torch.equal(loaded_logits, logits(model)) or is_rounded
+    for layer in spectra(loaded):
+        assert layer.learns_locations == (trainable and steps == 13)
+        assert not layer.awaits_places
+        if layer.searching is not None:
+            assert not layer.searching.is_meta
+            assert bool(layer.searching) == (steps == 13)
+    loaded.save_pretrained(tmp_path / "second")
+    if trainable:
+        fine_tune(loaded, 22)
+        moved = not same(all_places(loaded), all_places(model))
+        assert moved == (steps == 13)
+    again = PeftModel.from_pretrained(roberta(dtype), tmp_path / "second")
+    assert torch.equal(logits(again), loaded_logits)
+
+
+@of_peft
+@pytest.mark.parametrize("low", [False, True], ids=["at once", "low memory"])
+@pytest.mark.parametrize("steps", [13, 22], ids=["in mid-search", "finished"])
+@pytest.mark.parametrize(("first", "second"), PAIRS[:3], ids=[" into ".join(p) for p in PAIRS[:3]])
+def test_an_adapter_goes_on_by_another_search(first, second, steps, low, adapters, tmp_path):
+    from peft import PeftConfig, PeftModel
+
+    model = adapted(adapters, location_search=first)
+    fine_tune(model, steps, in_groups(model))
+    model.save_pretrained(tmp_path)
+    config = PeftConfig.from_pretrained(tmp_path)
+    config.location_search, config.inference_mode = second, False
+    loaded = PeftModel.from_pretrained(
+        roberta(), tmp_path, config=config, is_trainable=True, low_cpu_mem_usage=low
+    )
+    close(logits(loaded), logits(model), 1e-5)
+    assert all(s.learns_locations == (steps == 13) for s in spectra(loaded))
+    assert not any(buffer.is_meta for buffer in loaded.buffers())
+    fine_tune(loaded.train(), 3, in_groups(loaded))
+
+
+@of_peft
+@by_exchange
+def test_a_merged_model_is_the_adapted_one_while_it_looks(search, adapters):
+    model = fine_tune(adapted(adapters, location_search=search), 8)
+    assert any(s.is_observing for s in spectra(model))
+    expected = logits(model)
+    close(logits(copy.deepcopy(model).merge_and_unload()), expected, 1e-5)
+    model.merge_adapter()
+    close(logits(model), expected, 1e-5)
+
+
+class Sentences(torch.utils.data.Dataset):
+    """The tokens of four steps."""
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, i):
+        return {name: part[i % 8] for name, part in tokens(i // 8).items()}
+
+
+def trainer_of(adapters, model, folder, **options):
+    from transformers import Trainer, TrainingArguments
+
+    settings = {
+        "max_steps": 24,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "constant",
+        "logging_strategy": "no",
+        "save_steps": 12,
+        "report_to": [],
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "seed": 3,
+        "dataloader_pin_memory": False,
+    }
+    arguments = TrainingArguments(output_dir=str(folder), **settings | options)
+    return Trainer(model, arguments, train_dataset=Sentences(), callbacks=[adapters.LoCACallback()])
+
+
+@of_peft
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plainly", "gradient checkpointing"])
+@pytest.mark.parametrize("start", ["random", "gradient"])
+def test_the_trainer_needs_no_optimiser_of_ours(start, checkpointing, adapters, tmp_path):
+    model = adapted(adapters, location_search="reselect", init_locations=start)
+    before = all_places(model)
+    trainer_of(
+        adapters, model, tmp_path, save_strategy="no", gradient_checkpointing=checkpointing,
+        gradient_accumulation_steps=2,
+    ).train()  # fmt: skip
+    assert model.base_model.location_training["default"].steps_done == 20
+    assert not any(map(torch.equal, before, all_places(model)))
+    assert not any(s.learns_locations for s in spectra(model))
+
+
+@of_peft
+def test_the_trainer_resumes_a_search_where_it_stood(adapters, tmp_path):
+    options = {"location_search": "reselect", "observed_steps": 1}
+    model = adapted(adapters, **options)
+    trainer_of(adapters, model, tmp_path).train()
+    resumed = adapted(adapters, **options)
+    happened = exchanges_of(resumed, resumed.base_model.location_training["default"])
+    trainer_of(adapters, resumed, tmp_path).train(
+        resume_from_checkpoint=str(tmp_path / "checkpoint-12")
+    )
+    assert resumed.base_model.location_training["default"].steps_done == 20
+    # Four layers, each a step or two ahead of the one before.
+    assert happened == [[14, 19], [13, 18], [12, 17], [16]]
+    assert same(all_places(resumed), all_places(model))
