@@ -30,6 +30,8 @@ from peft import FourierFTConfig, LoraConfig, get_peft_model
 from rich.console import Console
 from torch import nn
 from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
     ViTConfig,
@@ -75,11 +77,17 @@ LAYERS = (
     Layer(768, 10_000, 1024, 16),
     Layer(4096, 150_000, 512, 64),
 )
-MODELS = (Model("RoBERTa-base, 8 x 128", 1000, 8), Model("ViT-base, 4 x 197", 3000, 16))
+MODELS = (
+    Model("RoBERTa-base, 8 x 128", 1000, 8),
+    Model("ViT-base, 4 x 197", 3000, 16),
+    Model("MiniLM, 16 x 32", 3072, 4),
+)
 LAYER_RIVALS = ("frozen", "LoRA", "FourierFT", "LoCA", "LoCA locations",
                 "LoCA implicit", "LoCA fft", "LoCA dense", "LoCA sparse")  # fmt: skip
-MODEL_RIVALS = ("LoRA", "FourierFT", "LoCA", "LoCA locations", "LoCA implicit", "LoCA fft")
-# Left out at 4096x4096, where products with its DCT matrices take seconds a step.
+MODEL_RIVALS = ("LoRA", "FourierFT", "LoCA", "LoCA locations", "LoCA implicit", "LoCA fft",
+                "LoCA dense", "LoCA sparse")  # fmt: skip
+# Left out in layers of 4096x4096 and in models as wide as 768, where products with its DCT
+# matrices take seconds a step.
 _SLOW = {"LoCA dense", "LoCA sparse"}
 
 
@@ -155,6 +163,13 @@ def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor]:
         made: Any = RobertaForSequenceClassification(RobertaConfig(vocab_size=50265))
         inputs = {"input_ids": torch.randint(10, 50265, (8, 128))}
         labels = torch.randint(0, 2, (8,))
+    elif model.name.startswith("MiniLM"):
+        shape = BertConfig(
+            hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+        )
+        made = BertForSequenceClassification(shape)
+        inputs = {"input_ids": torch.randint(1000, 30522, (16, 32))}
+        labels = torch.randint(0, 2, (16,))
     else:
         made = ViTForImageClassification(ViTConfig(id2label=dict(enumerate("abcdefghij"))))
         inputs = {"pixel_values": torch.randn(4, 3, 224, 224)}
@@ -223,13 +238,14 @@ def _status(name: str) -> int:
 
 
 def compare(part: str, index: int, device: str, rounds: int) -> list[dict[str, Any]]:
-    """Time and memory of every rival at one load."""
+    """Time and memory of every rival at one load; ``index`` is that of LAYERS or MODELS."""
     work: Any = (LAYERS if part == "layers" else MODELS)[index]
     is_layer = part == "layers"
     names = LAYER_RIVALS if is_layer else MODEL_RIVALS
     make: Any = layer_step if is_layer else model_step
     reference = "frozen" if is_layer else "LoRA"
-    slow = set(_SLOW) if is_layer and work.size > 1024 else set()
+    is_large = work.size > 1024 if is_layer else not work.name.startswith("MiniLM")
+    slow = _SLOW if is_large else set()
     steps = {name: make(work, name, device) for name in names if name not in slow}
     times = interleaved(
         {name: Rival(step) for name, step in steps.items()}, rounds=rounds, device=device

@@ -23,6 +23,9 @@ from loca_theory._lookup import find
 from loca_theory.adapters import CosineSpectrum, parameter_groups
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
+# Learning rates go up by these rungs; so many of them are tried.
+_LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+_RATES = 4
 # VeRA shares two random factors of this rank at most between all layers: PEFT's own default.
 _VERA_RANK = 256
 # AdaLoRA begins with this much more rank than it ends with, and ends pruning after this share.
@@ -39,7 +42,7 @@ class Method:
         name: Its name.
         title: What figures and tables call it.
         kind: What it is made with.
-        rates: Learning rates it is tuned over.
+        lowest: Lowest of the learning rates that it is tuned over, by task.
         share: Components a number of the budget, for LoCA.
         options: Settings of LoCA that make a variant.
         reason: Why it is not run, where it is not.
@@ -48,7 +51,7 @@ class Method:
     name: str
     title: str
     kind: str
-    rates: tuple[float, ...] = ()
+    lowest: Mapping[str, float] = field(default_factory=dict)
     share: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
@@ -57,6 +60,18 @@ class Method:
     def has_budget(self) -> bool:
         """Whether a rank says how much it trains."""
         return self.kind not in ("head", "full", "biases", "not-run")
+
+    def rates(self, task: str, beyond: int = 0) -> tuple[float, ...]:
+        """The learning rates it is tuned over, and more of them on either side.
+
+        Raises:
+            InvalidArgumentError: it cannot be run on the task.
+        """
+        if task not in self.lowest:
+            msg = f"{self.title} cannot be run on {task}: there is no new head to train"
+            raise InvalidArgumentError(msg)
+        start = _LADDER.index(self.lowest[task])
+        return _LADDER[max(start - beyond, 0) : start + _RATES + beyond]
 
 
 @dataclass(frozen=True)
@@ -76,10 +91,7 @@ class Budget:
 def methods() -> dict[str, Method]:
     """All methods by name, in the order of tables."""
     text = (Path(__file__).parent / "methods.toml").read_text(encoding="utf-8")
-    return {
-        name: Method(name, **{**entry, "rates": tuple(entry.get("rates", ()))})
-        for name, entry in tomllib.loads(text).items()
-    }
+    return {name: Method(name, **entry) for name, entry in tomllib.loads(text).items()}
 
 
 def find_method(name: str) -> Method:

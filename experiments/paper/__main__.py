@@ -8,24 +8,14 @@ import click
 from rich.console import Console
 from rich.table import Table as Printed
 
+from experiments.command import OneLineGroup
 from experiments.paper.compare import compare, read_source
 from experiments.paper.tables import TABLES, Table, load
-from loca_theory.errors import LocaTheoryError
 
 _WIDTH = 100
 
 
-class _OneLine(click.Group):
-    """Errors of the package as one line and exit code 1."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except LocaTheoryError as error:
-            raise click.ClickException(str(error)) from error
-
-
-@click.group(cls=_OneLine)
+@click.group(cls=OneLineGroup)
 def main() -> None:
     """Show the paper's tables as transcribed, and compare them with its LaTeX."""
 

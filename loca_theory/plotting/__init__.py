@@ -9,6 +9,13 @@ from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from loca_theory.plotting.error_curves import draw_errors
+    from loca_theory.plotting.finetuning import (
+        draw_budgets,
+        draw_patterns,
+        draw_prediction,
+        draw_sensitivity,
+        draw_training,
+    )
     from loca_theory.plotting.paper import FIGURES, PaperFigure, find_figure
     from loca_theory.plotting.report import draw_analysis, write_html
     from loca_theory.plotting.results import is_stored, load_rows, save_figure, store_rows
@@ -17,7 +24,12 @@ __all__ = [
     "FIGURES",
     "PaperFigure",
     "draw_analysis",
+    "draw_budgets",
     "draw_errors",
+    "draw_patterns",
+    "draw_prediction",
+    "draw_sensitivity",
+    "draw_training",
     "find_figure",
     "is_stored",
     "load_rows",
@@ -32,7 +44,12 @@ __getattr__ = lazy_exports(
         "FIGURES": "paper",
         "PaperFigure": "paper",
         "draw_analysis": "report",
+        "draw_budgets": "finetuning",
         "draw_errors": "error_curves",
+        "draw_patterns": "finetuning",
+        "draw_prediction": "finetuning",
+        "draw_sensitivity": "finetuning",
+        "draw_training": "finetuning",
         "find_figure": "paper",
         "is_stored": "results",
         "load_rows": "results",

@@ -25,6 +25,7 @@ from loca_theory.sweeps.store import ResultStore
 
 Compute = Callable[[Point], dict[str, Any]]
 Progress = Callable[[int, int], None]
+Watch = Callable[[Point, dict[str, Any]], None]
 
 # Points a worker gets at a time where results cannot be had one by one.
 _BATCH = 4
@@ -60,6 +61,7 @@ def run(
     jobs: int = -1,
     cluster: Cluster = _THIS_MACHINE,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> list[dict[str, Any]]:
     """Compute every point that is not stored yet.
 
@@ -74,6 +76,7 @@ def run(
         jobs: Worker processes; −1 for one a core. The results do not depend on it.
         cluster: Where workers are, if not on this machine; it decides nothing else either.
         progress: Called with (finished, total) whenever a point is finished.
+        watch: Called with each point that was computed now and its result, once it is kept.
 
     Returns:
         One result a point, in the order of the points.
@@ -94,6 +97,8 @@ def run(
         if store:
             store.save(points[index], result)
         results[index] = result
+        if watch:
+            watch(points[index], result)
         if progress:
             progress(len(results), len(points))
 

@@ -37,22 +37,27 @@ class Point:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def code_version(modules: Iterable[str], libraries: Iterable[str] = ()) -> str:
+def code_version(
+    modules: Iterable[str], libraries: Iterable[str] = (), sources: Iterable[Path] = ()
+) -> str:
     """Version of the computing code: a hash of its sources and of the libraries it rests on.
 
     Args:
         modules: Paths of modules or subpackages below ``loca_theory``, such as ``"expressivity"``.
             Every Python file in them counts, so a changed helper never leaves stale results behind.
         libraries: Distributions whose version can change a result, such as ``"numpy"``.
+        sources: Further files of code, outside the package; where they stand does not count.
 
     Returns:
         A short hash.
     """
-    return _hash_of_code(tuple(sorted(modules)), tuple(sorted(libraries)))
+    return _hash_of_code(tuple(sorted(modules)), tuple(sorted(libraries)), tuple(sorted(sources)))
 
 
 @cache
-def _hash_of_code(modules: tuple[str, ...], libraries: tuple[str, ...]) -> str:
+def _hash_of_code(
+    modules: tuple[str, ...], libraries: tuple[str, ...], sources: tuple[Path, ...] = ()
+) -> str:
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for module in modules:
@@ -60,6 +65,8 @@ def _hash_of_code(modules: tuple[str, ...], libraries: tuple[str, ...]) -> str:
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(source.relative_to(root).as_posix().encode() + b"\0")
             digest.update(source.read_bytes() + b"\0")
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     for library in libraries:
         digest.update(f"{library}=={library_version(library)}\0".encode())
     return digest.hexdigest()[:16]

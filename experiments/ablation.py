@@ -1,0 +1,85 @@
+"""The paper's variants of the search for places, and better searches: its table ``ablation``.
+
+Needs ``pip install 'loca-theory[experiments]'``; about 10 minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from experiments.finetuning.cells import SEARCHES, VARIANTS, cells, described
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.options import session_command
+from experiments.finetuning.printing import number, print_summary
+from experiments.finetuning.session import Finished, Session
+from experiments.finetuning.statistics import summary
+from experiments.paper.tables import load
+
+
+def sweep(session: Session, task: str) -> list[Finished]:
+    """Every variant and search at the task's budget."""
+    rates = session.tuned(cells(session, task, VARIANTS + SEARCHES), f"ablation, {task}")
+    return session.repeated(rates.items(), f"ablation, {task}", described(session))
+
+
+@session_command
+@click.option("--task", help="text, vision or generation.  [default: vision; all with --full]")
+def main(session: Session, task: str | None) -> None:
+    """Compare ways of learning the places.
+
+    Example: python -m experiments.ablation --seeds 10
+    """
+    chosen = [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
+    done = {name: sweep(session, name) for name in chosen}
+    rows = [one.row for found in done.values() for one in found]
+    lines = []
+    for found in done.values():
+        mine = [one.row for one in found]
+        lines += summary(mine, ("task", "method", "r"), reference={"method": "loca-v1"})
+    curves = [line for found in done.values() for one in found for line in one.curve]
+    session.store("ablation", {"": rows, "summary": lines, "curves": curves})
+    for name in chosen:
+        print_summary(
+            [line for line in lines if line["task"] == name],
+            title=f"{session.settings(name)['title']}: {session.settings(name)['metric']}",
+            note="differences are from V1, random places, on the same seeds",
+        )
+    _beside_the_paper(lines, chosen)
+
+
+def _beside_the_paper(lines: list[dict[str, object]], chosen: list[str]) -> None:
+    """The paper's table and ours."""
+    paper = load("ablation")
+    printed = Table(
+        title="beside the paper's table", title_justify="left", box=None, pad_edge=False
+    )
+    printed.add_column("variant")
+    for name in (*paper.fields, *chosen):
+        printed.add_column(name + (" (here)" if name in chosen else ""), justify="right")
+    names = {"LoCA": "loca", **{f"V{n}": f"loca-v{n}" for n in range(1, 6)}}
+    for row in paper.rows:
+        ours = [
+            next(
+                line
+                for line in lines
+                if (line["task"], line["method"]) == (task, names[row.method])
+            )
+            for task in chosen
+        ]
+        shown = [number(_in_per_cent(line), 2) for line in ours]
+        cells = [str(row.values[name]) for name in paper.fields]
+        printed.add_row(find_method(names[row.method]).title, *cells, *shown)
+    Console().print(printed)
+
+
+def _in_per_cent(line: dict[str, object]) -> float | None:
+    mean = line["mean"]
+    if not isinstance(mean, float):
+        return None
+    return 100 * mean if line["measure"] == "accuracy" else mean
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.ablation")

@@ -1,0 +1,55 @@
+"""Accuracy against the budget, every method tuned at every budget: the paper's figure ``budget``.
+
+Needs ``pip install 'loca-theory[experiments]'``; about 15 minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import click
+
+from experiments.finetuning.cells import BUDGETED, cells, described, ranks
+from experiments.finetuning.options import session_command
+from experiments.finetuning.printing import print_summary
+from experiments.finetuning.session import Finished, Session
+from experiments.finetuning.statistics import summary
+from loca_theory.plotting import draw_budgets
+
+# Without a budget: the frame that the others stand in.
+_FRAME = ("linear-probing", "full")
+
+
+def sweep(session: Session, task: str) -> list[Finished]:
+    """Every method at every budget, and the two that have none."""
+    wanted = cells(session, task, _FRAME)
+    for r in ranks(session, task):
+        wanted += cells(session, task, BUDGETED, r)
+    rates = session.tuned(wanted, f"budgets, {task}")
+    return session.repeated(rates.items(), f"budgets, {task}", described(session))
+
+
+@session_command
+@click.option("--task", help="text, vision or generation.  [default: vision; all with --full]")
+def main(session: Session, task: str | None) -> None:
+    """Compare LoRA, FourierFT and LoCA at several budgets.
+
+    Example: python -m experiments.budgets --seeds 10
+    """
+    chosen = [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
+    rows, lines = [], []
+    for name in chosen:
+        found = [one.row for one in sweep(session, name)]
+        rows += found
+        lines += summary(found, ("task", "method", "r"), reference={"method": "lora"})
+    session.store("budgets", {"": rows, "summary": lines})
+    session.draw(lambda: draw_budgets(lines), "budget")
+    for name in chosen:
+        print_summary(
+            [line for line in lines if line["task"] == name],
+            title=f"{session.settings(name)['title']}, by budget",
+            columns=("method", "r"),
+            note="differences are from LoRA of the same r on the same seeds",
+        )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.budgets")

@@ -1,0 +1,64 @@
+"""Every method on one task at one budget, tuned alike, over several seeds.
+
+``python -m experiments.comparison`` fine-tunes a pretrained sentence transformer to tell from a
+docstring which package it is from. Needs ``pip install 'loca-theory[experiments]'``; about half an
+hour on two cores.
+"""
+
+from __future__ import annotations
+
+import click
+
+from experiments.finetuning.cells import HEADLINE, cells, described
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.options import session_command
+from experiments.finetuning.printing import print_summary
+from experiments.finetuning.session import Finished, Session
+from experiments.finetuning.settings import task_names
+from experiments.finetuning.statistics import summary
+
+_REFERENCE = "lora"
+
+
+def compare(
+    session: Session, task: str, names: tuple[str, ...] = HEADLINE, r: int | None = None
+) -> list[Finished]:
+    """Tune and repeat every method."""
+    for name in names:
+        find_method(name)
+    rates = session.tuned(cells(session, task, names, r), f"comparison, {task}")
+    return session.repeated(rates.items(), f"comparison, {task}", described(session))
+
+
+@session_command
+@click.option("--task", default="text", show_default=True, help=f"{', '.join(task_names())}.")
+@click.option("--methods", "listed", help="Names, separated by commas.  [default: the main ones]")
+@click.option(
+    "--r", type=click.IntRange(min=1), help="Budget as LoRA's rank.  [default: the task's]"
+)
+def main(session: Session, task: str, listed: str | None, r: int | None) -> None:
+    """Compare methods of fine-tuning on one task at one budget.
+
+    Example: python -m experiments.comparison --task vision --methods lora,loca,fourierft
+    """
+    names = tuple(listed.split(",")) if listed else HEADLINE
+    done = compare(session, task, names, r)
+    rows = [one.row for one in done]
+    own = r or session.settings(task)["r"]
+    reference = {"method": _REFERENCE} if _REFERENCE in names else None
+    lines = summary(rows, ("task", "method", "r"), reference=reference and {**reference, "r": own})
+    name = f"comparison-{task}" if r is None else f"comparison-{task}-r{r}"
+    if listed:
+        name += "-chosen"
+    session.store(
+        name, {"": rows, "summary": lines, "curves": [c for one in done for c in one.curve]}
+    )
+    print_summary(
+        lines,
+        title=f"{session.settings(task)['title']}, r = {own}",
+        note="differences are from LoRA on the same seeds" if reference else "",
+    )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.comparison")

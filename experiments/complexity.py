@@ -1,0 +1,90 @@
+"""Time of a step and memory of LoCA's forms, FourierFT and LoRA: the paper's table ``complexity``.
+
+Default: a model of MiniLM's shape; with ``--full`` also RoBERTa-base and ViT-base, the paper's own.
+Needs ``pip install 'loca-theory[experiments]'``; two minutes, with ``--full`` twenty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.layer import MODELS, compare
+from experiments.finetuning.options import session_command
+from experiments.finetuning.printing import number
+from experiments.finetuning.session import Session
+from experiments.paper.tables import load
+
+_ROUNDS = 7
+# The paper's names of the forms.
+_PRINTED = {
+    "LoRA": "LoRA",
+    "FourierFT": "FourierFT",
+    "LoCA sparse": "LoCA-1",
+    "LoCA fft": "LoCA-2",
+    "LoCA dense": "LoCA-3",
+}
+_OURS = "MiniLM"
+
+
+@session_command
+def main(session: Session) -> None:
+    """Measure steps and memory, and show them beside the paper's table.
+
+    Example: python -m experiments.complexity --full
+    """
+    rows: list[dict[str, Any]] = []
+    for index, model in enumerate(MODELS):
+        if not session.full and not model.name.startswith(_OURS):
+            continue
+        session.say(f"measuring {model}")
+        found = compare("models", index, session.where, 2 if session.quick else _ROUNDS)
+        rows += [
+            {
+                "task": model.name.split(",")[0],
+                "load": str(model),
+                "rival": row["rival"],
+                "printed_as": _PRINTED.get(row["rival"]),
+                "steps_per_s": row["steps_per_s"],
+                "of_lora": row["of_lora"],
+                "peak_mib": row["peak_mib"],
+                "device": session.where,
+            }
+            for row in found
+        ]
+    session.store("complexity", {"": rows})
+    _print(rows)
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    paper = load("complexity")
+    console = Console(width=110)
+    for task in dict.fromkeys(row["task"] for row in rows):
+        mine = [row for row in rows if row["task"] == task]
+        printed = {
+            row.method: row.values
+            for row in paper.rows
+            if row.model == (task if task != _OURS else "RoBERTa-base")
+        }
+        like = "of LoRA, printed" + ("" if task != _OURS else " (RoBERTa-base)")
+        table = Table(title=mine[0]["load"], title_justify="left", box=None, pad_edge=False)
+        for name in ("method", "in the paper", "steps/s", "of LoRA", like, "peak MiB"):
+            table.add_column(
+                name, justify="left" if name in ("method", "in the paper") else "right"
+            )
+        for row in mine:
+            speed = _speed(printed.get(row["printed_as"] or ""), printed["LoRA"])
+            cells = (number(value, 2) for value in (row["steps_per_s"], row["of_lora"], speed))
+            table.add_row(row["rival"], row["printed_as"] or "", *cells, f"{row['peak_mib']:.0f}")
+        console.print(table)
+
+
+def _speed(values: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+    return None if values is None else float(values["speed"]) / float(reference["speed"])
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.complexity")

@@ -1,0 +1,62 @@
+"""All fine-tuning experiments, one after the other.
+
+``python -m experiments.everything`` makes the headline comparison on text and every sweep on the
+small ViT, in under an hour on two cores; with ``--full`` everything on every task. It can be
+stopped at any time; the same command goes on where it was. ``--quick`` shows in minutes that all
+of it works.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+from typing import Any
+
+import click
+
+from experiments.finetuning.options import session_command
+from experiments.finetuning.session import Session
+
+# In this order: later ones use runs of earlier ones.
+EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("comparison", {"task": "text"}),
+    ("comparison", {"task": "vision"}),
+    ("comparison", {"task": "generation"}),
+    ("ablation", {}),
+    ("budgets", {}),
+    ("sensitivity", {}),
+    ("training_process", {}),
+    ("patterns", {}),
+    ("theory_to_practice", {}),
+    ("complexity", {}),
+)
+# Not by default, but with --full, and with --quick, which shows that all of it works.
+_LONG = ({"task": "generation"},)
+
+
+@session_command
+@click.pass_context
+def main(ctx: click.Context, session: Session) -> None:
+    """Run every fine-tuning experiment.
+
+    Example: python -m experiments.everything --out results
+    """
+    start = time.monotonic()
+    for name, options in EXPERIMENTS:
+        if options in _LONG and not (session.full or session.quick):
+            continue
+        words = " ".join((name.replace("_", " "), *options.values()))
+        session.say(f"\n== {words} ({(time.monotonic() - start) / 60:.0f} min)")
+        command = import_module(f"experiments.{name}").main
+        ctx.invoke(command, **_given(ctx, command), **options)
+    session.say(f"\nall done in {(time.monotonic() - start) / 60:.1f} min")
+
+
+def _given(ctx: click.Context, command: click.Command) -> dict[str, Any]:
+    """The common options as they were given to this command."""
+    names = {parameter.name for parameter in command.params}
+    return {name: value for name, value in ctx.params.items() if name in names}
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.everything")

@@ -1,0 +1,48 @@
+"""Which methods are compared, and what is described of their increments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.finetuning.protocol import Cell
+from experiments.finetuning.session import Session
+from loca_theory.errors import InvalidArgumentError
+
+HEADLINE = ("linear-probing", "full", "bitfit", "lora", "dora", "adalora", "vera", "fourierft",
+            "loca", "loca-charged", "loca-v1", "loca-reselect")  # fmt: skip
+VARIANTS = ("loca-v1", "loca-v2", "loca-v3", "loca-v4", "loca-v5", "loca")
+SEARCHES = ("loca-eight-direction", "loca-swap", "loca-reselect", "loca-gradient")
+BUDGETED = ("lora", "fourierft", "loca-v1", "loca", "loca-charged", "loca-reselect")
+RANKS = {"text": (1, 2, 4, 8), "vision": (1, 2, 4, 8), "generation": (1, 2, 4, 8)}
+_QUICK_RANKS = (1, 2)
+_POOL = {"text": 8, "vision": 1, "generation": 2}
+
+
+def ranks(session: Session, task: str) -> tuple[int, ...]:
+    """Budgets that are compared on a task."""
+    return _QUICK_RANKS if session.quick else RANKS[task]
+
+
+def cells(session: Session, task: str, names: tuple[str, ...], r: int | None = None) -> list[Cell]:
+    """A cell a method, at the task's own budget unless told otherwise.
+
+    Methods without a budget get the task's own, so that they are the same cells everywhere.
+    """
+    own = session.settings(task)["r"]
+    has_head = "head" in session.settings(task)
+    if names == ("linear-probing",) and not has_head:
+        msg = f"linear probing trains a new head, and {task} has none"
+        raise InvalidArgumentError(msg)
+    chosen = [name for name in names if has_head or name != "linear-probing"]
+    return [Cell(task, name, r or own) for name in chosen]
+
+
+def described(session: Session) -> Any:
+    """What is described of increments: errors of a full fine-tune, pictures of the first seed."""
+
+    def analyse(cell: Cell, seed: int) -> dict[str, Any] | None:
+        budgets = ranks(session, cell.task) if cell.method == "full" else ()
+        pool = _POOL[cell.task] if seed == session.seeds_of(cell.task)[0] else 0
+        return {"ranks": list(budgets), "pool": pool} if budgets or pool else None
+
+    return analyse

@@ -1,0 +1,54 @@
+"""Options of the commands that fine-tune."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from experiments.command import OneLineCommand
+from experiments.finetuning.session import Session
+
+DEFAULT_OUT = Path("loca-results") / "experiments"
+_OPTIONS = (
+    click.option(
+        "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
+        help="Folder of runs, tables and figures; what is there is not run again.",
+    ),
+    click.option("--quick", is_flag=True, help="Small, to see that it works: means nothing."),
+    click.option("--full", is_flag=True, help="Everything: hours; it can be resumed."),
+    click.option("--seeds", type=click.IntRange(min=2), help="How many seeds.  [default: 5]"),
+    click.option(
+        "-j", "--jobs", type=int, default=-1, show_default=True,
+        help="Worker processes, -1 for one a core.",
+    ),
+    click.option(
+        "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+        help="Where to train.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+)  # fmt: skip
+
+
+def session_command(function: Callable[..., None]) -> click.Command:
+    """A command that receives a :class:`Session` and its own options."""
+
+    def with_session(
+        *, out: Path, quick: bool, full: bool, seeds: int | None, jobs: int, device: str,
+        quiet: bool, **own: Any,
+    ) -> None:  # fmt: skip
+        if quick and full:
+            msg = "--quick and --full exclude each other"
+            raise click.UsageError(msg)
+        if jobs == 0 or jobs < -1:
+            msg = f"{jobs} workers make no sense; give a positive number, or -1 for one a core"
+            raise click.UsageError(msg)
+        function(Session(out, quick, full, jobs, device, seeds, quiet), **own)
+
+    with_session.__doc__ = function.__doc__
+    with_session.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in reversed(_OPTIONS):
+        with_session = option(with_session)
+    return click.command(cls=OneLineCommand)(with_session)

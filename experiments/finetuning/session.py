@@ -1,0 +1,238 @@
+"""A sitting: runs that are missing are made, those that are there are not made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import torch
+from rich.console import Console
+
+from experiments.finetuning.methods import find_method, peft
+from experiments.finetuning.protocol import Cell, Row, best_rate, curve_rows, point, row, version
+from experiments.finetuning.settings import settings
+from experiments.finetuning.tasks import Prepared, prepare
+from experiments.finetuning.training import compute
+from loca_theory.plotting import save_figure, store_rows
+from loca_theory.sweeps import Point, ResultStore, manifest, run
+from loca_theory.sweeps.manifest import command_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run and what came out."""
+
+    cell: Cell
+    run: Point
+    result: Mapping[str, Any]
+
+    @property
+    def row(self) -> Row:
+        """The run as a line of a table."""
+        return row(self.cell, self.run, self.result)
+
+    @property
+    def curve(self) -> list[Row]:
+        """Its looks at the validation set."""
+        return curve_rows(self.cell, self.run, self.result)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where and how much.
+
+    Attributes:
+        out: Folder of tables and figures.
+        quick: Small enough to show in seconds that it works; its numbers mean nothing.
+        full: Everything, not the default choice only.
+        jobs: Worker processes; −1 for one a core.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        seeds: How many seeds; None for the protocol's.
+        quiet: No progress.
+    """
+
+    out: Path
+    quick: bool = False
+    full: bool = False
+    jobs: int = -1
+    device: str = "auto"
+    seeds: int | None = None
+    quiet: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where tables and figures go; a quick run never stands in the place of a real one."""
+        return self.out / "quick" if self.quick else self.out
+
+    @property
+    def where(self) -> str:
+        """``cpu`` or ``cuda``."""
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.device
+
+    def settings(self, task: str) -> dict[str, Any]:
+        """The numbers of a task."""
+        return settings(task, quick=self.quick)
+
+    def say(self, text: str) -> None:
+        """A line on stderr."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    def prepared(self, task: str) -> Prepared:
+        """Its data and model."""
+        return prepare(task, self.out / "tasks", quick=self.quick, say=self.say)
+
+    def seeds_of(self, task: str) -> list[int]:
+        """Seeds of the results."""
+        listed = self.settings(task)["seeds"]
+        return list(range(self.seeds)) if self.seeds else listed
+
+    def tuned(self, cells: Sequence[Cell], title: str) -> dict[Cell, float]:
+        """The best rate of each cell, by the validation set and the tuning seeds."""
+        wanted = [
+            (cell, rate, seed)
+            for cell in cells
+            for rate in self._rates(cell)
+            for seed in self.settings(cell.task)["tuning_seeds"]
+        ]
+        done = self._run(wanted, f"{title}: learning rates")
+        found: dict[Cell, dict[float, list[float | None]]] = {}
+        for (cell, rate, _), one in zip(wanted, done, strict=True):
+            found.setdefault(cell, {}).setdefault(rate, []).append(one.result["validation"])
+        return {
+            cell: best_rate(list(by_rate), by_rate, self.settings(cell.task)["metric"])
+            for cell, by_rate in found.items()
+        }
+
+    def _rates(self, cell: Cell) -> tuple[float, ...]:
+        rates = find_method(cell.method).rates(cell.task)
+        return rates[1:2] if self.quick else rates
+
+    def repeated(
+        self,
+        rated: Iterable[tuple[Cell, float]],
+        title: str,
+        analyse: Callable[[Cell, int], Mapping[str, Any] | None] | None = None,
+    ) -> list[Finished]:
+        """Every cell at its rate over all seeds, in the order of the cells, then of the seeds.
+
+        Args:
+            rated: Cells, each with its learning rate.
+            title: What the bar says.
+            analyse: What to describe of the increments of a cell and seed.
+        """
+        wanted = [(cell, rate, seed) for cell, rate in rated for seed in self.seeds_of(cell.task)]
+        return self._run(wanted, title, analyse)
+
+    def _run(
+        self,
+        wanted: Sequence[tuple[Cell, float, int]],
+        title: str,
+        analyse: Callable[[Cell, int], Mapping[str, Any] | None] | None = None,
+    ) -> list[Finished]:
+        peft()  # asked for before anything takes time
+        for task in dict.fromkeys(cell.task for cell, _, _ in wanted):
+            self.prepared(task)
+        points = [
+            point(
+                cell,
+                self.settings(cell.task),
+                self.prepared(cell.task),
+                rate=rate,
+                seed=seed,
+                device=self.where,
+                analyse=analyse(cell, seed) if analyse else None,
+            )
+            for cell, rate, seed in wanted
+        ]
+        store = ResultStore(self.out / "runs", version())
+        with _bar(title, quiet=self.quiet) as (progress, watch):
+            results = run(
+                points,
+                partial(compute, folder=self.out / "tasks"),
+                store=store,
+                jobs=1 if self.where.startswith("cuda") else self.jobs,
+                progress=progress,
+                watch=watch,
+            )
+        for line in store.rejected:
+            self.say(f"note: {line}")
+        return [
+            Finished(cell, one, result)
+            for (cell, _, _), one, result in zip(wanted, points, results, strict=True)
+        ]
+
+    def store(self, name: str, tables: Mapping[str, Sequence[Row]]) -> None:
+        """Write tables as ``name`` or ``name-TABLE``, each with a manifest."""
+        tasks = sorted({entry["task"] for rows in tables.values() for entry in rows})
+        origin = manifest(
+            argv=command_line(),
+            grid={task: self.settings(task) for task in tasks},
+            seed=0,
+            device=self.where,
+            dtype="float32",
+        )
+        for table, rows in tables.items():
+            self.wrote(store_rows(rows, origin, self.folder, f"{name}-{table}" if table else name))
+
+    def draw(self, figure: Callable[[], Figure], name: str) -> None:
+        """Save a figure."""
+        self.wrote(save_figure(figure, self.folder, name))
+
+    def wrote(self, paths: Sequence[Path]) -> None:
+        """Say what was written."""
+        for path in paths:
+            self.say(f"wrote {path}")
+
+
+@contextmanager
+def _bar(title: str, *, quiet: bool) -> Iterator[tuple[Any, Any]]:
+    """Runs done, the time left, and what the last run came to; nothing where nobody looks."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None, None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("runs, about"),
+        TimeRemainingColumn(),
+        TextColumn("left  [dim]{task.fields[last]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        shown = bar.add_task(title, total=None, last="")
+
+        def watch(run: Point, result: Mapping[str, Any]) -> None:
+            bar.update(shown, last=_in_words(run, result))
+
+        def progress(done: int, total: int) -> None:
+            bar.update(shown, completed=done, total=total)
+
+        yield progress, watch
+
+
+def _in_words(run: Point, result: Mapping[str, Any]) -> str:
+    p = run.parameters
+    text = f"{p['method']} r={p['r']} seed {p['seed']}: "
+    if result["diverged"]:
+        return text + "diverged"
+    return f"{text}loss {result['loss']:.3f}, {p['settings']['metric']} {result['metric']:.3f}"

@@ -1,0 +1,116 @@
+"""Means over seeds with intervals, and differences between methods seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import t
+
+Row = dict[str, Any]
+LEVEL = 0.95
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    r"""Mean and Student's interval, :math:`\bar x \pm t_{n-1, 0.975}\, s / \sqrt n`.
+
+    Args:
+        values: One a seed; of a single one the interval is unbounded.
+
+    Returns:
+        Mean, lower and upper end.
+    """
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return mean, -math.inf, math.inf
+    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1))
+    half /= math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def paired_p_value(differences: Sequence[float]) -> float:
+    """Two-sided p-value of Student's test that the mean difference is 0; 1 where nothing differs.
+
+    With one pair there is no telling: 1.
+    """
+    values = np.asarray(differences, dtype=float)
+    if len(values) < 2 or np.all(values == 0):
+        return 1.0
+    spread = float(np.std(values, ddof=1))
+    if spread == 0:
+        return 0.0
+    statistic = abs(float(values.mean())) / (spread / math.sqrt(len(values)))
+    return float(2 * t.sf(statistic, len(values) - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted so that rejecting those below a level errs at all with that chance only.
+
+    Source: Holm, Scandinavian Journal of Statistics 6, 1979.
+    """
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for position, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - position) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def summary(
+    rows: Iterable[Mapping[str, Any]],
+    by: Sequence[str],
+    *,
+    reference: Mapping[str, Any] | None = None,
+) -> list[Row]:
+    """Mean and interval of each group, and its difference from another group on the same seeds.
+
+    Diverged runs are counted and left out of the means, so a method that diverges looks no worse
+    by its mean: look at ``diverged`` first.
+
+    Args:
+        rows: Rows of runs with ``seed``, ``metric`` and ``diverged``.
+        by: Columns that make a group.
+        reference: Values of some of those columns that make the group to compare with; the other
+            columns are the group's own.
+
+    Returns:
+        A row a group, with ``mean``, ``low``, ``high``, ``seeds``, ``diverged`` and, if compared,
+        ``difference``, ``difference_low``, ``difference_high`` and ``p_value`` (of Student's
+        paired test, adjusted by Holm's method over all groups).
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for entry in rows:
+        groups.setdefault(tuple(entry[name] for name in by), []).append(entry)
+    found: list[Row] = []
+    for key, members in groups.items():
+        good = {m["seed"]: m["metric"] for m in members if not m["diverged"]}
+        mean, low, high = interval(list(good.values())) if good else (None, None, None)
+        line: Row = dict(zip(by, key, strict=True))
+        line |= {"measure": members[0]["measure"], "trained": members[0]["trained"]}
+        line |= {"kept": members[0]["kept"], "mean": mean, "low": low, "high": high}
+        line |= {"seeds": len(good), "diverged": len(members) - len(good)}
+        if reference is not None:
+            other = groups.get(tuple({**line, **reference}[name] for name in by), [])
+            line |= _difference(good, {m["seed"]: m["metric"] for m in other if not m["diverged"]})
+        found.append(line)
+    if reference is not None:
+        tested = [line for line in found if line["p_value"] is not None]
+        adjusted = holm([line["p_value"] for line in tested])
+        for line, p_value in zip(tested, adjusted, strict=True):
+            line["p_value"] = p_value
+    return found
+
+
+def _difference(mine: Mapping[int, float], other: Mapping[int, float]) -> Row:
+    differences = [mine[seed] - other[seed] for seed in mine if seed in other]
+    if len(differences) < 2 or mine == other:
+        return dict.fromkeys(("difference", "difference_low", "difference_high", "p_value"))
+    mean, low, high = interval(differences)
+    return {
+        "difference": mean,
+        "difference_low": low,
+        "difference_high": high,
+        "p_value": paired_p_value(differences),
+    }

@@ -1,0 +1,115 @@
+"""Docstrings, byte by byte, for a small GPT that has learned source code without them.
+
+Both of Python's own standard library; what is tested comes from files that were never read.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from experiments.finetuning.tasks.prepared import Split
+from experiments.finetuning.tasks.pretraining import pretrain
+from loca_theory.errors import ResourceError
+
+_BYTES, _BATCH = 256, 16
+_LEFT_OUT = ("test", "site-packages", "idlelib", "lib2to3", "encodings")
+_SHARES = {"validation": 0.15, "test": 0.25}
+
+
+def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
+    """Bytes of docstrings, and a model of the source they were taken from."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    paths = [
+        path
+        for path in sorted(root.rglob("*.py"))
+        if not any(part in path.relative_to(root).as_posix() for part in _LEFT_OUT)
+    ]
+    choice = random.Random(0)
+    choice.shuffle(paths)
+    bounds = [round(share * len(paths)) for share in _SHARES.values()]
+    parts = {
+        "validation": paths[: bounds[0]],
+        "test": paths[bounds[0] : sum(bounds)],
+        "train": paths[sum(bounds) :],
+    }
+    length = chosen["length"]
+    splits = {}
+    for split, files in parts.items():
+        words = "\n\n".join(text for path in files for text in _separated(path)[1])
+        blocks = _blocks(words, length)
+        order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(0))
+        blocks = blocks[order[: chosen.get(split)]]
+        splits[split] = {"input_ids": blocks, "labels": blocks}
+    source = _blocks("\n".join(_separated(path)[0] for path in parts["train"]), length)
+    if min(len(source), *(len(split["labels"]) for split in splits.values())) == 0:
+        msg = f"no source of Python's standard library in {root}; use a Python that has it"
+        raise ResourceError(msg)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = _model(chosen)
+        pretrain(
+            model,
+            {"input_ids": source, "labels": source},
+            steps=chosen["pretraining_steps"],
+            batch=_BATCH,
+            rate=chosen["pretraining_rate"],
+        )
+    return splits, {k: v for k, v in model.state_dict().items() if k != "lm_head.weight"}
+
+
+def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
+    """The pretrained model; there is no new head."""
+    model = _model(chosen)
+    model.load_state_dict(weights, strict=False)
+    return model
+
+
+def _model(chosen: dict[str, Any]) -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=_BYTES,
+        n_positions=chosen["length"],
+        n_embd=chosen["width"],
+        n_layer=chosen["layers"],
+        n_head=chosen["heads"],
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    return GPT2LMHeadModel(config)
+
+
+def _separated(path: Path) -> tuple[str, list[str]]:
+    """Source without its docstrings, and the docstrings."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (SyntaxError, UnicodeDecodeError, RecursionError):
+        return "", []
+    lines, found = text.splitlines(), []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        words = ast.get_docstring(node)
+        if words is None:
+            continue
+        found.append(words)
+        place = node.body[0]
+        lines[place.lineno - 1 : place.end_lineno] = [""] * (
+            (place.end_lineno or place.lineno) - place.lineno + 1
+        )
+    return "\n".join(lines), found
+
+
+def _blocks(text: str, length: int) -> torch.Tensor:
+    values = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(torch.int64)
+    whole = len(values) // length
+    return values[: whole * length].view(whole, length)

@@ -1,0 +1,120 @@
+"""A task as it lies on disk, and in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import writable_folder
+
+Split = dict[str, torch.Tensor]
+"""Examples: arguments of the model, the first dimension counts them."""
+
+SPLITS = ("train", "validation", "test")
+_DATA, _MODEL, _ABOUT = "data.safetensors", "model.safetensors", "about.json"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared task.
+
+    Attributes:
+        folder: Where it lies.
+        task: Its name.
+        settings: What it was prepared with.
+        digest: Hash of data and pretrained weights: what the results rest on.
+    """
+
+    folder: Path
+    task: str
+    settings: Mapping[str, Any]
+    digest: str
+
+
+def stored(folder: Path, task: str, key: Mapping[str, Any]) -> Prepared | None:
+    """What an earlier run prepared with the same settings, if it is there and whole."""
+    try:
+        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        if about["key"] != json.loads(json.dumps(key)) or about["digest"] != digest_of(folder):
+            return None
+        return Prepared(folder, task, about["key"], about["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(
+    folder: Path, task: str, key: Mapping[str, Any], splits: Mapping[str, Split], model: Split
+) -> Prepared:
+    """Store a prepared task.
+
+    Args:
+        folder: Where.
+        task: Its name.
+        key: What it was prepared with.
+        splits: ``train``, ``validation`` and ``test``.
+        model: State of the pretrained model, empty if a package carries it.
+
+    Raises:
+        ResourceError: the folder cannot be written to.
+    """
+    writable_folder(folder)
+    data = {
+        f"{split}.{name}": tensor.detach().clone().contiguous()
+        for split, tensors in splits.items()
+        for name, tensor in tensors.items()
+    }
+    write_atomically(folder / _DATA, lambda path: save_file(data, path))
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
+    write_atomically(folder / _MODEL, lambda path: save_file(weights, path))
+    digest = digest_of(folder)
+    text = json.dumps({"key": dict(key), "digest": digest}, indent=1) + "\n"
+    write_atomically(folder / _ABOUT, _writer(text))
+    return Prepared(folder, task, key, digest)
+
+
+@lru_cache(maxsize=2)
+def load(folder: Path, digest: str) -> tuple[dict[str, Split], Split]:
+    """Splits and the state of the pretrained model; the last two asked for stay in memory.
+
+    Raises:
+        ResourceError: the files are damaged or not those of that digest.
+    """
+    try:
+        if digest_of(folder) != digest:
+            msg = f"{folder} changed since it was prepared; delete it and run the command again"
+            raise ResourceError(msg)
+        data, model = load_file(folder / _DATA), load_file(folder / _MODEL)
+    except (OSError, SafetensorError) as error:
+        msg = f"{folder} cannot be read ({type(error).__name__}); delete it and run again"
+        raise ResourceError(msg) from error
+    splits: dict[str, Split] = {split: {} for split in SPLITS}
+    for name, tensor in data.items():
+        split, _, key = name.partition(".")
+        splits[split][key] = tensor
+    return splits, model
+
+
+def digest_of(folder: Path) -> str:
+    """Hash of data and weights."""
+    digest = hashlib.sha256()
+    for name in (_DATA, _MODEL):
+        digest.update((folder / name).read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _writer(text: str) -> Callable[[Path], None]:
+    def write_text(path: Path) -> None:
+        path.write_text(text, encoding="utf-8")
+
+    return write_text

@@ -1,0 +1,32 @@
+"""A plain training loop, for models that no package carries."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from experiments.finetuning.tasks.prepared import Split
+
+
+def pretrain(model: nn.Module, examples: Split, *, steps: int, batch: int, rate: float) -> None:
+    """AdamW with a linear schedule over random batches.
+
+    Args:
+        model: Returns its loss for the arguments in ``examples``.
+        examples: What to learn.
+        steps: How long.
+        batch: Examples a step.
+        rate: Learning rate at the beginning.
+    """
+    source = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
+    total = len(next(iter(examples.values())))
+    model.train()
+    for _ in range(steps):
+        which = torch.randint(total, (batch,), generator=source)
+        loss = model(**{name: values[which] for name, values in examples.items()}).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()

@@ -1,0 +1,68 @@
+"""Which module makes which task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from experiments.finetuning.settings import settings
+from experiments.finetuning.tasks.prepared import Prepared, load, stored, write
+from loca_theory.errors import ResourceError
+
+# Settings that data and pretrained model depend on.
+_PREPARED_BY = (
+    "length", "files", "train", "validation", "test", "width", "layers", "heads", "patch",
+    "pretraining_steps", "pretraining_rate",
+)  # fmt: skip
+_VERSION = 1
+
+
+def module_of(task: str) -> ModuleType:
+    """The module that makes a task."""
+    return import_module(f"experiments.finetuning.tasks.{task}")
+
+
+def prepare(
+    task: str, folder: Path, *, quick: bool = False, say: Callable[[str], None] | None = None
+) -> Prepared:
+    """Data and pretrained model of a task, made anew where they are not there yet.
+
+    Args:
+        task: Which.
+        folder: Tasks are kept below it.
+        quick: The small version.
+        say: Called with a line when something takes longer.
+
+    Raises:
+        InvalidArgumentError: there is no such task.
+        ResourceError: a package is missing, or the folder cannot be written to.
+    """
+    chosen = settings(task, quick=quick)
+    key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
+    key = {"task": task, "version": _VERSION, **key}
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
+    place = folder / f"{task}-{name}"
+    found = stored(place, task, key)
+    if found is not None:
+        return found
+    if say:
+        say(f"preparing {chosen['title']}")
+    try:
+        splits, model = module_of(task).make(chosen)
+    except ImportError as error:
+        msg = f"{error}; pip install 'loca-theory[experiments]'"
+        raise ResourceError(msg) from error
+    return write(place, task, key, splits, model)
+
+
+def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:
+    """The pretrained model with a new head, if it has one, drawn from torch's generator."""
+    _, weights = load(prepared.folder, prepared.digest)
+    return module_of(prepared.task).base(chosen, weights)

@@ -1,0 +1,223 @@
+"""One fine-tuning run."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from experiments.finetuning import methods
+from experiments.finetuning.increments import describe_increments
+from experiments.finetuning.tasks import Prepared, Split, load
+from experiments.finetuning.tasks.registry import base_model
+from loca_theory.sweeps import Point, generator
+
+EXPERIMENT = "finetuning"
+HIGHER_IS_BETTER = {"accuracy": True, "bits per byte": False}
+_EVALUATED_AT_ONCE = 100
+# A loss beyond this many times that of the first step, at the end, counts as diverged too.
+_DIVERGED = 10.0
+
+
+def compute(point: Point, folder: Path) -> dict[str, Any]:
+    """Fine-tune once and measure.
+
+    Args:
+        point: Everything that decides the run; made by :mod:`experiments.finetuning.protocol`.
+        folder: Where prepared tasks lie.
+
+    Returns:
+        ``metric`` on the test set (None where it diverged) and ``validation``, that of the last
+        look at the validation set; ``curve``, rows of step, training loss since the last row,
+        validation loss and metric; ``counts`` of trained and kept numbers; ``diverged``;
+        ``moved``, the share of components that ended elsewhere; ``seconds`` of training;
+        ``increments`` where asked for.
+    """
+    p = dict(point.parameters)
+    device = torch.device(p["device"])
+    prepared = Prepared(folder / p["folder"], p["task"], p["settings"], p["digest"])
+    splits, _ = load(prepared.folder, prepared.digest)
+    splits = {
+        name: {key: t.to(device) for key, t in split.items()} for name, split in splits.items()
+    }
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), _quiet():
+        torch.manual_seed(int(generator(p["seed"], "finetuning.model").integers(2**62)))
+        model = base_model(prepared, p["settings"]).to(device)
+        before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        run = _Run(p, model, splits)
+        result = run.train()
+        if p["analyse"] and not result["diverged"]:
+            after = run.merged()
+            result["increments"] = describe_increments(
+                before, after, run.targets, p["analyse"], p["seed"]
+            )
+    return result
+
+
+class _Run:
+    """A model on its way."""
+
+    def __init__(self, p: dict[str, Any], model: nn.Module, splits: dict[str, Split]) -> None:
+        self.p, self.chosen = p, p["settings"]
+        self.splits = splits
+        self.metric = self.chosen["metric"]
+        self.head: str | None = self.chosen.get("head")
+        wanted = self.chosen["targets"]
+        leaves = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+        self.targets = [name for name in wanted if name in leaves]
+        method = methods.find_method(p["method"])
+        self.model = methods.adapt(
+            model,
+            method,
+            methods.Budget(p["r"], self.chosen["steps"]),
+            targets=self.targets,
+            head=self.head,
+            seed=int(generator(p["seed"], "finetuning.places").integers(2**31)),
+            overrides=p["loca"] if method.kind == "loca" else None,
+        )
+        self.is_adalora = method.kind == "adalora"
+        is_head = method.kind == "head"
+        head_rate = p["rate"] if is_head else self.chosen["head_rate"]
+        self.optimizer = torch.optim.AdamW(
+            methods.groups(
+                self.model,
+                head=self.head,
+                rate=p["rate"],
+                head_rate=head_rate,
+                location_rate=p["location_rate"],
+            ),
+            weight_decay=0.0,
+        )
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._warm_up)
+
+    def _warm_up(self, step: int) -> float:
+        steps = self.chosen["steps"]
+        warm = max(round(self.chosen["warmup"] * steps), 1)
+        return min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
+
+    def train(self) -> dict[str, Any]:
+        """All steps, with looks at the validation set."""
+        steps, every = self.chosen["steps"], self.chosen["every"]
+        counts = methods.count(self.model, self.head)
+        places = self._places()
+        curve: list[list[float | int | None]] = []
+        losses: list[float] = []
+        seconds, first, diverged = 0.0, math.nan, False
+        batches = self._batches()
+        for step in range(1, steps + 1):
+            start = time.perf_counter()
+            loss = self._step(next(batches), step)
+            seconds += time.perf_counter() - start
+            first = loss if step == 1 else first
+            losses.append(loss)
+            diverged = not math.isfinite(loss)
+            if diverged:
+                break
+            if step % every == 0 or step == steps:
+                mean = sum(losses) / len(losses)
+                curve.append([step, mean, *self._evaluate("validation")])
+                losses = []
+        diverged = diverged or not curve or not _is_sound(curve[-1], first)
+        moved = [
+            float((old != new).any(1).float().mean())
+            for old, new in zip(places, self._places(), strict=True)
+        ]
+        tested = (None, None) if diverged else self._evaluate("test")
+        diverged = diverged or tested[1] is None
+        return {
+            "metric": None if diverged else tested[1],
+            "loss": None if diverged else tested[0],
+            "validation": None if diverged else curve[-1][3],
+            "curve": curve,
+            "counts": counts,
+            "diverged": diverged,
+            "moved": sum(moved) / len(moved) if moved else None,
+            "seconds": seconds,
+        }
+
+    def _step(self, batch: Split, step: int) -> float:
+        self.model.train()
+        loss = self.model(**batch).loss
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            return value
+        loss.backward()
+        trained = [q for group in self.optimizer.param_groups for q in group["params"]]
+        nn.utils.clip_grad_norm_(trained, self.chosen["most_gradient"])
+        self.optimizer.step()
+        self.schedule.step()
+        if self.is_adalora:
+            self.model.base_model.update_and_allocate(step)  # type: ignore[union-attr]
+        self.optimizer.zero_grad()
+        return value
+
+    def _batches(self) -> Iterator[Split]:
+        """Random batches, the same for every method under one seed."""
+        rng = generator(self.p["seed"], "finetuning.batches")
+        train = self.splits["train"]
+        total, size = len(train["labels"]), self.chosen["batch"]
+        mine = rng.permutation(total)[: self.chosen.get("train", total)]
+        while True:
+            order = rng.permutation(mine)
+            for start in range(0, len(order) - size + 1, size):
+                which = torch.from_numpy(order[start : start + size])
+                yield {name: values[which] for name, values in train.items()}
+
+    @torch.no_grad()
+    def _evaluate(self, split: str) -> tuple[float | None, float | None]:
+        """Mean loss and metric; None where they are not finite."""
+        self.model.eval()
+        examples = self.splits[split]
+        total, right = len(examples["labels"]), 0
+        losses = 0.0
+        for start in range(0, total, _EVALUATED_AT_ONCE):
+            batch = {k: v[start : start + _EVALUATED_AT_ONCE] for k, v in examples.items()}
+            found = self.model(**batch)
+            losses += float(found.loss) * len(batch["labels"])
+            if self.metric == "accuracy":
+                right += int((found.logits.argmax(-1) == batch["labels"]).sum())
+        mean = losses / total
+        if not math.isfinite(mean):
+            return None, None
+        return mean, right / total if self.metric == "accuracy" else mean / math.log(2)
+
+    def _places(self) -> list[torch.Tensor]:
+        spectra = [m for m in self.model.modules() if isinstance(m, methods.CosineSpectrum)]
+        return [spectrum.places.clone() for spectrum in spectra]
+
+    def merged(self) -> dict[str, torch.Tensor]:
+        """Weights with the adapter in them, under the names of the pretrained model."""
+        model: Any = self.model
+        if hasattr(model, "merge_and_unload"):
+            model = model.merge_and_unload()
+        return model.state_dict()
+
+
+def _is_sound(last: list[float | int | None], first: float) -> bool:
+    loss = last[2]
+    return loss is not None and loss < _DIVERGED * max(first, 1.0)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Transformers and PEFT say nothing about models that are as they should be."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+        logging.enable_progress_bar()

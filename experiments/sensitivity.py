@@ -1,0 +1,91 @@
+"""How much LoCA minds its settings: α, B_s, learning rates. The paper's figure ``parameter_sen``.
+
+As in the paper one setting moves while the others stay. Needs
+``pip install 'loca-theory[experiments]'``; about 8 minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import click
+
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.options import session_command
+from experiments.finetuning.printing import print_summary
+from experiments.finetuning.protocol import Cell, Row
+from experiments.finetuning.session import Session
+from experiments.finetuning.statistics import summary
+from loca_theory.plotting import draw_sensitivity
+
+SCALINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+ALTERNATING = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+LOCATION_RATES = (1e-4, 1e-3, 5e-3, 2e-2, 1e-1)
+METHODS = ("loca", "loca-reselect")
+
+
+def sweep(session: Session, task: str) -> list[Row]:
+    """Every setting in turn; rows have the setting's name and value."""
+    r = session.settings(task)["r"]
+    plain = {name: Cell(task, name, r) for name in METHODS}
+    rates = session.tuned(list(plain.values()), f"sensitivity, {task}")
+    rate_of = {name: rates[cell] for name, cell in plain.items()}
+    wanted: list[tuple[str, float, Cell, float]] = []
+    for name in METHODS:
+        wanted += [
+            ("scaling", value, Cell(task, name, r, {"scaling": value}), rate_of[name])
+            for value in _some(session, SCALINGS)
+        ]
+        wanted += [
+            ("alternating", value, Cell(task, name, r, {"alternating": value}), rate_of[name])
+            for value in _some(session, ALTERNATING)
+            if name == "loca" or _lasts(session, task, value)
+        ]
+        wanted += [("rate", value, plain[name], value) for value in _rates(session, name, task)]
+    wanted += [
+        ("location rate", value, Cell(task, "loca", r, location_rate=value), rate_of["loca"])
+        for value in _some(session, LOCATION_RATES)
+    ]
+    done = session.repeated([(cell, rate) for *_, cell, rate in wanted], f"sensitivity, {task}")
+    labels = [entry[:2] for entry in wanted for _ in session.seeds_of(task)]
+    return [
+        {**one.row, "setting": setting, "value": value}
+        for (setting, value), one in zip(labels, done, strict=True)
+    ]
+
+
+def _rates(session: Session, name: str, task: str) -> tuple[float, ...]:
+    """The rates that are tuned over, and one rung more on either side."""
+    return _some(session, find_method(name).rates(task, beyond=1))
+
+
+def _some(session: Session, values: tuple[float, ...]) -> tuple[float, ...]:
+    return values[1:3] if session.quick else values
+
+
+def _lasts(session: Session, task: str, share: float) -> bool:
+    """Whether components are exchanged at all within that share of the steps."""
+    chosen = session.settings(task)
+    period = chosen["coefficient_steps"] + chosen["location_steps"]
+    return share == 0 or round(share * chosen["steps"]) >= period
+
+
+@session_command
+@click.option("--task", default="vision", show_default=True, help="text, vision or generation.")
+def main(session: Session, task: str) -> None:
+    """Sweep α, B_s and the learning rates one at a time.
+
+    Example: python -m experiments.sensitivity --seeds 10
+    """
+    rows = sweep(session, task)
+    lines = summary(rows, ("task", "setting", "value", "method"))
+    session.store("sensitivity", {"": rows, "summary": lines})
+    session.draw(lambda: draw_sensitivity(lines), "parameter_sen")
+    for setting in dict.fromkeys(line["setting"] for line in lines):
+        print_summary(
+            [line for line in lines if line["setting"] == setting],
+            title=f"{session.settings(task)['title']}: {setting}",
+            columns=("value", "method"),
+        )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.sensitivity")

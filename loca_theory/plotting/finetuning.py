@@ -1,0 +1,267 @@
+"""Figures of the fine-tuning experiments, drawn from their stored tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from loca_theory.plotting.lines import Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LOOKS = {
+    "lora": Look("#d55e00"),
+    "dora": Look("#e69f00", (0, (4, 1))),
+    "fourierft": Look("#000000", (0, (1, 2))),
+    "loca": Look("#009e73"),
+    "loca-charged": Look("#cc79a7", (0, (4, 1))),
+    "loca-v1": Look("#7f7f7f", (0, (4, 1, 1, 1))),
+    "loca-reselect": Look("#0072b2"),
+    "full": Look("#444444", (0, (6, 2))),
+    "linear-probing": Look("#999999", (0, (1, 1))),
+}
+_PLAIN = Look("#56b4e9")
+TITLES = {
+    "lora": "LoRA", "dora": "DoRA", "fourierft": "FourierFT", "loca": "LoCA",
+    "loca-charged": "LoCA, places charged", "loca-v1": "V1, random places",
+    "loca-reselect": "LoCA, reselect", "full": "full fine-tuning",
+    "linear-probing": "linear probing",
+}  # fmt: skip
+_FRAME = ("full", "linear-probing")
+_SETTINGS = {
+    "scaling": r"scaling $\alpha$",
+    "alternating": r"$\mathcal{B}_s$, share of all steps",
+    "rate": "learning rate of coefficients",
+    "location rate": "learning rate of locations",
+}
+# Lines side by side that would hide one another are moved apart by this share of a step.
+_APART = 0.012
+
+Lines = Sequence[Mapping[str, Any]]
+
+
+def draw_budgets(lines: Lines) -> Figure:
+    """Metric against the budget, a panel a task; bars are 95% intervals over seeds.
+
+    Args:
+        lines: Summary of :mod:`experiments.budgets`: ``task``, ``method``, ``r``, ``measure``,
+            ``mean``, ``low``, ``high``; r is null for methods without a budget.
+    """
+    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    figure = Figure(figsize=(4.2 * len(tasks) + 1.7, 3.4))
+    axes = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axis, task in zip(axes, tasks, strict=True):
+        mine = [line for line in lines if line["task"] == task and line["mean"] is not None]
+        ranks = sorted({int(line["r"]) for line in mine if not _no_budget(line)})
+        for line in mine:
+            if _no_budget(line):
+                look = _LOOKS.get(line["method"], _PLAIN)
+                factor = _factor(line)
+                axis.axhline(
+                    factor * line["mean"], color=look.color, linestyle=look.dashes, linewidth=1.2,
+                    label=TITLES.get(line["method"], line["method"]),
+                )  # fmt: skip
+        methods = dict.fromkeys(line["method"] for line in mine if not _no_budget(line))
+        for number, method in enumerate(methods):
+            own = sorted(
+                (line for line in mine if line["method"] == method), key=lambda line: line["r"]
+            )
+            shift = 2 ** (_APART * 6 * (number - (len(methods) - 1) / 2))
+            _line(axis, method, [line["r"] * shift for line in own], own)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(ranks, [str(r) for r in ranks])
+        axis.minorticks_off()
+        axis.set_xlabel("budget, as LoRA's rank r")
+        axis.set_ylabel(_measure(mine[0]))
+        axis.set_title(str(task))
+    _legend(figure, axes)
+    return figure
+
+
+def draw_sensitivity(lines: Lines) -> Figure:
+    """Metric against each setting, the others held; bars are 95% intervals over seeds.
+
+    Args:
+        lines: Summary of :mod:`experiments.sensitivity`: ``setting``, ``value``, ``method``,
+            ``measure``, ``mean``, ``low``, ``high``.
+    """
+    settings = list(dict.fromkeys(line["setting"] for line in lines))
+    figure = Figure(figsize=(7.4, 2.7 * ((len(settings) + 1) // 2)))
+    grid = figure.subplots((len(settings) + 1) // 2, 2, squeeze=False, sharey=True)
+    axes = list(grid.flat)
+    for axis, setting in zip(axes, settings, strict=False):
+        mine = [line for line in lines if line["setting"] == setting and line["mean"] is not None]
+        for method in dict.fromkeys(line["method"] for line in mine):
+            own = sorted(
+                (line for line in mine if line["method"] == method), key=lambda line: line["value"]
+            )
+            _line(axis, method, [line["value"] for line in own], own)
+        if setting != "alternating":
+            values = sorted({line["value"] for line in mine})
+            axis.set_xscale("log")
+            axis.set_xticks(values, [f"{value:g}" for value in values])
+            axis.minorticks_off()
+        axis.set_xlabel(_SETTINGS.get(str(setting), str(setting)))
+    for axis in grid[:, 0]:
+        axis.set_ylabel(_measure(lines[0]))
+    for axis in axes[len(settings) :]:
+        axis.set_visible(False)
+    _legend(figure, axes)
+    return figure
+
+
+def draw_training(lines: Lines) -> Figure:
+    """Validation loss and metric over the steps, means over seeds with standard errors.
+
+    Args:
+        lines: Looks at the validation set: ``task``, ``method``, ``seed``, ``step``,
+            ``validation_loss``, ``validation``, ``measure``.
+    """
+    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    figure = Figure(figsize=(7.6, 2.7 * len(tasks) + 0.3))
+    axes = figure.subplots(len(tasks), 2, squeeze=False)
+    for row, task in zip(axes, tasks, strict=True):
+        mine = [line for line in lines if line["task"] == task]
+        for axis, name in zip(row, ("validation_loss", "validation"), strict=True):
+            for method in dict.fromkeys(line["method"] for line in mine):
+                own = [line for line in mine if line["method"] == method]
+                _band(
+                    axis, method, own, name, 1.0 if name == "validation_loss" else _factor(own[0])
+                )
+            axis.set_xlabel("step")
+        row[0].set_ylabel("validation loss")
+        row[1].set_ylabel(_measure(mine[0]).replace("test", "validation"))
+        row[0].set_title(str(task))
+    _legend(figure, axes.flat)
+    return figure
+
+
+def draw_patterns(patterns: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Figure:
+    """What each method adds to a few layers; each picture has its own scale.
+
+    Args:
+        patterns: By method, by layer, means over blocks of the increment.
+    """
+    methods = list(patterns)
+    layers = list(next(iter(patterns.values())))
+    figure = Figure(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
+    axes = figure.subplots(len(layers), len(methods), squeeze=False)
+    for row, layer in zip(axes, layers, strict=True):
+        for axis, method in zip(row, methods, strict=True):
+            values = np.asarray(patterns[method][layer], dtype=float)
+            limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
+            axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.grid(visible=False)
+        row[0].set_ylabel(_layer(layer), fontsize=8)
+    for axis, method in zip(axes[0], methods, strict=True):
+        axis.set_title(TITLES.get(method, method), fontsize=8)
+    figure.supxlabel("Increments, red positive, blue negative; every picture has its own scale",
+                     fontsize=7, color="#444444")  # fmt: skip
+    return figure
+
+
+def draw_prediction(lines: Lines) -> Figure:
+    """Kept energy of the full fine-tune's increments, and the accuracy that adapters reach.
+
+    Left: what each method could keep at best, by budget. Middle: what it reaches. Right: the one
+    against the other.
+
+    Args:
+        lines: ``task``, ``method``, ``r``, ``kept_energy``, ``mean``, ``low``, ``high``,
+            ``measure``.
+    """
+    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    figure = Figure(figsize=(9.6, 2.9 * len(tasks) + 0.3))
+    axes = figure.subplots(len(tasks), 3, squeeze=False)
+    for row, task in zip(axes, tasks, strict=True):
+        mine = [line for line in lines if line["task"] == task]
+        ranks = sorted({line["r"] for line in mine})
+        for method in dict.fromkeys(line["method"] for line in mine):
+            own = sorted((x for x in mine if x["method"] == method), key=lambda x: x["r"])
+            look = _LOOKS.get(method, _PLAIN)
+            style = {"color": look.color, "linestyle": look.dashes, "marker": "o", "markersize": 3}
+            kept = [100 * line["kept_energy"] for line in own]
+            row[0].plot(
+                [line["r"] for line in own], kept, **style, label=TITLES.get(method, method)
+            )
+            _line(row[1], method, [line["r"] for line in own], own)
+            sizes = [12 + 12 * ranks.index(line["r"]) for line in own]
+            means = [_factor(line) * line["mean"] for line in own]
+            row[2].scatter(kept, means, s=sizes, color=look.color, alpha=0.8, linewidths=0)
+        for axis in row[:2]:
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(ranks, [str(r) for r in ranks])
+            axis.minorticks_off()
+            axis.set_xlabel("budget, as LoRA's rank r")
+        row[0].set_ylabel("energy of the full ΔW kept, %")
+        row[1].set_ylabel(_measure(mine[0]))
+        row[2].set_xlabel("energy of the full ΔW kept, %")
+        row[2].set_ylabel(_measure(mine[0]))
+        row[0].set_title(f"{task}: what could be kept")
+        row[1].set_title("what is reached")
+        row[2].set_title("one against the other")
+    _legend(figure, axes[:, 0])
+    return figure
+
+
+def _line(axis: Axes, method: str, x: Sequence[float], own: Lines) -> None:
+    look = _LOOKS.get(method, _PLAIN)
+    factor = _factor(own[0])
+    mean = np.array([factor * line["mean"] for line in own])
+    low = np.array([factor * line["low"] for line in own])
+    high = np.array([factor * line["high"] for line in own])
+    errors = np.vstack([mean - low, high - mean])
+    axis.errorbar(
+        x, mean, yerr=np.where(np.isfinite(errors), errors, 0), color=look.color,
+        linestyle=look.dashes, elinewidth=0.8, marker="o", markersize=3,
+        label=TITLES.get(method, method),
+    )  # fmt: skip
+
+
+def _band(axis: Axes, method: str, own: Lines, name: str, factor: float) -> None:
+    look = _LOOKS.get(method, _PLAIN)
+    steps = sorted({line["step"] for line in own})
+    values = [
+        [factor * line[name] for line in own if line["step"] == step and line[name] is not None]
+        for step in steps
+    ]
+    mean = np.array([np.mean(found) if found else np.nan for found in values])
+    error = np.array(
+        [np.std(found, ddof=1) / len(found) ** 0.5 if len(found) > 1 else 0.0 for found in values]
+    )
+    title = TITLES.get(method, method)
+    axis.plot(steps, mean, color=look.color, linestyle=look.dashes, label=title)
+    axis.fill_between(steps, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
+
+
+def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    found: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(found.values(), found.keys(), loc="outside right upper", handlelength=3.2)
+
+
+def _no_budget(line: Mapping[str, Any]) -> bool:
+    return line["r"] is None or line["r"] != line["r"]
+
+
+def _factor(line: Mapping[str, Any]) -> float:
+    return 100.0 if line["measure"] == "accuracy" else 1.0
+
+
+def _measure(line: Mapping[str, Any]) -> str:
+    return "test accuracy, %" if line["measure"] == "accuracy" else f"test {line['measure']}"
+
+
+def _layer(name: str) -> str:
+    """A layer's number and kind out of its full name."""
+    parts = name.removesuffix(".weight").split(".")
+    numbers = [part for part in parts if part.isdigit()]
+    return f"layer {numbers[-1]}\n{parts[-1]}" if numbers else parts[-1]
