@@ -19,7 +19,7 @@ import json
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -237,11 +237,21 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def compare(part: str, index: int, device: str, rounds: int) -> list[dict[str, Any]]:
-    """Time and memory of every rival at one load; ``index`` is that of LAYERS or MODELS."""
+def compare(
+    part: str, index: int, device: str, rounds: int, rivals: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Time and memory of every rival at one load.
+
+    Args:
+        part: ``layers`` or ``models``.
+        index: Which of LAYERS or MODELS.
+        device: Where.
+        rounds: How often.
+        rivals: Which; by default all of LAYER_RIVALS or MODEL_RIVALS. The first is compared with.
+    """
     work: Any = (LAYERS if part == "layers" else MODELS)[index]
     is_layer = part == "layers"
-    names = LAYER_RIVALS if is_layer else MODEL_RIVALS
+    names = rivals or (LAYER_RIVALS if is_layer else MODEL_RIVALS)
     make: Any = layer_step if is_layer else model_step
     reference = "frozen" if is_layer else "LoRA"
     is_large = work.size > 1024 if is_layer else not work.name.startswith("MiniLM")

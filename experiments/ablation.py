@@ -6,13 +6,12 @@ Needs ``pip install 'loca-theory[experiments]'``; about 10 minutes on two cores.
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from experiments.finetuning.cells import SEARCHES, VARIANTS, cells, described
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
-from experiments.finetuning.printing import number, print_summary
+from experiments.finetuning.printing import number, print_summary, print_table
 from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import summary
 from experiments.paper.tables import load
@@ -52,9 +51,7 @@ def main(session: Session, task: str | None) -> None:
 def _beside_the_paper(lines: list[dict[str, object]], chosen: list[str]) -> None:
     """The paper's table and ours."""
     paper = load("ablation")
-    printed = Table(
-        title="beside the paper's table", title_justify="left", box=None, pad_edge=False
-    )
+    printed = Table(box=None, pad_edge=False)
     printed.add_column("variant")
     for name in (*paper.fields, *chosen):
         printed.add_column(name + (" (here)" if name in chosen else ""), justify="right")
@@ -71,7 +68,7 @@ def _beside_the_paper(lines: list[dict[str, object]], chosen: list[str]) -> None
         shown = [number(_in_per_cent(line), 2) for line in ours]
         cells = [str(row.values[name]) for name in paper.fields]
         printed.add_row(find_method(names[row.method]).title, *cells, *shown)
-    Console().print(printed)
+    print_table(printed, "beside the paper's table")
 
 
 def _in_per_cent(line: dict[str, object]) -> float | None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.layer import MODELS, compare
+from benchmarks.layer import MODEL_RIVALS, MODELS, compare
 from experiments.finetuning.options import session_command
-from experiments.finetuning.printing import number
+from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session
 from experiments.paper.tables import load
 
@@ -28,6 +27,7 @@ _PRINTED = {
     "LoCA dense": "LoCA-3",
 }
 _OURS = "MiniLM"
+_QUICK = ("LoRA", "LoCA")
 
 
 @session_command
@@ -41,7 +41,9 @@ def main(session: Session) -> None:
         if not session.full and not model.name.startswith(_OURS):
             continue
         session.say(f"measuring {model}")
-        found = compare("models", index, session.where, 2 if session.quick else _ROUNDS)
+        rivals = _QUICK if session.quick else MODEL_RIVALS
+        rounds = 2 if session.quick else _ROUNDS
+        found = compare("models", index, session.where, rounds, rivals)
         rows += [
             {
                 "task": model.name.split(",")[0],
@@ -61,7 +63,6 @@ def main(session: Session) -> None:
 
 def _print(rows: list[dict[str, Any]]) -> None:
     paper = load("complexity")
-    console = Console(width=110)
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]
         printed = {
@@ -70,7 +71,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
             if row.model == (task if task != _OURS else "RoBERTa-base")
         }
         like = "of LoRA, printed" + ("" if task != _OURS else " (RoBERTa-base)")
-        table = Table(title=mine[0]["load"], title_justify="left", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
         for name in ("method", "in the paper", "steps/s", "of LoRA", like, "peak MiB"):
             table.add_column(
                 name, justify="left" if name in ("method", "in the paper") else "right"
@@ -79,7 +80,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
             speed = _speed(printed.get(row["printed_as"] or ""), printed["LoRA"])
             cells = (number(value, 2) for value in (row["steps_per_s"], row["of_lora"], speed))
             table.add_row(row["rival"], row["printed_as"] or "", *cells, f"{row['peak_mib']:.0f}")
-        console.print(table)
+        print_table(table, mine[0]["load"])
 
 
 def _speed(values: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:

@@ -12,12 +12,11 @@ from itertools import combinations
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from experiments.budgets import sweep
 from experiments.finetuning.options import session_command
-from experiments.finetuning.printing import number
+from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Row
 from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import interval, summary
@@ -70,34 +69,49 @@ def forecasts(done: Sequence[Finished]) -> tuple[list[Row], list[Row]]:
     return errors, methods
 
 
-def agreement(methods: Sequence[Row], names: Sequence[str]) -> list[Row]:
+def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     """For each pair of methods and budget: who should win, who does, and by how much.
 
-    A pair whose forecasts are equal is left out. ``right`` is the share of budgets whose winner,
-    by mean over seeds, was forecast.
+    A pair whose forecasts are equal is left out.
+
+    Args:
+        methods: Rows with ``kept_energy``, of one task.
+        rows: The runs, which are compared seed by seed.
+
+    Returns:
+        ``forecast`` and ``winner``, by mean over seeds, whether the forecast was ``right``, and the
+        differences: of kept energy, and of the metric (positive where ``first`` is better) with a
+        95% interval; ``clear`` where that leaves 0 out.
     """
-    at = {(line["method"], line["r"]): line for line in methods}
+    kept = {(line["method"], line["r"]): line["kept_energy"] for line in methods}
+    metric: dict[tuple[str, int], dict[int, float]] = {}
+    for entry in rows:
+        if not entry["diverged"]:
+            metric.setdefault((entry["method"], entry["r"]), {})[entry["seed"]] = entry["metric"]
+    sign = 1 if HIGHER_IS_BETTER[rows[0]["measure"]] else -1
     found = []
-    for first, second in combinations(names, 2):
-        if BEST_OF[first] == BEST_OF[second]:
-            continue
+    for first, second in combinations(BEST_OF, 2):
         for r in sorted({line["r"] for line in methods}):
-            if (first, r) not in at or (second, r) not in at:
+            a, b = metric.get((first, r), {}), metric.get((second, r), {})
+            differences = [sign * (a[seed] - b[seed]) for seed in a if seed in b]
+            if BEST_OF[first] == BEST_OF[second] or not differences:
                 continue
-            a, b = at[first, r], at[second, r]
-            sign = 1 if HIGHER_IS_BETTER[a["measure"]] else -1
-            forecast, outcome = a["kept_energy"] - b["kept_energy"], sign * (a["mean"] - b["mean"])
+            forecast = kept[first, r] - kept[second, r]
+            mean, low, high = interval(differences)
             found.append(
                 {
-                    "task": a["task"],
+                    "task": rows[0]["task"],
                     "first": first,
                     "second": second,
                     "r": r,
                     "forecast": first if forecast > 0 else second,
-                    "winner": first if outcome > 0 else second,
+                    "winner": first if mean > 0 else second,
+                    "right": (forecast > 0) == (mean > 0),
+                    "clear": low > 0 or high < 0,
                     "kept_difference": forecast,
-                    "metric_difference": outcome,
-                    "right": (forecast > 0) == (outcome > 0),
+                    "metric_difference": mean,
+                    "metric_low": low,
+                    "metric_high": high,
                 }
             )
     return found
@@ -115,10 +129,11 @@ def main(session: Session, task: str | None) -> None:
     methods: list[Row] = []
     pairs: list[Row] = []
     for name in chosen:
-        own_errors, own_methods = forecasts(sweep(session, name))
+        done = sweep(session, name)
+        own_errors, own_methods = forecasts(done)
         errors += own_errors
         methods += own_methods
-        pairs += agreement(own_methods, tuple(BEST_OF))
+        pairs += agreement(own_methods, [one.row for one in done])
     session.store("theory_practice", {"": methods, "errors": errors, "pairs": pairs})
     session.draw(lambda: draw_prediction(methods), "theory_practice")
     for name in chosen:
@@ -126,32 +141,28 @@ def main(session: Session, task: str | None) -> None:
 
 
 def _print(task: str, errors: Sequence[Row], pairs: Sequence[Row]) -> None:
-    console = Console(width=110)
     mine = {(e["accounting"], e["curve"], e["r"]): e for e in errors if e["task"] == task}
     ranks = sorted({key[2] for key in mine})
-    table = Table(
-        "counted", "curve", *(f"r = {r}" for r in ranks), box=None, pad_edge=False,
-        title=f"{task}: relative squared error of the full fine-tune's ΔW", title_justify="left",
-    )  # fmt: skip
+    table = Table("counted", "curve", *(f"r = {r}" for r in ranks), box=None, pad_edge=False)
     for accounting, curve in _CURVES:
         cells = [number(mine[accounting, curve, r]["error"], 3) for r in ranks]
         table.add_row(accounting, curve, *cells)
-    console.print(table)
+    print_table(table, f"{task}: relative squared error of the full fine-tune's ΔW")
     own = [pair for pair in pairs if pair["task"] == task]
     by_pair: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for pair in own:
         by_pair.setdefault((pair["first"], pair["second"]), []).append(pair)
-    table = Table(
-        "pair", "forecast", "won, by r", "right", box=None, pad_edge=False,
-        title="who should win, and who does", title_justify="left",
-    )  # fmt: skip
+    table = Table("pair", "should win", "won, by r", "right", box=None, pad_edge=False)
     for (first, second), found in by_pair.items():
         forecast = ", ".join(dict.fromkeys(one["forecast"] for one in found))
-        won = ", ".join(one["winner"] for one in found)
+        won = ", ".join(one["winner"] + "*" * one["clear"] for one in found)
         right = f"{sum(one['right'] for one in found)} of {len(found)}"
         table.add_row(f"{first} / {second}", forecast, won, right)
-    console.print(table)
-    console.print(f"forecast right in {sum(one['right'] for one in own)} of {len(own)} comparisons")
+    clear = [one for one in own if one["clear"]]
+    counts = [f"{sum(one['right'] for one in some)} of {len(some)}" for some in (own, clear)]
+    note = "* the 95% interval of the difference, seed by seed, leaves 0 out\n"
+    note += f"forecast right in {counts[0]} comparisons, in {counts[1]} of those marked *"
+    print_table(table, f"{task}: who should win by kept energy, and who does", note)
 
 
 if __name__ == "__main__":

@@ -61,11 +61,16 @@ def print_summary(
             cells += _mean(line, names, factor, digits, "", sign=True)
             cells.append(number(line.get("p_value"), 3))
         table.add_row(*cells)
+    print_table(table, title, note)
+
+
+def print_table(table: Table, title: str, note: str = "") -> None:
+    """A table under its title."""
     console = Console(width=_WIDTH)
     console.print(f"\n[bold]{title}[/bold]", highlight=False)
     console.print(table)
     if note:
-        console.print(note, highlight=False)
+        console.print(note, highlight=False, soft_wrap=True)
 
 
 def _mean(

@@ -68,6 +68,7 @@ def point(
     rate: float,
     seed: int,
     device: str,
+    tunes: bool,
     analyse: Mapping[str, Any] | None = None,
 ) -> Point:
     """One run, with everything that it depends on.
@@ -79,6 +80,7 @@ def point(
         rate: Learning rate.
         seed: Of the order of the data, the head, the adapter.
         device: ``cpu`` or ``cuda``.
+        tunes: Whether it is to choose a rate by, and measured on the validation set alone.
         analyse: What to describe of the increments, see
             :func:`~experiments.finetuning.increments.describe_increments`.
     """
@@ -98,6 +100,7 @@ def point(
             "r": cell.r if method.has_budget else 0,
             "rate": rate,
             "seed": seed,
+            "tunes": tunes,
             "loca": loca,
             "location_rate": cell.location_rate or chosen["location_rate"],
             "settings": {name: value for name, value in chosen.items() if name not in _BESIDE},
@@ -140,7 +143,6 @@ def row(cell: Cell, run: Point, result: Mapping[str, Any]) -> Row:
         "measure": p["settings"]["metric"],
         "metric": result["metric"],
         "loss": result["loss"],
-        "validation": result["validation"],
         "diverged": result["diverged"],
         "trained": result["counts"]["trained"],
         "kept": result["counts"]["kept"],

@@ -105,7 +105,7 @@ class Session:
             for rate in self._rates(cell)
             for seed in self.settings(cell.task)["tuning_seeds"]
         ]
-        done = self._run(wanted, f"{title}: learning rates")
+        done = self._run(wanted, f"{title}: learning rates", tunes=True)
         found: dict[Cell, dict[float, list[float | None]]] = {}
         for (cell, rate, _), one in zip(wanted, done, strict=True):
             found.setdefault(cell, {}).setdefault(rate, []).append(one.result["validation"])
@@ -139,6 +139,8 @@ class Session:
         wanted: Sequence[tuple[Cell, float, int]],
         title: str,
         analyse: Callable[[Cell, int], Mapping[str, Any] | None] | None = None,
+        *,
+        tunes: bool = False,
     ) -> list[Finished]:
         peft()  # asked for before anything takes time
         for task in dict.fromkeys(cell.task for cell, _, _ in wanted):
@@ -151,6 +153,7 @@ class Session:
                 rate=rate,
                 seed=seed,
                 device=self.where,
+                tunes=tunes,
                 analyse=analyse(cell, seed) if analyse else None,
             )
             for cell, rate, seed in wanted
@@ -235,4 +238,5 @@ def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     text = f"{p['method']} r={p['r']} seed {p['seed']}: "
     if result["diverged"]:
         return text + "diverged"
-    return f"{text}loss {result['loss']:.3f}, {p['settings']['metric']} {result['metric']:.3f}"
+    metric = result["validation" if p["tunes"] else "metric"]
+    return f"{text}loss {result['loss']:.3f}, {p['settings']['metric']} {metric:.3f}"

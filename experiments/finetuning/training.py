@@ -34,11 +34,12 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         folder: Where prepared tasks lie.
 
     Returns:
-        ``metric`` on the test set (None where it diverged) and ``validation``, that of the last
-        look at the validation set; ``curve``, rows of step, training loss since the last row,
-        validation loss and metric; ``counts`` of trained and kept numbers; ``diverged``;
-        ``moved``, the share of components that ended elsewhere; ``seconds`` of training;
-        ``increments`` where asked for.
+        For a run that tunes, ``validation``: the metric on the whole validation set, None where
+        it diverged. For any other, ``metric`` and ``loss`` on the test set, which a run that
+        tunes never sees, and ``curve``: step, training loss since the last look, loss and metric
+        on the beginning of the validation set. For all, ``counts`` of trained and kept numbers;
+        ``diverged``; ``moved``, the share of components that ended elsewhere; ``seconds`` of
+        training; ``increments`` where asked for.
     """
     p = dict(point.parameters)
     device = torch.device(p["device"])
@@ -121,21 +122,22 @@ class _Run:
             diverged = not math.isfinite(loss)
             if diverged:
                 break
-            if step % every == 0 or step == steps:
-                mean = sum(losses) / len(losses)
-                curve.append([step, mean, *self._evaluate("validation")])
+            if not self.p["tunes"] and (step % every == 0 or step == steps):
+                looked = self._evaluate("validation", self.chosen["looks"])
+                curve.append([step, sum(losses) / len(losses), *looked])
                 losses = []
-        diverged = diverged or not curve or not _is_sound(curve[-1], first)
+        final: tuple[float | None, float | None] = (None, None)
+        if not diverged:
+            final = self._evaluate("validation" if self.p["tunes"] else "test")
+            diverged = final[0] is None or final[0] > _DIVERGED * max(first, 1.0)
         moved = [
             float((old != new).any(1).float().mean())
             for old, new in zip(places, self._places(), strict=True)
         ]
-        tested = (None, None) if diverged else self._evaluate("test")
-        diverged = diverged or tested[1] is None
+        loss, metric = (None, None) if diverged else final
         return {
-            "metric": None if diverged else tested[1],
-            "loss": None if diverged else tested[0],
-            "validation": None if diverged else curve[-1][3],
+            "validation" if self.p["tunes"] else "metric": metric,
+            "loss": loss,
             "curve": curve,
             "counts": counts,
             "diverged": diverged,
@@ -172,10 +174,10 @@ class _Run:
                 yield {name: values[which] for name, values in train.items()}
 
     @torch.no_grad()
-    def _evaluate(self, split: str) -> tuple[float | None, float | None]:
-        """Mean loss and metric; None where they are not finite."""
+    def _evaluate(self, split: str, most: int | None = None) -> tuple[float | None, float | None]:
+        """Mean loss and metric of the first examples; None where they are not finite."""
         self.model.eval()
-        examples = self.splits[split]
+        examples = {name: values[:most] for name, values in self.splits[split].items()}
         total, right = len(examples["labels"]), 0
         losses = 0.0
         for start in range(0, total, _EVALUATED_AT_ONCE):
@@ -199,11 +201,6 @@ class _Run:
         if hasattr(model, "merge_and_unload"):
             model = model.merge_and_unload()
         return model.state_dict()
-
-
-def _is_sound(last: list[float | int | None], first: float) -> bool:
-    loss = last[2]
-    return loss is not None and loss < _DIVERGED * max(first, 1.0)
 
 
 @contextmanager
