@@ -1,0 +1,168 @@
+"""``python -m experiments.paper_scale``: the paper's experiments at their own size."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from experiments.command import OneLineGroup
+from experiments.paper_scale.listing import show
+from experiments.paper_scale.sources import families
+from loca_theory._lookup import find
+
+_OUT = Path("loca-results") / "paper-scale"
+
+
+@click.group(cls=OneLineGroup)
+def main() -> None:
+    """Run the paper's own experiments, with its settings, where there is a hub and a GPU."""
+
+
+def _shared(size: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Options of every family."""
+    options = (
+        click.option("--model-size", default=size, show_default=True, help="Which model."),
+        click.option("--method", default="loca", show_default=True, help="How it is adapted."),
+        click.option("--seed", "seeds", type=int, multiple=True,
+                     help="May be given several times; default: the paper's seeds, or 0."),
+        click.option("--r", type=click.IntRange(min=1),
+                     help="Rank of LoRA, whose budget the others get; default: the paper's sizes."),
+        click.option("--components", type=click.IntRange(min=1),
+                     help="Components of FourierFT and LoCA in a layer."),
+        click.option("--lr", type=click.FloatRange(min=0, min_open=True),
+                     help="Learning rate, where the paper states none or another is wanted."),
+        click.option("--batch-size", type=click.IntRange(min=1), help="Instead of the paper's."),
+        click.option("--max-steps", type=click.IntRange(min=1), help="Instead of the paper's."),
+        click.option("--save-every", type=click.IntRange(min=1), default=500, show_default=True,
+                     help="Steps from one checkpoint to the next."),
+        click.option("--model", help="A folder, or another address on the hub."),
+        click.option("--data", help="A folder with a file or a folder for each part."),
+        click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=_OUT,
+                     show_default=True, help="Where the results go."),
+    )  # fmt: skip
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@main.command()
+@click.option("--task", required=True, help="CoLA, MNLI, MRPC, QNLI, QQP, RTE, SST-2 or STS-B.")
+@_shared("base")
+def glue(task: str, **asked: Any) -> None:
+    """Fine-tune RoBERTa on a task of GLUE.
+
+    Example: python -m experiments.paper_scale glue --task MRPC --model-size base --method loca
+    """
+    _run("glue", task, asked)
+
+
+@main.command()
+@click.option("--texts", type=click.IntRange(min=0), help="Write so many; default: all.")
+@_shared("medium")
+def e2e(texts: int | None, **asked: Any) -> None:
+    """Fine-tune GPT-2 on the E2E challenge and write its texts.
+
+    Example: python -m experiments.paper_scale e2e --model-size medium --method loca
+    """
+    _run("e2e", "E2E", asked, extras={"texts": texts}, files={"texts": texts})
+
+
+@main.command()
+@click.option(
+    "--questions",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Questions of MT-Bench or Vicuna to answer, as LLM-as-a-judge has them.",
+)
+@_shared("llama1-7b")
+def instruct(questions: Path | None, **asked: Any) -> None:
+    """Fine-tune LLaMA on Alpaca-52K; the judge is not run.
+
+    Example: python -m experiments.paper_scale instruct --method loca --questions question.jsonl
+    """
+    extras = {"questions": None if questions is None else str(questions)}
+    _run("instruct", "Alpaca", asked, extras=extras, files={"questions": questions})
+
+
+@main.command()
+@click.option("--task", required=True, help="CIFAR10, DTD, ...: one of the eight data sets.")
+@_shared("base")
+def vit(task: str, **asked: Any) -> None:
+    """Fine-tune ViT on a set of images.
+
+    Example: python -m experiments.paper_scale vit --task DTD --method loca --components 10000
+    """
+    _run("vit", task, asked)
+
+
+@main.command()
+@click.option("--samples", type=click.IntRange(min=0), default=4, show_default=True,
+              help="Edit so many unseen photographs afterwards.")  # fmt: skip
+@click.option("--resolution", type=click.IntRange(min=8), help="Width and height in pixels.")
+@_shared("sd15")
+def diffusion(samples: int, resolution: int | None, **asked: Any) -> None:
+    """Fine-tune InstructPix2Pix to make cartoons.
+
+    Example: python -m experiments.paper_scale diffusion --method loca --components 5000
+    """
+    extras = {"samples": samples, "resolution": resolution}
+    _run("diffusion", "cartoons", asked, extras=extras, files={"samples": samples})
+
+
+@main.command("list")
+def list_command() -> None:
+    """Show what can be run, with which settings, and what is not run and why.
+
+    Example: python -m experiments.paper_scale list
+    """
+    show()
+
+
+def _run(
+    name: str,
+    task: str,
+    asked: dict[str, Any],
+    extras: dict[str, Any] | None = None,
+    files: dict[str, Any] | None = None,
+) -> None:
+    from experiments.paper_scale.running import Places, run
+    from experiments.paper_scale.settings import Choice, resolve, seeds
+
+    family = families()[name]
+    find("task", task, family.tasks)
+    find("model size", asked["model_size"], family.sizes)
+    places = Places(
+        asked["out"], asked["model"], asked["data"], asked["save_every"], extras or {}, files or {}
+    )
+    chosen = [
+        Choice(family, task, asked["model_size"], asked["method"], seed, asked["r"],
+               asked["components"], asked["lr"], asked["max_steps"], asked["batch_size"])
+        for seed in asked["seeds"] or seeds(family)
+    ]  # fmt: skip
+    for note in resolve(chosen[0]).notes:
+        click.echo(f"note: {note}", err=True)
+    prepare = importlib.import_module(f"experiments.paper_scale.{name}").prepare
+    for choice in chosen:
+        row, computed = run(choice, places, prepare)
+        click.echo(_line(row) + ("" if computed else " (stored)"))
+
+
+def _line(row: dict[str, Any]) -> str:
+    where = f"{row['task']}, {row['size']}, {row['method']}, seed {row['seed']}"
+    if row["diverged"]:
+        return f"{where}: diverged after {row['steps']} steps"
+    return (
+        f"{where}: {row['metric']} {row['value']:.4g} after {row['steps']} steps, "
+        f"{row['trained']:,} trained numbers beside the head"
+    )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.paper_scale")

@@ -1,0 +1,142 @@
+"""Adapting a model with the paper's own settings, and the optimiser's groups."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from experiments.finetuning.methods import Budget, Method, adapt, peft
+from experiments.paper_scale.settings import Settings
+from loca_theory.adapters import parameter_groups
+
+
+def adapt_as_stated(
+    model: nn.Module, method: Method, settings: Settings, *, head: str | None, seed: int, steps: int
+) -> nn.Module:
+    """Make a model trainable: with the paper's settings, or within the budget of a rank.
+
+    Args:
+        model: The pretrained model with its new head; changed in place.
+        method: How.
+        settings: What the paper states. A rank to take the budget of comes first.
+        head: Name of the new head; None where there is none.
+        seed: Of random places and random factors.
+        steps: Steps of training.
+
+    Raises:
+        InvalidArgumentError: the model has no such layers, or they cannot express the budget.
+        ResourceError: PEFT is not installed.
+    """
+    budget = settings.r or (settings.rank if method.kind == "adalora" else None)
+    plain = method.kind in ("lora", "dora")
+    if not method.has_budget or (budget is not None and not plain):
+        return adapt(
+            model, method, Budget(budget or 1, steps), targets=settings.targets, head=head,
+            seed=seed, overrides=_loca(settings, steps) if method.kind == "loca" else None,
+        )  # fmt: skip
+    config = _config(method, settings, seed)
+    config.modules_to_save = [head] if head else None
+    # As an expression, since a name may have parts of its own ("to_out.0").
+    config.target_modules = rf"(.*\.)?({'|'.join(map(_escaped, settings.targets))})"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PEFT's own, about names that transformers has replaced
+        return peft().get_peft_model(model, config)
+
+
+def optimizer_groups(
+    model: nn.Module, settings: Settings, head: str | None
+) -> list[dict[str, Any]]:
+    """Groups for the optimiser: what the method trains, the head, the locations.
+
+    Locations, and vectors that are no coefficients, are not decayed.
+    """
+    named = list(model.named_parameters())
+    heads = {id(p) for name, p in named if head and head in name.split(".")}
+    coefficients = {id(p) for name, p in named if "fourierft_spectrum" in name}
+    decay = settings.weight_decay
+    found = []
+    for group in parameter_groups(
+        model, lr=settings.rate, location_lr=settings.location_rate, weight_decay=decay
+    ):
+        parts: dict[str, list[nn.Parameter]] = {"own": [], "coefficients": [], "head": []}
+        for p in group["params"]:
+            kind = "coefficients" if id(p) in coefficients else "own"
+            parts["head" if id(p) in heads else kind].append(p)
+        found += [
+            {**group, "params": parts["own"]},
+            {**group, "params": parts["coefficients"], "weight_decay": decay},
+            {**group, "params": parts["head"], "lr": settings.head_rate},
+        ]
+    return [group for group in found if group["params"]]
+
+
+class SplitProjection(nn.Module):
+    """GPT-2's fused projection as three layers, which can then be adapted one by one.
+
+    Args:
+        fused: The layer (``Conv1D``) that makes queries, keys and values side by side.
+    """
+
+    def __init__(self, fused: nn.Module) -> None:
+        super().__init__()
+        weights = fused.get_parameter("weight").detach().t().chunk(3)
+        biases = fused.get_parameter("bias").detach().chunk(3)
+        for name, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
+            layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+            layer.weight = nn.Parameter(weight.clone())
+            layer.bias = nn.Parameter(bias.clone())
+            setattr(self, name, layer)
+
+    def forward(self, states: Any) -> Any:
+        """Queries, keys and values side by side."""
+        return torch.cat([layer(states) for layer in self.children()], dim=-1)
+
+
+def split_projections(model: nn.Module) -> nn.Module:
+    """Replace every fused projection of GPT-2; other models stay as they are."""
+    for module in list(model.modules()):
+        fused = getattr(module, "c_attn", None)
+        if isinstance(fused, nn.Module) and not isinstance(fused, SplitProjection):
+            module.c_attn = SplitProjection(fused)
+    return model
+
+
+def _config(method: Method, settings: Settings, seed: int) -> Any:
+    if method.kind in ("lora", "dora"):
+        rank = settings.r or settings.rank
+        # With a rank of the command's, updates are as they are in all our other experiments.
+        scaling = rank if settings.r else settings.scaling
+        return peft().LoraConfig(r=rank, lora_alpha=scaling, use_dora=method.kind == "dora")
+    components = max(round(method.share * (settings.components or 1)), 1)
+    if method.kind == "fourierft":
+        # PEFT's own start: random coefficients, as in the paper that FourierFT is from.
+        scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
+        return peft().FourierFTConfig(n_frequency=components, random_loc_seed=seed, **scaling)
+    from loca_theory.adapters import LoCAConfig
+
+    options = {**_loca(settings, 1), **method.options}
+    steps = None if options.pop("endless", False) else settings.alternating_steps
+    steps = 0 if options.pop("alternating", None) == 0.0 else steps  # V1: none
+    return LoCAConfig(
+        n_frequency=components, alternating_steps=steps, random_loc_seed=seed, **options
+    )
+
+
+def _loca(settings: Settings, steps: int) -> dict[str, Any]:
+    """LoCA's settings as :func:`~experiments.finetuning.methods.adapt` takes them."""
+    stated: dict[str, Any] = {
+        "coefficient_steps": settings.coefficient_steps,
+        "location_steps": settings.location_steps,
+    }
+    if settings.scaling is not None:
+        stated["scaling"] = settings.scaling
+    if settings.alternating_steps is not None:
+        stated["alternating"] = settings.alternating_steps / steps
+    return stated
+
+
+def _escaped(name: str) -> str:
+    return name.replace(".", r"\.")

@@ -1,0 +1,104 @@
+"""GLUE: RoBERTa on eight tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.stats import pearsonr
+
+from experiments.paper import load
+from experiments.paper_scale.loading import column, load_auto, package, read_data
+from experiments.paper_scale.running import Places
+from experiments.paper_scale.settings import Choice, Settings
+from experiments.paper_scale.sources import Task
+from experiments.paper_scale.trainers import Prepared
+from loca_theory.errors import InvalidArgumentError
+
+_PERCENT = 100.0
+
+
+def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
+    """The model with a new head, the tokenised task, and the metric that the paper reports."""
+    transformers, datasets = package("transformers"), package("datasets")
+    task = choice.family.tasks[choice.task]
+    source = places.model or choice.family.sizes[choice.size].model
+    parts = read_data(task, places.data)
+    tokenizer = load_auto(transformers.AutoTokenizer.from_pretrained, source)
+    data = {name: _tokenised(part, task, tokenizer, settings) for name, part in parts.items()}
+    model = load_auto(
+        transformers.AutoModelForSequenceClassification.from_pretrained,
+        source,
+        num_labels=task.classes,
+        problem_type="regression" if task.classes == 1 else None,
+        use_safetensors=True,
+    )
+    metric = load(choice.family.results).fields[choice.task].metric
+    return Prepared(
+        model=model,
+        train=data["train"],
+        evaluation=datasets.concatenate_datasets([data[name] for name in task.evaluation]),
+        collate=transformers.DataCollatorWithPadding(tokenizer),
+        metric=metric,
+        head=choice.family.head,
+        measure=measure(metric),
+        best_of_epochs=True,
+    )
+
+
+def measure(metric: str) -> Callable[[Any], dict[str, float]]:
+    """The metric of that name, in percent, from the Trainer's predictions."""
+
+    def score(found: Any) -> dict[str, float]:
+        predictions = np.asarray(found.predictions, dtype=np.float64)
+        labels = np.asarray(found.label_ids)
+        if metric.startswith("Pearson"):
+            value = pearson(predictions.reshape(-1), labels.reshape(-1))
+        elif metric.startswith("Matthews"):
+            value = matthews(predictions.argmax(-1), labels)
+        else:
+            value = float((predictions.argmax(-1) == labels).mean())
+        return {metric: _PERCENT * value}
+
+    return score
+
+
+def matthews(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Matthews' correlation of two classes; 0 where either never varies."""
+    if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
+        return 0.0
+    return float(np.corrcoef(predicted, labels)[0, 1])
+
+
+def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Pearson's correlation; 0 where either never varies."""
+    if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
+        return 0.0
+    return float(pearsonr(predicted, labels)[0])
+
+
+def _tokenised(part: Any, task: Task, tokenizer: Any, settings: Settings) -> Any:
+    label = column(part, task.label)
+    for name in task.columns:
+        column(part, (name,))
+    _check(part[label], task)
+    longest = min(settings.max_length or tokenizer.model_max_length, tokenizer.model_max_length)
+
+    def encode(rows: Any) -> Any:
+        encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True,
+                            max_length=longest)  # fmt: skip
+        labels = rows[label]
+        return {
+            **encoded,
+            "labels": [float(one) for one in labels] if task.classes == 1 else labels,
+        }
+
+    return part.map(encode, batched=True, remove_columns=part.column_names)
+
+
+def _check(labels: Any, task: Task) -> None:
+    """A test set of GLUE has labels of −1: it must not be taken for a training set."""
+    if task.classes > 1 and not set(labels) <= set(range(task.classes)):
+        msg = f"{task.name} has labels from 0 to {task.classes - 1}, and the data have others"
+        raise InvalidArgumentError(msg)

@@ -1,0 +1,76 @@
+"""What can be run, with which settings, and what is not run."""
+
+from __future__ import annotations
+
+import click
+
+from experiments.finetuning.methods import Method, methods
+from experiments.paper_scale.settings import Choice, resolve, seeds
+from experiments.paper_scale.sources import Family, families
+from loca_theory.errors import InvalidArgumentError
+
+
+def show() -> None:
+    """Print every family: models, data, LoCA's settings, what the other methods need."""
+    for family in families().values():
+        click.echo(f"{family.name}: {family.title}")
+        for size, model in family.sizes.items():
+            click.echo(f"  --model-size {size}: {model.model}")
+        for task, data in family.tasks.items():
+            config = f" ({data.config})" if data.config else ""
+            click.echo(f"  {task}: {data.data}{config}")
+        click.echo(f"  seeds: {', '.join(map(str, seeds(family)))}")
+        _show_settings(family)
+        ready = [m.name for m in methods().values() if not _needs(family, m)]
+        click.echo(f"  with the paper's settings: {', '.join(ready) or 'none'}")
+        for method in methods().values():
+            needs = _needs(family, method)
+            if needs and (method.kind != "loca" or method.name == "loca"):
+                click.echo(f"  {method.name}: {needs}")
+        for reason in family.not_run:
+            click.echo(f"  not run: {reason}")
+        click.echo()
+
+
+def _show_settings(family: Family) -> None:
+    """LoCA's settings, once for all tasks and sizes that share them."""
+    alike: dict[str, list[str]] = {}
+    for task in family.tasks:
+        for size in family.sizes:
+            alike.setdefault(_settings(family, task, size), []).append(f"{task} {size}")
+    everything = len(family.tasks) * len(family.sizes)
+    for settings, places in alike.items():
+        where = "all" if len(places) == everything else ", ".join(places)
+        click.echo(f"  LoCA, {where}: {settings}")
+
+
+def _settings(family: Family, task: str, size: str) -> str:
+    """LoCA's settings in a line."""
+    try:
+        found = resolve(Choice(family, task, size, "loca"))
+        components = f"{found.components} components"
+    except InvalidArgumentError:
+        found = resolve(Choice(family, task, size, "loca", components=1))
+        components = "components not stated"
+    length = f"{found.steps} steps" if found.steps else f"epochs {found.epochs:g}"
+    batch = f"batch {found.batch_size}"
+    if found.accumulation > 1:
+        batch += f" x {found.accumulation}"
+    head = f", head {found.head_rate:g}" if family.head else ""
+    return (
+        f"{components}, scaling {found.scaling:g}, B_s {found.alternating_steps}, rate "
+        f"{found.rate:g}{head}, locations {found.location_rate:g}, "
+        f"decay {found.weight_decay:g}, {batch}, {length}"
+    )
+
+
+def _needs(family: Family, method: Method) -> str:
+    """What has to be given for a method, or why it is not run; empty where nothing has."""
+    if method.kind == "not-run":
+        return f"not run: {method.reason}"
+    task, size = next(iter(family.tasks)), next(iter(family.sizes))
+    try:
+        resolve(Choice(family, task, size, method.name))
+    except InvalidArgumentError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,198 @@
+"""One run: train by the Trainer, evaluate, record; a finished one is never repeated."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.finetuning.methods import Method, count, find_method
+from experiments.paper_scale.adaptation import adapt_as_stated
+from experiments.paper_scale.loading import fingerprint, package
+from experiments.paper_scale.settings import Choice, Settings, resolve
+from experiments.paper_scale.trainers import Prepared, last_checkpoint, make_trainer, steps_of
+from loca_theory.errors import ResourceError
+from loca_theory.plotting import is_stored, load_rows, store_rows
+from loca_theory.sweeps import Point, manifest
+from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps.manifest import command_line
+from loca_theory.sweeps.points import library_version
+
+# Raised when a row would mean something else than before.
+_VERSION = "1"
+_LIBRARIES = ("transformers", "peft", "accelerate", "datasets", "diffusers")
+_KEY = 12
+# What the Trainer tells of its evaluations beside the metrics.
+_TIMES = ("_runtime", "_per_second", "epoch")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are.
+
+    Attributes:
+        out: Folder of the results.
+        model: A folder or an address on the hub that replaces the paper's model; None for that.
+        data: A folder that replaces the hub's data; None for the hub.
+        save_every: Steps from one checkpoint to the next.
+        extras: What a family's own options say, which the result depends on.
+        files: Settings of what is written beside the result.
+    """
+
+    out: Path
+    model: str | None = None
+    data: str | None = None
+    save_every: int = 500
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, Any] = field(default_factory=dict)
+
+
+Prepare = Callable[[Choice, Settings, Places], Prepared]
+
+
+def run(choice: Choice, places: Places, prepare: Prepare) -> tuple[dict[str, Any], bool]:
+    """The result of a run, computed unless it is there already.
+
+    Args:
+        choice: What is run.
+        places: Where things are.
+        prepare: Brings the family's model and data.
+
+    Returns:
+        The row, and whether it was computed now.
+
+    Raises:
+        InvalidArgumentError: something is unknown, not stated, or does not fit.
+        ResourceError: a package, the hub or the disk is out of reach.
+    """
+    settings, method = resolve(choice), find_method(choice.method)
+    described = describe(choice, settings, places)
+    point = Point(f"paper-scale-{choice.family.name}", described)
+    name = "-".join(
+        (choice.family.name, choice.task, choice.size, choice.method, f"seed{choice.seed}",
+         point.key(_VERSION)[:_KEY])
+    )  # fmt: skip
+    if is_stored(places.out, name):
+        stored, _ = load_rows(places.out, name)
+        return {str(key): value for key, value in stored.iloc[0].items()}, False
+    _quieten()
+    writable_folder(places.out)
+    folder = places.out / name
+    row = _compute(choice, settings, method, places, prepare, folder)
+    about = manifest(
+        argv=command_line(), grid=described, seed=choice.seed, device=row["device"],
+        dtype=choice.family.dtype,
+    )  # fmt: skip
+    about["libraries"] |= {library: library_version(library) for library in _LIBRARIES}
+    store_rows([row], about, places.out, name)
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    return row, True
+
+
+def _quieten() -> None:
+    """Leave the libraries' progress to a terminal, and their advice out."""
+    transformers, datasets = package("transformers"), package("datasets")
+    package("accelerate")
+    transformers.logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        transformers.logging.disable_progress_bar()
+        datasets.disable_progress_bars()
+
+
+def describe(choice: Choice, settings: Settings, places: Places) -> dict[str, Any]:
+    """All that the result depends on, as plain data."""
+    asked = {key: value for key, value in asdict(choice).items() if key != "family"}
+    size = choice.family.sizes[choice.size]
+    return {
+        **asked,
+        "settings": settings.describe(),
+        "model": places.model or size.model,
+        "model_files": fingerprint(places.model),
+        "data": places.data or choice.family.tasks[choice.task].data,
+        "data_files": fingerprint(places.data),
+        **places.extras,
+    }
+
+
+def _compute(
+    choice: Choice,
+    settings: Settings,
+    method: Method,
+    places: Places,
+    prepare: Prepare,
+    folder: Path,
+) -> dict[str, Any]:
+    package("transformers").set_seed(choice.seed)
+    ready = prepare(choice, settings, places)
+    steps = steps_of(settings, len(ready.train))
+    model = adapt_as_stated(
+        ready.model, method, settings, head=ready.head, seed=choice.seed, steps=steps
+    )
+    trainer, health = make_trainer(
+        model, ready, settings, folder,
+        seed=choice.seed, steps=steps, save_every=places.save_every,
+    )  # fmt: skip
+    last = last_checkpoint(folder)
+    start = time.monotonic()
+    try:
+        trainer.train(resume_from_checkpoint=None if last is None else str(last))
+        seconds = time.monotonic() - start
+        metrics = _evaluate(trainer, ready, health)
+    except torch.OutOfMemoryError as error:
+        msg = "the GPU's memory is full; give a smaller --batch-size"
+        raise ResourceError(msg) from error
+    trained = trainer.accelerator.unwrap_model(trainer.model)
+    if not health.diverged and ready.afterwards is not None:
+        metrics |= ready.afterwards(trained, folder)
+    if not health.diverged:
+        trainer.save_model(str(folder / "final"))
+    value = metrics.get(ready.metric, math.nan)
+    best = [log[f"eval_{ready.metric}"] for log in trainer.state.log_history
+            if f"eval_{ready.metric}" in log]  # fmt: skip
+    return {
+        "family": choice.family.name,
+        "task": choice.task,
+        "size": choice.size,
+        "model": places.model or choice.family.sizes[choice.size].model,
+        "method": choice.method,
+        "seed": choice.seed,
+        "metric": ready.metric,
+        "value": max([value, *best]) if ready.best_of_epochs else value,
+        "last": value,
+        "others": json.dumps({k: v for k, v in metrics.items() if math.isfinite(v)}),
+        **count(trained, ready.head),
+        "r": choice.r,
+        "components": settings.components,
+        "steps": trainer.state.global_step,
+        "seconds": seconds,
+        "resumed": last is not None,
+        "diverged": health.diverged,
+        "device": str(trainer.args.device),
+    }
+
+
+def _evaluate(trainer: Any, ready: Prepared, health: Any) -> dict[str, float]:
+    """The metrics of the trained model; none of a diverged one."""
+    if health.diverged:
+        return {}
+    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+    metrics = {"training loss": losses[-1]} if losses else {}
+    if ready.evaluation is not None:
+        # Smoothing is for training; a loss that is reported has none.
+        trainer.label_smoother = None
+        found = trainer.evaluate()
+        metrics |= {key.removeprefix("eval_"): value for key, value in found.items()
+                    if isinstance(value, float | int) and not key.endswith(_TIMES)}  # fmt: skip
+    if ready.value is not None:
+        metrics[ready.metric] = ready.value(metrics)
+    health.look(metrics)
+    return metrics

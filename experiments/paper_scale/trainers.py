@@ -1,0 +1,155 @@
+"""The Trainer of a run, and what a family of experiments brings to it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from experiments.paper_scale.adaptation import optimizer_groups
+from experiments.paper_scale.loading import package
+from experiments.paper_scale.settings import Settings
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+_LOGGED_EVERY = 10
+_MOST_WORKERS = 8
+
+
+@dataclass
+class Prepared:
+    """A model and its data, ready to be adapted and trained.
+
+    Attributes:
+        model: The pretrained model.
+        train: What it is trained on.
+        evaluation: What it is evaluated on; None for nothing.
+        collate: Makes a batch.
+        metric: Name of the number that counts.
+        head: Name of the new head.
+        measure: Makes metrics from predictions; None for the loss alone.
+        best_of_epochs: Whether the best of all epochs counts, rather than the last.
+        value: Makes the number that counts from the last metrics.
+        loss: Replaces the model's own loss.
+        afterwards: What is done with the trained model; given it and a folder for files, returns
+            further metrics.
+    """
+
+    model: nn.Module
+    train: Any
+    evaluation: Any
+    collate: Callable[[Any], Any]
+    metric: str
+    head: str | None = None
+    measure: Callable[[Any], dict[str, float]] | None = None
+    best_of_epochs: bool = False
+    value: Callable[[Mapping[str, float]], float] | None = None
+    loss: Callable[[nn.Module, Any], torch.Tensor] | None = None
+    afterwards: Callable[[nn.Module, Path], dict[str, float]] | None = None
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The latest complete checkpoint: the Trainer writes its state last of all."""
+    found = []
+    for path in folder.glob("checkpoint-*"):
+        try:
+            step = json.loads((path / "trainer_state.json").read_bytes())["global_step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        found.append((step, path))
+    return max(found)[1] if found else None
+
+
+def steps_of(settings: Settings, examples: int) -> int:
+    """Steps of training, as the Trainer counts them."""
+    if settings.steps is not None:
+        return settings.steps
+    if not examples:
+        msg = "there are no examples to train on"
+        raise InvalidArgumentError(msg)
+    passes = math.ceil(examples / settings.batch_size)
+    return math.ceil(passes / settings.accumulation) * math.ceil(settings.epochs or 1)
+
+
+def make_trainer(
+    model: nn.Module,
+    ready: Prepared,
+    settings: Settings,
+    folder: Path,
+    *,
+    seed: int,
+    steps: int,
+    save_every: int,
+) -> tuple[Any, Any]:
+    """The Trainer, and what watches over its loss.
+
+    Args:
+        model: The adapted model.
+        ready: Its data and what is measured.
+        settings: What it is trained with.
+        folder: Where checkpoints go.
+        seed: Of the order of the data.
+        steps: Steps of training.
+        save_every: Steps from one checkpoint to the next.
+
+    Raises:
+        ResourceError: several GPUs are visible.
+    """
+    transformers = package("transformers")
+    from experiments.paper_scale.callbacks import AllocateRanks, Health, LossTrainer
+    from loca_theory.adapters import LoCACallback
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.accumulation,
+        max_steps=steps,
+        label_smoothing_factor=settings.label_smoothing,
+        seed=seed,
+        logging_steps=min(_LOGGED_EVERY, steps),
+        logging_nan_inf_filter=False,
+        save_steps=save_every,
+        save_total_limit=1,
+        eval_strategy="epoch" if ready.best_of_epochs else "no",
+        report_to=[],
+        disable_tqdm=not sys.stderr.isatty(),
+        remove_unused_columns=False,
+        label_names=["labels"],
+        dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_num_workers=_workers(),
+    )
+    if arguments.n_gpu > 1:
+        msg = "several GPUs are visible, and a run takes one; set CUDA_VISIBLE_DEVICES=0"
+        raise ResourceError(msg)
+    health = Health()
+    optimizer = torch.optim.AdamW(optimizer_groups(model, settings, ready.head))
+    warmup = settings.warmup if settings.warmup >= 1 else settings.warmup * steps
+    rates = transformers.get_linear_schedule_with_warmup(optimizer, round(warmup), steps)
+    trainer = LossTrainer(
+        model,
+        arguments,
+        train_dataset=ready.train,
+        eval_dataset=ready.evaluation,
+        data_collator=ready.collate,
+        compute_metrics=ready.measure,
+        optimizers=(optimizer, rates),
+        callbacks=[LoCACallback(), AllocateRanks(), health],
+    )
+    if ready.loss is not None:
+        trainer.own_loss = ready.loss
+        trainer.model_accepts_loss_kwargs = False  # the Trainer then averages over accumulation
+    trainer.remove_callback(transformers.PrinterCallback)
+    return trainer, health
+
+
+def _workers() -> int:
+    """Processes that read pictures and text ahead of a GPU; without one none is kept waiting."""
+    return min(os.cpu_count() or 1, _MOST_WORKERS) if torch.cuda.is_available() else 0

@@ -1,0 +1,73 @@
+"""Image classification: ViT on eight data sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from experiments.paper import load
+from experiments.paper_scale.glue import measure
+from experiments.paper_scale.loading import column, load_auto, package, read_data
+from experiments.paper_scale.running import Places
+from experiments.paper_scale.settings import Choice, Settings
+from experiments.paper_scale.trainers import Prepared
+from loca_theory.errors import InvalidArgumentError
+
+
+class Images(torch.utils.data.Dataset):
+    """Pictures as the model takes them, made when they are asked for.
+
+    Args:
+        part: The data.
+        image: Column of the pictures.
+        labels: Class of each.
+        process: The model's own processor.
+    """
+
+    def __init__(self, part: Any, image: str, labels: list[int], process: Any) -> None:
+        self._part, self._image, self._labels, self._process = part, image, labels, process
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        picture = self._part[int(i)][self._image].convert("RGB")
+        pixels = self._process(picture, return_tensors="pt")["pixel_values"][0]
+        return {"pixel_values": pixels, "labels": self._labels[int(i)]}
+
+
+def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
+    """The model with a new head, and the pictures; the paper reports the accuracy at the end."""
+    del settings
+    transformers = package("transformers")
+    package("PIL")
+    task = choice.family.tasks[choice.task]
+    source = places.model or choice.family.sizes[choice.size].model
+    parts = read_data(task, places.data, images=True)
+    process = load_auto(transformers.AutoImageProcessor.from_pretrained, source)
+    data = {}
+    for name, part in parts.items():
+        labels, image = part[column(part, task.label)], column(part, task.columns)
+        if not set(labels) <= set(range(task.classes)):
+            msg = f"{task.name} has classes 0 to {task.classes - 1}, and the data have others"
+            raise InvalidArgumentError(msg)
+        pictures = part.cast_column(image, package("datasets").Image())
+        data[name] = Images(pictures, image, list(labels), process)
+    model = load_auto(
+        transformers.AutoModelForImageClassification.from_pretrained,
+        source,
+        num_labels=task.classes,
+        use_safetensors=True,
+        ignore_mismatched_sizes=True,
+    )
+    metric = load(choice.family.results).fields[choice.task].metric
+    return Prepared(
+        model=model,
+        train=data["train"],
+        evaluation=data[task.evaluation[0]],
+        collate=transformers.default_data_collator,
+        metric=metric,
+        head=choice.family.head,
+        measure=measure(metric),
+    )
