@@ -133,10 +133,12 @@ def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
             implementation="auto" if way in ("", "locations") else way,  # type: ignore[arg-type]
         )
     result = with_adapter(model, config)
-    if rival == "LoCA locations":
+    if rival.startswith("LoCA"):
+        # It stays in the phase that is measured.
         for training in result.base_model.location_training.values():
             training.automatic = False
-            training.go_to(training.schedule.coefficient_steps)
+            if rival == "LoCA locations":
+                training.go_to(training.schedule.coefficient_steps)
     return result
 
 

@@ -38,7 +38,8 @@ def main(session: Session, task: str | None) -> None:
         mine = [one.row for one in found]
         lines += summary(mine, ("task", "method", "r"), reference={"method": "loca-v1"})
     curves = [line for found in done.values() for one in found for line in one.curve]
-    session.store("ablation", {"": rows, "summary": lines, "curves": curves})
+    own = f"-{task}" if task else ""
+    session.store("ablation" + own, {"": rows, "summary": lines, "curves": curves})
     for name in chosen:
         print_summary(
             [line for line in lines if line["task"] == name],

@@ -40,8 +40,9 @@ def main(session: Session, task: str | None) -> None:
         found = [one.row for one in sweep(session, name)]
         rows += found
         lines += summary(found, ("task", "method", "r"), reference={"method": "lora"})
-    session.store("budgets", {"": rows, "summary": lines})
-    session.draw(lambda: draw_budgets(lines), "budget")
+    own = f"-{task}" if task else ""
+    session.store("budgets" + own, {"": rows, "summary": lines})
+    session.draw(lambda: draw_budgets(lines), "budget" + own)
     for name in chosen:
         print_summary(
             [line for line in lines if line["task"] == name],

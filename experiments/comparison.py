@@ -41,7 +41,7 @@ def main(session: Session, task: str, listed: str | None, r: int | None) -> None
 
     Example: python -m experiments.comparison --task vision --methods lora,loca,fourierft
     """
-    names = tuple(listed.split(",")) if listed else HEADLINE
+    names = tuple(name.strip() for name in listed.split(",")) if listed else HEADLINE
     done = compare(session, task, names, r)
     rows = [one.row for one in done]
     own = r or session.settings(task)["r"]

@@ -46,7 +46,7 @@ def main(session: Session) -> None:
         found = compare("models", index, session.where, rounds, rivals)
         rows += [
             {
-                "task": model.name.split(",")[0],
+                "model": model.name.split(",")[0],
                 "load": str(model),
                 "rival": row["rival"],
                 "printed_as": _PRINTED.get(row["rival"]),
@@ -63,8 +63,8 @@ def main(session: Session) -> None:
 
 def _print(rows: list[dict[str, Any]]) -> None:
     paper = load("complexity")
-    for task in dict.fromkeys(row["task"] for row in rows):
-        mine = [row for row in rows if row["task"] == task]
+    for task in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == task]
         printed = {
             row.method: row.values
             for row in paper.rows

@@ -15,9 +15,12 @@ from pathlib import Path
 import click
 
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
+# Long names also inside of words, such as numpy_kwargs.
 _MASKED = re.compile(
-    r"\b(numpy|np|scipy|pandas|pd|matplotlib|mpl|pyplot|plt|torch|pytorch|sympy)\b", re.IGNORECASE
+    r"numpy|scipy|pandas|matplotlib|pyplot|pytorch|torch|sympy|\b(?:np|pd|mpl|plt)\b", re.IGNORECASE
 )
+# Texts that begin alike for so many characters are one.
+_ALIKE = 120
 _PER_PACKAGE, _SHORTEST, _LONGEST = 2000, 40, 600
 
 Example = tuple[str, int]
@@ -68,9 +71,17 @@ def splits(
         The first split, with at most 2000 texts a package, and the others, with at most 200.
     """
     choice = random.Random(seed)
+
+    def _own(package: str) -> Iterator[tuple[Path, str]]:
+        for path, text in docstrings(package, most_files):
+            # Copied between packages: it belongs to none of them alone.
+            if owner.setdefault(text[:_ALIKE], package) == package:
+                yield path, text
+
+    owner: dict[str, str] = {}
     parts: tuple[list[Example], ...] = tuple([] for _ in range(len(shares) + 1))
     for label, package in enumerate(PACKAGES):
-        found = list(dict.fromkeys(docstrings(package, most_files)))
+        found = list({text[:_ALIKE]: (path, text) for path, text in _own(package)}.values())
         files = sorted({path for path, _ in found})
         choice.shuffle(files)
         part_of: dict[Path, int] = {}

@@ -12,11 +12,12 @@ from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
 from loca_theory.plotting import draw_patterns
 
+_TASK = "text"
 METHODS = ("full", "lora", "fourierft", "loca", "loca-reselect")
 
 
 @session_command
-@click.option("--task", default="text", show_default=True, help="text, vision or generation.")
+@click.option("--task", default=_TASK, show_default=True, help="text, vision or generation.")
 def main(session: Session, task: str) -> None:
     """Draw the increments that a full fine-tune, LoRA, FourierFT and LoCA learn.
 
@@ -30,14 +31,18 @@ def main(session: Session, task: str) -> None:
         for one in done
         if one.run.parameters["seed"] == first and "increments" in one.result
     }
+    if not found:
+        msg = f"every first run on {task} diverged, so there is nothing to show"
+        raise click.ClickException(msg)
     rows = [
         {"task": task, "method": method, "layer": layer, "row": number, "values": values}
         for method, pictures in found.items()
         for layer, picture in pictures.items()
         for number, values in enumerate(picture)
     ]
-    session.store("visualization_W", {"": rows})
-    session.draw(lambda: draw_patterns(found), "visualization_W")
+    name = "visualization_W" if task == _TASK else f"visualization_W-{task}"
+    session.store(name, {"": rows})
+    session.draw(lambda: draw_patterns(found), name)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from experiments.finetuning.cells import described
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
@@ -16,6 +17,7 @@ from experiments.finetuning.session import Session
 from experiments.finetuning.statistics import summary
 from loca_theory.plotting import draw_sensitivity
 
+_TASK = "vision"
 SCALINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 ALTERNATING = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 LOCATION_RATES = (1e-4, 1e-3, 5e-3, 2e-2, 1e-1)
@@ -44,7 +46,8 @@ def sweep(session: Session, task: str) -> list[Row]:
         ("location rate", value, Cell(task, "loca", r, location_rate=value), rate_of["loca"])
         for value in _some(session, LOCATION_RATES)
     ]
-    done = session.repeated([(cell, rate) for *_, cell, rate in wanted], f"sensitivity, {task}")
+    rated = [(cell, rate) for *_, cell, rate in wanted]
+    done = session.repeated(rated, f"sensitivity, {task}", described(session))
     labels = [entry[:2] for entry in wanted for _ in session.seeds_of(task)]
     return [
         {**one.row, "setting": setting, "value": value}
@@ -69,7 +72,7 @@ def _lasts(session: Session, task: str, share: float) -> bool:
 
 
 @session_command
-@click.option("--task", default="vision", show_default=True, help="text, vision or generation.")
+@click.option("--task", default=_TASK, show_default=True, help="text, vision or generation.")
 def main(session: Session, task: str) -> None:
     """Sweep α, B_s and the learning rates one at a time.
 
@@ -77,8 +80,9 @@ def main(session: Session, task: str) -> None:
     """
     rows = sweep(session, task)
     lines = summary(rows, ("task", "setting", "value", "method"))
-    session.store("sensitivity", {"": rows, "summary": lines})
-    session.draw(lambda: draw_sensitivity(lines), "parameter_sen")
+    own = "" if task == _TASK else f"-{task}"
+    session.store(f"sensitivity{own}", {"": rows, "summary": lines})
+    session.draw(lambda: draw_sensitivity(lines), f"parameter_sen{own}")
     for setting in dict.fromkeys(line["setting"] for line in lines):
         print_summary(
             [line for line in lines if line["setting"] == setting],

@@ -27,7 +27,7 @@ from loca_theory.plotting import draw_prediction
 BEST_OF = {
     "lora": ("paper", "R"),
     "fourierft": ("trainable", "FourierFT"),
-    "loca-v1": ("trainable", "FourierFT"),
+    "loca-v1": ("trainable", "V1"),
     "loca": ("trainable", "D"),
     "loca-charged": ("paper", "D"),
     "loca-reselect": ("trainable", "D"),
@@ -72,7 +72,7 @@ def forecasts(done: Sequence[Finished]) -> tuple[list[Row], list[Row]]:
 def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     """For each pair of methods and budget: who should win, who does, and by how much.
 
-    A pair whose forecasts are equal is left out.
+    A pair is left out where the forecasts, or the outcomes, are equal.
 
     Args:
         methods: Rows with ``kept_energy``, of one task.
@@ -98,6 +98,8 @@ def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
                 continue
             forecast = kept[first, r] - kept[second, r]
             mean, low, high = interval(differences)
+            if forecast == 0 or mean == 0:
+                continue
             found.append(
                 {
                     "task": rows[0]["task"],
@@ -131,11 +133,15 @@ def main(session: Session, task: str | None) -> None:
     for name in chosen:
         done = sweep(session, name)
         own_errors, own_methods = forecasts(done)
+        if not own_errors:
+            msg = f"every full fine-tune on {name} diverged, so there is nothing to forecast from"
+            raise click.ClickException(msg)
         errors += own_errors
         methods += own_methods
         pairs += agreement(own_methods, [one.row for one in done])
-    session.store("theory_practice", {"": methods, "errors": errors, "pairs": pairs})
-    session.draw(lambda: draw_prediction(methods), "theory_practice")
+    own = f"-{task}" if task else ""
+    session.store("theory_practice" + own, {"": methods, "errors": errors, "pairs": pairs})
+    session.draw(lambda: draw_prediction(methods), "theory_practice" + own)
     for name in chosen:
         _print(name, errors, pairs)
 

@@ -10,7 +10,7 @@ import torch
 from loca_theory.expressivity import Accounting, Budget, expected_kept_energies
 
 # Curves, and how they count: chosen places are charged under "paper" and free under "trainable".
-CURVES = ("F1", "FourierFT", "F3", "D", "S")
+CURVES = ("F1", "V1", "FourierFT", "F3", "D", "S")
 ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from loca_theory._lookup import find
-from loca_theory.adapters import CosineSpectrum, parameter_groups
+from loca_theory.adapters.location_search import is_exchange
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 # Learning rates go up by these rungs; so many of them are tried.
@@ -28,8 +28,9 @@ _LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 _RATES = 4
 # VeRA shares two random factors of this rank at most between all layers: PEFT's own default.
 _VERA_RANK = 256
-# AdaLoRA begins with this much more rank than it ends with, and ends pruning after this share.
-_ADALORA_START, _ADALORA_WARMUP, _ADALORA_END = 1.5, 0.1, 0.4
+# AdaLoRA begins with this much more rank than it ends with; it prunes between these shares of the
+# steps.
+_ADALORA_START, _ADALORA_PRUNES, _ADALORA_PRUNED = 1.5, 0.1, 0.5
 # B_s as a share of all steps: the paper finds 10 to 20% best.
 _ALTERNATING = 0.2
 
@@ -137,12 +138,12 @@ def adapt(
         ResourceError: PEFT is not installed.
     """
     shape = target_shape(model, targets)
+    check(method, budget, shape, overrides or {})
     if overrides and method.kind != "loca":
         msg = f"{', '.join(overrides)} are settings of LoCA and none of {method.title}"
         raise InvalidArgumentError(msg)
     if not method.has_budget:
         return _without_adapter(model, method, head)
-    _check_budget(method, budget, shape)
     config = _config(method, budget, shape, seed, overrides or {})
     config.target_modules = set(targets)
     config.modules_to_save = [head] if head else None
@@ -185,7 +186,32 @@ def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
     return int(p), int(q)
 
 
-def _check_budget(method: Method, budget: Budget, shape: tuple[int, int]) -> None:
+def check(
+    method: Method, budget: Budget, shape: tuple[int, int], overrides: Mapping[str, Any]
+) -> None:
+    """Make sure that a method can be run so, before anything is.
+
+    Args:
+        method: Which.
+        budget: What it may spend.
+        shape: Of the target layers.
+        overrides: Settings of LoCA.
+
+    Raises:
+        InvalidArgumentError: the budget is none that the method can express, or components would
+            be exchanged after the search for places is over.
+    """
+    if not method.has_budget:
+        return
+    settings = {**overrides, **method.options}
+    search, steps = settings.get("location_search"), _alternating_steps(settings, budget)
+    period = settings.get("coefficient_steps", 10) + settings.get("location_steps", 20)
+    if is_exchange(str(search)) and steps is not None and 0 < steps < period:
+        msg = (
+            f"{method.title} exchanges components every {period} steps, and its search ends after "
+        )
+        msg += f"{steps} of {budget.steps}; train longer or alternate for a larger share"
+        raise InvalidArgumentError(msg)
     p, q = shape
     most = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
     if method.kind == "vera":
@@ -204,11 +230,11 @@ def _config(
     if method.kind == "lora" or method.kind == "dora":
         return package.LoraConfig(r=r, lora_alpha=r, use_dora=method.kind == "dora")
     if method.kind == "adalora":
-        start, end = round(_ADALORA_WARMUP * budget.steps), round(_ADALORA_END * budget.steps)
+        start, end = (round(s * budget.steps) for s in (_ADALORA_PRUNES, _ADALORA_PRUNED))
         init = max(r + 1, round(_ADALORA_START * r))
         return package.AdaLoraConfig(
             init_r=min(init, p, q), target_r=r, lora_alpha=init, deltaT=1,
-            tinit=start, tfinal=budget.steps - start - end, total_step=budget.steps + 1,
+            tinit=start, tfinal=budget.steps - end, total_step=budget.steps + 1,
         )  # fmt: skip
     if method.kind == "vera":
         rank = min(max(numbers - p, 1), _VERA_RANK)
@@ -229,11 +255,18 @@ def _loca_config(
     from loca_theory.adapters import LoCAConfig
 
     settings: dict[str, Any] = {**overrides, **method.options}
-    share = settings.pop("alternating", _ALTERNATING)
-    steps = None if settings.pop("endless", False) else round(share * budget.steps)
+    steps = _alternating_steps(settings, budget)
+    for name in ("alternating", "endless"):
+        settings.pop(name, None)
     return LoCAConfig(
         n_frequency=components, alternating_steps=steps, random_loc_seed=seed, **settings
     )
+
+
+def _alternating_steps(settings: Mapping[str, Any], budget: Budget) -> int | None:
+    if settings.get("endless", False):
+        return None
+    return round(settings.get("alternating", _ALTERNATING) * budget.steps)
 
 
 def _without_adapter(model: nn.Module, method: Method, head: str | None) -> nn.Module:
@@ -245,37 +278,3 @@ def _without_adapter(model: nn.Module, method: Method, head: str | None) -> nn.M
         is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
         parameter.requires_grad_(is_head or is_bias or method.kind == "full")
     return model
-
-
-def groups(
-    model: nn.Module, *, head: str | None, rate: float, head_rate: float, location_rate: float
-) -> list[dict[str, Any]]:
-    """Groups for the optimiser: what the method trains, the head, the locations."""
-    heads = {id(p) for name, p in model.named_parameters() if head and head in name.split(".")}
-    separate: list[nn.Parameter] = []
-    kept = []
-    for group in parameter_groups(model, lr=rate, location_lr=location_rate):
-        separate += [p for p in group["params"] if id(p) in heads]
-        group["params"] = [p for p in group["params"] if id(p) not in heads]
-        kept.append(group)
-    kept.append({"params": separate, "lr": head_rate, "weight_decay": 0.0})
-    return [group for group in kept if group["params"]]
-
-
-def count(model: nn.Module, head: str | None) -> dict[str, int]:
-    """What is trained beside the head, the head, and what has to be kept of an adapter.
-
-    Kept are the trained numbers and, where places are learned, a whole number for the place of each
-    component; places that a seed gives cost nothing.
-    """
-    spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-    searching = [s for s in spectra if s.learns_locations or s.awaits_places]
-    learned = sum(s.coefficients.numel() for s in searching)
-    places = {id(s.locations) for s in spectra if s.locations is not None}
-    coefficients = {id(s.coefficients) for s in spectra}
-    counts = {"trained": 0, "head": 0}
-    for name, p in model.named_parameters():
-        if id(p) in places or not (p.requires_grad or id(p) in coefficients):
-            continue
-        counts["head" if head and head in name.split(".") else "trained"] += p.numel()
-    return {**counts, "kept": counts["trained"] + learned}

@@ -61,7 +61,8 @@ def print_summary(
             cells += _mean(line, names, factor, digits, "", sign=True)
             cells.append(number(line.get("p_value"), 3))
         table.add_row(*cells)
-    print_table(table, title, note)
+    seeds = "intervals are over seeds: the test set and the pretrained model are always the same"
+    print_table(table, title, f"{note}\n{seeds}" if note else seeds)
 
 
 def print_table(table: Table, title: str, note: str = "") -> None:

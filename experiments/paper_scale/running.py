@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from experiments.finetuning.methods import Method, count, find_method
+from experiments.finetuning.methods import Method, find_method
+from experiments.finetuning.parameters import count
 from experiments.paper_scale.adaptation import adapt_as_stated
 from experiments.paper_scale.loading import fingerprint, package
 from experiments.paper_scale.settings import Choice, Settings, resolve

@@ -94,15 +94,18 @@ def _separated(path: Path) -> tuple[str, list[str]]:
         tree = ast.parse(text)
     except (SyntaxError, UnicodeDecodeError, RecursionError):
         return "", []
-    lines, found = text.splitlines(), []
+    # Not splitlines(), which ends lines where Python's parser does not, at form feeds.
+    lines, found = text.split("\n"), []
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         words = ast.get_docstring(node)
         if words is None:
             continue
         found.append(words)
         place = node.body[0]
+        if not isinstance(node, ast.Module) and place.lineno == node.lineno:
+            continue  # all on one line
         lines[place.lineno - 1 : place.end_lineno] = [""] * (
             (place.end_lineno or place.lineno) - place.lineno + 1
         )

