@@ -31,7 +31,7 @@ EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("complexity", {}),
 )
 # Not by default, but with --full, and with --quick, which shows that all of it works.
-_LONG = ({"task": "generation"},)
+_LONG = ({"task": "vision"}, {"task": "generation"})
 
 
 @session_command

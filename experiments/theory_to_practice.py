@@ -15,6 +15,7 @@ import click
 from rich.table import Table
 
 from experiments.budgets import sweep
+from experiments.comparison import compare
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Row
@@ -32,6 +33,7 @@ BEST_OF = {
     "loca-charged": ("paper", "D"),
     "loca-reselect": ("trainable", "D"),
 }
+_DEFAULT, _ALL = ("vision", "text"), ("vision", "text", "generation")
 _CURVES = (("paper", "R"), ("paper", "D"), ("paper", "F3"), ("paper", "S"), ("trainable", "D"),
            ("trainable", "S"), ("trainable", "FourierFT"))  # fmt: skip
 
@@ -120,18 +122,21 @@ def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 
 
 @session_command
-@click.option("--task", help="text, vision or generation.  [default: vision; all with --full]")
+@click.option("--task", help="text, vision or generation, at all budgets.")
 def main(session: Session, task: str | None) -> None:
     """Compare forecasts from a full fine-tune's increments with what adapters reach.
 
+    By default on vision at every budget and on text at one; with --full everywhere at every budget.
+
     Example: python -m experiments.theory_to_practice --seeds 10
     """
-    chosen = [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
+    chosen = (task,) if task else _ALL if session.full else _DEFAULT
     errors: list[Row] = []
     methods: list[Row] = []
     pairs: list[Row] = []
     for name in chosen:
-        done = sweep(session, name)
+        at_all = name != "text" or bool(task) or session.full
+        done = sweep(session, name) if at_all else compare(session, name)
         own_errors, own_methods = forecasts(done)
         if not own_errors:
             msg = f"every full fine-tune on {name} diverged, so there is nothing to forecast from"

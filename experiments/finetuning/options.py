@@ -25,7 +25,7 @@ _OPTIONS = (
         help="Worker processes, -1 for one a core.",
     ),
     click.option(
-        "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+        "--device", metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
         help="Where to train.",
     ),
     click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),

@@ -68,7 +68,7 @@ def point(
     rate: float,
     seed: int,
     device: str,
-    tunes: bool,
+    tunes: bool = False,
     analyse: Mapping[str, Any] | None = None,
 ) -> Point:
     """One run, with everything that it depends on.

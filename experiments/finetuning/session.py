@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import torch
 from rich.console import Console
 
 from experiments.finetuning.methods import Budget, check, find_method, peft
@@ -30,6 +29,7 @@ from experiments.finetuning.training import compute, layer_shape
 from loca_theory.plotting import save_figure, store_rows
 from loca_theory.sweeps import Point, ResultStore, manifest, run
 from loca_theory.sweeps.manifest import command_line
+from loca_theory.transforms import resolve_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ class Session:
         quick: Small enough to show in seconds that it works; its numbers mean nothing.
         full: Everything, not the default choice only.
         jobs: Worker processes; −1 for one a core.
-        device: ``auto``, ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu`` or ``cuda[:N]``.
         seeds: How many seeds; None for the protocol's.
         quiet: No progress.
     """
@@ -83,10 +83,13 @@ class Session:
 
     @property
     def where(self) -> str:
-        """``cpu`` or ``cuda``."""
-        if self.device == "auto":
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        return self.device
+        """The device, of those that there are.
+
+        Raises:
+            InvalidArgumentError: the name is none of a device.
+            ResourceError: there is no such device.
+        """
+        return resolve_device(self.device)
 
     def settings(self, task: str) -> dict[str, Any]:
         """The numbers of a task."""

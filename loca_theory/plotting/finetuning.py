@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.lines import Look
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ _SETTINGS = {
 # Lines side by side that would hide one another are moved apart by this share of a step.
 _APART = 0.012
 
+_NOTHING = "every run diverged, so there is nothing to draw"
+
 Lines = Sequence[Mapping[str, Any]]
 
 
@@ -50,12 +53,16 @@ def draw_budgets(lines: Lines) -> Figure:
     Args:
         lines: Summary of :mod:`experiments.budgets`: ``task``, ``method``, ``r``, ``measure``,
             ``mean``, ``low``, ``high``; r is null for methods without a budget.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
     """
+    lines = _with_mean(lines)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     figure = Figure(figsize=(4.2 * len(tasks) + 1.7, 3.4))
     axes = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axis, task in zip(axes, tasks, strict=True):
-        mine = [line for line in lines if line["task"] == task and line["mean"] is not None]
+        mine = [line for line in lines if line["task"] == task]
         ranks = sorted({int(line["r"]) for line in mine if not _no_budget(line)})
         for line in mine:
             if _no_budget(line):
@@ -88,13 +95,17 @@ def draw_sensitivity(lines: Lines) -> Figure:
     Args:
         lines: Summary of :mod:`experiments.sensitivity`: ``setting``, ``value``, ``method``,
             ``measure``, ``mean``, ``low``, ``high``.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
     """
+    lines = _with_mean(lines)
     settings = list(dict.fromkeys(line["setting"] for line in lines))
     figure = Figure(figsize=(7.4, 2.7 * ((len(settings) + 1) // 2)))
     grid = figure.subplots((len(settings) + 1) // 2, 2, squeeze=False, sharey=True)
     axes = list(grid.flat)
     for axis, setting in zip(axes, settings, strict=False):
-        mine = [line for line in lines if line["setting"] == setting and line["mean"] is not None]
+        mine = [line for line in lines if line["setting"] == setting]
         for method in dict.fromkeys(line["method"] for line in mine):
             own = sorted(
                 (line for line in mine if line["method"] == method), key=lambda line: line["value"]
@@ -145,7 +156,12 @@ def draw_patterns(patterns: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
 
     Args:
         patterns: By method, by layer, means over blocks of the increment.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
     """
+    if not patterns:
+        raise InvalidArgumentError(_NOTHING)
     methods = list(patterns)
     layers = list(next(iter(patterns.values())))
     figure = Figure(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
@@ -175,7 +191,11 @@ def draw_prediction(lines: Lines) -> Figure:
     Args:
         lines: ``task``, ``method``, ``r``, ``kept_energy``, ``mean``, ``low``, ``high``,
             ``measure``.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
     """
+    lines = _with_mean(lines)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     figure = Figure(figsize=(9.6, 2.9 * len(tasks) + 0.3))
     axes = figure.subplots(len(tasks), 3, squeeze=False)
@@ -246,6 +266,14 @@ def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     figure.legend(found.values(), found.keys(), loc="outside right upper", handlelength=3.2)
+
+
+def _with_mean(lines: Lines) -> Lines:
+    """Lines of which something did not diverge."""
+    found = [line for line in lines if line["mean"] is not None and np.isfinite(line["mean"])]
+    if not found:
+        raise InvalidArgumentError(_NOTHING)
+    return found
 
 
 def _no_budget(line: Mapping[str, Any]) -> bool:

@@ -1,0 +1,137 @@
+"""The commands: tables and figures, and errors of one line."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+COMMANDS = (
+    "comparison",
+    "budgets",
+    "ablation",
+    "sensitivity",
+    "training_process",
+    "patterns",
+    "theory_to_practice",
+    "complexity",
+    "everything",
+)
+
+
+def invoke(name, *arguments):
+    command = importlib.import_module(f"experiments.{name}").main
+    return CliRunner().invoke(command, [str(one) for one in arguments])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name):
+    result = invoke(name, "--help")
+    assert result.exit_code == 0
+    assert "--quick" in result.output
+    assert "Example:" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "words"),
+    [
+        ("comparison", ["--task", "nope"], 1, "unknown task 'nope'"),
+        ("budgets", ["--task", "nope"], 1, "unknown task 'nope'"),
+        ("patterns", ["--task", "nope"], 1, "unknown task 'nope'"),
+        ("comparison", ["--methods", "lora,lorra"], 1, "unknown method 'lorra'"),
+        ("comparison", ["--methods", "adapters"], 1, "bottleneck adapters are not run"),
+        ("comparison", ["--task", "generation", "--methods", "linear-probing"], 1, "no"),
+        ("comparison", ["--full"], 2, "exclude each other"),
+        ("comparison", ["--jobs", 0], 2, "0 workers make no sense"),
+        ("comparison", ["--seeds", 1], 2, "--seeds"),
+        pytest.param(
+            "comparison",
+            ["--device", "cuda"],
+            1,
+            "cuda",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
+        ),
+        ("comparison", ["--r", 0], 2, "--r"),
+    ],
+)
+def test_errors_are_one_line(name, arguments, code, words, tmp_path):
+    result = invoke(name, "--quick", "--out", tmp_path, *arguments)
+    assert result.exit_code == code
+    assert words in result.output
+    assert "Traceback" not in result.output
+    assert len([line for line in result.output.splitlines() if line.startswith("Error:")]) == 1
+
+
+def test_a_budget_that_cannot_be_expressed_is_one_line(session):
+    result = invoke(
+        "comparison",
+        "--quick",
+        "--out",
+        session.out,
+        "--task",
+        "vision",
+        "--methods",
+        "lora",
+        "--r",
+        100,
+        "-j",
+        1,
+        "--device",
+        "cpu",
+    )
+    assert result.exit_code == 1
+    assert "choose 1 to 64" in result.output
+
+
+def test_a_missing_package_is_one_line(session, monkeypatch):
+    # None in its place makes an import fail.
+    monkeypatch.setitem(sys.modules, "peft", None)
+    result = invoke("comparison", "--quick", "--out", session.out, "--task", "vision")
+    assert result.exit_code == 1
+    assert "pip install 'loca-theory[adapters]'" in result.output
+
+
+def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
+    real = session.out / "comparison-vision-chosen.parquet"
+    real.write_text("real")
+    arguments = (
+        "--quick",
+        "--out",
+        session.out,
+        "--task",
+        "vision",
+        "--methods",
+        "lora,full",
+        "-j",
+        1,
+        "--device",
+        "cpu",
+    )
+    result = invoke("comparison", *arguments)
+    assert result.exit_code == 0, result.output
+    assert "differences are from LoRA" in result.output
+    assert real.read_text() == "real"
+    names = {path.name for path in (session.out / "quick").iterdir()}
+    for table in ("", "-summary", "-curves"):
+        assert f"comparison-vision-chosen{table}.parquet" in names
+    real.unlink()
+
+
+def test_the_other_commands_run(session):
+    """Each makes its tables and figures, of runs that the ones before have made."""
+    given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
+    figures = {"patterns": "visualization_W-vision"}
+    for name, figure in figures.items():
+        result = invoke(name, *given, "--task", "vision")
+        assert result.exit_code == 0, (name, result.output)
+        assert (session.out / "quick" / f"{figure}.pdf").stat().st_size > 1000
+
+
+def test_complexity_stores_its_table(tmp_path, monkeypatch):
+    from experiments import complexity
+
+    row = {"rival": "LoRA", "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
+    monkeypatch.setattr(complexity, "compare", lambda *_: [row])
+    result = invoke("complexity", "--quick", "--out", tmp_path)
+    assert result.exit_code == 0, result.output

@@ -1,0 +1,146 @@
+"""The figures draw whatever there is, without a warning."""
+
+import math
+
+import pytest
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting import (
+    draw_budgets,
+    draw_patterns,
+    draw_prediction,
+    draw_sensitivity,
+    draw_training,
+)
+
+METHODS = ("lora", "loca", "some-other")
+
+
+def line(method, mean=0.7, r=2, spread=0.1, **more):
+    ends = (
+        {"low": None, "high": None}
+        if mean is None
+        else {"low": mean - spread, "high": mean + spread}
+    )
+    return {
+        "task": "vision",
+        "method": method,
+        "r": r,
+        "measure": "accuracy",
+        "mean": mean,
+        **ends,
+        **more,
+    }
+
+
+def drawn(figure, tmp_path):
+    figure.savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    return figure
+
+
+LINES = [line(m, 0.6 + r / 20, r=r) for m in METHODS for r in (1, 2, 4)]
+FRAME = [line("full", 0.9, r=None), line("linear-probing", 0.4, r=math.nan)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(LINES + FRAME, id="all"),
+        pytest.param(LINES[:1], id="one method at one budget"),
+        pytest.param([line("lora", spread=math.inf, r=r) for r in (1, 2)], id="one seed"),
+        pytest.param([*LINES, line("vera", None)], id="a missing mean"),
+        pytest.param([*LINES, {**line("lora"), "task": "text"}], id="two tasks"),
+    ],
+)
+def test_budgets(lines, tmp_path):
+    figure = drawn(draw_budgets(lines), tmp_path)
+    tasks = dict.fromkeys(entry["task"] for entry in lines)
+    assert [axis.get_title() for axis in figure.axes] == list(tasks)
+
+
+def test_budgets_are_shown_in_per_cent_at_their_values(tmp_path):
+    figure = drawn(draw_budgets([line("lora", 0.6, r=1), line("lora", 0.8, r=4)]), tmp_path)
+    (container,) = figure.axes[0].containers
+    assert list(container[0].get_ydata()) == pytest.approx([60, 80])
+    assert list(container[0].get_xdata()) == pytest.approx([1, 4])
+
+
+def test_budgets_of_a_task_where_all_diverged(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="every run diverged"):
+        draw_budgets([line("lora", None)])
+    lines = [line("lora", None), line("lora", 0.5, task="text"), line("loca", None, task="text")]
+    assert len(drawn(draw_budgets(lines), tmp_path).axes) == 1
+
+
+SETTINGS = [
+    line(m, 0.5 + value / 40, setting=setting, value=value)
+    for setting, values in {
+        "scaling": (0.5, 2.0),
+        "alternating": (0.0, 0.2),
+        "rate": (1e-2,),
+    }.items()
+    for m in METHODS[:2]
+    for value in values
+]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(SETTINGS, id="three settings"),
+        pytest.param(SETTINGS[:1], id="a single value"),
+        pytest.param([*SETTINGS, line("loca", None, setting="rate", value=0.1)], id="missing"),
+    ],
+)
+def test_sensitivity(lines, tmp_path):
+    shown = [a for a in drawn(draw_sensitivity(lines), tmp_path).axes if a.get_visible()]
+    assert len(shown) == len({entry["setting"] for entry in lines})
+
+
+def look(method, seed, step, value=0.5):
+    return {
+        "task": "vision",
+        "method": method,
+        "seed": seed,
+        "step": step,
+        "measure": "accuracy",
+        "validation_loss": value,
+        "validation": value,
+    }
+
+
+LOOKS = [look(m, s, step, step / 40) for m in METHODS for s in (0, 1) for step in (10, 20)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(LOOKS, id="all"),
+        pytest.param([entry for entry in LOOKS if entry["seed"] == 0], id="one seed"),
+        pytest.param([*LOOKS, look("loca", 2, 10, None)], id="a look at a diverged run"),
+        pytest.param([look("loca", 0, 10, None), look("loca", 0, 20)], id="none at a step"),
+    ],
+)
+def test_training(lines, tmp_path):
+    assert len(drawn(draw_training(lines), tmp_path).axes) == 2
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-3])
+@pytest.mark.parametrize("methods", [("full",), ("full", "lora", "strange")])
+def test_patterns(value, methods, tmp_path):
+    picture = [[value, -value], [0.0, value]]
+    layers = {"a.3.query.weight": picture, "head.weight": picture}
+    figure = drawn(draw_patterns(dict.fromkeys(methods, layers)), tmp_path)
+    assert len(figure.axes) == 2 * len(methods)
+
+
+def test_patterns_of_nothing():
+    with pytest.raises(InvalidArgumentError, match="every run diverged"):
+        draw_patterns({})
+
+
+@pytest.mark.parametrize("methods", [METHODS[:1], METHODS])
+def test_prediction(methods, tmp_path):
+    lines = [line(m, r=r, kept_energy=r / 10) for m in methods for r in (1, 2)]
+    assert len(drawn(draw_prediction(lines), tmp_path).axes) == 3
