@@ -21,6 +21,7 @@ _TASK = "vision"
 SCALINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 ALTERNATING = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 LOCATION_RATES = (1e-4, 1e-3, 5e-3, 2e-2, 1e-1)
+# The share of alternating steps matters to any search, the rest is the paper's LoCA alone.
 METHODS = ("loca", "loca-reselect")
 
 
@@ -33,19 +34,18 @@ def sweep(session: Session, task: str) -> list[Row]:
     wanted: list[tuple[str, float, Cell, float]] = []
     for name in METHODS:
         wanted += [
-            ("scaling", value, Cell(task, name, r, {"scaling": value}), rate_of[name])
-            for value in _some(session, SCALINGS)
-        ]
-        wanted += [
             ("alternating", value, Cell(task, name, r, {"alternating": value}), rate_of[name])
             for value in _some(session, ALTERNATING)
             if name == "loca" or _lasts(session, task, value)
         ]
-        wanted += [("rate", value, plain[name], value) for value in _rates(session, name, task)]
-    wanted += [
-        ("location rate", value, Cell(task, "loca", r, location_rate=value), rate_of["loca"])
-        for value in _some(session, LOCATION_RATES)
-    ]
+    for value in _some(session, SCALINGS):
+        cell = Cell(task, "loca", r, {"scaling": value}) if value != 1 else plain["loca"]
+        wanted.append(("scaling", value, cell, rate_of["loca"]))
+    for value in _some(session, find_method("loca").rates(task, beyond=1)):
+        wanted.append(("rate", value, plain["loca"], value))
+    for value in _some(session, LOCATION_RATES):
+        cell = Cell(task, "loca", r, location_rate=value)
+        wanted.append(("location rate", value, cell, rate_of["loca"]))
     rated = [(cell, rate) for *_, cell, rate in wanted]
     done = session.repeated(rated, f"sensitivity, {task}", described(session))
     labels = [entry[:2] for entry in wanted for _ in session.seeds_of(task)]
@@ -53,11 +53,6 @@ def sweep(session: Session, task: str) -> list[Row]:
         {**one.row, "setting": setting, "value": value}
         for (setting, value), one in zip(labels, done, strict=True)
     ]
-
-
-def _rates(session: Session, name: str, task: str) -> tuple[float, ...]:
-    """The rates that are tuned over, and one rung more on either side."""
-    return _some(session, find_method(name).rates(task, beyond=1))
 
 
 def _some(session: Session, values: tuple[float, ...]) -> tuple[float, ...]:

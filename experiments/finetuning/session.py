@@ -135,7 +135,14 @@ class Session:
         return best
 
     def _rates(self, cell: Cell) -> tuple[float, ...]:
-        rates = find_method(cell.method).rates(cell.task)
+        """Four; all a rung lower from twice the task's own budget on, for any method alike.
+
+        With more numbers that each move by its rate, an increment grows faster.
+        """
+        method, own = find_method(cell.method), self.settings(cell.task)["r"]
+        rates = method.rates(cell.task)
+        if method.has_budget and cell.r >= 2 * own:
+            rates = method.rates(cell.task, beyond=1)[: len(rates)]
         return rates[1:2] if self.quick else rates
 
     def repeated(
