@@ -19,6 +19,9 @@ class _StoppedError(click.ClickException):
 def _one_line(invoke: Any, ctx: click.Context) -> Any:
     try:
         return invoke(ctx)
+    except KeyboardInterrupt:
+        msg = "interrupted; run the same command again to go on"
+        raise _StoppedError(msg) from None
     except SweepInterruptedError as error:
         raise _StoppedError(str(error)) from error
     except LocaTheoryError as error:

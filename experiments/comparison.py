@@ -49,7 +49,7 @@ def main(session: Session, task: str, listed: str | None, r: int | None) -> None
     lines = summary(rows, ("task", "method", "r"), reference=reference and {**reference, "r": own})
     name = f"comparison-{task}" if r is None else f"comparison-{task}-r{r}"
     if listed:
-        name += "-chosen"
+        name += "-" + "-".join(names)
     session.store(
         name, {"": rows, "summary": lines, "curves": [c for one in done for c in one.curve]}
     )

@@ -1,17 +1,19 @@
 """Time of a step and memory of LoCA's forms, FourierFT and LoRA: the paper's table ``complexity``.
 
-Default: a model of MiniLM's shape; with ``--full`` also RoBERTa-base and ViT-base, the paper's own.
+Default: a model of MiniLM's shape; with ``--full`` also RoBERTa-base and ViT-base, the paper's own,
+without the sparse and the dense form, whose steps take seconds there on a processor.
 Needs ``pip install 'loca-theory[experiments]'``; two minutes, with ``--full`` twenty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from rich.table import Table
 
-from benchmarks.layer import MODEL_RIVALS, MODELS, compare
+from experiments.finetuning.methods import peft
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session
@@ -36,14 +38,16 @@ def main(session: Session) -> None:
 
     Example: python -m experiments.complexity --full
     """
+    peft()  # the benchmark imports it
+    layer = import_module("benchmarks.layer")
     rows: list[dict[str, Any]] = []
-    for index, model in enumerate(MODELS):
+    for index, model in enumerate(layer.MODELS):
         if not session.full and not model.name.startswith(_OURS):
             continue
         session.say(f"measuring {model}")
-        rivals = _QUICK if session.quick else MODEL_RIVALS
+        rivals = _QUICK if session.quick else layer.MODEL_RIVALS
         rounds = 2 if session.quick else _ROUNDS
-        found = compare("models", index, session.where, rounds, rivals)
+        found = layer.compare("models", index, session.where, rounds, rivals)
         rows += [
             {
                 "model": model.name.split(",")[0],

@@ -37,8 +37,9 @@ def docstrings(package: str, most_files: int | None = None) -> Iterator[tuple[Pa
     if spec is None or spec.origin is None:
         msg = f"{package} is not installed; the texts are docstrings of {', '.join(PACKAGES)}"
         raise click.ClickException(msg)
-    found = sorted(Path(spec.origin).parent.rglob("*.py"))
-    paths = [path for path in found if "test" not in path.as_posix()]
+    root = Path(spec.origin).parent
+    found = sorted(root.rglob("*.py"))
+    paths = [path for path in found if "test" not in path.relative_to(root).as_posix()]
     step = 1 if most_files is None else max(len(paths) // most_files, 1)
     for path in paths[::step]:
         for node in _definitions(path):

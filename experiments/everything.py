@@ -1,9 +1,9 @@
 """All fine-tuning experiments, one after the other.
 
 ``python -m experiments.everything`` makes the headline comparison on text and every sweep on the
-small ViT, in under an hour on two cores; with ``--full`` everything on every task. It can be
-stopped at any time; the same command goes on where it was. ``--quick`` shows in minutes that all
-of it works.
+small ViT, in about an hour on two cores; with ``--full`` comparison, ablation and budgets on every
+task, and the costs of larger models, in many hours. It can be stopped at any time: the same command
+goes on where it was. ``--quick`` shows in minutes that all of it works.
 """
 
 from __future__ import annotations

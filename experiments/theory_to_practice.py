@@ -62,6 +62,8 @@ def forecasts(done: Sequence[Finished]) -> tuple[list[Row], list[Row]]:
         }
         for (accounting, curve, r), found in by_curve.items()
     ]
+    if not errors:
+        return [], []
     lines = summary([one.row for one in done], ("task", "method", "r"))
     methods = [
         {**line, "kept_energy": 1 - interval(by_curve[*BEST_OF[line["method"]], line["r"]])[0]}

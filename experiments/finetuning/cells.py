@@ -33,6 +33,8 @@ def cells(session: Session, task: str, names: tuple[str, ...], r: int | None = N
     if names == ("linear-probing",) and not has_head:
         msg = f"linear probing trains a new head, and {task} has none"
         raise InvalidArgumentError(msg)
+    if "linear-probing" in names and not has_head:
+        session.say(f"note: linear probing is left out: {task} has no new head to train")
     chosen = [name for name in names if has_head or name != "linear-probing"]
     return [Cell(task, name, r or own) for name in chosen]
 
@@ -41,7 +43,8 @@ def described(session: Session) -> Any:
     """What is described of increments: errors of a full fine-tune, pictures of the first seed."""
 
     def analyse(cell: Cell, seed: int) -> dict[str, Any] | None:
-        budgets = ranks(session, cell.task) if cell.method == "full" else ()
+        # The task's own budget too, which in a quick run is none of the others.
+        budgets = sorted({*ranks(session, cell.task), cell.r}) if cell.method == "full" else ()
         pool = _POOL[cell.task] if seed == session.seeds_of(cell.task)[0] else 0
         return {"ranks": list(budgets), "pool": pool} if budgets or pool else None
 

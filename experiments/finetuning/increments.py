@@ -19,24 +19,21 @@ def describe_increments(
     after: Mapping[str, torch.Tensor],
     targets: Sequence[str],
     wanted: Mapping[str, Any],
-    seed: int,
 ) -> dict[str, Any]:
-    """Errors of reconstruction over all target layers, and small pictures of the last of them.
+    """Errors of reconstruction over all target layers, and small pictures of some.
 
     Args:
         before: Pretrained weights by name.
         after: Fine-tuned ones.
         targets: Last parts of the names of the target layers.
         wanted: ``ranks``, budgets to reconstruct at, may be empty; ``pool``, side of the blocks
-            that a picture takes the mean magnitude of, or 0 for no pictures.
-        seed: Of random choices.
+            that a picture takes the mean of, or 0 for no pictures.
 
     Returns:
         ``errors``: relative squared errors, weighted by energy over all target layers, by
-        accounting, curve and rank; ``R`` stands under ``paper`` alone. ``patterns``: mean
-        magnitudes by name of the layer.
+        accounting, curve and rank; ``R`` stands under ``paper`` alone. ``patterns``: means
+        over blocks by name of the layer.
     """
-    del seed  # expectations over random places need none
     increments = {
         name: (after[name] - before[name]).double().cpu()
         for name in before

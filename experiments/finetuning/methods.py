@@ -1,8 +1,9 @@
 """Every way of adapting a model, within the budget of a rank.
 
 The budget of rank r is what LoRA of that rank trains in each target layer of shape p×q,
-(p + q)·r numbers. FourierFT and LoCA get as many coefficients, the others the nearest that they
-can express; what they train and keep is counted and told.
+(p + q)·r numbers. FourierFT and LoCA get as many coefficients; AdaLoRA ends with a mean rank of r;
+DoRA has magnitudes beside; VeRA gets the budget up to its rank of 256. What they train and keep is
+counted and told.
 """
 
 from __future__ import annotations
@@ -214,8 +215,6 @@ def check(
         raise InvalidArgumentError(msg)
     p, q = shape
     most = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
-    if method.kind == "vera":
-        most = max(p, q)
     if not 1 <= budget.r <= most:
         msg = f"{method.title} cannot express the budget of r = {budget.r} in a {p}x{q} layer; "
         msg += f"choose 1 to {most}"

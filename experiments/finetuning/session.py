@@ -28,6 +28,7 @@ from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
 from loca_theory.plotting import save_figure, store_rows
 from loca_theory.sweeps import Point, ResultStore, manifest, run
+from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import command_line
 from loca_theory.transforms import resolve_device
 
@@ -183,10 +184,12 @@ class Session:
             )
             for cell, rate, seed in wanted
         ]
+        # Settings that are swept one at a time meet where all are at their usual values.
+        distinct = list({one.key(""): one for one in points}.values())
         store = ResultStore(self.out / "runs", version())
         with _bar(title, quiet=self.quiet) as (progress, watch):
             results = run(
-                points,
+                distinct,
                 partial(compute, folder=self.out / "tasks"),
                 store=store,
                 jobs=1 if self.where.startswith("cuda") else self.jobs,
@@ -195,14 +198,16 @@ class Session:
             )
         for line in store.rejected:
             self.say(f"note: {line}")
+        of_key = {one.key(""): result for one, result in zip(distinct, results, strict=True)}
         return [
-            Finished(cell, one, result)
-            for (cell, _, _), one, result in zip(wanted, points, results, strict=True)
+            Finished(cell, one, of_key[one.key("")])
+            for (cell, _, _), one in zip(wanted, points, strict=True)
         ]
 
     def _checked(self, cells: Sequence[Cell]) -> dict[str, Prepared]:
         """Prepared tasks; every cell is one that can be run, before anything takes time."""
         peft()
+        writable_folder(self.out)
         prepared: dict[str, Prepared] = {}
         shapes: dict[str, tuple[int, int]] = {}
         for cell in dict.fromkeys(cells):
@@ -254,18 +259,18 @@ def _bar(title: str, *, quiet: bool) -> Iterator[tuple[Any, Any]]:
     )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        TextColumn("runs, about"),
-        TimeRemainingColumn(),
-        TextColumn("left  [dim]{task.fields[last]}"),
+        TextColumn("about"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left, {task.description}"),
     )
+    console.print(f"[bold]{title}[/bold]", highlight=False)
     with Progress(*columns, console=console) as bar:
-        shown = bar.add_task(title, total=None, last="")
+        shown = bar.add_task("", total=None)
 
         def watch(run: Point, result: Mapping[str, Any]) -> None:
-            bar.update(shown, last=_in_words(run, result))
+            bar.update(shown, description=_in_words(run, result))
 
         def progress(done: int, total: int) -> None:
             bar.update(shown, completed=done, total=total)
@@ -275,8 +280,8 @@ def _bar(title: str, *, quiet: bool) -> Iterator[tuple[Any, Any]]:
 
 def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     p = run.parameters
-    text = f"{p['method']} r={p['r']} seed {p['seed']}: "
     if result["diverged"]:
-        return text + "diverged"
+        return f"{p['method']} diverged"
     metric = result["validation" if p["tunes"] else "metric"]
-    return f"{text}loss {result['loss']:.3f}, {p['settings']['metric']} {metric:.3f}"
+    name = p["settings"]["metric"]
+    return f"{p['method']}: loss {result['loss']:.2f}, {name} {metric:.3f}"

@@ -62,9 +62,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         result = run.train()
         if p["analyse"] and not result["diverged"]:
             after = run.merged()
-            result["increments"] = describe_increments(
-                before, after, run.targets, p["analyse"], p["seed"]
-            )
+            result["increments"] = describe_increments(before, after, run.targets, p["analyse"])
     return result
 
 

@@ -131,7 +131,12 @@ def draw_training(lines: Lines) -> Figure:
     Args:
         lines: Looks at the validation set: ``task``, ``method``, ``seed``, ``step``,
             ``validation_loss``, ``validation``, ``measure``.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
     """
+    if not lines:
+        raise InvalidArgumentError(_NOTHING)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     figure = Figure(figsize=(7.6, 2.7 * len(tasks) + 0.3))
     axes = figure.subplots(len(tasks), 2, squeeze=False)
@@ -285,7 +290,9 @@ def _factor(line: Mapping[str, Any]) -> float:
 
 
 def _measure(line: Mapping[str, Any]) -> str:
-    return "test accuracy, %" if line["measure"] == "accuracy" else f"test {line['measure']}"
+    if line["measure"] == "accuracy":
+        return "test accuracy, %"
+    return f"test {line['measure']} (less is better)"
 
 
 def _layer(name: str) -> str:

@@ -93,7 +93,7 @@ def test_a_missing_package_is_one_line(session, monkeypatch):
 
 
 def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
-    real = session.out / "comparison-vision-chosen.parquet"
+    real = session.out / "comparison-vision-lora-full.parquet"
     real.write_text("real")
     arguments = (
         "--quick",
@@ -114,24 +114,29 @@ def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
     assert real.read_text() == "real"
     names = {path.name for path in (session.out / "quick").iterdir()}
     for table in ("", "-summary", "-curves"):
-        assert f"comparison-vision-chosen{table}.parquet" in names
+        assert f"comparison-vision-lora-full{table}.parquet" in names
     real.unlink()
 
 
 def test_the_other_commands_run(session):
     """Each makes its tables and figures, of runs that the ones before have made."""
     given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
-    figures = {"patterns": "visualization_W-vision"}
+    figures = {
+        "ablation": None,
+        "budgets": "budget-vision",
+        "sensitivity": "parameter_sen",
+        "patterns": "visualization_W-vision",
+        "theory_to_practice": "theory_practice-vision",
+    }
     for name, figure in figures.items():
         result = invoke(name, *given, "--task", "vision")
         assert result.exit_code == 0, (name, result.output)
-        assert (session.out / "quick" / f"{figure}.pdf").stat().st_size > 1000
+        if figure:
+            assert (session.out / "quick" / f"{figure}.pdf").stat().st_size > 1000
 
 
 def test_complexity_stores_its_table(tmp_path, monkeypatch):
-    from experiments import complexity
-
     row = {"rival": "LoRA", "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
-    monkeypatch.setattr(complexity, "compare", lambda *_: [row])
+    monkeypatch.setattr("benchmarks.layer.compare", lambda *_: [row])
     result = invoke("complexity", "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output

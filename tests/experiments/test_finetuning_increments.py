@@ -30,7 +30,7 @@ def increments(weights):
 
 @pytest.fixture(scope="module")
 def found(weights):
-    return describe_increments(*weights, ["query", "value"], {"ranks": RANKS, "pool": 2}, 0)
+    return describe_increments(*weights, ["query", "value"], {"ranks": RANKS, "pool": 2})
 
 
 def error(found, accounting, curve, r):
@@ -84,7 +84,7 @@ def test_energy_and_pictures_are_of_the_targets_alone(found, increments):
 def test_without_change_there_are_no_errors(weights):
     before, _ = weights
     wanted = {"ranks": RANKS, "pool": 0}
-    found = describe_increments(before, before, ["query"], wanted, 0)
+    found = describe_increments(before, before, ["query"], wanted)
     assert found == {"errors": [], "energy": 0.0, "patterns": {}}
 
 

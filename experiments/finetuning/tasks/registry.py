@@ -52,6 +52,8 @@ def prepare(
     found = stored(place, task, key)
     if found is not None:
         return found
+    if say and place.exists():
+        say(f"note: {place} is damaged or unfinished and is made anew")
     if say:
         say(f"preparing {chosen['title']}")
     try:

@@ -9,6 +9,7 @@ from torch import nn
 
 from experiments.docstrings import PACKAGES, model_folder, splits
 from experiments.finetuning.tasks.prepared import SPLITS, Split
+from loca_theory.errors import ResourceError
 
 # One split for all seeds: what differs between seeds is the order, the head and the adapter.
 _SEED, _SHARES = 0, (0.1, 0.2)
@@ -45,6 +46,10 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     most = {"validation": chosen["validation"]}
     made: dict[str, Split] = {}
     for name, part in zip(SPLITS, parts, strict=True):
+        if not part:
+            msg = f"no docstrings to make a {name} set of in the installed packages; are they "
+            msg += f"installed with their source? ({', '.join(PACKAGES)})"
+            raise ResourceError(msg)
         texts, labels = zip(*part[: most.get(name)], strict=True)
         options = {"padding": "max_length", "truncation": True, "max_length": chosen["length"]}
         tokens = tokenizer(list(texts), return_tensors="pt", **options)
