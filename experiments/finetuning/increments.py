@@ -63,7 +63,7 @@ def _errors(increments: list[torch.Tensor], ranks: Sequence[int]) -> list[dict[s
             sums = kept.setdefault(key, [0.0] * len(ranks))
             kept[key] = [a + b for a, b in zip(sums, energies, strict=True)]
     return [
-        {"accounting": accounting, "curve": curve, "r": r, "error": 1 - energy / total}
+        {"accounting": accounting, "curve": curve, "r": r, "error": max(1 - energy / total, 0.0)}
         for (accounting, curve), energies in kept.items()
         for r, energy in zip(ranks, energies, strict=True)
     ]

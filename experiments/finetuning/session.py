@@ -207,6 +207,7 @@ class Session:
     def _checked(self, cells: Sequence[Cell]) -> dict[str, Prepared]:
         """Prepared tasks; every cell is one that can be run, before anything takes time."""
         peft()
+        resolve_device(self.device)
         writable_folder(self.out)
         prepared: dict[str, Prepared] = {}
         shapes: dict[str, tuple[int, int]] = {}

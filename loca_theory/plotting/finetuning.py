@@ -40,7 +40,7 @@ _SETTINGS = {
     "location rate": "learning rate of locations",
 }
 # Lines side by side that would hide one another are moved apart by this share of a step.
-_APART = 0.012
+_APART = 0.07
 
 _NOTHING = "every run diverged, so there is nothing to draw"
 
@@ -77,7 +77,7 @@ def draw_budgets(lines: Lines) -> Figure:
             own = sorted(
                 (line for line in mine if line["method"] == method), key=lambda line: line["r"]
             )
-            shift = 2 ** (_APART * 6 * (number - (len(methods) - 1) / 2))
+            shift = _shift(number, len(methods))
             _line(axis, method, [line["r"] * shift for line in own], own)
         axis.set_xscale("log", base=2)
         axis.set_xticks(ranks, [str(r) for r in ranks])
@@ -207,7 +207,8 @@ def draw_prediction(lines: Lines) -> Figure:
     for row, task in zip(axes, tasks, strict=True):
         mine = [line for line in lines if line["task"] == task]
         ranks = sorted({line["r"] for line in mine})
-        for method in dict.fromkeys(line["method"] for line in mine):
+        methods = dict.fromkeys(line["method"] for line in mine)
+        for number, method in enumerate(methods):
             own = sorted((x for x in mine if x["method"] == method), key=lambda x: x["r"])
             look = _LOOKS.get(method, _PLAIN)
             style = {"color": look.color, "linestyle": look.dashes, "marker": "o", "markersize": 3}
@@ -215,7 +216,8 @@ def draw_prediction(lines: Lines) -> Figure:
             row[0].plot(
                 [line["r"] for line in own], kept, **style, label=TITLES.get(method, method)
             )
-            _line(row[1], method, [line["r"] for line in own], own)
+            shift = _shift(number, len(methods))
+            _line(row[1], method, [line["r"] * shift for line in own], own)
             sizes = [12 + 12 * ranks.index(line["r"]) for line in own]
             means = [_factor(line) * line["mean"] for line in own]
             row[2].scatter(kept, means, s=sizes, color=look.color, alpha=0.8, linewidths=0)
@@ -233,6 +235,11 @@ def draw_prediction(lines: Lines) -> Figure:
         row[2].set_title("one against the other")
     _legend(figure, axes[:, 0])
     return figure
+
+
+def _shift(number: int, count: int) -> float:
+    """Factor of the budget that a method's mark stands at, so that none hides another."""
+    return 2 ** (_APART * (number - (count - 1) / 2))
 
 
 def _line(axis: Axes, method: str, x: Sequence[float], own: Lines) -> None:

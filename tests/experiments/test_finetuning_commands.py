@@ -49,7 +49,7 @@ def test_every_command_explains_itself(name):
             "comparison",
             ["--device", "cuda"],
             1,
-            "cuda",
+            "no CUDA device",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device"),
         ),
         ("comparison", ["--r", 0], 2, "--r"),

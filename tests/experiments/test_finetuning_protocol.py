@@ -212,7 +212,7 @@ def test_a_run_tells_the_metric_of_its_last_step(begin):
 def test_a_run_that_tunes_never_sees_the_test_set(begin):
     run = begin("full", rate=1e-3)
     run.p["tunes"] = True
-    del run.splits["test"]
+    run.splits = {name: split for name, split in run.splits.items() if name != "test"}
     result = run.train()
     assert result["validation"] == run._evaluate("validation")[1]
     assert "metric" not in result
