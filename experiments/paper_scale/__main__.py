@@ -27,7 +27,7 @@ def _shared(size: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     options = (
         click.option("--model-size", default=size, show_default=True, help="Which model."),
         click.option("--method", default="loca", show_default=True, help="How it is adapted."),
-        click.option("--seed", "seeds", type=int, multiple=True,
+        click.option("--seed", "seeds", type=click.IntRange(0, 2**32 - 1), multiple=True,
                      help="May be given several times; default: the paper's seeds, or 0."),
         click.option("--r", type=click.IntRange(min=1),
                      help="Rank of LoRA, whose budget the others get; default: the paper's sizes."),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
 import torch
 from torch import nn
 
-from experiments.finetuning.methods import Budget, Method, adapt, peft
+from experiments.finetuning.methods import Budget, Method, adapt, check, peft
 from experiments.paper_scale.settings import Settings
 from loca_theory.adapters import parameter_groups
+from loca_theory.errors import InvalidArgumentError
 
 
 def adapt_as_stated(
@@ -40,7 +42,8 @@ def adapt_as_stated(
     config = _config(method, settings, seed)
     config.modules_to_save = [head] if head else None
     # As an expression, since a name may have parts of its own ("to_out.0").
-    config.target_modules = rf"(.*\.)?({'|'.join(map(_escaped, settings.targets))})"
+    config.target_modules = rf"(.*\.)?({'|'.join(map(re.escape, settings.targets))})"
+    _check_fits(method, config, steps, _shapes(model, config.target_modules))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PEFT's own, about names that transformers has replaced
         return peft().get_peft_model(model, config)
@@ -104,6 +107,32 @@ def split_projections(model: nn.Module) -> nn.Module:
     return model
 
 
+def _shapes(model: nn.Module, pattern: str) -> set[tuple[int, int]]:
+    """Outputs and inputs of the layers whose names are such."""
+    return {
+        (int(module.weight.shape[0]), int(module.weight.shape[1]))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and re.fullmatch(pattern, name)
+    }
+
+
+def _check_fits(method: Method, config: Any, steps: int, shapes: set[tuple[int, int]]) -> None:
+    """Whether the layers can hold the rank, where they are alike, and all of them the components.
+
+    Raises:
+        InvalidArgumentError: they cannot.
+    """
+    if method.kind in ("lora", "dora"):
+        if len(shapes) == 1:
+            check(method, Budget(config.r, steps), next(iter(shapes)), {})
+        return
+    p, q = min(shapes, key=lambda shape: shape[0] * shape[1], default=(0, 0))
+    if shapes and config.n_frequency > p * q:
+        msg = f"{method.title} cannot have {config.n_frequency} components in a {p}x{q} layer; "
+        msg += f"choose 1 to {p * q} (--components)"
+        raise InvalidArgumentError(msg)
+
+
 def _config(method: Method, settings: Settings, seed: int) -> Any:
     if method.kind in ("lora", "dora"):
         rank = settings.r or settings.rank
@@ -136,7 +165,3 @@ def _loca(settings: Settings, steps: int) -> dict[str, Any]:
     if settings.alternating_steps is not None:
         stated["alternating"] = settings.alternating_steps / steps
     return stated
-
-
-def _escaped(name: str) -> str:
-    return name.replace(".", r"\.")

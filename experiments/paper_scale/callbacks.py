@@ -6,7 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import click
+from torch import nn
 from transformers import Trainer, TrainerCallback
+
+from experiments.paper_scale.trainers import TIMES
+
+# Largest norm of the gradient of a group of parameters.
+_MOST_GRADIENT = 1.0
 
 
 class Health(TrainerCallback):
@@ -42,6 +49,94 @@ class AllocateRanks(TrainerCallback):
         base: Any = getattr(kwargs.get("model"), "base_model", None)
         if hasattr(base, "update_and_allocate"):
             base.update_and_allocate(state.global_step + 1)
+
+
+class Regularise(TrainerCallback):
+    """AdaLoRA's regulariser, which keeps its factors orthogonal; nothing for other methods.
+
+    The mean of ‖PᵀP − 1‖ over all factors P, times its weight, is added to the loss of a step
+    (Zhang et al., 2023). PEFT adds it where the model under its outer wrapper is called, with
+    labels; the Trainer calls the wrapper, and without labels where these are smoothed. Only the
+    gradient is added here, once a step, so that the loss that is told is that of the task.
+    """
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The gradients are complete and not clipped yet."""
+        del args, state, control
+        model: Any = kwargs.get("model")
+        base: Any = getattr(model, "base_model", None)
+        if not hasattr(base, "update_and_allocate"):
+            return
+        terms = [
+            (p @ p.T if "lora_A" in name else p.T @ p).sub(_identity(p)).norm()
+            for name, p in base.named_parameters()
+            if "lora_A" in name or "lora_B" in name
+        ]
+        weight = base.peft_config[base.trainable_adapter_name].orth_reg_weight
+        (weight * sum(terms) / len(terms)).backward()
+
+
+def _identity(factor: Any) -> Any:
+    import torch
+
+    return torch.eye(min(factor.shape), dtype=factor.dtype, device=factor.device)
+
+
+class ClipGroups(TrainerCallback):
+    """Clips the gradient of each group of parameters on its own.
+
+    The Trainer clips all of them together, where the large gradients of locations stifle the rest.
+    """
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The gradients of the step are complete."""
+        del args, state, control
+        optimizer: Any = kwargs["optimizer"]
+        for group in optimizer.param_groups:
+            nn.utils.clip_grad_norm_(group["params"], _MOST_GRADIENT)
+
+
+class Progress(TrainerCallback):
+    """A line for every epoch, evaluation and checkpoint, where there is no terminal for a bar."""
+
+    def __init__(self) -> None:
+        self._loss: float | None = None
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Remember the loss."""
+        del args, state, control, kwargs
+        self._loss = (logs or {}).get("loss", self._loss)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An epoch that is evaluated is told with its metrics."""
+        del control, kwargs
+        if args.eval_strategy == "no":
+            self._tell(state, {})
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A checkpoint is written."""
+        del args, control, kwargs
+        self._tell(state, {}, "; checkpoint")
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any
+    ) -> None:
+        """The metrics are there."""
+        del args, control, kwargs
+        self._tell(state, metrics or {})
+
+    def _tell(self, state: Any, metrics: Mapping[str, Any], end: str = "") -> None:
+        parts = [f"step {state.global_step} of {state.max_steps}"]
+        if state.epoch is not None:
+            parts.append(f"epoch {state.epoch:.2f}")
+        if self._loss is not None:
+            parts.append(f"training loss {self._loss:.4g}")
+        parts += [
+            f"{name.removeprefix('eval_')} {value:.4g}"
+            for name, value in metrics.items()
+            if isinstance(value, float | int) and not name.endswith(TIMES)
+        ]
+        click.echo(", ".join(parts) + end, err=True)
 
 
 class LossTrainer(Trainer):

@@ -30,6 +30,10 @@ def show() -> None:
         for reason in family.not_run:
             click.echo(f"  not run: {reason}")
         click.echo()
+    click.echo(
+        "The paper states no clipping of gradients. All runs clip that of each group of parameters "
+        "(of a method, its locations, the head; decayed or not) to a norm of 1."
+    )
 
 
 def _show_settings(family: Family) -> None:

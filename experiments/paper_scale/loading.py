@@ -6,6 +6,7 @@ Parquet or images.
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import os
 import sys
@@ -167,9 +168,16 @@ def _reading(source: str, option: str) -> Iterator[None]:
             msg = f"{source} cannot be fetched: the hub is out of reach; give a local folder "
             msg += f"with {option}"
             raise ResourceError(msg) from error
-        reason = " ".join(str(error).split())[:_REASON] or type(error).__name__
+        reason = _reason(error)
         msg = f"{source} cannot be read ({reason}); give another with {option}"
         raise ResourceError(msg) from error
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in short; datasets wraps it in a line that says only that something did."""
+    wrapped = type(error).__module__.startswith("datasets.") and error.__cause__ is not None
+    cause = error.__cause__ if wrapped else error
+    return " ".join(str(cause).split())[:_REASON] or type(cause).__name__
 
 
 def hub_answers() -> bool:
@@ -179,13 +187,13 @@ def hub_answers() -> bool:
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     if not address.startswith(("http://", "https://")):
         return False
-    request = urllib.request.Request(address, method="HEAD")
     try:
+        request = urllib.request.Request(address, method="HEAD")
         with urllib.request.urlopen(request, timeout=_PATIENCE_S):
             return True
     except urllib.error.HTTPError:
         return True
-    except OSError:
+    except (OSError, ValueError, http.client.HTTPException):  # the latter for no proper address
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 import sys
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 
 from experiments.finetuning.methods import Method, find_method
@@ -19,7 +21,13 @@ from experiments.finetuning.parameters import count
 from experiments.paper_scale.adaptation import adapt_as_stated
 from experiments.paper_scale.loading import fingerprint, package
 from experiments.paper_scale.settings import Choice, Settings, resolve
-from experiments.paper_scale.trainers import Prepared, last_checkpoint, make_trainer, steps_of
+from experiments.paper_scale.trainers import (
+    TIMES,
+    Prepared,
+    last_checkpoint,
+    make_trainer,
+    steps_of,
+)
 from loca_theory.errors import ResourceError
 from loca_theory.plotting import is_stored, load_rows, store_rows
 from loca_theory.sweeps import Point, manifest
@@ -28,11 +36,13 @@ from loca_theory.sweeps.manifest import command_line
 from loca_theory.sweeps.points import library_version
 
 # Raised when a row would mean something else than before.
-_VERSION = "1"
+_VERSION = "2"
 _LIBRARIES = ("transformers", "peft", "accelerate", "datasets", "diffusers")
 _KEY = 12
-# What the Trainer tells of its evaluations beside the metrics.
-_TIMES = ("_runtime", "_per_second", "epoch")
+# What a line of the command shows of a row.
+_SHOWN = {
+    "task", "size", "method", "seed", "diverged", "steps", "metric", "value", "trained",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,9 +91,9 @@ def run(choice: Choice, places: Places, prepare: Prepare) -> tuple[dict[str, Any
         (choice.family.name, choice.task, choice.size, choice.method, f"seed{choice.seed}",
          point.key(_VERSION)[:_KEY])
     )  # fmt: skip
-    if is_stored(places.out, name):
-        stored, _ = load_rows(places.out, name)
-        return {str(key): value for key, value in stored.iloc[0].items()}, False
+    stored = _stored(places.out, name)
+    if stored is not None:
+        return stored, False
     _quieten()
     writable_folder(places.out)
     folder = places.out / name
@@ -99,11 +109,26 @@ def run(choice: Choice, places: Places, prepare: Prepare) -> tuple[dict[str, Any
     return row, True
 
 
+def _stored(out: Path, name: str) -> dict[str, Any] | None:
+    """The row of a finished run; None where there is none, or none that can be read."""
+    if not is_stored(out, name):
+        return None
+    try:
+        table, _ = load_rows(out, name)
+        if len(table) == 1 and set(table.columns) >= _SHOWN:
+            return {str(key): value for key, value in table.iloc[0].items()}
+    except ResourceError:
+        pass
+    click.echo(f"{out / name}.parquet or its manifest is damaged: run again", err=True)
+    return None
+
+
 def _quieten() -> None:
     """Leave the libraries' progress to a terminal, and their advice out."""
     transformers, datasets = package("transformers"), package("datasets")
     package("accelerate")
     transformers.logging.set_verbosity_error()
+    datasets.logging.set_verbosity(logging.CRITICAL)  # errors are raised as well, and told once
     if not sys.stderr.isatty():
         transformers.logging.disable_progress_bar()
         datasets.disable_progress_bars()
@@ -138,6 +163,9 @@ def _compute(
     model = adapt_as_stated(
         ready.model, method, settings, head=ready.head, seed=choice.seed, steps=steps
     )
+    # Before training: places are settled by its end, and would seem never to have been learned.
+    rank = (settings.r or settings.rank) if method.kind == "adalora" else None
+    counts = count(model, ready.head, pruned_to=rank)
     trainer, health = make_trainer(
         model, ready, settings, folder,
         seed=choice.seed, steps=steps, save_every=places.save_every,
@@ -155,7 +183,8 @@ def _compute(
     if not health.diverged and ready.afterwards is not None:
         metrics |= ready.afterwards(trained, folder)
     if not health.diverged:
-        trainer.save_model(str(folder / "final"))
+        # Not by the Trainer, which adds its arguments as a pickle.
+        trained.save_pretrained(str(writable_folder(folder / "final")))
     value = metrics.get(ready.metric, math.nan)
     best = [log[f"eval_{ready.metric}"] for log in trainer.state.log_history
             if f"eval_{ready.metric}" in log]  # fmt: skip
@@ -170,7 +199,7 @@ def _compute(
         "value": max([value, *best]) if ready.best_of_epochs else value,
         "last": value,
         "others": json.dumps({k: v for k, v in metrics.items() if math.isfinite(v)}),
-        **count(trained, ready.head),
+        **counts,
         "r": choice.r,
         "components": settings.components,
         "steps": trainer.state.global_step,
@@ -192,7 +221,7 @@ def _evaluate(trainer: Any, ready: Prepared, health: Any) -> dict[str, float]:
         trainer.label_smoother = None
         found = trainer.evaluate()
         metrics |= {key.removeprefix("eval_"): value for key, value in found.items()
-                    if isinstance(value, float | int) and not key.endswith(_TIMES)}  # fmt: skip
+                    if isinstance(value, float | int) and not key.endswith(TIMES)}  # fmt: skip
     if ready.value is not None:
         metrics[ready.metric] = ready.value(metrics)
     health.look(metrics)

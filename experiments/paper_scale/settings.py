@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -226,6 +227,9 @@ def _rate(
     choice: Choice, method: Method, frame: Mapping[str, Any], own: Mapping[str, Any]
 ) -> float | None:
     if choice.lr is not None:
+        if not (math.isfinite(choice.lr) and choice.lr > 0):
+            msg = f"--lr {choice.lr:g} is no learning rate: give a finite number above 0"
+            raise InvalidArgumentError(msg)
         return choice.lr
     head = frame.get("learning_rate_head") if method.kind == "head" else None
     return own.get("learning_rate_coefficients", own.get("learning_rate", head))

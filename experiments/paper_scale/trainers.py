@@ -19,6 +19,8 @@ from experiments.paper_scale.loading import package
 from experiments.paper_scale.settings import Settings
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
+# What the Trainer tells of its evaluations beside the metrics.
+TIMES = ("_runtime", "_per_second", "epoch")
 _LOGGED_EVERY = 10
 _MOST_WORKERS = 8
 
@@ -103,7 +105,14 @@ def make_trainer(
         ResourceError: several GPUs are visible.
     """
     transformers = package("transformers")
-    from experiments.paper_scale.callbacks import AllocateRanks, Health, LossTrainer
+    from experiments.paper_scale.callbacks import (
+        AllocateRanks,
+        ClipGroups,
+        Health,
+        LossTrainer,
+        Progress,
+        Regularise,
+    )
     from loca_theory.adapters import LoCACallback
 
     arguments = transformers.TrainingArguments(
@@ -112,6 +121,7 @@ def make_trainer(
         per_device_eval_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.accumulation,
         max_steps=steps,
+        max_grad_norm=0.0,  # ClipGroups does it
         label_smoothing_factor=settings.label_smoothing,
         seed=seed,
         logging_steps=min(_LOGGED_EVERY, steps),
@@ -130,6 +140,7 @@ def make_trainer(
         msg = "several GPUs are visible, and a run takes one; set CUDA_VISIBLE_DEVICES=0"
         raise ResourceError(msg)
     health = Health()
+    told = [] if sys.stderr.isatty() else [Progress()]
     optimizer = torch.optim.AdamW(optimizer_groups(model, settings, ready.head))
     warmup = settings.warmup if settings.warmup >= 1 else settings.warmup * steps
     rates = transformers.get_linear_schedule_with_warmup(optimizer, round(warmup), steps)
@@ -141,7 +152,8 @@ def make_trainer(
         data_collator=ready.collate,
         compute_metrics=ready.measure,
         optimizers=(optimizer, rates),
-        callbacks=[LoCACallback(), AllocateRanks(), health],
+        # In this order: the regulariser is clipped with the rest.
+        callbacks=[Regularise(), ClipGroups(), LoCACallback(), AllocateRanks(), health, *told],
     )
     if ready.loss is not None:
         trainer.own_loss = ready.loss

@@ -82,6 +82,7 @@ class TestGlue:
         assert row["metric"] == "accuracy"
         assert row["value"] in [pytest.approx(100 * k / 6) for k in range(7)]
         assert row["trained"] == trained
+        assert row["kept"] == (2 if method == "loca" else 1) * trained
         assert not row["diverged"]
         (origin,) = (tmp_path / "out").glob("*.manifest.json")
         about = json.loads(origin.read_text())
@@ -90,6 +91,58 @@ class TestGlue:
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
         assert "(stored)" in call(*command)
         assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()} == before
+
+    def test_learned_places_are_charged_though_settled_by_the_end(self, glue, tmp_path):
+        call("glue", "--task", "MRPC", "--method", "loca-v1", "--components", 10, "--seed", 6,
+             "--max-steps", 1, *glue)  # fmt: skip
+        call("glue", "--task", "MRPC", "--components", 10, "--seed", 6, "--max-steps", 121, *glue)
+        kept = {row["method"]: row["kept"] for row in rows(tmp_path / "out")}
+        assert kept == {"loca": 2 * 20, "loca-v1": 20}
+
+    def test_adalora_keeps_what_is_left_after_pruning(self, glue, tmp_path):
+        call("glue", "--task", "MRPC", "--method", "adalora", "--seed", 6, "--lr", "1e-3",
+             "--r", 4, "--max-steps", 2, *glue)  # fmt: skip
+        (row,) = rows(tmp_path / "out")
+        assert row["kept"] == 2 * 33 * 4
+        assert row["trained"] == 2 * 33 * 6
+
+    def test_nothing_that_could_run_code_is_left(self, glue, tmp_path):
+        for method, options in (("loca", ("--components", 5)), ("full", ("--lr", "1e-3"))):
+            call("glue", "--task", "MRPC", "--method", method, "--seed", 6, "--max-steps", 1, *glue,
+                 *options, "--out", tmp_path / method)  # fmt: skip
+            names = {path.name for path in (tmp_path / method).rglob("*")}
+            assert names & {"adapter_model.safetensors", "model.safetensors"}
+            assert not [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+
+    def test_progress_without_a_terminal(self, glue):
+        output = call("glue", "--task", "MRPC", "--components", 5, "--seed", 6, "--max-steps", 11,
+                      "--save-every", 5, *glue)  # fmt: skip
+        told = [line for line in output.splitlines() if line.startswith("step ")]
+        assert any(line.startswith("step 5 of 11") and "checkpoint" in line for line in told)
+        last = told[-1]
+        assert last.startswith("step 11 of 11, ")
+        assert "training loss" in last
+        assert "accuracy" in last
+        assert "runtime" not in last
+
+    @pytest.mark.parametrize("damage", ["nothing", "empty", "parquet", "manifest"])
+    def test_damaged_results_are_computed_again(self, glue, tmp_path, damage):
+        command = ("glue", "--task", "MRPC", "--components", 5, "--seed", 6, "--max-steps", 1,
+                   *glue)  # fmt: skip
+        call(*command)
+        (table,) = (tmp_path / "out").glob("*.parquet")
+        (origin,) = (tmp_path / "out").glob("*.manifest.json")
+        whole = pd.read_parquet(table)
+        if damage == "empty":
+            whole.iloc[:0].to_parquet(table)
+        elif damage == "parquet":
+            table.write_bytes(table.read_bytes()[:50])
+        elif damage == "manifest":
+            origin.write_text("{")
+        output = call(*command)
+        assert ("(stored)" in output) == (damage == "nothing")
+        assert ("damaged" in output) == (damage != "nothing")
+        assert rows(tmp_path / "out")[0]["value"] == whole.iloc[0]["value"]
 
     def test_budget_of_a_rank(self, glue, tmp_path):
         call("glue", "--task", "MRPC", "--r", 1, "--seed", 6, "--max-steps", 2, *glue)
@@ -199,6 +252,29 @@ class TestBadInput:
         assert "no components" in call(*command, "--method", "lora", fails=True)
         assert "give one" in call(*command, "--r", 2, fails=True)
 
+    @pytest.mark.parametrize("method", ["lora", "dora", "fourierft", "loca"])
+    def test_more_than_a_layer_holds(self, glue, method):
+        amount = ("--r", 17) if method in ("lora", "dora") else ("--components", 257)
+        output = call("glue", "--task", "MRPC", "--method", method, "--lr", "1e-3", "--seed", 6,
+                      "--max-steps", 1, *amount, *glue, fails=True)  # fmt: skip
+        error = [line for line in output.splitlines() if not line.startswith("note:")]
+        assert len(error) == 1
+        assert "256" in error[0] or "choose 1 to 16" in error[0]
+
+    @pytest.mark.parametrize("seed", [-1, 2**32])
+    def test_seeds_that_are_none(self, glue, seed):
+        assert "range" in call("glue", "--task", "MRPC", *glue, "--seed", seed, fails=True)
+
+    @pytest.mark.parametrize("rate", ["nan", "inf", "0"])
+    def test_rates_that_are_none(self, glue, rate):
+        assert "--lr" in call("glue", "--task", "MRPC", *glue, "--lr", rate, fails=True)
+
+    @pytest.mark.parametrize("address", ["http://bad host", "http://[", "https://a:b"])
+    def test_no_address_of_a_hub(self, monkeypatch, address):
+        monkeypatch.delenv("HF_HUB_OFFLINE")
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        assert not loading.hub_answers()
+
     def test_missing_extra(self, glue, monkeypatch):
         def missing(name, _imported=importlib.import_module):
             if name == "datasets":
@@ -248,7 +324,10 @@ class TestBadInput:
         broken.mkdir()
         (broken / "train.json").write_text("{")
         (broken / "validation.json").write_text("{")
-        assert "cannot be read" in failing(broken)
+        output = failing(broken)
+        assert "cannot be read" in output
+        assert "JSON" in output
+        assert len(output.strip().splitlines()) == 1
 
     def test_weights_that_could_run_code_are_refused(self, glue, tmp_path):
         model = tmp_path / "roberta"
@@ -447,7 +526,7 @@ class TestDiffusion:
 def test_list_names_everything():
     output = call("list")
     for name in ("roberta-base", "STS-B", "gpt2-medium", "Alpaca", "RESISC45", "cartoons",
-                 "GPT-4 is the judge", "6, 66, 666", "not run"):  # fmt: skip
+                 "no clipping", "GPT-4 is the judge", "6, 66, 666", "not run"):  # fmt: skip
         assert name in output
 
 

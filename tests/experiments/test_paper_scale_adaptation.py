@@ -1,19 +1,23 @@
 """Adapted models train as many numbers as the paper prints, at its rates."""
 
 import pytest
+import torch
 
 pytest.importorskip("peft", reason="needs the extra 'paper-scale'")
 pytest.importorskip("transformers", reason="needs the extra 'paper-scale'")
 
-from experiments.finetuning.methods import count, find_method
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.parameters import count
 from experiments.paper import load
 from experiments.paper_scale.adaptation import (
     adapt_as_stated,
     optimizer_groups,
     split_projections,
 )
+from experiments.paper_scale.callbacks import Regularise
 from experiments.paper_scale.settings import Choice, resolve
 from experiments.paper_scale.sources import families
+from experiments.paper_scale.trainers import Prepared, make_trainer
 
 THIN = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 8}
 
@@ -86,3 +90,76 @@ def test_alternating_steps_of_the_variants(method, steps):
     config = adapted.peft_config["default"]
     assert config.alternating_steps == steps
     assert config.joint == (method == "loca-v3")
+
+
+def gradients(adapted):
+    return {name: p.grad.clone() for name, p in adapted.named_parameters() if p.grad is not None}
+
+
+def test_regulariser_is_that_of_peft():
+    settings = resolve(Choice(families()["glue"], "CoLA", "base", "adalora", r=4, lr=1e-3))
+    adapted = adapt_as_stated(
+        model("glue", 1), find_method("adalora"), settings, head="classifier", seed=0, steps=100
+    ).eval()
+    batch = {"input_ids": torch.arange(6).view(2, 3) + 2, "labels": torch.tensor([0, 1])}
+    adapted.base_model(**batch).loss.backward()
+    expected = gradients(adapted)
+    adapted.zero_grad()
+    adapted(**batch).loss.backward()
+    without = gradients(adapted)
+    Regularise().on_pre_optimizer_step(None, None, None, model=adapted)
+    found = gradients(adapted)
+    assert expected.keys() == found.keys()
+    assert any(not torch.allclose(without[name], found[name]) for name in found)
+    for name, gradient in found.items():
+        assert torch.allclose(gradient, expected[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("method", ["loca", "adalora"])
+def test_training_clips_every_group_on_its_own_and_regularises(method, tmp_path, monkeypatch):
+    pytest.importorskip("accelerate", reason="needs the extra 'paper-scale'")
+    from transformers import TrainerCallback
+
+    from experiments.paper_scale import callbacks
+
+    amount = {"components": 9} if method == "loca" else {"r": 4, "lr": 1e-3}
+    settings = resolve(
+        Choice(families()["e2e"], "E2E", "medium", method, batch_size=2, max_steps=12, **amount)
+    )
+    adapted = adapt_as_stated(
+        model("e2e", 1), find_method(method), settings, head=None, seed=0, steps=12
+    )
+    rows = [{"input_ids": torch.arange(5), "labels": torch.arange(5)}] * 8
+    regularised, norms = [], []
+    before = callbacks.Regularise.on_pre_optimizer_step
+
+    def spoil(self, args, state, control, **kwargs):
+        start = gradients(adapted)
+        before(self, args, state, control, **kwargs)
+        end = gradients(adapted)
+        regularised.append(any(not torch.equal(start[name], end[name]) for name in end))
+        for group in kwargs["optimizer"].param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad.mul_(1e6)
+
+    class Look(TrainerCallback):
+        def on_optimizer_step(self, args, state, control, **kwargs):
+            del args, state, control
+            for group in kwargs["optimizer"].param_groups:
+                grads = [p.grad.norm() for p in group["params"] if p.grad is not None]
+                norms.append(float(torch.stack(grads).norm()) if grads else 0.0)
+
+    monkeypatch.setattr(callbacks.Regularise, "on_pre_optimizer_step", spoil)
+    ready = Prepared(
+        adapted, rows, rows[:2],
+        lambda batch: {key: torch.stack([one[key] for one in batch]) for key in batch[0]},
+        "loss",
+    )  # fmt: skip
+    trainer, _ = make_trainer(adapted, ready, settings, tmp_path, seed=0, steps=12, save_every=100)
+    trainer.add_callback(Look())
+    assert trainer.label_smoother is not None
+    trainer.train()
+    assert regularised == [method == "adalora"] * 12
+    assert max(norms) == pytest.approx(1, abs=1e-3)
+    assert all(norm == 0 or norm == pytest.approx(1, abs=1e-3) for norm in norms)
