@@ -1,6 +1,6 @@
 """The paper's variants of the search for places, and better searches: its table ``ablation``.
 
-Needs ``pip install 'loca-theory[experiments]'``; about 10 minutes on two cores.
+Needs ``pip install 'loca-theory[experiments]'``; about 5 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from experiments.finetuning.cells import SEARCHES, VARIANTS, cells, described
+from experiments.finetuning.cells import SEARCHES, VARIANTS, cells, described, tasks_of
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
-from experiments.finetuning.printing import number, print_summary, print_table
+from experiments.finetuning.printing import number, print_summary, print_table, scale_of
+from experiments.finetuning.protocol import Row
 from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import summary
 from experiments.paper.tables import load
@@ -30,7 +31,7 @@ def main(session: Session, task: str | None) -> None:
 
     Example: python -m experiments.ablation --seeds 10
     """
-    chosen = [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
+    chosen = tasks_of(session, task)
     done = {name: sweep(session, name) for name in chosen}
     rows = [one.row for found in done.values() for one in found]
     lines = []
@@ -49,7 +50,7 @@ def main(session: Session, task: str | None) -> None:
     _beside_the_paper(lines, chosen)
 
 
-def _beside_the_paper(lines: list[dict[str, object]], chosen: list[str]) -> None:
+def _beside_the_paper(lines: list[Row], chosen: list[str]) -> None:
     """The paper's table and ours."""
     paper = load("ablation")
     printed = Table(box=None, pad_edge=False)
@@ -66,17 +67,12 @@ def _beside_the_paper(lines: list[dict[str, object]], chosen: list[str]) -> None
             )
             for task in chosen
         ]
-        shown = [number(_in_per_cent(line), 2) for line in ours]
+        factors = [scale_of(line["measure"])[0] for line in ours]
+        means = [line["mean"] for line in ours]
+        shown = [number(m and f * m) for f, m in zip(factors, means, strict=True)]
         cells = [str(row.values[name]) for name in paper.fields]
         printed.add_row(find_method(names[row.method]).title, *cells, *shown)
     print_table(printed, "beside the paper's table")
-
-
-def _in_per_cent(line: dict[str, object]) -> float | None:
-    mean = line["mean"]
-    if not isinstance(mean, float):
-        return None
-    return 100 * mean if line["measure"] == "accuracy" else mean
 
 
 if __name__ == "__main__":

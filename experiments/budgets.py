@@ -1,13 +1,13 @@
 """Accuracy against the budget, every method tuned at every budget: the paper's figure ``budget``.
 
-Needs ``pip install 'loca-theory[experiments]'``; about 15 minutes on two cores.
+Needs ``pip install 'loca-theory[experiments]'``; about 10 minutes on two cores.
 """
 
 from __future__ import annotations
 
 import click
 
-from experiments.finetuning.cells import BUDGETED, cells, described, ranks
+from experiments.finetuning.cells import BUDGETED, cells, described, ranks, tasks_of
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
 from experiments.finetuning.session import Finished, Session
@@ -34,7 +34,7 @@ def main(session: Session, task: str | None) -> None:
 
     Example: python -m experiments.budgets --seeds 10
     """
-    chosen = [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
+    chosen = tasks_of(session, task)
     rows, lines = [], []
     for name in chosen:
         found = [one.row for one in sweep(session, name)]

@@ -1,8 +1,8 @@
 """Every method on one task at one budget, tuned alike, over several seeds.
 
 ``python -m experiments.comparison`` fine-tunes a pretrained sentence transformer to tell from a
-docstring which package it is from. Needs ``pip install 'loca-theory[experiments]'``; about half an
-hour on two cores.
+docstring which package it is from. Needs ``pip install 'loca-theory[experiments]'``; about 40
+minutes on two cores.
 """
 
 from __future__ import annotations

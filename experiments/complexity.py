@@ -2,7 +2,7 @@
 
 Default: a model of MiniLM's shape; with ``--full`` also RoBERTa-base and ViT-base, the paper's own,
 without the sparse and the dense form, whose steps take seconds there on a processor.
-Needs ``pip install 'loca-theory[experiments]'``; two minutes, with ``--full`` twenty.
+Needs ``pip install 'loca-theory[experiments]'``; some minutes, with ``--full`` many more.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def main(out: Path, steps: int, seed: int) -> None:
         raise click.ClickException(msg) from error
     # Dropout takes no generator: torch's own is seeded, and left to others as it was.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         _fine_tune(transformers, out, steps, seed)
 
 

@@ -18,6 +18,11 @@ _QUICK_RANKS = (1, 2)
 _POOL = {"text": 8, "vision": 1, "generation": 2}
 
 
+def tasks_of(session: Session, task: str | None) -> list[str]:
+    """The task asked for; else the images, and with ``--full`` every task."""
+    return [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
+
+
 def ranks(session: Session, task: str) -> tuple[int, ...]:
     """Budgets that are compared on a task."""
     return _QUICK_RANKS if session.quick else RANKS[task]

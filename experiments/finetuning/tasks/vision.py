@@ -42,7 +42,8 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         for split, edge in edges.items()
     }
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        # Modules draw their start from this generator and take no other; it is put back after.
+        torch.default_generator.manual_seed(0)
         model = _model(chosen)
         pretrain(
             model,
