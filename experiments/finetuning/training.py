@@ -52,8 +52,8 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         name: {key: t.to(device) for key, t in split.items()} for name, split in splits.items()
     }
     cuda = [device] if device.type == "cuda" else []
-    # Heads, adapters and dropout draw from torch's own generators and take no other: these are seeded
-    # by the point, and put back after.
+    # Heads, adapters and dropout draw from torch's own generators and take no other: the point
+    # seeds these, and they are put back after.
     with torch.random.fork_rng(devices=cuda), _quiet():
         torch.manual_seed(int(generator(p["seed"], "finetuning.model").integers(2**62)))
         model = base_model(prepared, p["settings"]).to(device)
