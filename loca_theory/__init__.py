@@ -6,6 +6,7 @@ The subpackages, from the ground up (imports point only downwards):
 - :mod:`loca_theory.sweeps`: points, seeds, result store, resumable local execution.
 - :mod:`loca_theory.expressivity`: what each adapter can reconstruct of a Gaussian matrix.
 - :mod:`loca_theory.dependence`: the same when entries are not independent.
+- :mod:`loca_theory.claims`: the ledger of the paper's claims, and the checks that decide them.
 - :mod:`loca_theory.plotting`: figures, drawn from stored results only.
 - :mod:`loca_theory.cli`: the ``loca-theory`` command.
 

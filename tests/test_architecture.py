@@ -25,6 +25,7 @@ FLOORS = (
     ("expressivity", "adapters"),
     ("dependence", "convergence"),
     ("checkpoints",),
+    ("claims",),
     ("plotting",),
     ("cli",),
 )
@@ -202,8 +203,12 @@ def test_what_raises_says_so(name):
 
 @pytest.mark.parametrize(
     ("package", "file"),
-    [("loca_theory", "py.typed"), ("loca_theory.plotting", "loca.mplstyle")],
-    ids=["type marker", "style"],
+    [
+        ("loca_theory", "py.typed"),
+        ("loca_theory.claims", "claims.toml"),
+        ("loca_theory.plotting", "loca.mplstyle"),
+    ],
+    ids=["type marker", "ledger", "style"],
 )
 def test_data_is_shipped_with_the_package(package, file):
     assert (files(package) / file).is_file()

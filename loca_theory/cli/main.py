@@ -34,6 +34,10 @@ _COMMANDS = {
         "loca_theory.cli.extract",
         "Turn a full fine-tune into the best LoCA or LoRA adapter, and say what it leaves.",
     ),
+    "verify": (
+        "loca_theory.cli.verify",
+        "Decide the claims of the paper: what holds, what does not, what is open.",
+    ),
     "figures": (
         "loca_theory.cli.figures",
         "Draw figures of the paper; without ID, all of them.",
@@ -87,7 +91,7 @@ def group() -> None:
 def main() -> NoReturn:
     """Run the command line and exit with its code.
 
-    0 done, 1 error, 2 usage, 130 interrupted. Errors are one line on stderr; ``--debug`` adds the
+    0 done, 1 error, 2 usage, 3 a claim not supported (``verify --strict``), 130 interrupted. Errors are one line on stderr; ``--debug`` adds the
     traceback.
     """
     debug = "--debug" in sys.argv[1:]

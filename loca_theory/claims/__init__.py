@@ -1,0 +1,41 @@
+"""The ledger: every checkable statement of the paper, what decides it, and the verdict.
+
+- :func:`load_ledger`: the claims as data (``claims.toml``): place, statement, assumptions, the
+  check, and an acceptance rule that is fixed before anything is measured.
+- :mod:`loca_theory.claims.checks`: the checks, by subject. Each returns a :class:`Measurement`;
+  none decides anything.
+- :class:`Rule`, :func:`decide`: from observed numbers and their errors to a :class:`Verdict`, at a
+  family-wise false-alarm rate for the whole ledger.
+- :class:`Verification`: runs checks through the sweep store.
+- :func:`merged`, :func:`write_report`: CLAIMS.md and claims.json.
+"""
+
+from loca_theory.claims.ledger import KINDS, Claim, Ledger, LedgerError, load_ledger
+from loca_theory.claims.measurement import Effort, Measurement, Part, Setting
+from loca_theory.claims.report import counts, document, merged, read_entries, shown, write_report
+from loca_theory.claims.rules import FAMILY_WISE, Decision, Rule, Verdict, decide
+from loca_theory.claims.verification import Verification
+
+__all__ = [
+    "FAMILY_WISE",
+    "KINDS",
+    "Claim",
+    "Decision",
+    "Effort",
+    "Ledger",
+    "LedgerError",
+    "Measurement",
+    "Part",
+    "Rule",
+    "Setting",
+    "Verdict",
+    "Verification",
+    "counts",
+    "decide",
+    "document",
+    "load_ledger",
+    "merged",
+    "read_entries",
+    "shown",
+    "write_report",
+]

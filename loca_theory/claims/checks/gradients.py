@@ -1,0 +1,152 @@
+"""The reparameterisation and its gradients: equations of section 4 and Algorithm 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum
+from loca_theory.claims.measurement import Measurement, Setting
+from loca_theory.transforms import dct_matrix, idct2_sparse
+
+_Array = NDArray[np.float64]
+_ROWS, _COLUMNS, _COMPONENTS, _SCALING = 9, 7, 6, 1.7
+
+
+def _printed_matrix(n: int) -> _Array:
+    """C, entry by entry from the printed definition."""
+    i, j = np.arange(n)[:, None], np.arange(n)[None, :]
+    k = np.where(i == 0, 1 / np.sqrt(2), 1.0)
+    return np.sqrt(2 / n) * k * np.cos(np.pi * (2 * j + 1) * i / (2 * n))
+
+
+def _scattered(values: _Array, places: _Array, shape: tuple[int, int]) -> _Array:
+    """S(a, l, 1)."""
+    s = np.zeros(shape)
+    np.add.at(s, (places[:, 0], places[:, 1]), values)
+    return s
+
+
+def cosine_matrix(setting: Setting) -> Measurement:
+    """Largest deviation of CCᵀ from I for the printed C, and of the package's C from it.
+
+    Source: the definition of C below equation (original_dct).
+    """
+    del setting
+    worst = 0.0
+    for n in (1, 2, 3, 8, 33, 768):
+        c = _printed_matrix(n)
+        worst = max(worst, float(np.abs(c @ c.T - np.eye(n)).max()))
+        worst = max(worst, float(np.abs(dct_matrix(n).numpy() - c).max()))
+    return Measurement.exact(worst, "Rounding of the printed phases grows with n.")
+
+
+def sparse_sum(setting: Setting) -> Measurement:
+    """Largest deviation of Σ a_n C_{l¹}ᵀ D_{l²} from Cᵀ S(a, l, 1) D.
+
+    Source: the sparse form below equation (original_dct).
+    """
+    shape = (_ROWS, _COLUMNS)
+    a, places = setting.rng.standard_normal(_COMPONENTS), _places(setting)
+    c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
+    dense = c.T @ _scattered(a, places, shape) @ d
+    summed = sum(x * np.outer(c[i], d[j]) for x, (i, j) in zip(a, places, strict=True))
+    ours = idct2_sparse(torch.from_numpy(a), torch.from_numpy(places), shape).numpy()
+    return Measurement.exact(max(np.abs(summed - dense).max(), np.abs(ours - dense).max()))
+
+
+def _places(setting: Setting) -> NDArray[np.int64]:
+    """Distinct places off the border, where the printed difference has both neighbours."""
+    inner = [(i, j) for i in range(1, _ROWS - 1) for j in range(1, _COLUMNS - 1)]
+    chosen = setting.rng.choice(len(inner), _COMPONENTS, replace=False)
+    return np.array(inner)[chosen]
+
+
+def _layer(setting: Setting) -> tuple[CosineSpectrum, torch.Tensor]:
+    """A spectrum that learns both, after a backward pass with a random ∂L/∂ΔW, and the latter."""
+    layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, scaling=_SCALING).double()
+    with torch.no_grad():
+        layer.place(torch.from_numpy(_places(setting)))
+        layer.coefficients.copy_(torch.from_numpy(setting.rng.standard_normal(_COMPONENTS)))
+    slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
+    layer.set_phase("both")
+    (layer.increment() * slope).sum().backward()
+    return layer, slope
+
+
+def location_identity(setting: Setting, *, form: str) -> Measurement:
+    r"""Largest deviation of location gradients from the trace with the difference of spectra.
+
+    The trace is :math:`\mathrm{tr}[(\partial L/\partial\Delta W)^\top \alpha C^\top
+    [S(a_n, l + e) - S(a_n, l - e)] D]/2`, with dense matrices.
+
+    Args:
+        setting: The source of the problem.
+        form: ``printed``, :math:`\alpha a_n (Z_{l^2, l^1+1} - Z_{l^2, l^1-1})/2` with
+            Z = D (∂L/∂ΔW)ᵀ Cᵀ, or ``package``, the gradient that the layer computes.
+
+    Source: equations (position_gradient) and (position_gradient2).
+    """
+    layer, slope = _layer(setting)
+    g, a, places = slope.numpy(), layer.coefficients.detach().numpy(), layer.places.numpy()
+    c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
+    z = d @ g.T @ c.T
+    worst = 0.0
+    for n, (i, j) in enumerate(places.tolist()):
+        for axis, (di, dj) in enumerate(((1, 0), (0, 1))):
+            step = _scattered(a[n : n + 1], np.array([[i + di, j + dj]]), g.shape)
+            step -= _scattered(a[n : n + 1], np.array([[i - di, j - dj]]), g.shape)
+            trace = _SCALING / 2 * float(np.trace(g.T @ (c.T @ step @ d)))
+            if form == "printed":
+                found = _SCALING * a[n] * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
+            else:
+                gradient = layer.locations.grad  # of u = l/(dim − 1)
+                found = float(gradient[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
+            worst = max(worst, abs(found - trace))
+    return Measurement.exact(worst)
+
+
+def coefficient_identity(setting: Setting) -> Measurement:
+    """Largest deviation of α Z[l] from ∂L/∂a of the layer and from differences of the dense form.
+
+    Source: appendix "Computational Efficiency of Gradient Estimation".
+    """
+    layer, slope = _layer(setting)
+    g, places = slope.numpy(), layer.places.numpy()
+    c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
+    z = d @ g.T @ c.T
+    worst = 0.0
+    for n, (i, j) in enumerate(places.tolist()):
+        unit = _scattered(np.ones(1), np.array([[i, j]]), g.shape)
+        # L is linear in a: the difference is the derivative.
+        derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
+        found = _SCALING * z[j, i]
+        worst = max(worst, abs(found - derivative))
+        worst = max(worst, abs(found - float(layer.coefficients.grad[n])))
+    return Measurement.exact(worst)
+
+
+def start_gradient(setting: Setting) -> Measurement:
+    """Largest location gradient at the printed start, a = 0.
+
+    Source: line 1 of Algorithm 1.
+    """
+    layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS).double()
+    layer.set_phase("both")
+    slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
+    (layer.increment() * slope).sum().backward()
+    return Measurement.exact(float(layer.locations.grad.abs().max()))
+
+
+def first_phase(setting: Setting) -> Measurement:
+    """Steps of the first coefficient phase of Algorithm 1 as printed, over B_a.
+
+    Source: "t mod (B_a + B_l) < B_a" with t from 1.
+    """
+    del setting
+    schedule = AlternatingSchedule(as_printed=True)
+    steps = 0
+    while schedule.phase(steps) == "coefficients":
+        steps += 1
+    return Measurement.exact(steps / schedule.coefficient_steps)

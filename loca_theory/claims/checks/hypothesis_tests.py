@@ -1,0 +1,97 @@
+"""The total-variation test and the Marchenko–Pastur fit of the preliminary analysis."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import torch
+
+from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.increments import (
+    AcceptanceError,
+    Histogram,
+    PrintedTest,
+    Tail,
+    calibrated_test,
+    fit_bulk,
+    histogram,
+    squared_singular_values,
+)
+
+LEVEL = 0.05
+# In units of the entries' deviation the printed noise of 1e-5 is as good as none.
+_NOISE = 1e-5
+
+
+def _entries(setting: Setting, law: str, size: int) -> Histogram:
+    """Counts of size² independent entries of unit variance."""
+    if law == "normal":
+        values = setting.rng.standard_normal(size * size)
+    else:
+        values = setting.rng.standard_t(5, size * size) / np.sqrt(5 / 3)
+    return histogram(torch.from_numpy(values))
+
+
+def printed_rejections(setting: Setting, *, law: str, tail: str, size: int) -> Measurement:
+    """Share of size×size matrices that the printed test rejects at level 0.05.
+
+    Args:
+        setting: How much work.
+        law: ``normal``, or ``t5``: Student's with 5 degrees of freedom.
+        tail: Which tail the p-value is: ``upper``, or ``percentile`` taken literally.
+        size: Rows and columns.
+
+    Source: appendix "Details of the Hypothesis Testing".
+    """
+    runs, test = setting.scaled(16, 60, 300), PrintedTest(tail=Tail(tail), noise=_NOISE)
+    rejected = sum(
+        test.p_value(_entries(setting, law, size), setting.rng) <= LEVEL for _ in range(runs)
+    )
+    return Measurement.of(Part.share(rejected, runs), f"{size}×{size} entries each.")
+
+
+def calibrated_rejections(setting: Setting, *, law: str, size: int) -> Measurement:
+    """The same for the calibrated test of "total variation at most 0.001".
+
+    Source: the null hypothesis of the paper; :func:`~loca_theory.increments.calibrated_test`.
+    """
+    runs = setting.scaled(250, 600, 3000)
+    rejected = sum(
+        calibrated_test(_entries(setting, law, size), setting.rng, replicates=99).p_value <= LEVEL
+        for _ in range(runs)
+    )
+    return Measurement.of(Part.share(rejected, runs), f"{size}×{size} entries each.")
+
+
+def loop_ends(setting: Setting, *, deviation: float, bins: int) -> Measurement:
+    """Share of runs in which the printed loop finds its 100 copies within ε = 0.001 of G.
+
+    Args:
+        setting: How much work.
+        deviation: Standard deviation of the entries, in which the noise σ_e = 10⁻⁵ is small or not.
+        bins: Bins in one deviation, which are not printed.
+
+    Source: step 3 of the testing procedure.
+    """
+    runs, test = setting.scaled(10, 30, 100), PrintedTest(bins_per_deviation=bins)
+    ended = 0
+    for _ in range(runs):
+        entries = histogram(torch.from_numpy(deviation * setting.rng.standard_normal(10_000)))
+        with suppress(AcceptanceError):
+            test.p_value(entries, setting.rng)
+            ended += 1
+    return Measurement.of(Part.share(ended, runs), f"Entries of deviation {deviation:g}.")
+
+
+def marchenko_pastur(setting: Setting, *, rows: int, columns: int) -> Measurement:
+    """Kolmogorov distance of the spectrum of independent entries from the fitted law.
+
+    Source: the Marchenko–Pastur law in the preliminary analysis.
+    """
+    draws = setting.scaled(20, 100, 500)
+    found = []
+    for _ in range(draws):
+        matrix = torch.from_numpy(setting.rng.standard_normal((rows, columns)))
+        found.append(fit_bulk(squared_singular_values(matrix), rows, columns).kolmogorov)
+    return Measurement.of(Part.mean(found), f"{rows}×{columns}.")

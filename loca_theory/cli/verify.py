@@ -1,0 +1,163 @@
+"""``loca-theory verify``: decide the claims of the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loca_theory import LocaTheoryError
+from loca_theory.claims import (
+    Effort,
+    Ledger,
+    Verdict,
+    Verification,
+    document,
+    load_ledger,
+    merged,
+    read_entries,
+    write_report,
+)
+from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.cli.studies import report_written
+from loca_theory.sweeps import manifest
+from loca_theory.sweeps.manifest import command_line
+
+_NOT_SUPPORTED = 3
+_CSV_COLUMNS = ("id", "verdict", "observed", "standard_error", "low", "high", "expected", "rule",
+                "n", "seconds", "effort", "seed", "ledger", "note")  # fmt: skip
+
+
+class VerdictsChangedError(LocaTheoryError):
+    """Claims came to another verdict than the ledger expects."""
+
+
+@click.command("verify")
+@click.argument("names", nargs=-1, metavar="[CLAIM]...")
+@click.option("--quick", is_flag=True, help="Few draws: minutes for all; more stays inconclusive.")
+@click.option("--deep", is_flag=True, help="Many draws: hours for all.")
+@click.option("--strict", is_flag=True, help="Exit with code 3 if a claim is not supported.")
+@click.option(
+    "--as-expected", is_flag=True, help="Fail where a verdict is not the one the ledger expects."
+)
+@click.option("--list", "only_list", is_flag=True, help="Show the ledger; decide nothing.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with the tables of experiments, for the empirical claims.  "
+    "[default: the folder of --out, where there is one]",
+)
+@click.option(
+    "--ledger",
+    "ledger_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A ledger instead of the package's own.",
+)
+@common_options
+def command(
+    *,
+    common: Common,
+    names: tuple[str, ...],
+    quick: bool,
+    deep: bool,
+    strict: bool,
+    as_expected: bool,
+    only_list: bool,
+    results: Path | None,
+    ledger_path: Path | None,
+) -> int:
+    """Decide claims of the paper; without CLAIM, all. A name that ends in a dot is a family.
+
+    A verdict follows from what a check observes by a rule that was fixed before. CLAIMS.md and
+    claims.json keep the deepest verdict on each claim.
+
+    \b
+    Examples:
+      loca-theory verify --quick
+      loca-theory verify theorem1.order condition-u
+      loca-theory verify noniid. --deep --out ledger
+    """
+    if quick and deep:
+        msg = "--quick and --deep exclude each other"
+        raise click.UsageError(msg)
+    ledger = load_ledger(ledger_path)
+    if only_list:
+        _list(ledger, names, common)
+        return 0
+    effort = Effort.QUICK if quick else Effort.DEEP if deep else Effort.DEFAULT
+    if results is None and common.folder.is_dir():
+        results = common.folder
+    verification = Verification(
+        ledger, names, effort, common.seed, results, common.jobs, common.cluster
+    )
+    earlier = read_entries(common.folder) if common.folder.is_dir() else []
+    entries = _run(verification, common)
+    origin = manifest(
+        argv=command_line(),
+        grid=verification.describe(),
+        seed=common.seed,
+        device="cpu",
+        dtype="float64",
+    )
+    written = write_report(common.folder, merged(earlier, entries, ledger), ledger, origin)
+    _print(entries, ledger, origin, common)
+    report_written(written, common)
+    return _end(entries, common, strict=strict, as_expected=as_expected)
+
+
+def _run(verification: Verification, common: Common) -> list[dict[str, Any]]:
+    store = open_store(common, verification.version)
+    with progress_bar("deciding", quiet=common.quiet) as progress:
+        entries = verification.run(store=store, progress=progress)
+    report_rejected(store, common)
+    return entries
+
+
+def _print(
+    entries: list[dict[str, Any]], ledger: Ledger, origin: dict[str, Any], common: Common
+) -> None:
+    match common.output_format:
+        case "json":
+            print_json(document(entries, ledger, origin))
+        case "csv":
+            print_csv([{name: one[name] for name in _CSV_COLUMNS} for one in entries], _CSV_COLUMNS)
+        case _:
+            from loca_theory.cli.claim_tables import print_claims
+
+            print_claims(entries, ledger)
+
+
+def _end(entries: list[dict[str, Any]], common: Common, *, strict: bool, as_expected: bool) -> int:
+    changed = [one for one in entries if one["changed"]]
+    for one in changed:
+        line = f"{one['id']} is {one['verdict']}, and the ledger expects {one['ledger']}"
+        note(line, quiet=common.quiet and not as_expected)
+    if changed and as_expected:
+        msg = f"{len(changed)} verdicts are not those of the ledger: "
+        msg += f"{', '.join(one['id'] for one in changed)}; say so in claims.toml, with the reason"
+        raise VerdictsChangedError(msg)
+    fails = any(one["verdict"] == Verdict.NOT_SUPPORTED for one in entries)
+    return _NOT_SUPPORTED if strict and fails else 0
+
+
+def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
+    columns = ("id", "kind", "ledger", "place", "statement")
+    rows = [
+        {**{name: str(getattr(claim, name)) for name in columns}, "ledger": claim.ledger.value}
+        for claim in ledger.find(names)
+    ]
+    match common.output_format:
+        case "json":
+            print_json({"claims": rows})
+        case "csv":
+            print_csv(rows, columns)
+        case _:
+            from loca_theory.cli.claim_tables import print_ledger
+
+            print_ledger(rows)
