@@ -17,6 +17,10 @@ from loca_theory.sweeps import write_atomically
 from loca_theory.sweeps.files import writable_folder
 
 _NAMES = ("claims.json", "CLAIMS.md")
+_PREFACE = """\
+Written by `loca-theory verify`. Each statement is the paper's, in our words; where the paper can be
+read in several ways, each reading is a claim of its own. The verdict follows from the observed
+number and its error by a rule that was fixed before."""
 
 
 def counts(entries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -101,16 +105,14 @@ def document(
 
 def markdown(entries: Sequence[Entry], ledger: Ledger) -> str:
     """CLAIMS.md: the counts, a table, and a paragraph a claim."""
+    family = f"All {ledger.comparisons} confidence intervals of the ledger hold together with "
+    family += f"probability {1 - FAMILY_WISE:g} at least (Bonferroni)."
     lines = [
         "# The ledger of claims",
         "",
-        (
-            "Written by `loca-theory verify`. Each statement is the paper's, in our words; where the "
-            "paper can be read in several ways, each reading is a claim of its own. The verdict "
-            "follows from the observed number and its error by a rule that was fixed before. All "
-            f"{ledger.comparisons} confidence intervals of the ledger hold together with probability "
-            f"{1 - FAMILY_WISE:g} at least (Bonferroni)."
-        ),
+        _PREFACE,
+        "",
+        family,
         "",
         *(f"- {name}: {count}" for name, count in counts(entries).items()),
         "",

@@ -73,11 +73,15 @@ class Rule:
         if self.kind == "near":
             shown = _listed(self.value)
             return f"interval holds {shown}, half-width at most {self.precision:g}"
+        if self.low == self.high:
+            return f"equals {_listed(self.low)}"
         if self.low == (-np.inf,):
             return f"interval at most {_listed(self.high)}"
         if self.high == (np.inf,):
             return f"interval at least {_listed(self.low)}"
-        return f"interval in [{_listed(self.low)}, {_listed(self.high)}]"
+        count = max(len(self.low), len(self.high))
+        bounds = ((_pick(self.low, i), _pick(self.high, i)) for i in range(count))
+        return f"interval in {', '.join(f'[{a:g}, {b:g}]' for a, b in bounds)}"
 
     def judge(self, part: Part, index: int, alarm: float) -> tuple[Verdict, float]:
         """Verdict on one part, and its margin: positive where it passes, the larger the clearer.

@@ -91,8 +91,8 @@ def group() -> None:
 def main() -> NoReturn:
     """Run the command line and exit with its code.
 
-    0 done, 1 error, 2 usage, 3 a claim not supported (``verify --strict``), 130 interrupted. Errors are one line on stderr; ``--debug`` adds the
-    traceback.
+    0 done, 1 error, 2 usage, 3 a claim is not supported (``verify --strict``), 130 interrupted.
+    Errors are one line on stderr; ``--debug`` adds the traceback.
     """
     debug = "--debug" in sys.argv[1:]
     if isinstance(sys.stdout, TextIOWrapper):

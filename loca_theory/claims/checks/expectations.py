@@ -146,7 +146,7 @@ def largest_eigenvalue(setting: Setting, *, sizes: Sequence[int]) -> Measurement
 
     Source: equation (maxeigenvaluecalcu).
     """
-    draws = setting.scaled(400, 2000, 10_000)
+    draws = setting.scaled(4000, 15_000, 60_000)
     parts = []
     for size in sizes:
         found = [sample_leading_eigenvalues(size, size, 1, setting.rng)[0][0] for _ in range(draws)]

@@ -74,7 +74,7 @@ def loop_ends(setting: Setting, *, deviation: float, bins: int) -> Measurement:
 
     Source: step 3 of the testing procedure.
     """
-    runs, test = setting.scaled(10, 30, 100), PrintedTest(bins_per_deviation=bins)
+    runs, test = setting.scaled(20, 50, 200), PrintedTest(bins_per_deviation=bins)
     ended = 0
     for _ in range(runs):
         entries = histogram(torch.from_numpy(deviation * setting.rng.standard_normal(10_000)))
