@@ -66,10 +66,10 @@ def advantage(
         parts.append(Part.mean(gaps / scale, f"{task}, r = {r:g}"))
     if not parts:
         return Measurement.missing(f"No table {table}.parquet has both {method} and {over}.")
-    return _worst(parts)
+    return _pooled(parts)
 
 
-def _worst(parts: Sequence[Part]) -> Measurement:
+def _pooled(parts: Sequence[Part]) -> Measurement:
     """One part for all: their mean, so that the number of comparisons is fixed beforehand."""
     values = np.array([part.value for part in parts])
     errors = np.array([part.standard_error for part in parts])
@@ -79,6 +79,40 @@ def _worst(parts: Sequence[Part]) -> Measurement:
                       for part in parts)  # fmt: skip
     return Measurement.of(Part("mean over tasks and budgets", float(values.mean()), error, n),
                           f"{shown}.")  # fmt: skip
+
+
+def best_setting(
+    setting: Setting, *, table: str, column: str, low: float, high: float
+) -> Measurement:
+    """Mean of LoCA within a range of a setting less that outside, relative, paired by seed.
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names.
+        column: The setting that varies, ``scaling`` or ``alternating``.
+        low: Lower end of the range.
+        high: Upper end.
+
+    Source: the paragraph on α and B_s, and the figure parameter_sen.
+    """
+    columns = ("task", "method", "seed", "measure", "metric", "diverged", "setting", "value")
+    rows = _load(setting, table, columns)
+    if rows is None:
+        return Measurement.missing(f"There is no table {table}.parquet.")
+    varied = (rows["setting"] == column) & (rows["method"] == "loca")
+    good = rows[varied & ~rows["diverged"].astype(bool)]
+    good = good.assign(inside=good["value"].between(low - 1e-9, high + 1e-9))
+    parts = []
+    for task, mine in good.groupby("task"):
+        wide = mine.pivot_table(index="seed", columns="inside", values="metric").dropna()
+        if wide.shape[1] < 2 or len(wide) < 2:
+            continue
+        sign = -1.0 if mine["measure"].iloc[0] in _LOWER_IS_BETTER else 1.0
+        gaps = sign * (wide[True] - wide[False]).to_numpy() / float(wide[False].mean())
+        parts.append(Part.mean(gaps, str(task)))
+    if not parts:
+        return Measurement.missing(f"No table {table}.parquet varies {column}.")
+    return _pooled(parts)
 
 
 def increments(setting: Setting, *, table: str, column: str) -> Measurement:

@@ -166,6 +166,20 @@ def random_locations_loss(setting: Setting, *, size: int, r: int) -> Measurement
     )
 
 
+def printed_line(setting: Setting) -> Measurement:
+    """Largest |1 − 2r/K − error of F1|, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
+
+    Source: the line U of the figures sim_1 and sim_2.
+    """
+    del setting
+    gaps = []
+    for size in range(100, 301, 50):
+        for r in (8, 16, 24, 32):
+            budget = Budget(size, size, r)
+            gaps.append(abs(exact_error("U", budget) - exact_error("F1", budget)))
+    return Measurement.exact(max(gaps))
+
+
 def dense_difference(
     setting: Setting, *, curves: Sequence[str], sizes: Sequence[int], r: int
 ) -> Measurement:
