@@ -1,0 +1,173 @@
+"""The ledger that is shipped: whole, importable, consistent; and what is refused as none."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import loca_theory
+from loca_theory.claims import KINDS, LedgerError, Verdict, load_ledger
+from loca_theory.cli.main import _COMMANDS
+from loca_theory.errors import InvalidArgumentError
+
+LEDGER = load_ledger()
+ROOT = Path(loca_theory.__file__).parents[1]
+CHECKS = Path(loca_theory.__file__).parent / "claims" / "checks"
+each_claim = pytest.mark.parametrize("claim", LEDGER.claims, ids=lambda claim: claim.id)
+# What other work refers to.
+PROMISED = [
+    "theorem1.order",
+    "theorem1.n2-main-text",
+    "theorem1.small-k",
+    "theorem2.equality",
+    "proposition1.variance",
+    "parseval.factor",
+    "condition-u",
+    "order-statistic.density",
+    "dora.expectation",
+    "tv.as-printed.size",
+    "tv.as-printed.percentile",
+    "noniid.crossing.same-draw",
+    "noniid.crossing.iid-reference",
+    "noniid.t-critical",
+    "gradient.identity",
+    "toy.recovery",
+]
+
+
+def test_the_ledger_has_what_was_promised():
+    known = {claim.id for claim in LEDGER.claims}
+    assert set(PROMISED) <= known
+    assert len(known) >= 50
+    assert {claim.kind for claim in LEDGER.claims} == set(KINDS)
+
+
+@each_claim
+def test_every_check_is_there_and_says_where_the_claim_is_from(claim):
+    function = claim.function()
+    assert function.__module__.startswith("loca_theory.claims.checks.")
+    assert function.__doc__
+
+
+def test_every_check_decides_some_claim():
+    used = {claim.check for claim in LEDGER.claims}
+    defined = {
+        f"{path.stem}.{name}"
+        for path in CHECKS.glob("[!_]*.py")
+        for name in re.findall(r"^def ([a-z]\w*)\(\s*setting", path.read_text(), re.MULTILINE)
+    }
+    assert defined == used
+
+
+@each_claim
+def test_every_command_exists(claim):
+    for command in claim.command.split(" && "):
+        words = command.split()
+        if words[0] == "loca-theory":
+            assert words[1] in _COMMANDS
+        else:
+            assert words[:2] == ["python", "-m"]
+            assert (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
+
+
+@each_claim
+def test_claims_are_consistent(claim):
+    assert (claim.kind == "empirical") == bool(claim.tables)
+    assert claim.kind != "Monte Carlo" or claim.comparisons
+    assert claim.kind not in ("identity", "bound") or not claim.comparisons
+    if claim.ledger is Verdict.SUPPORTED:
+        assert not claim.added, "support with added assumptions is support under assumptions"
+    if claim.ledger is Verdict.SUPPORTED_UNDER_ASSUMPTIONS:
+        assert claim.added
+    if claim.ledger is Verdict.NOT_SUPPORTED and claim.kind != "Monte Carlo":
+        assert claim.note or claim.kind == "identity"
+
+
+def test_a_family_is_found_by_its_name():
+    found = [claim.id for claim in LEDGER.find(["parseval."])]
+    assert found == ["parseval.factor", "parseval.factor-unnormalised", "parseval.unitary"]
+    assert LEDGER.find([]) == list(LEDGER.claims)
+
+
+def test_an_unknown_claim_is_refused_with_the_nearest():
+    with pytest.raises(InvalidArgumentError, match=r"unknown claim 'theorem1\.ordr'; nearest: "
+                       r"theorem1\.order"):  # fmt: skip
+        LEDGER.find(["theorem1.ordr"])
+    with pytest.raises(InvalidArgumentError, match=r"unknown claim 'zzzzzzzzzz'; there are \d+"):
+        LEDGER.find(["zzzzzzzzzz"])
+
+
+GOOD = """
+[[claim]]
+id = "first"
+place = "here"
+statement = "It holds."
+kind = "identity"
+check = "fourier.parseval"
+expected = "0"
+rule = { low = 0 }
+verdict = "supported"
+"""
+SECOND = GOOD.replace('"first"', '"second"')
+BAD = {
+    "no TOML": (GOOD + "x = = 1", r"is not TOML: .*line 11"),
+    "no claims": ("", r"line 1: needs a table \[\[claim\]\]"),
+    "claims that are no tables": ("claim = 3", r"line 1: needs a table \[\[claim\]\]"),
+    "another table": (GOOD + "[extra]\na = 1", r"unknown table 'extra'"),
+    "unknown field": (GOOD + 'oops = "x"', r"line 11: unknown field 'oops'; known are "),
+    "field missing": (GOOD.replace('place = "here"\n', ""), r"line 2: lacks 'place'"),
+    "in the second": (GOOD + SECOND.replace('kind = "identity"', "kind = 3"),
+                      r"line 16: 'kind' must be text"),
+    "empty text": (GOOD.replace('"It holds."', '" "'), r"line 5: 'statement' must be text"),
+    "unknown kind": (GOOD.replace('"identity"', '"guess"'), r"line 6: kind 'guess' is none of "),
+    "unknown verdict": (GOOD.replace('"supported"', '"true"'), r"line 10: verdict 'true' is none"),
+    "no id": (GOOD.replace('"first"', '"First one"'), r"line 3: 'First one' is no id"),
+    "twice": (GOOD + GOOD, r"line 13: 'first' is claimed twice"),
+    "check elsewhere": (GOOD.replace('"fourier.parseval"', '"os.path.join"'),
+                        r"line 7: check 'os\.path\.join' is not module\.function"),
+    "no rule": (GOOD.replace("rule = { low = 0 }\n", ""), r"line 2: lacks a table 'rule'"),
+    "empty rule": (GOOD.replace("{ low = 0 }", "{ }"), r"line 9: a rule has low, high or value"),
+    "two rules": (GOOD.replace("{ low = 0 }", "{ low = 0, value = 1 }"),
+                  r"line 9: this rule needs value and precision"),
+    "reversed": (GOOD.replace("{ low = 0 }", "{ low = 2, high = [3, 1] }"),
+                 r"line 9: 'low' lies above 'high'"),
+    "no numbers": (GOOD.replace("{ low = 0 }", '{ low = "a" }'), r"line 9: the bounds of a rule"),
+    "not a number": (GOOD.replace("{ low = 0 }", "{ low = nan }"), r"line 9: the bounds of a rule"),
+    "negative precision": (GOOD.replace("{ low = 0 }", "{ value = 0, precision = -1 }"),
+                           r"line 9: 'precision' must be"),
+    "comparisons": (GOOD + "comparisons = -1", r"line 11: 'comparisons' must be a number"),
+    "cost": (GOOD + "cost = 0", r"line 11: 'cost' must be a positive number"),
+    "assumptions": (GOOD + 'added = "one"', r"line 11: 'added' must be a list of texts"),
+    "arguments": (GOOD + "arguments = 3", r"line 11: 'arguments' has the wrong type"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD.keys())
+def test_nonsense_is_refused_with_its_line(tmp_path, text, message):
+    path = tmp_path / "claims.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(LedgerError, match=message) as error:
+        load_ledger(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_good_one_is_read(tmp_path):
+    path = tmp_path / "claims.toml"
+    path.write_text(GOOD + SECOND, encoding="utf-8")
+    assert [claim.id for claim in load_ledger(path).claims] == ["first", "second"]
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
+    with pytest.raises(LedgerError, match=r"cannot read the ledger .*: No such file"):
+        load_ledger(tmp_path / "none.toml")
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(LedgerError, match="cannot read the ledger"):
+        load_ledger(path)
+
+
+def test_a_missing_check_is_refused(tmp_path):
+    path = tmp_path / "claims.toml"
+    path.write_text(GOOD.replace("fourier.parseval", "fourier.nothing"), encoding="utf-8")
+    with pytest.raises(LedgerError, match=r"claim 'first': no check 'fourier\.nothing'"):
+        load_ledger(path).claims[0].function()

@@ -1,0 +1,263 @@
+"""Running claims: through the store, merged with earlier runs, and a few for real."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from loca_theory.claims import (
+    Effort,
+    Ledger,
+    LedgerError,
+    Measurement,
+    Part,
+    Setting,
+    Verdict,
+    Verification,
+    load_ledger,
+    merged,
+    read_entries,
+    write_report,
+)
+from loca_theory.claims import verification as module
+from loca_theory.claims.checks import empirical, fourier, theorems
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps import ResultStore
+
+LEDGER = load_ledger()
+# Exact, and done in a blink.
+CHEAP = [
+    claim.id for claim in LEDGER.claims if claim.kind in ("identity", "bound") and claim.cost <= 1
+]
+
+
+@pytest.fixture(scope="module")
+def cheap():
+    return Verification(names=tuple(CHEAP), effort=Effort.QUICK, jobs=1).run()
+
+
+def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
+    assert len(cheap) > 30
+    assert {one["id"]: one["verdict"] for one in cheap} == {
+        claim.id: claim.ledger.value for claim in LEDGER.find(CHEAP)
+    }
+    assert not any(one["changed"] for one in cheap)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["theorem2.equality", "dora.expectation", "theorem1.order", "proposition1.variance",
+     "order-statistic.density", "gradient.neighbour"],
+)  # fmt: skip
+def test_some_that_are_simulated_do_so_too(name):
+    (one,) = Verification(names=(name,), effort=Effort.QUICK, jobs=1).run()
+    assert one["verdict"] == LEDGER.find([name])[0].ledger
+    assert one["n"] >= 1
+
+
+@pytest.mark.deep
+def test_all_claims_come_to_the_ledgers_verdict():
+    entries = Verification(effort=Effort.DEFAULT).run()
+    assert [one["id"] for one in entries if one["changed"]] == []
+
+
+def test_entries_have_what_was_agreed(cheap):
+    agreed = {"id", "verdict", "observed", "standard_error", "expected", "rule", "n", "seconds",
+              "note"}  # fmt: skip
+    assert all(agreed <= set(one) for one in cheap)
+    json.dumps(cheap, allow_nan=False)
+
+
+def without_time(entries):
+    return [{**one, "seconds": None} for one in entries]
+
+
+def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
+    chosen = Verification(names=("f3.law", "parseval."), effort=Effort.QUICK, jobs=1)
+    store = ResultStore(tmp_path / "points", chosen.version)
+    first = chosen.run(store=store)
+    monkeypatch.setattr(module, "measure", None)
+    assert chosen.run(store=store) == first
+
+
+def test_a_claim_does_not_depend_on_the_others():
+    alone = Verification(names=("f3.law",), effort=Effort.QUICK, jobs=1).run()
+    among = Verification(names=("f2.law", "f3.law"), effort=Effort.QUICK, jobs=1).run()
+    assert without_time(alone) == without_time(among[1:])
+    other = Verification(names=("f3.law",), effort=Effort.QUICK, seed=1, jobs=1).run()
+    assert other[0]["observed"] != alone[0]["observed"]
+
+
+def test_more_comparisons_than_declared_are_refused():
+    claim = replace(LEDGER.find(["f3.law"])[0], comparisons=1)
+    with pytest.raises(LedgerError, match="declares 1 comparisons and made 2"):
+        claim.measure(Setting(Effort.QUICK, np.random.default_rng(0)))
+
+
+# --- earlier verdicts ------------------------------------------------------------------------
+
+
+def entry(name="parseval.factor", effort=Effort.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER):
+    (claim,) = ledger.find([name])
+    found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(0.0)
+    one = module.entry(claim, {**found.to_json(), "seconds": 0.1}, effort, 1, 0)
+    return {**one, "verdict": verdict.value}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        (Effort.DEEP, Effort.QUICK, Effort.DEEP),
+        (Effort.DEFAULT, Effort.QUICK, Effort.DEFAULT),
+        (Effort.QUICK, Effort.DEFAULT, Effort.DEFAULT),
+        (Effort.DEFAULT, Effort.DEEP, Effort.DEEP),
+    ],
+)
+def test_less_effort_never_overwrites_more(old, new, kept):
+    (one,) = merged([entry(effort=old)], [entry(effort=new)], LEDGER)
+    assert one["effort"] == kept
+
+
+def test_equal_effort_is_the_newer_one():
+    new = entry(verdict=Verdict.NOT_SUPPORTED)
+    assert merged([entry()], [new], LEDGER) == [new]
+
+
+def test_what_ran_is_not_overwritten_by_what_did_not():
+    old = entry(effort=Effort.QUICK)
+    new = entry(effort=Effort.DEEP, verdict=Verdict.NOT_RUN)
+    assert merged([old], [new], LEDGER) == [old]
+    assert merged([new], [old], LEDGER) == [old]
+
+
+def test_a_claim_with_another_rule_starts_anew():
+    (claim,) = LEDGER.find(["parseval.factor"])
+    changed = Ledger((replace(claim, rule=replace(claim.rule, high=(9.0,))),))
+    assert merged([entry(effort=Effort.DEEP)], [], changed) == []
+    new = entry(effort=Effort.QUICK, ledger=changed)
+    assert merged([entry(effort=Effort.DEEP)], [new], changed) == [new]
+
+
+def test_others_stay_in_the_order_of_the_ledger():
+    old = [entry("toy.recovery"), entry("condition-u")]
+    found = merged(old, [entry("parseval.factor")], LEDGER)
+    assert [one["id"] for one in found] == ["parseval.factor", "condition-u", "toy.recovery"]
+
+
+def test_the_report_is_read_back(tmp_path, cheap):
+    written = write_report(tmp_path, cheap, LEDGER, {"seed": 0})
+    assert [path.name for path in written] == ["claims.json", "CLAIMS.md"]
+    assert read_entries(tmp_path) == cheap
+    text = written[1].read_text(encoding="utf-8")
+    assert all(f"## {one['id']}\n" in text for one in cheap)
+    assert f"- not supported: {sum(o['verdict'] == 'not supported' for o in cheap)}\n" in text
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"claims": [{}]}', '{"claims": 3}'], ids=["cut", "list", "empty", "number"]
+)
+def test_a_foreign_report_is_refused(tmp_path, text):
+    (tmp_path / "claims.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ResourceError, match=r"claims\.json cannot be read \(\w+\); move it away"):
+        read_entries(tmp_path)
+
+
+# --- checks against other ways ---------------------------------------------------------------
+
+
+def setting(results=None):
+    return Setting(Effort.QUICK, np.random.default_rng(0), results)
+
+
+def test_the_ordering_at_four_is_the_one_that_fails():
+    found = theorems.small_sizes(setting())
+    assert "K = 4, r = 1: R 0.36" in found.note
+
+
+@pytest.mark.parametrize("size", [4, 5, 8, 9])
+def test_condition_u_marks_what_lies_beyond_the_middle(size):
+    """Against a written-out list of the pairs."""
+    seen = set()
+    for i in range(size):
+        for j in range(size):
+            mirror = (-i % size, -j % size)
+            if mirror == (i, j):
+                continue
+            assert fourier._is_marked(i, j, size) != fourier._is_marked(*mirror, size)
+            seen.add(frozenset([(i, j), mirror]))
+    own = (1 + (size % 2 == 0)) ** 2
+    assert len(seen) == (size**2 - own) // 2
+
+
+# --- stored tables ---------------------------------------------------------------------------
+
+
+def results_table(folder, metrics, measure="accuracy", name="comparison-made-up"):
+    rows = [
+        {"task": "t", "method": method, "r": 4.0, "seed": seed, "measure": measure,
+         "metric": value, "diverged": value is None}
+        for method, values in metrics.items()
+        for seed, value in enumerate(values)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_parquet(folder / f"{name}.parquet")
+
+
+def test_a_paired_difference_is_read_from_tables(tmp_path):
+    results_table(tmp_path, {"loca": [0.9, 0.8, None, 0.7], "lora": [0.8, 0.75, 0.9, 0.65]})
+    found = empirical.advantage(
+        setting(tmp_path), table="comparison-*", method="loca", over="lora", relative=False
+    )
+    gaps = [0.1, 0.05, 0.05]
+    (part,) = found.parts
+    assert part.value == pytest.approx(np.mean(gaps))
+    assert part.standard_error == pytest.approx(np.std(gaps, ddof=1) / np.sqrt(3))
+    assert part.n == 3
+
+
+def test_of_a_loss_less_is_better(tmp_path):
+    results_table(tmp_path, {"loca": [1.0, 1.1], "lora": [2.0, 2.3]}, "bits per byte")
+    found = empirical.advantage(
+        setting(tmp_path), table="comparison-*", method="loca", over="lora", relative=False
+    )
+    assert found.parts[0].value == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize("folder", ["none", "empty", "other"])
+def test_without_its_table_a_claim_is_not_run(tmp_path, folder):
+    if folder == "other":
+        results_table(tmp_path, {"full": [1.0, 1.0]})
+    chosen = Verification(
+        names=("results.",), results=None if folder == "none" else tmp_path, jobs=1
+    )
+    for one in chosen.run():
+        assert one["verdict"] == "not run"
+        assert one["observed"] is None
+        assert "make it with: python -m experiments.comparison" in one["note"]
+        assert not one["changed"]
+
+
+def test_new_tables_are_looked_at_again(tmp_path):
+    chosen = Verification(names=("results.loca-like-lora",), results=tmp_path, jobs=1)
+    store = ResultStore(tmp_path / "points", chosen.version)
+    assert chosen.run(store=store)[0]["verdict"] == "not run"
+    results_table(tmp_path, {"loca": [0.9, 0.8, 0.8], "lora": [0.8, 0.75, 0.7]})
+    assert chosen.run(store=store)[0]["observed"] > 0
+
+
+def test_a_damaged_table_is_an_error(tmp_path):
+    (tmp_path / "comparison-x.parquet").write_bytes(b"nothing")
+    chosen = Verification(names=("results.",), results=tmp_path, jobs=1)
+    with pytest.raises(ResourceError, match=r"comparison-x\.parquet cannot be read"):
+        chosen.run()
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(ResourceError, match="there is no folder"):
+        Verification(results=tmp_path / "none")
+
+
+def test_a_part_shown_for_a_share():
+    part = Part.share(1, 4)
+    assert (part.value, part.n, part.is_random) == (0.25, 4, True)
