@@ -60,6 +60,9 @@ class Part:
         standard_error: Of the estimate; 0 for an exact value.
         n: Replicates behind it; 1 for an exact value.
         successes: Where the value is a share of n trials, how many succeeded.
+
+    Raises:
+        InvalidArgumentError: the numbers are not finite, or there are no replicates.
     """
 
     name: str

@@ -18,6 +18,7 @@ from loca_theory.errors import ResourceError
 from loca_theory.sweeps import Cluster, Point, ResultStore, code_version, generator, run
 
 EXPERIMENT = "verify"
+_TRIAL = "quick"
 # Everything that a check can reach.
 _MODULES = ("adapters", "claims", "convergence", "dependence", "expressivity", "increments",
             "sweeps/seeds.py", "sweeps/moments.py", "transforms")  # fmt: skip
@@ -138,10 +139,14 @@ def measure(point: Point, *, claims: dict[str, Claim], results: Path | None) -> 
 
 
 def tables(results: Path | None, patterns: Sequence[str]) -> list[Path]:
-    """Stored tables whose names fit one of the patterns, sorted."""
+    """Stored tables whose names fit one of the patterns, sorted.
+
+    Those of trial runs of the experiments, in folders ``quick``, mean nothing and are left out.
+    """
     if results is None:
         return []
-    return sorted({path for one in patterns for path in results.rglob(f"{one}.parquet")})
+    found = {path for one in patterns for path in results.rglob(f"{one}.parquet")}
+    return sorted(path for path in found if _TRIAL not in path.relative_to(results).parts)
 
 
 def entry(

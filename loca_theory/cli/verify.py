@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from loca_theory import LocaTheoryError
+from loca_theory import LocaTheoryError, ResourceError
 from loca_theory.claims import (
     Effort,
     Ledger,
@@ -39,7 +39,7 @@ class VerdictsChangedError(LocaTheoryError):
 @click.command("verify")
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
 @click.option("--quick", is_flag=True, help="Few draws: minutes for all; more stays inconclusive.")
-@click.option("--deep", is_flag=True, help="Many draws: hours for all.")
+@click.option("--deep", is_flag=True, help="Many draws: an hour or more for all.")
 @click.option("--strict", is_flag=True, help="Exit with code 3 if a claim is not supported.")
 @click.option(
     "--as-expected", is_flag=True, help="Fail where a verdict is not the one the ledger expects."
@@ -105,9 +105,8 @@ def command(
         device="cpu",
         dtype="float64",
     )
-    written = write_report(common.folder, merged(earlier, entries, ledger), ledger, origin)
     _print(entries, ledger, origin, common)
-    report_written(written, common)
+    _write(merged(earlier, entries, ledger), ledger, origin, common)
     return _end(entries, common, strict=strict, as_expected=as_expected)
 
 
@@ -117,6 +116,17 @@ def _run(verification: Verification, common: Common) -> list[dict[str, Any]]:
         entries = verification.run(store=store, progress=progress)
     report_rejected(store, common)
     return entries
+
+
+def _write(
+    entries: list[dict[str, Any]], ledger: Ledger, origin: dict[str, Any], common: Common
+) -> None:
+    try:
+        report_written(write_report(common.folder, entries, ledger, origin), common)
+    except ResourceError:
+        if common.out:
+            raise
+        note("CLAIMS.md and claims.json are not written", quiet=common.quiet)
 
 
 def _print(

@@ -1,7 +1,9 @@
 """Running claims: through the store, merged with earlier runs, and a few for real."""
 
 import json
+import pickle
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -78,8 +80,18 @@ def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
     chosen = Verification(names=("f3.law", "parseval."), effort=Effort.QUICK, jobs=1)
     store = ResultStore(tmp_path / "points", chosen.version)
     first = chosen.run(store=store)
-    monkeypatch.setattr(module, "measure", None)
+
+    def refuse(*arguments, **options):
+        pytest.fail("computed again")
+
+    monkeypatch.setattr(module, "measure", refuse)
     assert chosen.run(store=store) == first
+
+
+def test_the_work_can_be_sent_to_workers():
+    claims = {claim.id: claim for claim in LEDGER.claims}
+    sent = pickle.dumps(partial(module.measure, claims=claims, results=None))
+    assert pickle.loads(sent).keywords["claims"] == claims
 
 
 def test_a_claim_does_not_depend_on_the_others():
@@ -244,6 +256,29 @@ def test_new_tables_are_looked_at_again(tmp_path):
     assert chosen.run(store=store)[0]["verdict"] == "not run"
     results_table(tmp_path, {"loca": [0.9, 0.8, 0.8], "lora": [0.8, 0.75, 0.7]})
     assert chosen.run(store=store)[0]["observed"] > 0
+
+
+def test_tables_of_a_trial_run_do_not_count(tmp_path):
+    (tmp_path / "quick").mkdir()
+    results_table(tmp_path / "quick", {"loca": [0.9, 0.8], "lora": [0.8, 0.75]})
+    chosen = Verification(names=("results.loca-like-lora",), results=tmp_path, jobs=1)
+    assert chosen.run()[0]["verdict"] == "not run"
+
+
+def test_settings_within_a_range_are_compared_with_those_outside(tmp_path):
+    rows = [
+        {"task": "t", "method": method, "seed": seed, "measure": "accuracy", "diverged": False,
+         "setting": setting, "value": value, "metric": good if 1 <= value <= 2 else 0.5}
+        for method, good in (("loca", 0.6 + 0.01), ("loca-reselect", 0.1))
+        for seed in range(3)
+        for setting, values in (("scaling", (0.5, 1.0, 2.0, 4.0)), ("rate", (1.0, 9.0)))
+        for value in values
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_parquet(tmp_path / "sensitivity.parquet")
+    found = empirical.best_setting(
+        setting(tmp_path), table="sensitivity*", column="scaling", low=1.0, high=2.0
+    )
+    assert found.parts[0].value == pytest.approx(0.11 / 0.5)
 
 
 def test_a_damaged_table_is_an_error(tmp_path):

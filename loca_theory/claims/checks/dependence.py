@@ -70,7 +70,7 @@ def reference_crossings(
 
     Source: the printed ρ_c and the figure sim_3.
     """
-    draws = setting.scaled(50, 400, 2000)
+    draws = setting.scaled(50, 800, 3200)
     study = Study(
         SIZE,
         SIZE,

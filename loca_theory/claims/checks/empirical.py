@@ -70,11 +70,14 @@ def advantage(
 
 
 def _pooled(parts: Sequence[Part]) -> Measurement:
-    """One part for all: their mean, so that the number of comparisons is fixed beforehand."""
+    """One part for all: their mean, so that the number of comparisons is fixed beforehand.
+
+    Budgets share their seeds; the error is that of equal errors fully correlated, at most.
+    """
     values = np.array([part.value for part in parts])
     errors = np.array([part.standard_error for part in parts])
     n = min(part.n for part in parts)
-    error = float(np.sqrt((errors**2).sum()) / len(parts))
+    error = float(errors.mean())
     shown = "; ".join(f"{part.name}: {part.value:+.4f} ± {part.standard_error:.4f}"
                       for part in parts)  # fmt: skip
     return Measurement.of(Part("mean over tasks and budgets", float(values.mean()), error, n),
