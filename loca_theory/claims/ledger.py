@@ -25,7 +25,7 @@ _PACKAGE = "loca_theory.claims.checks"
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _TEXTS = ("id", "place", "statement", "kind", "check", "expected", "verdict")
 _FIELDS = {*_TEXTS, "assumptions", "added", "command", "arguments", "rule", "comparisons", "cost",
-           "tables", "note"}  # fmt: skip
+           "tables", "figure", "note"}  # fmt: skip
 
 
 class LedgerError(LocaTheoryError):
@@ -52,6 +52,7 @@ class Claim:
         comparisons: Intervals that it takes from the family-wise rate: parts that are random.
         cost: Seconds at the default effort, to start the longest first.
         tables: Stored tables (patterns) that it needs.
+        figure: The figure that shows it, an ID of ``loca-theory figures``.
         note: What a reader should know.
     """
 
@@ -70,6 +71,7 @@ class Claim:
     comparisons: int = 0
     cost: float = 1.0
     tables: tuple[str, ...] = ()
+    figure: str = ""
     note: str = ""
 
     def function(self) -> Check:
@@ -213,7 +215,7 @@ class _Reader:
         cost = entry.get("cost", 1.0)
         if not _is_number(cost) or not cost > 0:
             refuse("cost", "'cost' must be a positive number of seconds")
-        for key, kind in (("arguments", dict), ("note", str), ("command", str)):
+        for key, kind in (("arguments", dict), ("note", str), ("command", str), ("figure", str)):
             if not isinstance(entry.get(key, kind()), kind):
                 refuse(key, f"{key!r} has the wrong type")
         return Claim(
@@ -227,6 +229,7 @@ class _Reader:
             comparisons=comparisons,
             cost=float(cost),
             tables=tuple(entry.get("tables", ())),
+            figure=entry.get("figure", ""),
             note=entry.get("note", ""),
         )
 

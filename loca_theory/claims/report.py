@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from loca_theory.claims.ledger import Ledger
-from loca_theory.claims.measurement import Effort
+from loca_theory.claims.measurement import Effort, Measurement
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
-from loca_theory.claims.verification import Entry, definition
+from loca_theory.claims.verification import Entry, definition, renewed
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import write_atomically
 from loca_theory.sweeps.files import writable_folder
 
 _NAMES = ("claims.json", "CLAIMS.md")
+# What an entry cannot be renewed without.
+_KEPT = ("id", "definition", "parts", "remark", "seconds", "effort", "seed", "version")
 _PREFACE = """\
 Written by `loca-theory verify`. Each statement is the paper's, in our words; where the paper can be
 read in several ways, each reading is a claim of its own. The verdict follows from the observed
@@ -32,12 +34,17 @@ def counts(entries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def merged(old: Sequence[Entry], new: Sequence[Entry], ledger: Ledger) -> list[Entry]:
     """Earlier and new entries together, in the order of the ledger.
 
-    A new entry takes the place of an old one unless the old one was decided with more effort, or
-    was run where the new one was not. An old entry whose claim is no longer in the ledger, or is
-    another one by now, is dropped.
+    A new entry takes the place of an old one unless the old one was observed with more effort, or
+    was run where the new one was not. An old entry whose claim is no longer in the ledger, or has
+    another check or arguments by now, is dropped; of the others the observation is kept, and judged
+    by the rule that holds now.
     """
-    current = {claim.id: definition(claim) for claim in ledger.claims}
-    kept = {one["id"]: one for one in old if current.get(one["id"]) == one["definition"]}
+    current = {claim.id: claim for claim in ledger.claims}
+    kept = {
+        one["id"]: renewed(one, current[one["id"]], ledger.comparisons)
+        for one in old
+        if one["id"] in current and definition(current[one["id"]]) == one["definition"]
+    }
     for one in new:
         before = kept.get(one["id"])
         if before is None or _rank(one) >= _rank(before):
@@ -60,10 +67,11 @@ def read_entries(folder: Path) -> list[Entry]:
         entries = json.loads(path.read_text(encoding="utf-8"))["claims"]
         for one in entries:
             _rank(one)
-            one["id"], one["definition"]
+            Measurement.from_json({**one, "note": one["remark"]})
+            _ = [one[name] for name in _KEPT]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"
         raise ResourceError(msg) from error
     return entries
@@ -150,6 +158,8 @@ def _section(one: Entry) -> list[str]:
         lines.append(f"- parts: {'; '.join(parts)}")
     if one["changed"]:
         lines.append(f"- the ledger expects: {one['ledger']}")
+    if one["figure"]:
+        lines.append(f"- shown by `loca-theory figures {one['figure']}`")
     if one["note"]:
         lines.append(f"- note: {one['note']}")
     return [*lines, f"- decided by `{one['check']}`; again: `{one['command']}`"]

@@ -163,9 +163,10 @@ def entry(
 
     Returns:
         ``id``, ``verdict``, ``observed``, ``standard_error``, ``low`` and ``high`` (the interval
-        that decided), ``expected``, ``rule``, ``n``, ``seconds``, ``note``, ``parts``, ``effort``,
-        ``seed``, ``ledger`` (the verdict that the ledger expects), ``changed`` (whether a decided
-        verdict is another) and what the ledger says of the claim.
+        that decided), ``expected``, ``rule``, ``n``, ``seconds``, ``note``, ``parts``, ``remark``
+        (the check's part of the note), ``effort``, ``seed``, ``version`` (of the code), ``ledger``
+        (the verdict that the ledger expects), ``changed`` (whether a decided verdict is another)
+        and what the ledger says of the claim.
     """
     found = Measurement.from_json(stored)
     decision = decide(claim.rule, found, comparisons=comparisons, assumes=bool(claim.added))
@@ -187,8 +188,10 @@ def entry(
         "low": decision.low,
         "high": decision.high,
         "parts": stored["parts"],
+        "remark": found.note,
         "effort": effort.value,
         "seed": seed,
+        "version": version(),
         "ledger": claim.ledger.value,
         "changed": changed,
         "place": claim.place,
@@ -198,13 +201,25 @@ def entry(
         "added": list(claim.added),
         "check": claim.check,
         "command": claim.command,
+        "figure": claim.figure or None,
         "definition": definition(claim),
     }
 
 
+def renewed(one: Entry, claim: Claim, comparisons: int) -> Entry:
+    """An earlier entry by the ledger as it is now: the observation stays, all else follows anew.
+
+    Raises:
+        KeyError: it is no entry.
+    """
+    stored = {"parts": one["parts"], "note": one["remark"], "seconds": one["seconds"]}
+    again = entry(claim, stored, Effort(one["effort"]), comparisons, one["seed"])
+    return {**again, "version": one["version"]}
+
+
 def definition(claim: Claim) -> str:
-    """Hash of what a verdict depends on in the ledger; a verdict on another one says nothing."""
-    content = [claim.id, claim.check, dict(claim.arguments), claim.rule.in_words(), claim.statement]
+    """Hash of what an observation depends on in the ledger; of another one it says nothing."""
+    content = [claim.id, claim.check, dict(claim.arguments)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -36,7 +36,7 @@ _COMMANDS = {
     ),
     "verify": (
         "loca_theory.cli.verify",
-        "Decide the claims of the paper: what holds, what does not, what is open.",
+        "Decide claims of the paper; without CLAIM, all.",
     ),
     "figures": (
         "loca_theory.cli.figures",

@@ -72,10 +72,11 @@ def command(
     results: Path | None,
     ledger_path: Path | None,
 ) -> int:
-    """Decide claims of the paper; without CLAIM, all. A name that ends in a dot is a family.
+    """Decide claims of the paper; without CLAIM, all.
 
-    A verdict follows from what a check observes by a rule that was fixed before. CLAIMS.md and
-    claims.json keep the deepest verdict on each claim.
+    A name that ends in a dot stands for all that begin with it. A verdict follows from what a
+    check observes by a rule that was fixed before. CLAIMS.md and claims.json keep the deepest
+    observation of each claim.
 
     \b
     Examples:

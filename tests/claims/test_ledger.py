@@ -9,6 +9,7 @@ import loca_theory
 from loca_theory.claims import KINDS, LedgerError, Verdict, load_ledger
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting import FIGURES
 
 LEDGER = load_ledger()
 ROOT = Path(loca_theory.__file__).parents[1]
@@ -68,6 +69,11 @@ def test_every_command_exists(claim):
         else:
             assert words[:2] == ["python", "-m"]
             assert (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
+
+
+@each_claim
+def test_every_figure_exists(claim):
+    assert not claim.figure or claim.figure in FIGURES
 
 
 @each_claim

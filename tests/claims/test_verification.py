@@ -113,9 +113,10 @@ def test_more_comparisons_than_declared_are_refused():
 
 def entry(name="parseval.factor", effort=Effort.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER):
     (claim,) = ledger.find([name])
-    found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(0.0)
-    one = module.entry(claim, {**found.to_json(), "seconds": 0.1}, effort, 1, 0)
-    return {**one, "verdict": verdict.value}
+    value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
+    found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(value)
+    stored = {**found.to_json(), "seconds": 0.1}
+    return module.entry(claim, stored, effort, ledger.comparisons, 0)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +145,19 @@ def test_what_ran_is_not_overwritten_by_what_did_not():
     assert merged([new], [old], LEDGER) == [old]
 
 
-def test_a_claim_with_another_rule_starts_anew():
+def test_under_another_rule_the_observation_is_judged_anew():
     (claim,) = LEDGER.find(["parseval.factor"])
-    changed = Ledger((replace(claim, rule=replace(claim.rule, high=(9.0,))),))
+    changed = Ledger((replace(claim, rule=replace(claim.rule, high=(9.0,)), note="Now wider."),))
+    old = entry(effort=Effort.DEEP, verdict=Verdict.NOT_SUPPORTED)
+    assert old["verdict"] == "not supported"
+    (one,) = merged([old], [], changed)
+    assert (one["verdict"], one["observed"], one["note"]) == ("supported", 1.0, "Now wider.")
+    assert one["version"] == old["version"]
+
+
+def test_a_claim_with_another_check_starts_anew():
+    (claim,) = LEDGER.find(["parseval.factor"])
+    changed = Ledger((replace(claim, arguments={"factor": "1", "transform": "unitary"}),))
     assert merged([entry(effort=Effort.DEEP)], [], changed) == []
     new = entry(effort=Effort.QUICK, ledger=changed)
     assert merged([entry(effort=Effort.DEEP)], [new], changed) == [new]
