@@ -24,7 +24,7 @@ from loca_theory.claims import (
     write_report,
 )
 from loca_theory.claims import verification as module
-from loca_theory.claims.checks import empirical, fourier, theorems
+from loca_theory.claims.checks import empirical, fourier, normality, theorems
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import ResultStore
 
@@ -212,6 +212,19 @@ def test_condition_u_marks_what_lies_beyond_the_middle(size):
             seen.add(frozenset([(i, j), mirror]))
     own = (1 + (size % 2 == 0)) ** 2
     assert len(seen) == (size**2 - own) // 2
+
+
+def test_hubers_estimator_solves_its_equation():
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((200, 8)), rng.standard_t(3, (200, 4))
+    score = np.clip(y - x @ normality._huber(x, y), -1.345, 1.345)
+    assert np.abs(x.T @ score).max() < 1e-3 * len(x)
+
+
+def test_hubers_asymptotic_variance_is_the_errors_where_nothing_is_clipped(monkeypatch):
+    """Without clipping it is the errors' own variance: 3 for 3 degrees of freedom."""
+    monkeypatch.setattr(normality, "_TUNING", 390.0)
+    assert normality._asymptotic_variance.__wrapped__("huber") == pytest.approx(3, rel=0.01)
 
 
 # --- stored tables ---------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def statistic(setting: Setting, *, rhos: Sequence[float]) -> Measurement:
 
     Source: the four printed values of T.
     """
-    found = _statistics(setting, rhos, setting.scaled(150, 1000, 5000), is_centred=False)
+    found = _statistics(setting, rhos, setting.scaled(150, 4000, 20_000), is_centred=False)
     parts = [Part.mean(row, f"rho = {rho:g}") for rho, row in zip(rhos, found, strict=True)]
     shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in found)
     return Measurement.of(parts, f"Standard deviations of T over draws: {shown}.")

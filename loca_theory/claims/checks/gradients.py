@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -101,8 +103,8 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
             if form == "printed":
                 found = _SCALING * a[n] * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
             else:
-                gradient = layer.locations.grad  # of u = l/(dim − 1)
-                found = float(gradient[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
+                located: Any = layer.locations  # u = l/(dim − 1)
+                found = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
             worst = max(worst, abs(found - trace))
     return Measurement.exact(worst)
 
@@ -116,6 +118,7 @@ def coefficient_identity(setting: Setting) -> Measurement:
     g, places = slope.numpy(), layer.places.numpy()
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     z = d @ g.T @ c.T
+    learned: Any = layer.coefficients
     worst = 0.0
     for n, (i, j) in enumerate(places.tolist()):
         unit = _scattered(np.ones(1), np.array([[i, j]]), g.shape)
@@ -123,7 +126,7 @@ def coefficient_identity(setting: Setting) -> Measurement:
         derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
         found = _SCALING * z[j, i]
         worst = max(worst, abs(found - derivative))
-        worst = max(worst, abs(found - float(layer.coefficients.grad[n])))
+        worst = max(worst, abs(found - float(learned.grad[n])))
     return Measurement.exact(worst)
 
 
@@ -136,7 +139,8 @@ def start_gradient(setting: Setting) -> Measurement:
     layer.set_phase("both")
     slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
     (layer.increment() * slope).sum().backward()
-    return Measurement.exact(float(layer.locations.grad.abs().max()))
+    located: Any = layer.locations
+    return Measurement.exact(float(located.grad.abs().max()))
 
 
 def first_phase(setting: Setting) -> Measurement:
