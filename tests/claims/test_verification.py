@@ -305,6 +305,27 @@ def test_settings_within_a_range_are_compared_with_those_outside(tmp_path):
     assert found.parts[0].value == pytest.approx(0.11 / 0.5)
 
 
+def test_the_median_of_an_analysis_leaves_embeddings_out(tmp_path):
+    values = [0.5, *np.linspace(0.01, 0.03, 41)]
+    kinds = ["embedding", *["attention output"] * 41]
+    table = pd.DataFrame({"kind": kinds, "tv": values})
+    table.to_parquet(tmp_path / "analyze-matrices.parquet")
+    found = empirical.increments(setting(tmp_path), table="analyze-matrices", column="tv")
+    (part,) = found.parts
+    assert (part.value, part.n) == (pytest.approx(0.02), 41)
+    # √(π/2) σ/√n, σ from the quartiles of a uniform spread of 0.02.
+    assert part.standard_error == pytest.approx(1.2533 * 0.01 / 1.349 / np.sqrt(41), rel=1e-3)
+
+
+def test_the_slowest_model_decides_on_speed(tmp_path):
+    rows = {"model": ["a", "b", "b"], "rival": ["LoCA dense", "LoCA dense", "LoRA"],
+            "of_lora": [0.9, 0.6, 1.0]}  # fmt: skip
+    pd.DataFrame(rows).to_parquet(tmp_path / "complexity.parquet")
+    found = empirical.speed(setting(tmp_path), table="complexity", rival="LoCA dense")
+    assert [part.value for part in found.parts] == [0.6]
+    assert empirical.speed(setting(tmp_path), table="complexity", rival="none").parts == ()
+
+
 def test_a_damaged_table_is_an_error(tmp_path):
     (tmp_path / "comparison-x.parquet").write_bytes(b"nothing")
     chosen = Verification(names=("results.",), results=tmp_path, jobs=1)
