@@ -163,7 +163,7 @@ def interval(part: Part, alarm: float) -> tuple[float, float]:
 
 
 def _pick(values: tuple[float, ...], index: int) -> float:
-    return values[index] if len(values) > 1 else values[0]
+    return values[0] if len(values) == 1 else values[index]
 
 
 def _listed(values: tuple[float, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import hypot
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Measurement, Part, Setting
@@ -72,7 +73,7 @@ def _is_lowered(
     """The outcome of one problem; None where no component can move."""
     size = problems.size
     # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, rows of F one after the other.
-    curvature = np.kron(problems.rows[i].numpy(), problems.columns[i].numpy())
+    curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
     truth = np.zeros(size**2)
     np.add.at(truth, problems.places[i].numpy(), problems.coefficients[i].numpy())
     start = problems.start[i].numpy()

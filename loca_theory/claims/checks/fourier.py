@@ -243,9 +243,8 @@ def raw_selection(setting: Setting, *, size: int, r: int) -> Measurement:
     for _ in range(draws):
         w = torch.from_numpy(setting.rng.standard_normal((size, size)))
         f = dft2(w).numpy()
-        single = f[own[:, 0], own[:, 1]].real
-        both = f[pairs[:, 0], pairs[:, 1]]
-        raw = np.concatenate([single, both.real, both.imag])
+        single, both = f[tuple(own.T)], f[tuple(pairs.T)]
+        raw = np.concatenate([np.real(single), np.real(both), np.imag(both)])
         weight = np.concatenate([np.ones(len(own)), np.full(2 * len(pairs), 2.0)])
         chosen = np.argpartition(np.abs(raw), -count)[-count:]
         kept = float((weight * raw**2)[chosen].sum())

@@ -23,7 +23,7 @@ def _printed_matrix(n: int) -> _Array:
     return np.sqrt(2 / n) * k * np.cos(np.pi * (2 * j + 1) * i / (2 * n))
 
 
-def _scattered(values: _Array, places: _Array, shape: tuple[int, int]) -> _Array:
+def _scattered(values: _Array, places: NDArray[np.int64], shape: tuple[int, int]) -> _Array:
     """S(a, l, 1)."""
     s = np.zeros(shape)
     np.add.at(s, (places[:, 0], places[:, 1]), values)
@@ -55,7 +55,8 @@ def sparse_sum(setting: Setting) -> Measurement:
     dense = c.T @ _scattered(a, places, shape) @ d
     summed = sum(x * np.outer(c[i], d[j]) for x, (i, j) in zip(a, places, strict=True))
     ours = idct2_sparse(torch.from_numpy(a), torch.from_numpy(places), shape).numpy()
-    return Measurement.exact(max(np.abs(summed - dense).max(), np.abs(ours - dense).max()))
+    worst = max(float(np.abs(one - dense).max()) for one in (np.asarray(summed), ours))
+    return Measurement.exact(worst)
 
 
 def _places(setting: Setting) -> NDArray[np.int64]:
@@ -124,7 +125,7 @@ def coefficient_identity(setting: Setting) -> Measurement:
         unit = _scattered(np.ones(1), np.array([[i, j]]), g.shape)
         # L is linear in a: the difference is the derivative.
         derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
-        found = _SCALING * z[j, i]
+        found = _SCALING * float(z[j, i])
         worst = max(worst, abs(found - derivative))
         worst = max(worst, abs(found - float(learned.grad[n])))
     return Measurement.exact(worst)
