@@ -28,7 +28,7 @@ _FREEDOM, _TUNING, _ROUNDS = 3.0, 1.345, 30
 
 def _errors(setting: Setting, estimator: str, n: int, replicates: int, ar: float = 0.0) -> _Array:
     """W′ − W̄ of every replicate, shape (replicates, d, K)."""
-    found: list[NDArray[np.floating]] = []
+    found = []
     mix = np.linalg.cholesky(ar ** np.abs(np.subtract.outer(*[np.arange(_INPUTS)] * 2)))
     for _ in range(replicates):
         x = setting.rng.standard_normal((n, _INPUTS)) @ mix.T
@@ -37,10 +37,10 @@ def _errors(setting: Setting, estimator: str, n: int, replicates: int, ar: float
             found.append(np.linalg.solve(x.T @ x, x.T @ noise))
         else:
             found.append(_huber(x, setting.rng.standard_t(_FREEDOM, (n, _OUTPUTS))))
-    return np.array(found).astype(np.float64)
+    return np.array(found)
 
 
-def _huber(x: _Array, y: _Array) -> _Array:
+def _huber(x: _Array, y: _Array) -> NDArray[np.floating]:
     """Huber's estimator with unit scale by reweighted least squares, a column of y at a time."""
     w = np.linalg.solve(x.T @ x, x.T @ y)
     for _ in range(_ROUNDS):
