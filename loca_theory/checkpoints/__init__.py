@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, Skipped, open_pair
     from loca_theory.checkpoints.recommendation import adapter_config, verdict
     from loca_theory.checkpoints.report import COLUMNS, Report, analyse_pair, summarise, version
+    from loca_theory.checkpoints.shown import representative, shown_rows
     from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
 
 _EXPORTS = {
@@ -40,6 +41,8 @@ _EXPORTS = {
     "extract": "extraction",
     "open_checkpoint": "sources",
     "open_pair": "pairs",
+    "representative": "shown",
+    "shown_rows": "shown",
     "summarise": "report",
     "verdict": "recommendation",
     "version": "report",
@@ -65,6 +68,8 @@ __all__ = [
     "extract",
     "open_checkpoint",
     "open_pair",
+    "representative",
+    "shown_rows",
     "summarise",
     "verdict",
     "version",

@@ -148,14 +148,17 @@ def _write(
     words: tuple[str, str],
     common: Common,
 ) -> None:
-    from loca_theory import plotting
+    from loca_theory import checkpoints, plotting
 
     folder = common.folder
     rows = [{key: value for key, value in row.items() if key != "errors"} for row in report.rows]
     written = plotting.store_rows(rows, origin, folder, "analyze-matrices")
     written += plotting.store_rows(report.errors(), origin, folder, "analyze-errors")
     tuned = None if pair.base is None else pair.tuned
-    figures = plotting.draw_analysis(report, tuned, folder) if report.analyses else {}
+    written += plotting.store_rows(
+        checkpoints.shown_rows(report, tuned), origin, folder, "analyze-shown"
+    )
+    figures = plotting.draw_analysis(folder) if report.analyses else {}
     written += [path for paths in figures.values() for path in paths]
     pictures = {title: paths[0] for title, paths in figures.items()}
     written.append(plotting.write_html(report, summary, origin, words, pictures, folder))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,42 +11,37 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk, squared_singular_values
+from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
 from loca_theory.plotting.error_curves import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from loca_theory.checkpoints import Checkpoint, MatrixAnalysis
-
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 _SHOWN = ("R", "D", "FourierFT", "S")
-_STEPS, _REACH = 64, 8
+_REACH = 8
 
 
-def draw_histograms(analyses: Mapping[str, MatrixAnalysis], names: Sequence[str]) -> Figure:
+def draw_histograms(table: pd.DataFrame) -> Figure:
     """Distribution of the standardised entries beside a normal law (the paper's Fig. 1a).
 
     Args:
-        analyses: The details by name.
-        names: Which matrices, a panel each.
+        table: Rows of :func:`loca_theory.checkpoints.shown_rows`; a panel a matrix.
     """
-    figure = Figure(figsize=(3.6 * len(names), 3.0))
-    axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    rows = _of(table, "entries")
+    figure = Figure(figsize=(3.6 * len(rows), 3.0))
+    axes = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
     z = np.linspace(-5, 5, 400)
-    for axis, name in zip(axes, names, strict=True):
-        analysis = analyses[name]
-        counts = analysis.counts.counts[1:-1].reshape(-1, 8).sum(axis=1)
-        edges = np.linspace(-_REACH, _REACH, len(counts) + 1)
-        density = counts / analysis.counts.size / np.diff(edges)
+    for axis, row in zip(axes, rows, strict=True):
+        edges = np.linspace(-_REACH, _REACH, len(row["values"]) + 1)
+        density = np.asarray(row["values"]) / np.diff(edges)
         axis.stairs(density, edges, fill=True, color=_COLORS[0], alpha=0.35, label="entries")
         normal = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         axis.plot(z, normal, color="#000000", lw=1, label="normal")
         axis.set(xlim=(-5, 5), xlabel="entry / σ")
-        axis.set_title(_short(name), fontsize=8)
-        found = analysis.statistics
-        text = f"σ = {found['sigma']:.2e}\nTV = {found['tv']:.4f}"
-        text += f"\nexcess kurtosis {found['excess_kurtosis']:+.2f}"
+        axis.set_title(_short(row["name"]), fontsize=8)
+        text = f"σ = {row['sigma']:.2e}\nTV = {row['tv']:.4f}"
+        text += f"\nexcess kurtosis {row['excess_kurtosis']:+.2f}"
         axis.text(0.03, 0.96, text, transform=axis.transAxes, va="top", fontsize=7)
     axes[0].set_ylabel("density")
     axes[-1].legend(loc="upper right", fontsize=7)
@@ -87,26 +82,24 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_spectra(
-    analyses: Mapping[str, MatrixAnalysis],
-    names: Sequence[str],
-    shapes: Mapping[str, Sequence[int]],
-) -> Figure:
+def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
     """Density of the eigenvalues with the fitted Marchenko–Pastur law (Fig. 1c).
 
     What lies beyond 1.5 times the upper edge is counted in words.
 
     Args:
-        analyses: The details by name.
-        names: Which matrices, a panel each.
-        shapes: Their shapes.
+        table: Rows of :func:`loca_theory.checkpoints.shown_rows`; a panel a matrix.
+        quantity: ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure
+            of the appendix that justifies the assumptions).
     """
-    figure = Figure(figsize=(3.6 * len(names), 3.0))
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
-    for axis, name in zip(axes, names, strict=True):
-        found = analyses[name]
-        _draw_spectrum(axis, found.eigenvalues, found.bulk, shapes[name])
-        axis.set_title(_short(name), fontsize=8)
+    rows = _of(table, quantity)
+    figure = Figure(figsize=(3.6 * len(rows), 3.0))
+    axes = figure.subplots(1, len(rows), squeeze=False)[0]
+    for axis, row in zip(axes, rows, strict=True):
+        values = np.asarray(row["values"], dtype=float)
+        shape = (int(row["p"]), int(row["q"]))
+        _draw_spectrum(axis, values, fit_bulk(values, *shape), shape)
+        axis.set_title(_short(row["name"]), fontsize=8)
     axes[0].set_ylabel("density")
     axes[-1].legend(loc="upper right", fontsize=7)
     return figure
@@ -192,41 +185,10 @@ def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
     return pd.DataFrame(marks, columns=["ratio", "share", "label"])
 
 
-def representative(table: pd.DataFrame) -> list[str]:
-    """Query and value of the middle layer, as the paper shows them; else the first two matrices.
-
-    Args:
-        table: Rows of the report.
-    """
-    good = table[table["sigma"].notna()]
-    chosen: list[Any] = []
-    for kind in ("query", "value"):
-        mine = good[good["kind"] == kind].sort_values("layer")
-        if len(mine):
-            chosen.append(mine.iloc[len(mine) // 2]["name"])
-    others = [name for name in good["name"] if name not in chosen]
-    return (chosen + others)[:2]
+def _of(table: pd.DataFrame, quantity: str) -> list[Any]:
+    return table[table["quantity"] == quantity].to_dict("records")
 
 
 def _short(name: str) -> str:
     parts = name.removesuffix(".weight").split(".")
     return ".".join(parts[-5:])
-
-
-def draw_weights_spectra(tuned: Checkpoint, names: Sequence[str]) -> Figure:
-    """Density of the eigenvalues of fine-tuned weights W′ themselves, with the fitted law.
-
-    Args:
-        tuned: The fine-tuned checkpoint.
-        names: Which matrices, a panel each.
-    """
-    figure = Figure(figsize=(3.6 * len(names), 3.0))
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
-    for axis, name in zip(axes, names, strict=True):
-        weight = tuned.load(name).float()
-        values = squared_singular_values(weight)
-        _draw_spectrum(axis, values, fit_bulk(values, *weight.shape), weight.shape)
-        axis.set_title(_short(name), fontsize=8)
-    axes[0].set_ylabel("density")
-    axes[-1].legend(loc="upper right", fontsize=7)
-    return figure

@@ -18,48 +18,40 @@ from loca_theory.plotting.increments import (
     draw_histograms,
     draw_p_values,
     draw_spectra,
-    draw_weights_spectra,
     phase_marks,
-    representative,
 )
-from loca_theory.plotting.results import save_figure
+from loca_theory.plotting.results import load_rows, save_figure
 from loca_theory.sweeps import write_atomically
 
 if TYPE_CHECKING:
-    from loca_theory.checkpoints import Checkpoint, Report
+    from loca_theory.checkpoints import Report
 
 
-def draw_analysis(report: Report, tuned: Checkpoint | None, folder: Path) -> dict[str, list[Path]]:
-    """Write every figure of an analysis.
+def draw_analysis(folder: Path) -> dict[str, list[Path]]:
+    """Write every figure of an analysis, beside its stored tables.
 
     Args:
-        report: The analysis; at least one matrix.
-        tuned: The fine-tuned checkpoint, for the spectrum of the weights themselves; None for an
-            adapter, which does not hold them.
-        folder: Where the figures go.
+        folder: Where ``analyze-matrices``, ``analyze-errors`` and ``analyze-shown`` are; at least
+            one matrix was analysed.
 
     Returns:
         For each title the files, the PNG first.
     """
-    table = pd.DataFrame([row for row in report.rows if row["sigma"] is not None])
-    errors = pd.DataFrame(report.errors())
-    names = representative(table)
-    shapes = {row["name"]: row["shape"] for row in report.rows}
-    analyses = report.analyses
+    table, errors, shown = (
+        load_rows(folder, f"analyze-{name}")[0] for name in ("matrices", "errors", "shown")
+    )
+    table = table[table["sigma"].notna()]
     figures = {
-        "Entries beside a normal law": (
-            "analyze-entries",
-            lambda: draw_histograms(analyses, names),
-        ),
+        "Entries beside a normal law": ("analyze-entries", lambda: draw_histograms(shown)),
         "p-values by layer": ("analyze-p-values", lambda: draw_p_values(table)),
         "Eigenvalues beside the Marchenko–Pastur law": (
             "analyze-spectra",
-            lambda: draw_spectra(analyses, names, shapes),
+            lambda: draw_spectra(shown),
         ),
     }
-    if tuned is not None:
+    if (shown["quantity"] == "weights").any():
         title = "Eigenvalues of the fine-tuned weights"
-        figures[title] = ("analyze-weights", lambda: draw_weights_spectra(tuned, names))
+        figures[title] = ("analyze-weights", lambda: draw_spectra(shown, "weights"))
     if len(errors):
         r = int(errors["r"].min())
         ranks = sorted(errors["r"].unique())

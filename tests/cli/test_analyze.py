@@ -65,6 +65,8 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
     folder = here / "report"
     assert len(pd.read_parquet(folder / "analyze-matrices.parquet")) == 4
     assert len(pd.read_parquet(folder / "analyze-errors.parquet")) == 4 * 2 * 7
+    shown = pd.read_parquet(folder / "analyze-shown.parquet")
+    assert list(shown["quantity"]) == ["entries", "increment", "weights"] * 2
     for name in ("entries", "p-values", "spectra", "weights", "errors", "phase"):
         assert (folder / f"analyze-{name}.png").exists()
     page = (folder / "analyze.html").read_text()
