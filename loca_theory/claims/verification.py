@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,17 @@ from loca_theory.claims.ledger import Claim, Ledger, load_ledger
 from loca_theory.claims.measurement import Effort, Measurement, Setting
 from loca_theory.claims.rules import decide
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import Cluster, Point, ResultStore, code_version, generator, run
+from loca_theory.sweeps import (
+    Cluster,
+    Point,
+    ResultStore,
+    code_version,
+    find_tables,
+    generator,
+    run,
+)
 
 EXPERIMENT = "verify"
-_TRIAL = "quick"
 # Everything that a check can reach.
 _MODULES = ("adapters", "claims", "convergence", "dependence", "expressivity", "increments",
             "sweeps/seeds.py", "sweeps/moments.py", "transforms")  # fmt: skip
@@ -124,7 +131,7 @@ class Verification:
                 "comparisons": claim.comparisons,
                 "effort": self.effort.value,
                 "seed": self.seed,
-                "tables": [_digest(path) for path in tables(self.results, claim.tables)],
+                "tables": [_digest(path) for path in find_tables(self.results, claim.tables)],
             },
         )
 
@@ -136,17 +143,6 @@ def measure(point: Point, *, claims: dict[str, Claim], results: Path | None) -> 
     start = time.perf_counter()
     found = claims[given["claim"]].measure(Setting(Effort(given["effort"]), rng, results))
     return {**found.to_json(), "seconds": time.perf_counter() - start}
-
-
-def tables(results: Path | None, patterns: Sequence[str]) -> list[Path]:
-    """Stored tables whose names fit one of the patterns, sorted.
-
-    Those of trial runs of the experiments, in folders ``quick``, mean nothing and are left out.
-    """
-    if results is None:
-        return []
-    found = {path for one in patterns for path in results.rglob(f"{one}.parquet")}
-    return sorted(path for path in found if _TRIAL not in path.relative_to(results).parts)
 
 
 def entry(

@@ -14,6 +14,7 @@ from loca_theory.sweeps.moments import Moments
 from loca_theory.sweeps.points import Point, code_version
 from loca_theory.sweeps.seeds import generator
 from loca_theory.sweeps.store import ResultStore
+from loca_theory.sweeps.tables import find_tables
 
 __all__ = [
     "Backend",
@@ -23,6 +24,7 @@ __all__ = [
     "ResultStore",
     "SweepInterruptedError",
     "code_version",
+    "find_tables",
     "generator",
     "manifest",
     "run",

@@ -9,8 +9,8 @@ import pandas as pd
 from scipy import stats
 
 from loca_theory.claims.measurement import Measurement, Part, Setting
-from loca_theory.claims.verification import tables
 from loca_theory.errors import ResourceError
+from loca_theory.sweeps import find_tables
 
 _HALF = float(stats.norm.ppf(0.975))
 _LOWER_IS_BETTER = ("bits per byte",)
@@ -19,7 +19,7 @@ _LOWER_IS_BETTER = ("bits per byte",)
 def _load(setting: Setting, pattern: str, columns: Sequence[str]) -> pd.DataFrame | None:
     """All rows of the tables whose names fit the pattern and which have the columns."""
     found = []
-    for path in tables(setting.results, [pattern]):
+    for path in find_tables(setting.results, [pattern]):
         try:
             table = pd.read_parquet(path)
         except (OSError, ValueError) as error:
