@@ -42,7 +42,7 @@ def main(session: Session, task: str) -> None:
     ]
     name = "visualization_W" if task == _TASK else f"visualization_W-{task}"
     session.store(name, {"": rows})
-    session.draw(lambda: draw_patterns(found), name)
+    session.draw(lambda: draw_patterns(rows), name)
 
 
 if __name__ == "__main__":

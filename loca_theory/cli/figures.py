@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import pandas as pd
 
-from loca_theory import __version__, plotting
+from loca_theory import ResourceError, __version__, plotting
 from loca_theory.cli.options import Common, common_options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.stores import report_rejected
 from loca_theory.expressivity import Simulation
-from loca_theory.sweeps import ResultStore, manifest
+from loca_theory.sweeps import ResultStore, find_tables, manifest
 from loca_theory.sweeps.manifest import command_line
 
 if TYPE_CHECKING:
@@ -22,25 +23,64 @@ if TYPE_CHECKING:
     from loca_theory.dependence import Study
 
 
+class NotStoredError(ResourceError):
+    """The tables of a figure are not there, or cannot be told from others."""
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What a figure is drawn from, and where to.
+
+    Attributes:
+        tables: The tables, in the order in which the figure takes them.
+        folder: Folder of the pictures.
+        files: The tables' files, as far as they lie in the output folder.
+    """
+
+    tables: list[pd.DataFrame]
+    folder: Path
+    files: list[Path]
+
+
 @click.command("figures")
 @click.argument("labels", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with the stored tables, looked through with its subfolders.  "
+    "[default: the folder of --out]",
+)
 @common_options
-def command(*, common: Common, labels: tuple[str, ...]) -> None:
-    """Draw figures of the paper; without ID, all of them.
+def command(*, common: Common, labels: tuple[str, ...], results: Path | None) -> None:
+    """Draw figures of the paper; without ID, all that can be.
 
-    Each is drawn from its stored table ID.parquet in the output folder. A table that is not there,
-    or belongs to other settings, is computed and stored first.
+    Each is drawn from stored tables. Those of the simulations, ID.parquet, are computed and stored
+    first where they are not there or belong to other settings; those that `analyze`, `verify` and
+    the fine-tuning experiments leave are not, and what is missing is said.
 
     \b
     Examples:
       loca-theory figures sim_1 sim_2 sim_3
-      loca-theory figures --out figures
+      loca-theory figures --results figures --out drawn
     """
     chosen = [plotting.find_figure(label) for label in (labels or plotting.FIGURES)]
-    written = [_make(figure, common) for figure in chosen]
+    if results is not None and not results.is_dir():
+        msg = f"there is no folder {results}; name the one that holds the stored tables"
+        raise ResourceError(msg)
+    written, missing = [], []
+    for figure in chosen:
+        try:
+            written.append(_make(figure, common, results or common.folder))
+        except NotStoredError as error:
+            # Who asked for this one has to know; who asked for all gets the others.
+            if labels:
+                raise
+            note(f"not drawn: {error}", quiet=common.quiet)
+            missing.append({"figure": figure.label, "reason": str(error)})
     match common.output_format:
         case "json":
-            print_json({"figures": written})
+            print_json({"figures": written, "not_drawn": missing})
         case "csv":
             print_csv(
                 [{**entry, "files": " ".join(entry["files"])} for entry in written],
@@ -53,24 +93,59 @@ def command(*, common: Common, labels: tuple[str, ...]) -> None:
                     click.echo(f"  {path}")
 
 
-def _make(figure: plotting.PaperFigure, common: Common) -> dict[str, Any]:
-    label, folder = figure.label, common.folder
-    source = replace(figure.source(), seed=common.seed, jobs=common.jobs, cluster=common.cluster)
+def _make(figure: plotting.PaperFigure, common: Common, results: Path) -> dict[str, Any]:
+    match figure.data:
+        case plotting.Computed() as data:
+            drawing = _computed(figure.label, data, common, results)
+        case plotting.Stored() as data:
+            drawing = _stored(figure.label, data, common, results)
+    paths = plotting.save_figure(lambda: figure.draw(*drawing.tables), drawing.folder, figure.label)
+    files = [str(path) for path in (*paths, *drawing.files)]
+    return {"figure": figure.label, "shows": figure.shows, "files": files}
+
+
+def _stored(label: str, data: plotting.Stored, common: Common, results: Path) -> _Drawing:
+    """Tables that another command has left somewhere under ``results``."""
+    found = [_find(label, name, maker, results) for name, maker in data.tables.items()]
+    tables = [plotting.load_rows(path.parent, path.stem)[0] for path in found]
+    # Pictures stand to the output folder as their tables to the results: beside each other, where
+    # both are one.
+    places = {path.parent.relative_to(results) for path in found}
+    folder = common.folder / places.pop() if len(places) == 1 else common.folder
+    note(f"{label}: drawn from {', '.join(map(str, found))}", quiet=common.quiet)
+    return _Drawing(tables, folder, [])
+
+
+def _find(label: str, name: str, maker: str, results: Path) -> Path:
+    found = find_tables(results, [name])
+    if not found:
+        msg = f"{label} needs {name}.parquet, which is not under {results}; make it with "
+        msg += f"`{maker}`, or name its folder with --results"
+        raise NotStoredError(msg)
+    if len(found) > 1:
+        msg = f"{label} needs one {name}.parquet, and there are {', '.join(map(str, found))}; name "
+        msg += "the folder of the one that is meant with --results"
+        raise NotStoredError(msg)
+    return found[0]
+
+
+def _computed(label: str, data: plotting.Computed, common: Common, results: Path) -> _Drawing:
+    """The table of a simulation or study, computed where it is not stored."""
+    source = replace(data.source(), seed=common.seed, jobs=common.jobs, cluster=common.cluster)
     if isinstance(source, Simulation):
         source = source.on_device(common.device)
     wanted = {"grid": source.describe(), "seed": source.seed}
-    if not _is_current(folder, label, wanted):
-        _compute(figure, source, wanted, common)
+    folder = next(
+        (place for place in (results, common.folder) if _is_current(place, label, wanted)), None
+    )
+    if folder is None:
+        folder = common.folder
+        _compute(label, data, source, wanted, common)
     else:
         note(f"{label}: drawn from {folder / label}.parquet", quiet=common.quiet)
     table, _ = plotting.load_rows(folder, label)
-    paths = plotting.save_figure(lambda: figure.draw(table), folder, label)
-    data = [folder / f"{label}.parquet", folder / f"{label}.manifest.json"]
-    return {
-        "figure": label,
-        "shows": figure.shows,
-        "files": [str(path) for path in (*paths, *data)],
-    }
+    names = (f"{label}.parquet", f"{label}.manifest.json") if folder == common.folder else ()
+    return _Drawing([table], common.folder, [folder / name for name in names])
 
 
 def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
@@ -83,18 +158,19 @@ def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
 
 
 def _compute(
-    figure: plotting.PaperFigure,
+    label: str,
+    data: plotting.Computed,
     source: Simulation | Study | ConvergenceStudy,
     wanted: dict[str, Any],
     common: Common,
 ) -> None:
     store = ResultStore(common.folder / "points", source.version)
-    with progress_bar(figure.label, quiet=common.quiet) as progress:
+    with progress_bar(label, quiet=common.quiet) as progress:
         if isinstance(source, Simulation):
             rows, device = source.run(store=store, progress=progress), source.device
         else:
             tables = source.run(store=store, progress=progress)
-            rows, device = tables[figure.table or "rows"], "cpu"
+            rows, device = tables[data.table or "rows"], "cpu"
     report_rejected(store, common)
     origin = manifest(argv=command_line(), device=device, dtype="float64", **wanted)
-    plotting.store_rows(rows, origin, common.folder, figure.label)
+    plotting.store_rows(rows, origin, common.folder, label)

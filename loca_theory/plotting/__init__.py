@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from loca_theory.plotting.error_curves import draw_errors
     from loca_theory.plotting.finetuning import (
         draw_budgets,
-        draw_patterns,
         draw_prediction,
         draw_sensitivity,
         draw_training,
     )
-    from loca_theory.plotting.paper import FIGURES, PaperFigure, find_figure
+    from loca_theory.plotting.paper import FIGURES, Computed, PaperFigure, Stored, find_figure
+    from loca_theory.plotting.patterns import draw_patterns
     from loca_theory.plotting.report import draw_analysis, write_html
     from loca_theory.plotting.results import is_stored, load_rows, save_figure, store_rows
 
 __all__ = [
     "FIGURES",
+    "Computed",
     "PaperFigure",
+    "Stored",
     "draw_analysis",
     "draw_budgets",
     "draw_errors",
@@ -41,12 +43,14 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
+        "Computed": "paper",
         "FIGURES": "paper",
         "PaperFigure": "paper",
+        "Stored": "paper",
         "draw_analysis": "report",
         "draw_budgets": "finetuning",
         "draw_errors": "error_curves",
-        "draw_patterns": "finetuning",
+        "draw_patterns": "patterns",
         "draw_prediction": "finetuning",
         "draw_sensitivity": "finetuning",
         "draw_training": "finetuning",

@@ -12,6 +12,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.lines import Look
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 _LOOKS = {
@@ -42,9 +43,14 @@ _SETTINGS = {
 # Lines side by side that would hide one another are moved apart by this share of a step.
 _APART = 0.07
 
-_NOTHING = "every run diverged, so there is nothing to draw"
+NOTHING = "every run diverged, so there is nothing to draw"
 
 Lines = Sequence[Mapping[str, Any]]
+
+
+def as_lines(table: pd.DataFrame) -> list[Any]:
+    """The rows of a stored table, None where it has nothing."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def draw_budgets(lines: Lines) -> Figure:
@@ -136,7 +142,7 @@ def draw_training(lines: Lines) -> Figure:
         InvalidArgumentError: every run diverged.
     """
     if not lines:
-        raise InvalidArgumentError(_NOTHING)
+        raise InvalidArgumentError(NOTHING)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     figure = Figure(figsize=(7.6, 2.7 * len(tasks) + 0.3))
     axes = figure.subplots(len(tasks), 2, squeeze=False)
@@ -153,37 +159,6 @@ def draw_training(lines: Lines) -> Figure:
         row[1].set_ylabel(_measure(mine[0]).replace("test", "validation"))
         row[0].set_title(str(task))
     _legend(figure, axes.flat)
-    return figure
-
-
-def draw_patterns(patterns: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Figure:
-    """What each method adds to a few layers; each picture has its own scale.
-
-    Args:
-        patterns: By method, by layer, means over blocks of the increment.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
-    """
-    if not patterns:
-        raise InvalidArgumentError(_NOTHING)
-    methods = list(patterns)
-    layers = list(next(iter(patterns.values())))
-    figure = Figure(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
-    axes = figure.subplots(len(layers), len(methods), squeeze=False)
-    for row, layer in zip(axes, layers, strict=True):
-        for axis, method in zip(row, methods, strict=True):
-            values = np.asarray(patterns[method][layer], dtype=float)
-            limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
-            axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.grid(visible=False)
-        row[0].set_ylabel(_layer(layer), fontsize=8)
-    for axis, method in zip(axes[0], methods, strict=True):
-        axis.set_title(TITLES.get(method, method), fontsize=8)
-    figure.supxlabel("Increments, red positive, blue negative; every picture has its own scale",
-                     fontsize=7, color="#444444")  # fmt: skip
     return figure
 
 
@@ -284,7 +259,7 @@ def _with_mean(lines: Lines) -> Lines:
     """Lines of which something did not diverge."""
     found = [line for line in lines if line["mean"] is not None and np.isfinite(line["mean"])]
     if not found:
-        raise InvalidArgumentError(_NOTHING)
+        raise InvalidArgumentError(NOTHING)
     return found
 
 
@@ -300,10 +275,3 @@ def _measure(line: Mapping[str, Any]) -> str:
     if line["measure"] == "accuracy":
         return "test accuracy, %"
     return f"test {line['measure']} (less is better)"
-
-
-def _layer(name: str) -> str:
-    """A layer's number and kind out of its full name."""
-    parts = name.removesuffix(".weight").split(".")
-    numbers = [part for part in parts if part.isdigit()]
-    return f"layer {numbers[-1]}\n{parts[-1]}" if numbers else parts[-1]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory._lookup import find
@@ -14,10 +13,45 @@ from loca_theory.expressivity import Simulation, squares
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
+from loca_theory.plotting.finetuning import (
+    Lines,
+    as_lines,
+    draw_budgets,
+    draw_prediction,
+    draw_sensitivity,
+    draw_training,
+)
+from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
+from loca_theory.plotting.overview import draw_overview
+from loca_theory.plotting.patterns import draw_patterns
 
 if TYPE_CHECKING:
     from loca_theory.convergence import ConvergenceStudy
     from loca_theory.dependence import Study
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Data that ``loca-theory figures`` computes itself where they are not stored.
+
+    Attributes:
+        source: Makes the simulation or study.
+        table: Which table of a study; None for a simulation, which has one.
+    """
+
+    source: Callable[[], Simulation | Study | ConvergenceStudy]
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Tables that other commands leave.
+
+    Attributes:
+        tables: For the name of each the command that makes it.
+    """
+
+    tables: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -27,16 +61,14 @@ class PaperFigure:
     Attributes:
         label: The label of the figure in the paper's source, or a name where the paper has none.
         shows: What it shows, and what is exact in it.
-        source: Makes the simulation or study whose table it is drawn from.
-        draw: From the stored table to the figure.
-        table: Which table of a study; None for a simulation, which has one.
+        data: What it is drawn from.
+        draw: From the tables, in the order of the data, to the figure.
     """
 
     label: str
     shows: str
-    source: Callable[[], Simulation | Study | ConvergenceStudy]
-    draw: Callable[[pd.DataFrame], Figure]
-    table: str | None = None
+    data: Computed | Stored
+    draw: Callable[..., Figure]
 
 
 _CURVES = ("R", "U", "M1", "M2", "D")
@@ -60,6 +92,102 @@ def _convergence() -> ConvergenceStudy:
     return ConvergenceStudy()
 
 
+_ANALYZE = "loca-theory analyze BASE FINETUNED --out DIR"
+
+
+def _analysis(label: str, shows: str, table: str, draw: Callable[..., Figure]) -> PaperFigure:
+    return PaperFigure(label, shows, Stored({f"analyze-{table}": _ANALYZE}), draw)
+
+
+_ANALYSIS = (
+    _analysis(
+        "analysis_1",
+        "Fig. 1a: entries of the increments of a query and a value matrix beside a normal law",
+        "shown",
+        draw_histograms,
+    ),
+    _analysis(
+        "analysis_2",
+        "Fig. 1b: p-values of normality by layer, calibrated and as printed",
+        "matrices",
+        lambda table: draw_p_values(table[table["sigma"].notna()]),
+    ),
+    _analysis(
+        "analysis_3",
+        "Fig. 1c: eigenvalues of the increments beside the Marchenko–Pastur law",
+        "shown",
+        draw_spectra,
+    ),
+    _analysis(
+        "spectral_analysis_appendix",
+        "Eigenvalues of the fine-tuned weights W′ beside the Marchenko–Pastur law",
+        "shown",
+        lambda table: draw_spectra(table, "weights"),
+    ),
+)
+
+
+def _fine_tuning(
+    label: str, shows: str, table: str, command: str, draw: Callable[[Lines], Figure]
+) -> PaperFigure:
+    data = Stored({table: f"python -m experiments.{command}"})
+    return PaperFigure(label, shows, data, lambda rows: draw(as_lines(rows)))
+
+
+_FINE_TUNING = (
+    _fine_tuning(
+        "training_process",
+        "Validation loss and metric over the steps, with places that move and that stay; measured",
+        "training_process",
+        "training_process",
+        draw_training,
+    ),
+    _fine_tuning(
+        "budget",
+        "Metric against the parameter budget, with 95% intervals over seeds; measured",
+        "budgets-summary",
+        "budgets",
+        draw_budgets,
+    ),
+    _fine_tuning(
+        "parameter_sen",
+        "Metric against the scaling and the share of alternating steps; measured",
+        "sensitivity-summary",
+        "sensitivity",
+        draw_sensitivity,
+    ),
+    _fine_tuning(
+        "visualization_W",
+        "The increments that each method learns in a few layers; measured",
+        "visualization_W",
+        "patterns",
+        draw_patterns,
+    ),
+    _fine_tuning(
+        "theory_practice",
+        "Energy of the full increment that each method could keep, and the metric it reaches; "
+        "measured",
+        "theory_practice",
+        "theory_to_practice",
+        draw_prediction,
+    ),
+)
+
+_OVERVIEW = PaperFigure(
+    "overview",
+    "What was found: Theorem 1, a real fine-tune, the toy experiment, fine-tuning, the ledger",
+    Stored(
+        {
+            "sim_2": "loca-theory figures sim_2",
+            "analyze-errors": _ANALYZE,
+            "toy_recovery": "loca-theory figures toy_recovery",
+            "comparison-text-summary": "python -m experiments.comparison",
+            "claims": "loca-theory verify",
+        }
+    ),
+    draw_overview,
+)
+
 FIGURES: dict[str, PaperFigure] = {
     figure.label: figure
     for figure in (
@@ -67,70 +195,72 @@ FIGURES: dict[str, PaperFigure] = {
             "sim_1",
             "Reconstruction error for r = 8, 16, 24, 32 and K from 100 to 300; U, M1, M2, D exact, "
             "R simulated",
-            lambda: Simulation(squares(range(100, 301, 5)), (8, 16, 24, 32), _CURVES, draws=_DRAWS),
+            Computed(
+                lambda: Simulation(
+                    squares(range(100, 301, 5)), (8, 16, 24, 32), _CURVES, draws=_DRAWS
+                )
+            ),
             draw_errors,
         ),
         PaperFigure(
             "sim_2",
             "Reconstruction error for K = 768 and 4096 and r from 8 to 32; U, M1, M2, D exact, "
             "R simulated",
-            lambda: Simulation(squares((768, 4096)), tuple(range(8, 33)), _CURVES, draws=_DRAWS),
+            Computed(
+                lambda: Simulation(squares((768, 4096)), tuple(range(8, 33)), _CURVES, draws=_DRAWS)
+            ),
             draw_errors,
         ),
         PaperFigure(
             "sim_3",
             "Reconstruction error under (1-rho) I + rho 11', K = 300, in both protocols; U (and at "
             "independence D, M1, M2) exact, the rest simulated",
-            lambda: _study("equicorrelated"),
+            Computed(lambda: _study("equicorrelated"), "rows"),
             lambda table: draw_losses(table, "equicorrelated"),
-            "rows",
         ),
         PaperFigure(
             "sim_3_as_printed",
             "The same under the printed I + rho 11'; U (and at independence D, M1, M2) exact, the "
             "rest simulated",
-            lambda: _study("shared-mean"),
+            Computed(lambda: _study("shared-mean"), "rows"),
             lambda table: draw_losses(table, "shared-mean"),
-            "rows",
         ),
         PaperFigure(
             "crossings",
             "Where low rank overtakes DCT selection under six kinds of dependence, K = 300, in "
             "both protocols; simulated",
-            _study,
+            Computed(_study, "crossings"),
             draw_crossings,
-            "crossings",
         ),
         PaperFigure(
             "phase",
             "Which method keeps more, by rank and by the energy in one random direction: boundary "
             "in closed form, crossings simulated at K = 300",
-            lambda: _study("spiked"),
+            Computed(lambda: _study("spiked"), "crossings"),
             lambda table: draw_phase(table, (_SIZE, _SIZE)),
-            "crossings",
         ),
         PaperFigure(
             "toy_experiment",
             "The learned spectrum of single 6×6 problems over the steps: one that central "
             "differences recover, one that they do not, and the latter by reselection",
-            _convergence,
+            Computed(_convergence, "traces"),
             draw_spectrum,
-            "traces",
         ),
         PaperFigure(
             "toy_experiment_loss",
             "Loss of the same problems with places that move and that stay",
-            _convergence,
+            Computed(_convergence, "traces"),
             draw_loss,
-            "traces",
         ),
         PaperFigure(
             "toy_recovery",
             "How often each search finds all true locations of random 6×6 problems",
-            _convergence,
+            Computed(_convergence, "rows"),
             draw_recovery,
-            "rows",
         ),
+        *_ANALYSIS,
+        *_FINE_TUNING,
+        _OVERVIEW,
     )
 }
 

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -12,25 +13,31 @@ from PIL import Image
 from loca_theory import plotting
 from loca_theory.expressivity import Simulation, squares
 
+COMPUTED = [
+    label for label, one in plotting.FIGURES.items() if isinstance(one.data, plotting.Computed)
+]
+STORED = [label for label in plotting.FIGURES if label not in COMPUTED]
 FILES = ("{}.manifest.json", "{}.parquet", "{}.pdf", "{}.png")
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """The paper's figures at sizes that take no time."""
-    for label, figure in list(plotting.FIGURES.items()):
+    for label in COMPUTED:
+        figure = plotting.FIGURES[label]
         source = smaller(figure)
-        monkeypatch.setitem(plotting.FIGURES, label, replace(figure, source=lambda s=source: s))
+        data = replace(figure.data, source=lambda one=source: one)
+        monkeypatch.setitem(plotting.FIGURES, label, replace(figure, data=data))
 
 
 def smaller(figure):
-    if figure.table is None:
-        return Simulation(squares((16, 64)), (2,), figure.source().curves, draws=4, jobs=1)
+    if figure.data.table is None:
+        return Simulation(squares((16, 64)), (2,), figure.data.source().curves, draws=4, jobs=1)
     if figure.label.startswith("toy_"):
-        return replace(figure.source(), searches=("swap",), problems=10, steps=60, jobs=1)
+        return replace(figure.data.source(), searches=("swap",), problems=10, steps=60, jobs=1)
     grids = {"rho": (0.0, 0.4), "share": (0.0, 0.4), "exponent": (0.0, 0.5)}
     changes = {"ranks": (2,), "grids": grids, "draws": 2, "null_draws": 400, "jobs": 1}
-    return replace(figure.source(), p=16, q=16, **changes)
+    return replace(figure.data.source(), p=16, q=16, **changes)
 
 
 @pytest.fixture
@@ -77,13 +84,19 @@ def test_a_figure_comes_with_its_data_and_its_origin(cli, here):
     assert (here / "kept" / "sim_1.pdf").read_bytes().startswith(b"%PDF-")
     manifest = json.loads((here / "kept" / "sim_1.manifest.json").read_text())
     assert manifest["argv"] == ["loca-theory", "figures", "sim_1", "--out", "kept"]
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].source().describe()
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source().describe()
 
 
-def test_without_id_every_figure_is_drawn(cli, here):
-    assert cli("figures").code == 0
-    for label in plotting.FIGURES:
+def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here):
+    done = cli("figures", "--format", "json")
+    assert done.code == 0
+    for label in COMPUTED:
         assert set(contents(here / "loca-results", label)) == set(FILES)
+    document = json.loads(done.out)
+    assert [one["figure"] for one in document["figures"]] == COMPUTED
+    assert [one["figure"] for one in document["not_drawn"]] == STORED
+    notes = [line for line in done.err.splitlines() if line.startswith("note: not drawn: ")]
+    assert len(notes) == len(STORED)
 
 
 def test_a_current_table_is_drawn_without_computing(cli, here, no_computation):
@@ -130,7 +143,7 @@ def test_a_stale_table_is_computed_again(cli, here, spoil, unseen):
     assert (done.code, done.err) == (0, "")
     assert drawn(folder) == before
     manifest = json.loads((folder / "sim_1.manifest.json").read_text())
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].source().describe()
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source().describe()
 
 
 def test_another_seed_is_another_table(cli, here):
@@ -256,3 +269,66 @@ def test_a_damaged_block_is_computed_again_and_said_so(cli, here, unseen):
 def test_quiet_says_nothing_on_stderr(cli, unseen):
     cli("figures", "sim_1")
     assert cli("figures", "sim_1", "--quiet").err == ""
+
+
+FIGURES = Path(__file__).parents[2] / "figures"
+STORED_HERE = {
+    "training_process": "finetuning",
+    "budget": "finetuning",
+    "parameter_sen": "finetuning",
+    "visualization_W": "finetuning",
+    "theory_practice": "finetuning",
+    "analysis_1": "minilm",
+    "analysis_2": "minilm",
+    "analysis_3": "minilm",
+    "spectral_analysis_appendix": "minilm",
+    "overview": ".",
+}
+
+
+def test_every_figure_that_is_not_computed_is_tried_here():
+    assert set(STORED_HERE) == set(STORED)
+
+
+@pytest.mark.parametrize(("label", "place"), STORED_HERE.items(), ids=STORED_HERE.keys())
+def test_the_same_data_give_the_same_bytes(cli, here, label, place):
+    """The tables of this repository; the pictures lie as their tables do."""
+    for out in ("one", "two"):
+        done = cli("figures", label, "--results", FIGURES, "--out", out, "--format", "json")
+        assert done.code == 0
+        (entry,) = json.loads(done.out)["figures"]
+        assert [Path(file).name for file in entry["files"]] == [f"{label}.png", f"{label}.pdf"]
+    for suffix in (".png", ".pdf"):
+        first, second = (here / out / place / f"{label}{suffix}" for out in ("one", "two"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_tables_elsewhere_are_drawn_without_computing(cli, here, no_computation):
+    cli("figures", "sim_1", "--out", "kept")
+    no_computation()
+    done = cli("figures", "sim_1", "--results", "kept", "--out", "drawn")
+    assert (done.code, done.err) == (0, "note: sim_1: drawn from kept/sim_1.parquet\n")
+    assert sorted(path.name for path in (here / "drawn").iterdir()) == ["sim_1.pdf", "sim_1.png"]
+
+
+def test_a_table_that_is_missing_is_said_with_what_makes_it(cli):
+    done = cli("figures", "budget")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "loca-theory: budget needs budgets-summary.parquet, which is not under loca-results; make "
+        "it with `python -m experiments.budgets`, or name its folder with --results\n"
+    )
+
+
+def test_of_two_tables_none_is_chosen(cli, here):
+    for folder in ("a", "b"):
+        plotting.store_rows([{"r": 1}], {}, here / "loca-results" / folder, "budgets-summary")
+    done = cli("figures", "budget")
+    assert (done.code, done.out) == (1, "")
+    assert re.search(r"there are \S+a/budgets-summary\.parquet, \S+; name the folder", done.err)
+
+
+def test_a_folder_of_results_has_to_be_there(cli):
+    done = cli("figures", "budget", "--results", "nowhere")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("loca-theory: there is no folder nowhere; name the one")

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
@@ -129,15 +130,23 @@ def test_training(lines, tmp_path):
 @pytest.mark.parametrize("value", [0.0, 1e-3])
 @pytest.mark.parametrize("methods", [("full",), ("full", "lora", "strange")])
 def test_patterns(value, methods, tmp_path):
-    picture = [[value, -value], [0.0, value]]
-    layers = {"a.3.query.weight": picture, "head.weight": picture}
-    figure = drawn(draw_patterns(dict.fromkeys(methods, layers)), tmp_path)
+    lines = [
+        {"method": method, "layer": layer, "values": values}
+        for method in methods
+        for layer in ("a.3.query.weight", "head.weight")
+        for values in ([value, -value], [0.0, 2 * value])
+    ]
+    figure = drawn(draw_patterns(lines), tmp_path)
     assert len(figure.axes) == 2 * len(methods)
+    for axis in figure.axes:
+        np.testing.assert_array_equal(
+            axis.images[0].get_array(), [[value, -value], [0.0, 2 * value]]
+        )
 
 
 def test_patterns_of_nothing():
     with pytest.raises(InvalidArgumentError, match="every run diverged"):
-        draw_patterns({})
+        draw_patterns([])
 
 
 @pytest.mark.parametrize("methods", [METHODS[:1], METHODS])

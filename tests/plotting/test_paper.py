@@ -7,12 +7,13 @@ import pytest
 
 from loca_theory import InvalidArgumentError
 from loca_theory.expressivity import CURVES, Engine, has_exact_value, squares
-from loca_theory.plotting import FIGURES, find_figure
+from loca_theory.plotting import FIGURES, Computed, find_figure
 
 each = pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES.keys())
+COMPUTED = [figure for figure in FIGURES.values() if isinstance(figure.data, Computed)]
 SIMULATIONS = [FIGURES["sim_1"], FIGURES["sim_2"]]
-TOYS = [figure for figure in FIGURES.values() if figure.label.startswith("toy_")]
-STUDIES = [figure for figure in FIGURES.values() if figure not in (*SIMULATIONS, *TOYS)]
+TOYS = [figure for figure in COMPUTED if figure.label.startswith("toy_")]
+STUDIES = [figure for figure in COMPUTED if figure not in (*SIMULATIONS, *TOYS)]
 each_simulation = pytest.mark.parametrize("figure", SIMULATIONS, ids=lambda one: one.label)
 each_study = pytest.mark.parametrize("figure", STUDIES, ids=lambda one: one.label)
 
@@ -27,20 +28,22 @@ def test_a_figure_stands_under_its_label(figure):
 def test_what_it_calls_exact_is_exact_and_the_rest_is_simulated(figure):
     text = re.search(r"; ([\w, ]+) exact, ([\w, ]+) simulated$", figure.shows)
     exact, simulated = (set(names.split(", ")) for names in text.groups())
-    assert exact | simulated == set(figure.source().curves)
-    assert {Engine.EXACT, Engine.MONTE_CARLO} == set(figure.source().engines)
-    for p, q in figure.source().shapes:
-        assert {name for name in figure.source().curves if has_exact_value(name, p, q)} == exact
+    assert exact | simulated == set(figure.data.source().curves)
+    assert {Engine.EXACT, Engine.MONTE_CARLO} == set(figure.data.source().engines)
+    for p, q in figure.data.source().shapes:
+        assert {
+            name for name in figure.data.source().curves if has_exact_value(name, p, q)
+        } == exact
     assert all(Engine.MONTE_CARLO in CURVES[name].engines for name in simulated)
 
 
 @each_simulation
 def test_it_needs_neither_torch_nor_a_gpu(figure):
-    assert not figure.source().uses_dense_sampler
+    assert not figure.data.source().uses_dense_sampler
 
 
 def test_they_show_what_the_paper_shows():
-    one, two = (figure.source() for figure in SIMULATIONS)
+    one, two = (figure.data.source() for figure in SIMULATIONS)
     assert one.shapes[0] == (100, 100)
     assert one.shapes[-1] == (300, 300)
     assert one.ranks == (8, 16, 24, 32)
@@ -51,9 +54,9 @@ def test_they_show_what_the_paper_shows():
 @each_simulation
 def test_it_draws_from_a_table_of_its_own_kind(figure):
     """With fewer and smaller matrices: one panel a rank, or one a shape."""
-    by_size = len(figure.source().shapes) > len(figure.source().ranks)
+    by_size = len(figure.data.source().shapes) > len(figure.data.source().ranks)
     shapes, ranks = (squares((16, 20, 64)), (1, 2)) if by_size else (squares((20, 64)), (1, 2, 3))
-    small = replace(figure.source(), shapes=shapes, ranks=ranks, draws=3, jobs=1)
+    small = replace(figure.data.source(), shapes=shapes, ranks=ranks, draws=3, jobs=1)
     import pandas as pd
 
     drawn = figure.draw(pd.DataFrame(small.run()))
@@ -75,16 +78,16 @@ def test_a_study_is_drawn_from_the_table_it_names(figure):
 
     grids = {"rho": (0.0, 0.2, 0.4), "share": (0.0, 0.2, 0.4), "exponent": (0.0, 0.5)}
     small = replace(
-        figure.source(), p=24, q=24, ranks=(2, 4), grids=grids, draws=3, null_draws=400, jobs=1
+        figure.data.source(), p=24, q=24, ranks=(2, 4), grids=grids, draws=3, null_draws=400, jobs=1
     )
-    drawn = figure.draw(pd.DataFrame(small.run()[figure.table]))
+    drawn = figure.draw(pd.DataFrame(small.run()[figure.data.table]))
     drawn.draw_without_rendering()
     assert drawn.axes
 
 
 def test_the_studies_are_the_appendix_sweep():
     for figure in STUDIES:
-        study = figure.source()
+        study = figure.data.source()
         assert (study.p, study.q, study.ranks) == (300, 300, (8, 16, 24, 32))
         assert study.grid("equicorrelated") == tuple(i / 100 for i in range(41))
 
@@ -93,10 +96,10 @@ def test_the_studies_are_the_appendix_sweep():
 def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
     import pandas as pd
 
-    source = figure.source()
+    source = figure.data.source()
     assert (source.sizes, source.components, source.steps) == ((6,), (3,), 4000)
     small = replace(source, searches=("swap",), problems=20, steps=300, jobs=1)
-    drawn = figure.draw(pd.DataFrame(small.run()[figure.table]))
+    drawn = figure.draw(pd.DataFrame(small.run()[figure.data.table]))
     drawn.draw_without_rendering()
     assert drawn.axes
 
@@ -106,5 +109,5 @@ def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
 def test_the_whole_figure_can_be_computed_and_drawn(figure):
     import pandas as pd
 
-    table = pd.DataFrame(figure.source().run())
+    table = pd.DataFrame(figure.data.source().run())
     figure.draw(table).draw_without_rendering()

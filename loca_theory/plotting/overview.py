@@ -1,0 +1,157 @@
+"""One picture of what was found, for those who see nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from loca_theory.plotting.finetuning import TITLES, as_lines
+from loca_theory.plotting.lines import LOOKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_GREEN, _ORANGE, _BLUE, _GREY = "#009e73", "#d55e00", "#0072b2", "#7f7f7f"
+_SIZE, _RANK = 768, 8
+_THEOREM = {"U": "random Fourier", "R": "low rank", "D": "best DCT"}
+_REAL = {"R": "low rank", "D": "best DCT", "FourierFT": "FourierFT"}
+_SEARCHES = ("coefficients-only", "central", "eight-direction", "swap", "reselect",
+             "annealed-pursuit")  # fmt: skip
+_METHODS = ("full", "loca", "loca-charged", "loca-v1", "lora", "fourierft", "linear-probing")
+_SLIP = "not supported: a slip of the pen"
+# From what holds to what is open, as the ledger names it.
+_VERDICTS = {
+    "supported": _GREEN,
+    "supported under assumptions": "#8fd3bf",
+    _SLIP: "#f3c19b",
+    "not supported": _ORANGE,
+    "inconclusive": "#bdbdbd",
+    "not run": "#eeeeee",
+}
+
+
+def draw_overview(
+    theorem: pd.DataFrame,
+    real: pd.DataFrame,
+    toy: pd.DataFrame,
+    tuned: pd.DataFrame,
+    claims: pd.DataFrame,
+) -> Figure:
+    """Theorem 1, a real fine-tune, the toy experiment, fine-tuning and the ledger, side by side.
+
+    Args:
+        theorem: Table of the figure ``sim_2``.
+        real: Table ``analyze-errors`` of an analysis.
+        toy: Table of the figure ``toy_recovery``.
+        tuned: Summary of :mod:`experiments.comparison` on one task.
+        claims: What ``loca-theory verify`` has stored; claims on this package are left out.
+    """
+    figure = Figure(figsize=(11.0, 6.6))
+    # Rows of their own: long names at the left of one panel do not narrow those above it.
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.25), hspace=0.04)
+    first, second, third = above.subplots(1, 3, width_ratios=(1.1, 1.1, 1))
+    _theorem(first, theorem)
+    _real(second, real)
+    _toy(third, toy)
+    first, second = below.subplots(1, 2, width_ratios=(1, 1.3))
+    _tuned(first, tuned)
+    _claims(second, claims)
+    return figure
+
+
+def _theorem(axis: Axes, table: pd.DataFrame) -> None:
+    mine = table[table["K"] == _SIZE]
+    for curve, title in _THEOREM.items():
+        line = mine[mine["curve"] == curve].sort_values(["r", "engine"])
+        # Exact values, where there are any, come before simulated ones.
+        line = line.drop_duplicates("r")
+        look = LOOKS[curve]
+        axis.plot(line["r"], line["error"], color=look.color, linestyle=look.dashes)
+        height = line["error"].iloc[[-1]].to_list()[0]
+        axis.text(mine["r"].max() + 0.6, height, title, color=look.color, va="center", fontsize=8)
+    axis.set(xlabel=f"LoRA rank r, K = {_SIZE}", ylabel="relative error")
+    axis.set_xticks(sorted(set(mine["r"][mine["r"] % _RANK == 0])))
+    axis.set_xlim(right=mine["r"].max() + 13)
+    axis.set_title("Independent entries: as proved")
+
+
+def _real(axis: Axes, table: pd.DataFrame) -> None:
+    """What is left of the whole fine-tune, and what would be of independent entries."""
+    mine = table[table["r"] == _RANK]
+    for height, (curve, title) in enumerate(reversed(_REAL.items())):
+        rows = mine[mine["curve"] == curve]
+        real, independent = (
+            float(np.average(rows[name], weights=rows["energy"])) for name in ("error", "iid_error")
+        )
+        color = LOOKS[curve].color
+        axis.plot([independent, real], [height, height], color=color, lw=1.2)
+        axis.plot(independent, height, "o", color=color, mfc="white", ms=6)
+        axis.plot(real, height, "o", color=color, ms=6)
+        left = min(real, independent)
+        axis.text(left - 0.03, height, title, ha="right", va="center", fontsize=8)
+    handles = [
+        axis.plot([], [], "o", color="#444444", mfc=fill, ms=5, ls="")[0]
+        for fill in ("white", "#444444")
+    ]
+    axis.legend(handles, ["if entries were independent", "as it is"], loc="lower left")
+    axis.set(xlabel=f"relative error at the budget of r = {_RANK}", yticks=[], xlim=(0, 1.02),
+             ylim=(-1.3, len(_REAL) - 0.5))  # fmt: skip
+    axis.set_title("A real ΔW: low rank keeps more")
+
+
+def _toy(axis: Axes, table: pd.DataFrame) -> None:
+    plain = table[(table["reading"] == "default") & table["condition"].isna()]
+    rows = {row["search"]: row for row in as_lines(plain)}
+    names = [name for name in _SEARCHES if name in rows]
+    for height, name in enumerate(reversed(names)):
+        color = _BLUE if name == "central" else _GREY
+        share = 100 * rows[name]["recovered"]
+        axis.barh(height, share, color=color, height=0.6)
+        axis.text(share + 1.5, height, f"{share:.1f}", va="center", fontsize=8)
+    labels = [f"{name} (paper)" if name == "central" else name for name in reversed(names)]
+    axis.set_yticks(range(len(names)), labels)
+    axis.set(xlabel="problems recovered, %", xlim=(0, 112))
+    axis.grid(visible=False, axis="y")
+    axis.set_title("Toy: true places found")
+
+
+def _tuned(axis: Axes, table: pd.DataFrame) -> None:
+    rows = {row["method"]: row for row in as_lines(table)}
+    names = [name for name in _METHODS if name in rows]
+    for height, name in enumerate(reversed(names)):
+        mean, low, high = (100 * rows[name][key] for key in ("mean", "low", "high"))
+        color = _ORANGE if name == "lora" else _GREEN if name.startswith("loca") else _GREY
+        axis.plot([low, high], [height, height], color=color, lw=1.6)
+        axis.plot(mean, height, "o", color=color, ms=5)
+    axis.set_yticks(range(len(names)), [TITLES[name] for name in reversed(names)])
+    axis.set_xlabel(f"test accuracy, %, with 95% intervals over {table['seeds'].max()} seeds")
+    axis.grid(visible=False, axis="y")
+    axis.set_title("Fine-tuning: adapters lie close together")
+
+
+def _claims(axis: Axes, table: pd.DataFrame) -> None:
+    table = table[table["subject"] == "paper"]
+    is_slip = table["slip"] & (table["verdict"] == "not supported")
+    table = table.assign(verdict=table["verdict"].where(~is_slip, _SLIP))
+    parts = list(dict.fromkeys(table["part"]))[::-1]
+    left = np.zeros(len(parts))
+    for verdict, color in _VERDICTS.items():
+        counts = np.array(
+            [((table["part"] == part) & (table["verdict"] == verdict)).sum() for part in parts]
+        )
+        if not counts.any():
+            continue
+        axis.barh(range(len(parts)), counts, left=left, color=color, height=0.7, label=verdict)
+        for height, (count, start) in enumerate(zip(counts, left, strict=True)):
+            if count:
+                axis.text(start + count / 2, height, str(count), ha="center", va="center",
+                          fontsize=7)  # fmt: skip
+        left += counts
+    axis.set_yticks(range(len(parts)), parts)
+    axis.set_xlabel("claims")
+    axis.grid(visible=False, axis="y")
+    axis.set_title(f"The ledger: {len(table)} claims of the paper, one by one")
+    axis.legend(loc="lower right", fontsize=7, handlelength=1.0)

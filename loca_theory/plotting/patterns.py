@@ -1,0 +1,52 @@
+"""Pictures of what each method has learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting.finetuning import NOTHING, TITLES, Lines
+
+
+def draw_patterns(lines: Lines) -> Figure:
+    """What each method adds to a few layers; each picture has its own scale.
+
+    Args:
+        lines: Rows of the pictures, means over blocks of the increment: ``method``, ``layer``,
+            ``values``, from above to below.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
+    """
+    if not lines:
+        raise InvalidArgumentError(NOTHING)
+    pictures: dict[tuple[str, str], list[Any]] = {}
+    for line in lines:
+        pictures.setdefault((line["method"], line["layer"]), []).append(list(line["values"]))
+    methods, layers = (list(dict.fromkeys(key[i] for key in pictures)) for i in range(2))
+    figure = Figure(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
+    axes = figure.subplots(len(layers), len(methods), squeeze=False)
+    for row, layer in zip(axes, layers, strict=True):
+        for axis, method in zip(row, methods, strict=True):
+            values = np.asarray(pictures[method, layer], dtype=float)
+            limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
+            axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.grid(visible=False)
+        row[0].set_ylabel(_layer(layer), fontsize=8)
+    for axis, method in zip(axes[0], methods, strict=True):
+        axis.set_title(TITLES.get(method, method), fontsize=8)
+    figure.supxlabel("Increments, red positive, blue negative; every picture has its own scale",
+                     fontsize=7, color="#444444")  # fmt: skip
+    return figure
+
+
+def _layer(name: str) -> str:
+    """A layer's number and kind out of its full name."""
+    parts = name.removesuffix(".weight").split(".")
+    numbers = [part for part in parts if part.isdigit()]
+    return f"layer {numbers[-1]}\n{parts[-1]}" if numbers else parts[-1]
