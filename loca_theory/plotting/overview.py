@@ -51,14 +51,14 @@ def draw_overview(
     """
     figure = Figure(figsize=(11.0, 6.6))
     # Rows of their own: long names at the left of one panel do not narrow those above it.
-    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.25), hspace=0.04)
-    first, second, third = above.subplots(1, 3, width_ratios=(1.1, 1.1, 1))
-    _theorem(first, theorem)
-    _real(second, real)
-    _toy(third, toy)
-    first, second = below.subplots(1, 2, width_ratios=(1, 1.3))
-    _tuned(first, tuned)
-    _claims(second, claims)
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.25), hspace=0.04).flat
+    three = above.add_gridspec(1, 3, width_ratios=(1.1, 1.1, 1))
+    _theorem(above.add_subplot(three[0]), theorem)
+    _real(above.add_subplot(three[1]), real)
+    _toy(above.add_subplot(three[2]), toy)
+    two = below.add_gridspec(1, 2, width_ratios=(1, 1.3))
+    _tuned(below.add_subplot(two[0]), tuned)
+    _claims(below.add_subplot(two[1]), claims)
     return figure
 
 
