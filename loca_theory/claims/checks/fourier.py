@@ -228,7 +228,7 @@ def search_space(setting: Setting, *, size: int) -> Measurement:
 
 
 def raw_selection(setting: Setting, *, size: int, r: int) -> Measurement:
-    """Extra relative loss when single coefficients are chosen by raw |Re|, |Im|.
+    """Extra relative loss when single coefficients are chosen by raw ``|Re|``, ``|Im|``.
 
     The N₃ largest of the non-redundant half by raw absolute value, against the best N₃ (F3, where
     those of a pair count twice); in both cases what is kept of a pair stands for both members.

@@ -167,7 +167,7 @@ def random_locations_loss(setting: Setting, *, size: int, r: int) -> Measurement
 
 
 def printed_line(setting: Setting) -> Measurement:
-    """Largest |1 − 2r/K − error of F1|, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
+    """Largest ``|1 − 2r/K − error of F1|``, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
 
     Source: the line U of the figures sim_1 and sim_2.
     """

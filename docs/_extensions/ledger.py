@@ -1,0 +1,156 @@
+"""Writes the claims of the ledger into the page ``ledger.md``, in place of a comment.
+
+Each claim becomes a section with the anchor of its id (dots as hyphens). Where the claims.json of a
+run of ``loca-theory verify`` stands in ``docs/ledger``, what was observed is shown as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+from loca_theory.claims import Claim, Verdict, load_ledger, shown
+
+PAGE = "ledger"
+PLACEHOLDER = "<!-- the claims -->"
+STORED = Path("ledger", "claims.json")
+
+# Sections in the order of the paper, and how the ids in each begin.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Gaussian increments": ("proposition1", "lemma"),
+    "The test of normality, and the spectrum": ("tv", "marchenko-pastur"),
+    "Theorem 1": ("theorem1",),
+    "Lemmas of its proof": (
+        "low-rank", "parseval", "condition-u", "half-matrix", "re-im", "sigma", "wishart",
+        "largest-eigenvalue", "order-statistic", "f2", "f3",
+    ),
+    "Theorem 2": ("theorem2",),
+    "Other low-rank methods": ("dora", "vera"),
+    "The layer and its gradient": ("dct", "gradient", "schedule"),
+    "Costs": ("complexity", "parameters"),
+    "Dependent entries": ("noniid",),
+    "The toy experiment": ("toy",),
+    "Real models": ("fig1a", "fig1b", "fig1c", "results", "ablation", "budget", "sensitivity"),
+}  # fmt: skip
+
+_COLOURS = {
+    Verdict.SUPPORTED: "success",
+    Verdict.SUPPORTED_UNDER_ASSUMPTIONS: "info",
+    Verdict.NOT_SUPPORTED: "danger",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.NOT_RUN: "secondary",
+}
+
+Entry = Mapping[str, Any]
+
+
+def page(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> str:
+    """The Markdown of all claims: an overview by verdict, then section by section.
+
+    Args:
+        claims: The ledger's.
+        stored: What was observed, by id.
+
+    Raises:
+        ExtensionError: a claim belongs to no section.
+    """
+    sections: dict[str, list[Claim]] = {title: [] for title in SECTIONS}
+    for claim in claims:
+        sections[_section(claim)].append(claim)
+    lines = list(_overview(claims, stored))
+    for title, members in sections.items():
+        lines += [f"## {title}", ""]
+        for claim in members:
+            lines += _entry(claim, stored.get(claim.id))
+    return "\n".join(lines)
+
+
+def _section(claim: Claim) -> str:
+    family = claim.id.partition(".")[0]
+    for title, families in SECTIONS.items():
+        if family in families:
+            return title
+    msg = f"claim {claim.id!r} belongs to no section of the page; name one in {__file__}"
+    raise ExtensionError(msg)
+
+
+def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterator[str]:
+    yield "## At a glance"
+    yield ""
+    for verdict in Verdict:
+        ids = [claim.id for claim in claims if _verdict(claim, stored.get(claim.id)) is verdict]
+        if ids:
+            yield f"{_badge(verdict)} **{len(ids)}**"
+            yield f": {', '.join(_link(one) for one in ids)}"
+            yield ""
+
+
+def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
+    verdict = _verdict(claim, stored)
+    yield f"### `{claim.id}`"
+    yield ""
+    yield f"{_badge(verdict)} {claim.kind} · {claim.place}"
+    yield ""
+    yield _text(claim.statement)
+    yield ""
+    for text in claim.assumptions:
+        yield f"- *Assumed by the paper:* {_text(text)}."
+    for text in claim.added:
+        yield f"- *Assumed here besides:* {_text(text)}."
+    yield f"- *If it holds:* {_text(claim.expected)}. *Rule:* {claim.rule.in_words()}."
+    if stored is not None and stored["observed"] is not None:
+        yield f"- *Observed:* {shown(stored)} (n = {stored['n']})."
+    if claim.note:
+        yield f"- *Note:* {_text(claim.note)}"
+    if claim.figure:
+        yield f"- *Figure:* `loca-theory figures {claim.figure}`."
+    yield f"- *Check:* {{py:func}}`~loca_theory.claims.checks.{claim.check}`"
+    yield f"- *Again:* `{claim.command}`"
+    yield ""
+
+
+def _verdict(claim: Claim, stored: Entry | None) -> Verdict:
+    """What the stored run found; without one, what the ledger expects."""
+    return claim.ledger if stored is None else Verdict(stored["verdict"])
+
+
+def _badge(verdict: Verdict) -> str:
+    return f"{{bdg-{_COLOURS[verdict]}}}`{verdict.value}`"
+
+
+def _link(name: str) -> str:
+    return f"[`{name}`](#{nodes.make_id(name)})"
+
+
+def _text(text: str) -> str:
+    """Plain text of the ledger as Markdown, without a full stop."""
+    for sign in "\\*_[]<`$":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def read_stored(path: Path) -> dict[str, Entry]:
+    """Entries of a stored run by id; none where there is no such file."""
+    if not path.exists():
+        return {}
+    return {one["id"]: one for one in json.loads(path.read_text(encoding="utf-8"))["claims"]}
+
+
+def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
+    if docname != PAGE:
+        return
+    path = Path(app.srcdir) / STORED
+    app.env.note_dependency(path)
+    source[0] = source[0].replace(PLACEHOLDER, page(load_ledger().claims, read_stored(path)))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register it."""
+    app.connect("source-read", _fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,44 @@
+"""References to a name by the module that defines it lead to where the package offers it.
+
+Signatures and docstrings say ``loca_theory.expressivity.budgets.Budget``; the reference documents
+``loca_theory.expressivity.Budget``. For classes autodoc knows that both are one, for functions and
+constants it does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
+) -> nodes.reference | None:
+    """The reference, to the public name; None where there is none."""
+    target = node.get("reftarget", "")
+    if node.get("refdomain") != "py" or not target.startswith("loca_theory."):
+        return None
+    parts = target.split(".")
+    python = env.domains.python_domain
+    for shorter in (f"loca_theory.{parts[1]}.{parts[-1]}", f"loca_theory.{parts[-1]}"):
+        if shorter in python.objects:
+            return python.resolve_xref(
+                env, node["refdoc"], app.builder, "obj", shorter, _as_object(node), content
+            )
+    return None
+
+
+def _as_object(node: nodes.Element) -> Any:
+    """The same reference, as one to an object of whatever kind."""
+    copy = node.copy()
+    copy["reftype"] = "obj"
+    return copy
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register it."""
+    app.connect("missing-reference", resolve)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

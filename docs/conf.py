@@ -1,0 +1,65 @@
+"""How the documentation site is built: ``sphinx-build -W -n docs build/docs``."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import loca_theory
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+project = "loca_theory"
+author = "The loca_theory developers"
+version = release = loca_theory.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "ledger",
+    "public_names",
+]
+exclude_patterns = ["_extensions", "ledger"]
+
+# --- Markdown -----------------------------------------------------------------------------------
+
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+# Anchors of headings as docutils makes them, so that claim a.b has the anchor a-b.
+myst_heading_slug_func = "docutils.nodes.make_id"
+
+# --- Reference ----------------------------------------------------------------------------------
+
+PACKAGES = ("transforms", "sweeps", "increments", "expressivity", "adapters", "dependence",
+            "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
+for _name in PACKAGES:
+    # autodoc sees what dir() shows; names that a package imports on first use are not yet there.
+    _package = import_module(f"loca_theory.{_name}")
+    vars(_package).update({name: getattr(_package, name) for name in _package.__all__})
+
+add_module_names = False
+autodoc_member_order = "groupwise"
+autodoc_typehints_format = "short"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+
+# Names of other projects cannot be looked up without a network; ours must all resolve.
+nitpick_ignore_regex = [(r"py:.*", r"(?!loca_theory).*")]
+
+# --- Page ---------------------------------------------------------------------------------------
+
+html_theme = "furo"
+html_title = f"loca_theory {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+# Figures have a white ground and black letters: in the dark they keep it.
+html_copy_source = False
+copybutton_exclude = ".linenos, .gp, .go"

@@ -1,0 +1,123 @@
+"""The pages of the documentation, and the blocks of code in them."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from sybil import Document, Example, Region
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+RUN = ("python", "sh", "console")
+"""Languages of blocks that are run."""
+SHOWN = ("toml", "text")
+"""Languages of blocks that are only shown."""
+REASONS = {
+    "installs": "changes the environment, or starts one",
+    "needs a checkout": "the experiments and benchmarks run from the repository's root",
+    "needs a hub": "downloads, which tests do not",
+    "needs a cluster": "workers on other machines",
+    "takes minutes": "the same command with smaller numbers is run elsewhere",
+}
+"""Why a block may say ``<!-- not run: REASON -->``."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that could be run.
+
+    Attributes:
+        example: What Sybil found.
+        reason: Why it is not run, None if it is.
+    """
+
+    example: Example
+    reason: str | None
+
+
+def name(page: Path) -> str:
+    """A page as the tests call it."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Blocks of a page, in order, each with the exemption that stands directly above it."""
+    document = Document.parse(str(page), *_PARSERS)
+    reason, since = None, 0
+    for example in document.examples():
+        if example.region.evaluator is None:
+            assert reason is None, f"{page}: two exemptions for one block"
+            reason, since = example.parsed, example.end
+            continue
+        between = document.text[since : example.start]
+        assert reason is None or between.strip(" \n->") == "", f"{page}: an exemption of no block"
+        yield Block(example, reason)
+        reason = None
+    assert reason is None, f"{page}: an exemption of no block"
+
+
+def tokens(page: Path) -> Iterator:
+    """The page as CommonMark (with tables) has it, tokens of text included."""
+    parsed = MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))
+    for token in parsed:
+        yield token
+        yield from token.children or ()
+
+
+def _exemptions(document: Document) -> Iterator[Region]:
+    for region in DirectiveInHTMLCommentLexer("not run")(document):
+        region.parsed = region.lexemes["arguments"]
+        yield region
+
+
+def _run_script(example: Example) -> str | None:
+    done = _shell(example.parsed)
+    return f"exit code {done.returncode}:\n{done.stderr}" if done.returncode else None
+
+
+def _compare_session(example: Example) -> str | None:
+    """Run each ``$ command`` of a session and compare what it prints with what follows it."""
+    checker, options = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n?)*)", example.parsed, re.M):
+        done = _shell(command)
+        if done.returncode:
+            return f"$ {command}\nexit code {done.returncode}:\n{done.stderr}"
+        if not checker.check_output(expected, done.stdout, options):
+            test = doctest.Example(command, expected)
+            return f"$ {command}\n{checker.output_difference(test, done.stdout, options)}"
+    return None
+
+
+def _shell(script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where we stand, with the command of this environment and this code."""
+    scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": scripts, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    # Threads of several processes that share few cores wait for each other.
+    environment |= {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+_PARSERS = (
+    PythonCodeBlockParser(),
+    CodeBlockParser("sh", _run_script),
+    CodeBlockParser("console", _compare_session),
+    _exemptions,
+)

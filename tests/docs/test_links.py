@@ -1,0 +1,50 @@
+"""Links between pages as a reader on GitHub follows them."""
+
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+pytest.importorskip("markdown_it", reason="needs the extra 'docs'")
+
+from loca_theory.claims import load_ledger
+
+from .pages import DOCS, PAGES, ROOT, name, tokens
+
+
+def targets(page):
+    for token in tokens(page):
+        if token.type in ("link_open", "image"):
+            yield token.attrGet("href") or token.attrGet("src")
+
+
+def anchors(page):
+    """Of headings, in the form that GitHub gives them; of claims too, which the build adds."""
+    found = {"".join(letter for letter in text.lower().replace(" ", "-") if letter.isalnum()
+                     or letter in "-_") for text in headings(page)}  # fmt: skip
+    if page == DOCS / "ledger.md":
+        found |= {claim.id.replace(".", "-") for claim in load_ledger().claims}
+    return found
+
+
+def headings(page):
+    is_heading = False
+    for token in tokens(page):
+        if is_heading:
+            yield token.content
+        is_heading = token.type == "heading_open"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    broken = []
+    for target in targets(page):
+        parts = urlsplit(target)
+        if parts.scheme:
+            if parts.scheme != "https" or not parts.netloc:
+                broken.append(target)
+            continue
+        file = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+        is_inside = file.is_relative_to(ROOT) and file.exists()
+        if not is_inside or (parts.fragment and parts.fragment not in anchors(file)):
+            broken.append(target)
+    assert not broken
