@@ -51,8 +51,12 @@ napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
-# Names of other projects cannot be looked up without a network; ours must all resolve.
-nitpick_ignore_regex = [(r"py:.*", r"(?!loca_theory).*")]
+# Names of other projects cannot be looked up without a network; ours must all resolve, but for a
+# type whose source the reference cannot show beside that of its public neighbours.
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!loca_theory).*"),
+    (r"py:class", r"loca_theory\.convergence\.searches\.SearchKind"),
+]
 
 # --- Page ---------------------------------------------------------------------------------------
 
@@ -60,6 +64,6 @@ html_theme = "furo"
 html_title = f"loca_theory {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-# Figures have a white ground and black letters: in the dark they keep it.
 html_copy_source = False
+html_show_copyright = False
 copybutton_exclude = ".linenos, .gp, .go"

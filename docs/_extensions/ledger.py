@@ -110,8 +110,8 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
         yield f"- *Note:* {_text(claim.note)}"
     if claim.figure:
         yield f"- *Figure:* `loca-theory figures {claim.figure}`."
-    yield f"- *Check:* {{py:func}}`~loca_theory.claims.checks.{claim.check}`"
-    yield f"- *Again:* `{claim.command}`"
+    check = f"{{py:func}}`{claim.check} <loca_theory.claims.checks.{claim.check}>`"
+    yield f"- *Check:* {check}; *again:* `{claim.command}`"
     yield ""
 
 

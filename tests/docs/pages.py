@@ -29,6 +29,7 @@ REASONS = {
     "needs a checkout": "the experiments and benchmarks run from the repository's root",
     "needs a hub": "downloads, which tests do not",
     "needs a cluster": "workers on other machines",
+    "run on another page": "README.md has the same command, and drawing figures takes seconds",
     "takes minutes": "the same command with smaller numbers is run elsewhere",
 }
 """Why a block may say ``<!-- not run: REASON -->``."""

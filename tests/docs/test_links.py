@@ -4,7 +4,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-pytest.importorskip("markdown_it", reason="needs the extra 'docs'")
+pytest.importorskip("sybil", reason="needs the extra 'dev'")
 
 from loca_theory.claims import load_ledger
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 pytest.importorskip("sphinx", reason="needs the extra 'docs'")
+pytest.importorskip("sybil", reason="needs the extra 'dev'")
 
 from sphinx.util.inventory import InventoryFile
 
