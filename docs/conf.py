@@ -23,6 +23,7 @@ extensions = [
     "sphinx_design",
     "ledger",
     "public_names",
+    "rendering",
 ]
 exclude_patterns = ["_extensions", "ledger"]
 
@@ -58,6 +59,9 @@ nitpick_ignore_regex = [
     (r"py:class", r"loca_theory\.convergence\.searches\.SearchKind"),
 ]
 
+# Commands and their options stand in texts: quotes and dashes are what they are.
+smartquotes = False
+
 # --- Page ---------------------------------------------------------------------------------------
 
 html_theme = "furo"
@@ -66,4 +70,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
-copybutton_exclude = ".linenos, .gp, .go"
+# Copied is what a reader types.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True

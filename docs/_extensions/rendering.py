@@ -1,0 +1,51 @@
+"""Small corrections of how docstrings and help texts are rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from docutils import nodes
+from sphinx.application import Sphinx
+
+# Napoleon reads the docstrings that are handed on at the default priority, 500.
+_BEFORE_NAPOLEON = 400
+_AFTER_FIELDS = 600
+
+
+def keep_colons(
+    _app: Sphinx, what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
+) -> None:
+    """Keep "Locations of F1: two numbers each" of a property one sentence.
+
+    Napoleon takes what stands before a colon for the type of an attribute; with nothing before the
+    first colon there is none.
+    """
+    if what in ("property", "attribute", "data") and lines:
+        lines[0] = f": {lines[0]}"
+
+
+def name_attributes(_app: Sphinx, _domain: str, _kind: str, content: nodes.Element) -> None:
+    """Call attributes attributes; Sphinx says variables."""
+    for field in content.findall(nodes.field_name):
+        if field.astext() == "Variables":
+            field.children = [nodes.Text("Attributes")]
+
+
+def show_examples(_app: Sphinx, _context: click.Context, lines: list[str]) -> None:
+    r"""Set the examples of a help text, which follow ``\b``, as code."""
+    start = next((i for i, line in enumerate(lines) if line.startswith("| Example")), None)
+    if start is None:
+        return
+    end = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
+    commands = [f"   {line.lstrip('| ')}" for line in lines[start + 1 : end]]
+    title = lines[start].removeprefix("| ").strip()
+    lines[start:end] = [title, "", ".. code-block:: sh", "", *commands, ""]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register them."""
+    app.connect("autodoc-process-docstring", keep_colons, priority=_BEFORE_NAPOLEON)
+    app.connect("object-description-transform", name_attributes, priority=_AFTER_FIELDS)
+    app.connect("sphinx-click-process-description", show_examples)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
