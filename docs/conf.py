@@ -49,6 +49,7 @@ autodoc_typehints_format = "short"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # they stand in the signature
 python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 

@@ -83,6 +83,13 @@ def _section(claim: Claim) -> str:
 def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterator[str]:
     yield "## At a glance"
     yield ""
+    if stored:
+        yield f"{len(stored)} of {len(claims)} verdicts are those of a stored run, with what it"
+        yield "observed ± its standard error; the others are those that the ledger expects."
+    else:
+        yield "The verdicts on this page are those that the ledger expects; `loca-theory verify`"
+        yield "measures them anew, and says so where it comes to another one."
+    yield ""
     for verdict in Verdict:
         ids = [claim.id for claim in claims if _verdict(claim, stored.get(claim.id)) is verdict]
         if ids:

@@ -10,7 +10,6 @@ from sphinx.application import Sphinx
 
 # Napoleon reads the docstrings that are handed on at the default priority, 500.
 _BEFORE_NAPOLEON = 400
-_AFTER_FIELDS = 600
 
 
 def keep_colons(
@@ -25,11 +24,14 @@ def keep_colons(
         lines[0] = f": {lines[0]}"
 
 
-def name_attributes(_app: Sphinx, _domain: str, _kind: str, content: nodes.Element) -> None:
-    """Call attributes attributes; Sphinx says variables."""
-    for field in content.findall(nodes.field_name):
+def tidy_fields(_app: Sphinx, document: nodes.document) -> None:
+    """Call attributes so, where Sphinx says variables, and set a dash between name and meaning."""
+    for field in document.findall(nodes.field_name):
         if field.astext() == "Variables":
-            field.children = [nodes.Text("Attributes")]
+            field[:] = [nodes.Text("Attributes")]
+    for text in list(document.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" – "))
 
 
 def show_examples(_app: Sphinx, _context: click.Context, lines: list[str]) -> None:
@@ -46,6 +48,6 @@ def show_examples(_app: Sphinx, _context: click.Context, lines: list[str]) -> No
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register them."""
     app.connect("autodoc-process-docstring", keep_colons, priority=_BEFORE_NAPOLEON)
-    app.connect("object-description-transform", name_attributes, priority=_AFTER_FIELDS)
+    app.connect("doctree-read", tidy_fields)
     app.connect("sphinx-click-process-description", show_examples)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
