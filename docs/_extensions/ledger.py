@@ -136,7 +136,7 @@ def _link(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Plain text of the ledger as Markdown, without a full stop."""
+    """Plain text of the ledger as Markdown that shows it as it is."""
     for sign in "\\*_[]<`$":
         text = text.replace(sign, f"\\{sign}")
     return text
