@@ -55,12 +55,18 @@ def _winner(errors: Mapping[tuple[int, str], Row], r: int) -> str:
 def _spectrum(total: Mapping[str, Any]) -> str:
     """Does the Marchenko–Pastur law hold?"""
     count, follow = total["matrices"], total["follow_mp"]
-    text = f"{follow} of {count} have a spectrum close to the Marchenko–Pastur law of independent "
-    text += f"entries (median distance {total['median_mp_distance']:.2f}"
+    share = f"{total['median_outlier_mass']:.0%}"
+    # A few large eigenvalues hardly move the distance: the bulk may follow the law, and most of
+    # the energy be elsewhere.
+    text = f"In {follow} of {count} the bulk of the spectrum is close to the Marchenko–Pastur law "
+    text += f"of independent entries (median distance {total['median_mp_distance']:.2f}"
     if follow < count:
-        share = f"{total['median_outlier_mass']:.0%}"
         text += f"; {share} of the energy lies outside the law's support in the median"
-    return f"{text})."
+    text += ")"
+    if follow and total["with_spikes"]:
+        text += f"; {total['with_spikes']} of {count} have eigenvalues above it, with {share} of "
+        text += "the energy in the median"
+    return f"{text}."
 
 
 def _normality(normal: int, count: int, epsilon: float, distance: float) -> str:
