@@ -40,7 +40,7 @@ _COMMANDS = {
     ),
     "figures": (
         "loca_theory.cli.figures",
-        "Draw figures of the paper; without ID, all of them.",
+        "Draw figures of the paper; without ID, all that can be.",
     ),
 }
 
