@@ -10,8 +10,9 @@
 - :func:`merged`, :func:`write_report`: CLAIMS.md and claims.json.
 """
 
-from loca_theory.claims.ledger import KINDS, Claim, Ledger, LedgerError, load_ledger
+from loca_theory.claims.ledger import KINDS, SUBJECTS, Claim, Ledger, LedgerError, Section
 from loca_theory.claims.measurement import Effort, Measurement, Part, Setting
+from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.report import counts, document, merged, read_entries, shown, write_report
 from loca_theory.claims.rules import FAMILY_WISE, Decision, Rule, Verdict, decide
 from loca_theory.claims.verification import Verification
@@ -19,6 +20,7 @@ from loca_theory.claims.verification import Verification
 __all__ = [
     "FAMILY_WISE",
     "KINDS",
+    "SUBJECTS",
     "Claim",
     "Decision",
     "Effort",
@@ -27,6 +29,7 @@ __all__ = [
     "Measurement",
     "Part",
     "Rule",
+    "Section",
     "Setting",
     "Verdict",
     "Verification",

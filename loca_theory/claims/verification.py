@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loca_theory.claims.ledger import Claim, Ledger, load_ledger
+from loca_theory.claims.ledger import Claim, Ledger
 from loca_theory.claims.measurement import Effort, Measurement, Setting
+from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.rules import decide
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import (

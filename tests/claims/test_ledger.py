@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import loca_theory
-from loca_theory.claims import KINDS, LedgerError, Verdict, load_ledger
+from loca_theory.claims import KINDS, Effort, LedgerError, Verdict, load_ledger
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES
@@ -115,6 +115,10 @@ rule = { low = 0 }
 verdict = "supported"
 """
 SECOND = GOOD.replace('"first"', '"second"')
+PART = """[[part]]
+title = "One"
+claims = ["first"]
+"""
 BAD = {
     "no TOML": (GOOD + "x = = 1", r"is not TOML: .*line 11"),
     "no claims": ("", r"line 1: needs a table \[\[claim\]\]"),
@@ -144,6 +148,20 @@ BAD = {
     "comparisons": (GOOD + "comparisons = -1", r"line 11: 'comparisons' must be a number"),
     "cost": (GOOD + "cost = 0", r"line 11: 'cost' must be a positive number"),
     "assumptions": (GOOD + 'added = "one"', r"line 11: 'added' must be a list of texts"),
+    "slip": (GOOD + "slip = true", r"line 11: a slip of the pen is not supported"),
+    "slip of another type": (GOOD + "slip = 1", r"line 11: 'slip' has the wrong type"),
+    "subject": (GOOD + 'subject = "us"', r"line 11: subject 'us' is none of paper, package"),
+    "undecided": (GOOD + 'undecided = ["slow"]', r"line 11: 'slow' is none of the efforts quick, "),
+    "part without title": (GOOD + "[[part]]\nclaims = []", r"line 11: a part needs a 'title'"),
+    "part without claims": (GOOD + PART.replace('["first"]', '"first"'),
+                            r"line 13: a part needs 'claims', a list"),
+    "part with a stranger": (GOOD + PART.replace('"first"', '"first", "firs."'),
+                             r"line 13: no claim is named 'firs\.'"),
+    "field of a part": (GOOD + PART + "id = 1", r"line 14: unknown field 'id' of a part"),
+    "parts that are no tables": ("part = 3\n" + GOOD, r"line 1: 'part' must be tables"),
+    "in two parts": (GOOD + PART + PART.replace("One", "Two"),
+                     r"line 16: 'first' is in the part 'One' already"),
+    "in no part": (GOOD + PART + SECOND, r"line 16: 'second' is in no \[\[part\]\]"),
     "arguments": (GOOD + "arguments = 3", r"line 11: 'arguments' has the wrong type"),
 }  # fmt: skip
 
@@ -161,6 +179,17 @@ def test_a_good_one_is_read(tmp_path):
     path = tmp_path / "claims.toml"
     path.write_text(GOOD + SECOND, encoding="utf-8")
     assert [claim.id for claim in load_ledger(path).claims] == ["first", "second"]
+
+
+def test_parts_and_marks_are_read(tmp_path):
+    path = tmp_path / "claims.toml"
+    slip = 'slip = true\nsubject = "package"\nundecided = ["quick"]\n'
+    text = GOOD.replace('"supported"', '"not supported"') + slip
+    path.write_text(text.replace('"first"', '"first.a"') + PART.replace("first", "first."), "utf-8")
+    ledger = load_ledger(path)
+    (claim,), (section,) = ledger.claims, ledger.sections
+    assert (claim.slip, claim.subject, claim.undecided) == (True, "package", (Effort.QUICK,))
+    assert (section.title, section.has("first.a"), section.has("first")) == ("One", True, False)
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):

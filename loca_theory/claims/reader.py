@@ -1,0 +1,221 @@
+"""Reading claims.toml: into claims, or a refusal that names the line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from loca_theory.claims.ledger import (
+    KINDS,
+    SUBJECTS,
+    Claim,
+    Ledger,
+    LedgerError,
+    Section,
+    is_named,
+)
+from loca_theory.claims.measurement import Effort
+from loca_theory.claims.rules import Rule, Verdict
+
+_ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+_TEXTS = ("id", "place", "statement", "kind", "check", "expected", "verdict")
+_LISTS = ("assumptions", "added", "tables", "undecided")
+_OTHERS = {"arguments": dict, "note": str, "command": str, "figure": str, "slip": bool,
+           "subject": str}  # fmt: skip
+_FIELDS = {*_TEXTS, *_LISTS, *_OTHERS, "rule", "comparisons", "cost"}
+
+
+def load_ledger(path: Path | None = None) -> Ledger:
+    """Read the ledger that the package ships, or another one.
+
+    Args:
+        path: A file of the same form; None for the package's own.
+
+    Raises:
+        LedgerError: it cannot be read, or a claim is not one; the message names the line.
+    """
+    name = "claims.toml" if path is None else str(path)
+    try:
+        source = files("loca_theory.claims") / name if path is None else path
+        text = source.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        msg = f"cannot read the ledger {name}: {getattr(error, 'strerror', None) or error}"
+        raise LedgerError(msg) from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{name} is not TOML: {error}"
+        raise LedgerError(msg) from error
+    reader = _Reader(name, text, data)
+    claims = tuple(reader.claims())
+    return Ledger(claims, tuple(reader.sections([claim.id for claim in claims])))
+
+
+class _Reader:
+    """Turns the document into claims, and says in which line one is none."""
+
+    def __init__(self, name: str, text: str, data: dict[str, Any]) -> None:
+        self._name, self._lines, self._data = name, text.splitlines(), data
+        # Lines of the table headers: [[claim]] and [[part]].
+        self._starts: dict[str, list[int]] = {"claim": [], "part": []}
+        for number, line in enumerate(self._lines, start=1):
+            if found := re.match(r"\s*\[\[\s*(claim|part)\s*\]\]", line):
+                self._starts[found[1]].append(number)
+
+    def claims(self) -> Iterator[Claim]:
+        entries = self._data.get("claim")
+        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+            self._refuse(0, "", "needs a table [[claim]] for each claim")
+        if extra := set(self._data) - {"claim", "part"}:
+            self._refuse(0, min(extra), f"unknown table {min(extra)!r}")
+        seen: set[str] = set()
+        for index, entry in enumerate(self._data["claim"]):
+            claim = self._claim(index, entry)
+            if claim.id in seen:
+                self._refuse(index, "id", f"{claim.id!r} is claimed twice")
+            seen.add(claim.id)
+            yield claim
+
+    def sections(self, known: Sequence[str]) -> Iterator[Section]:
+        """The parts; each of the known claims must stand in one of them, if there are any."""
+
+        def refuse(index: int, key: str, why: str) -> NoReturn:
+            self._refuse(index, key, why, table="part")
+
+        entries = self._data.get("part", [])
+        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+            refuse(0, "", "'part' must be tables [[part]]")
+        place: dict[str, str] = {}
+        for index, entry in enumerate(entries):
+            title, names = entry.get("title"), entry.get("claims")
+            if extra := set(entry) - {"title", "claims"}:
+                refuse(index, min(extra), f"unknown field {min(extra)!r} of a part")
+            if not isinstance(title, str) or not title.strip():
+                refuse(index, "title", "a part needs a 'title'")
+            if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+                refuse(index, "claims", "a part needs 'claims', a list of ids and families")
+            for name in names:
+                if not any(is_named(one, name) for one in known):
+                    refuse(index, "claims", f"no claim is named {name!r}")
+            section = Section(title, tuple(names))
+            for one in known:
+                if section.has(one) and place.setdefault(one, title) != title:
+                    refuse(index, "claims", f"{one!r} is in the part {place[one]!r} already")
+            yield section
+        for index, one in enumerate(known):
+            if entries and one not in place:
+                self._refuse(index, "id", f"{one!r} is in no [[part]]")
+
+    def _claim(self, index: int, entry: dict[str, Any]) -> Claim:
+        def refuse(key: str, why: str) -> NoReturn:
+            self._refuse(index, key, why)
+
+        for key in sorted(set(entry) - _FIELDS):
+            refuse(key, f"unknown field {key!r}; known are {', '.join(sorted(_FIELDS))}")
+        for key in _TEXTS:
+            if not isinstance(entry.get(key), str) or not entry[key].strip():
+                refuse(key, f"{key!r} must be text" if key in entry else f"lacks {key!r}")
+        for key in _LISTS:
+            listed = entry.get(key, [])
+            if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+                refuse(key, f"{key!r} must be a list of texts")
+        if not _ID.fullmatch(entry["id"]):
+            refuse("id", f"{entry['id']!r} is no id: lower-case words joined by dots and hyphens")
+        if entry["kind"] not in KINDS:
+            refuse("kind", f"kind {entry['kind']!r} is none of {', '.join(KINDS)}")
+        if not re.fullmatch(r"\w+\.\w+", entry["check"]):
+            refuse("check", f"check {entry['check']!r} is not module.function")
+        if entry["verdict"] not in [verdict.value for verdict in Verdict]:
+            refuse("verdict", f"verdict {entry['verdict']!r} is none of {', '.join(Verdict)}")
+        comparisons = entry.get("comparisons", 0)
+        if type(comparisons) is not int or comparisons < 0:
+            refuse("comparisons", "'comparisons' must be a number of intervals, 0 or more")
+        cost = entry.get("cost", 1.0)
+        if not _is_number(cost) or not cost > 0:
+            refuse("cost", "'cost' must be a positive number of seconds")
+        for key, kind in _OTHERS.items():
+            if not isinstance(entry.get(key, kind()), kind):
+                refuse(key, f"{key!r} has the wrong type")
+        if entry.get("subject", "paper") not in SUBJECTS:
+            refuse("subject", f"subject {entry['subject']!r} is none of {', '.join(SUBJECTS)}")
+        if entry.get("slip") and entry["verdict"] != Verdict.NOT_SUPPORTED:
+            refuse("slip", "a slip of the pen is not supported")
+        if extra := set(entry.get("undecided", ())) - set(Effort):
+            refuse("undecided", f"{min(extra)!r} is none of the efforts {', '.join(Effort)}")
+        return Claim(
+            **{key: entry[key] for key in _TEXTS if key != "verdict"},
+            rule=self._rule(index, entry.get("rule")),
+            ledger=Verdict(entry["verdict"]),
+            command=entry.get("command", f"loca-theory verify {entry['id']}"),
+            assumptions=tuple(entry.get("assumptions", ())),
+            added=tuple(entry.get("added", ())),
+            arguments=entry.get("arguments", {}),
+            comparisons=comparisons,
+            cost=float(cost),
+            tables=tuple(entry.get("tables", ())),
+            figure=entry.get("figure", ""),
+            note=entry.get("note", ""),
+            slip=entry.get("slip", False),
+            subject=entry.get("subject", "paper"),
+            undecided=tuple(Effort(one) for one in entry.get("undecided", ())),
+        )
+
+    def _rule(self, index: int, given: Any) -> Rule:
+        if not isinstance(given, dict):
+            self._refuse(index, "rule", "lacks a table 'rule'")
+        keys = set(given)
+        if "value" in keys:
+            wanted = {"value", "precision"}
+            if keys != wanted:
+                self._refuse(index, "rule", f"this rule needs value and precision, not {_of(keys)}")
+            precision = given["precision"]
+            if not _is_number(precision) or precision < 0:
+                self._refuse(index, "rule", "'precision' must be a number, 0 or more")
+            value = self._numbers(index, given["value"])
+            return Rule("near", value=value, precision=float(precision))
+        if not keys or not keys <= {"low", "high"}:
+            self._refuse(index, "rule", f"a rule has low, high or value, not {_of(keys)}")
+        low = self._numbers(index, given.get("low", -np.inf))
+        high = self._numbers(index, given.get("high", np.inf))
+        pairs = zip(low * (len(high) // len(low) or 1), high * (len(low) // len(high) or 1),
+                    strict=False)  # fmt: skip
+        if any(a > b for a, b in pairs):
+            self._refuse(index, "rule", "'low' lies above 'high'")
+        return Rule("inside", low=low, high=high)
+
+    def _numbers(self, index: int, given: Any) -> tuple[float, ...]:
+        listed = given if isinstance(given, list) else [given]
+        if not listed or not all(_is_number(one) for one in listed):
+            self._refuse(index, "rule", "the bounds of a rule are numbers")
+        return tuple(float(one) for one in listed)
+
+    def _refuse(self, index: int, key: str, why: str, table: str = "claim") -> NoReturn:
+        msg = f"{self._name}, line {self._line(index, key, table)}: {why}"
+        raise LedgerError(msg)
+
+    def _line(self, index: int, key: str, table: str) -> int:
+        """Where the key of a table stands, or the table."""
+        starts = self._starts[table]
+        if index >= len(starts):
+            return 1
+        start = starts[index]
+        every = sorted(one for found in self._starts.values() for one in found)
+        rest = [*(one for one in every if one > start), len(self._lines) + 1][0]
+        for number in range(start, rest):
+            if key and re.match(rf"\s*\[?({table}\.)?{re.escape(key)}\b", self._lines[number - 1]):
+                return number
+        return start
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _of(keys: set[str]) -> str:
+    return ", ".join(sorted(keys)) or "nothing"
