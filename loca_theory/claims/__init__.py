@@ -8,14 +8,23 @@
   family-wise false-alarm rate for the whole ledger.
 - :class:`Verification`: runs checks through the sweep store.
 - :func:`merged`, :func:`write_report`: CLAIMS.md and claims.json.
+- :func:`counts`, :func:`tally`: what was decided, in a few words.
 """
 
 from loca_theory.claims.ledger import KINDS, SUBJECTS, Claim, Ledger, LedgerError, Section
 from loca_theory.claims.measurement import Effort, Measurement, Part, Setting
 from loca_theory.claims.reader import load_ledger
-from loca_theory.claims.report import counts, document, merged, read_entries, shown, write_report
+from loca_theory.claims.report import document, merged, read_entries, write_report
 from loca_theory.claims.rules import FAMILY_WISE, Decision, Rule, Verdict, decide
-from loca_theory.claims.verification import Verification
+from loca_theory.claims.summary import (
+    count_slips,
+    counts,
+    family_in_words,
+    shown,
+    shown_parts,
+    tally,
+)
+from loca_theory.claims.verification import Entry, Verification
 
 __all__ = [
     "FAMILY_WISE",
@@ -24,6 +33,7 @@ __all__ = [
     "Claim",
     "Decision",
     "Effort",
+    "Entry",
     "Ledger",
     "LedgerError",
     "Measurement",
@@ -33,12 +43,16 @@ __all__ = [
     "Setting",
     "Verdict",
     "Verification",
+    "count_slips",
     "counts",
     "decide",
     "document",
+    "family_in_words",
     "load_ledger",
     "merged",
     "read_entries",
     "shown",
+    "shown_parts",
+    "tally",
     "write_report",
 ]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 from loca_theory.claims.measurement import Effort, Measurement, Setting
-from loca_theory.claims.rules import Rule, Verdict
-from loca_theory.errors import InvalidArgumentError, LocaTheoryError
+from loca_theory.claims.rules import FAMILY_WISE, Rule, Verdict
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
+from loca_theory.sweeps import SweepInterruptedError
 
-KINDS = ("identity", "bound", "asymptotic", "Monte Carlo", "empirical")
-SUBJECTS = ("paper", "package")
+EMPIRICAL = "empirical"
+KINDS = ("identity", "bound", "asymptotic", "Monte Carlo", EMPIRICAL)
+SUBJECTS = PAPER, PACKAGE = ("paper", "package")
 Check = Callable[..., Measurement]
 
 _PACKAGE = "loca_theory.claims.checks"
@@ -49,6 +51,7 @@ class Claim:
             the note.
         subject: What it is about, one of :data:`SUBJECTS`.
         undecided: Efforts at which no decision is expected, though the ledger has one.
+        source: File and line of the claim.
     """
 
     id: str
@@ -69,8 +72,9 @@ class Claim:
     figure: str = ""
     note: str = ""
     slip: bool = False
-    subject: str = "paper"
+    subject: str = PAPER
     undecided: tuple[Effort, ...] = ()
+    source: str = field(default="", compare=False)
 
     def function(self) -> Check:
         """The check.
@@ -82,22 +86,47 @@ class Claim:
         try:
             return getattr(import_module(f"{_PACKAGE}.{module}"), name)
         except (ImportError, AttributeError) as error:
-            msg = f"claim {self.id!r}: no check {self.check!r} in {_PACKAGE}"
-            raise LedgerError(msg) from error
+            why = f"no check {self.check!r} in {_PACKAGE}"
+            raise self.error(why) from error
 
     def measure(self, setting: Setting) -> Measurement:
         """Run the check.
 
         Raises:
-            LedgerError: there is no such check, or it compared more than it declares.
+            LedgerError: there is no such check, it fails on the claim's arguments, or what it
+                measures does not fit the claim (see :meth:`objection`).
+            ResourceError: what the check needs is lacking or damaged.
         """
-        found = self.function()(setting, **self.arguments)
+        function = self.function()
+        try:
+            found = function(setting, **self.arguments)
+        except (ResourceError, SweepInterruptedError):
+            raise
+        except Exception as error:
+            # Arguments of a wrong type or value end in any kind of error; the line helps with all.
+            why = f"the check {self.check} fails with {type(error).__name__}: {error}"
+            raise self.error(why) from error
+        if why := self.objection(found):
+            raise self.error(why)
+        return found
+
+    def objection(self, found: Measurement) -> str:
+        """Why a measurement cannot be judged as one of this claim; empty if it can.
+
+        Only as many intervals as the claim declares have a share of the family-wise rate, and a
+        rule with several bounds needs as many parts.
+        """
         count = sum(part.is_random for part in found.parts)
         if count > self.comparisons:
-            msg = f"claim {self.id!r} declares {self.comparisons} comparisons and made {count}; "
-            msg += "the family-wise rate would not hold"
-            raise LedgerError(msg)
-        return found
+            why = f"it declares {self.comparisons} comparisons and made {count}"
+            return f"{why}; the family-wise rate would not hold"
+        if found.parts and self.rule.length not in (1, len(found.parts)):
+            return f"its rule has bounds for {self.rule.length} parts, not for {len(found.parts)}"
+        return ""
+
+    def error(self, why: str) -> LedgerError:
+        """What is wrong with the claim, with its line."""
+        return LedgerError(f"{self.source and self.source + ': '}claim {self.id!r}: {why}")
 
 
 @dataclass(frozen=True)
@@ -131,8 +160,29 @@ class Ledger:
 
     @property
     def comparisons(self) -> int:
-        """What the family-wise rate is divided by: intervals of all claims, run or not."""
-        return max(1, sum(claim.comparisons for claim in self.claims))
+        """Intervals of all claims, run or not."""
+        return sum(claim.comparisons for claim in self.claims)
+
+    def alarm(self, claim: Claim) -> float:
+        """Probability with which an interval of the claim may miss.
+
+        Half of the family-wise rate goes to the empirical claims, half to all others: what rests on
+        a few seeds could not be decided if it had to share with everything that is simulated.
+        """
+        is_empirical = claim.kind == EMPIRICAL
+        mine = (one for one in self.claims if (one.kind == EMPIRICAL) == is_empirical)
+        return FAMILY_WISE / 2 / max(1, sum(one.comparisons for one in mine))
+
+    def grouped(self, ids: Collection[str]) -> dict[str, list[str]]:
+        """Of these claims the ids by title of section, in the order of the ledger's sections.
+
+        Of a ledger without sections all stand under an empty title.
+        """
+        known = [claim.id for claim in self.claims if claim.id in ids]
+        if not self.sections:
+            return {"": known}
+        found = {one.title: [name for name in known if one.has(name)] for one in self.sections}
+        return {title: names for title, names in found.items() if names}
 
     def find(self, names: Sequence[str]) -> list[Claim]:
         """Claims of these names, in the order of the ledger; all for no name.
@@ -147,12 +197,20 @@ class Ledger:
         for name in names:
             mine = [one for one in known if is_named(one, name)]
             if not mine:
-                near = get_close_matches(name, known, n=3, cutoff=0.4)
-                hint = f"nearest: {', '.join(near)}" if near else f"there are {len(known)}"
-                msg = f"unknown claim {name!r}; {hint} (verify --list shows all)"
+                msg = f"unknown claim {name!r}; {_hint(name, known)} (verify --list shows all)"
                 raise InvalidArgumentError(msg)
             chosen |= set(mine)
         return [claim for claim in self.claims if not names or claim.id in chosen]
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    family = f"{name.rstrip('.')}."
+    if count := sum(one.startswith(family) for one in known):
+        return f"{family} with a dot stands for {count} claims"
+    # Families as well, so that a slip in one finds it.
+    families = dict.fromkeys(f"{one.partition('.')[0]}." for one in known if "." in one)
+    near = get_close_matches(name, [*known, *families], n=3, cutoff=0.4)
+    return f"nearest: {', '.join(near)}" if near else f"there are {len(known)}"
 
 
 def is_named(one: str, name: str) -> bool:

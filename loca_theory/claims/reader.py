@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from loca_theory.claims.ledger import (
+    EMPIRICAL,
     KINDS,
+    PAPER,
     SUBJECTS,
     Claim,
     Ledger,
@@ -22,6 +24,7 @@ from loca_theory.claims.ledger import (
 )
 from loca_theory.claims.measurement import Effort
 from loca_theory.claims.rules import Rule, Verdict
+from loca_theory.claims.signatures import call_error
 
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _TEXTS = ("id", "place", "statement", "kind", "check", "expected", "verdict")
@@ -142,12 +145,18 @@ class _Reader:
         for key, kind in _OTHERS.items():
             if not isinstance(entry.get(key, kind()), kind):
                 refuse(key, f"{key!r} has the wrong type")
-        if entry.get("subject", "paper") not in SUBJECTS:
+        if entry.get("subject", PAPER) not in SUBJECTS:
             refuse("subject", f"subject {entry['subject']!r} is none of {', '.join(SUBJECTS)}")
         if entry.get("slip") and entry["verdict"] != Verdict.NOT_SUPPORTED:
             refuse("slip", "a slip of the pen is not supported")
         if extra := set(entry.get("undecided", ())) - set(Effort):
             refuse("undecided", f"{min(extra)!r} is none of the efforts {', '.join(Effort)}")
+        if not entry.get("command", "x").strip():
+            refuse("command", "'command' is empty; without the field it is loca-theory verify")
+        for key, why in _contradictions(entry):
+            refuse(key, why)
+        if why := call_error(entry["check"], entry.get("arguments", {})):
+            refuse("check" if "no check" in why else "arguments", why)
         return Claim(
             **{key: entry[key] for key in _TEXTS if key != "verdict"},
             rule=self._rule(index, entry.get("rule")),
@@ -162,8 +171,9 @@ class _Reader:
             figure=entry.get("figure", ""),
             note=entry.get("note", ""),
             slip=entry.get("slip", False),
-            subject=entry.get("subject", "paper"),
+            subject=entry.get("subject", PAPER),
             undecided=tuple(Effort(one) for one in entry.get("undecided", ())),
+            source=f"{self._name}, line {self._line(index, '', 'claim')}",
         )
 
     def _rule(self, index: int, given: Any) -> Rule:
@@ -174,19 +184,26 @@ class _Reader:
             wanted = {"value", "precision"}
             if keys != wanted:
                 self._refuse(index, "rule", f"this rule needs value and precision, not {_of(keys)}")
-            precision = given["precision"]
-            if not _is_number(precision) or precision < 0:
-                self._refuse(index, "rule", "'precision' must be a number, 0 or more")
-            value = self._numbers(index, given["value"])
+            precision, value = given["precision"], self._numbers(index, given["value"])
+            if not _is_number(precision) or not 0 <= precision < np.inf:
+                self._refuse(index, "rule", "'precision' must be a finite number, 0 or more")
+            if not np.isfinite(value).all():
+                self._refuse(index, "rule", "'value' must be finite")
             return Rule("near", value=value, precision=float(precision))
         if not keys or not keys <= {"low", "high"}:
             self._refuse(index, "rule", f"a rule has low, high or value, not {_of(keys)}")
         low = self._numbers(index, given.get("low", -np.inf))
         high = self._numbers(index, given.get("high", np.inf))
-        pairs = zip(low * (len(high) // len(low) or 1), high * (len(low) // len(high) or 1),
-                    strict=False)  # fmt: skip
-        if any(a > b for a, b in pairs):
+        if len({len(low), len(high)} - {1}) > 1:
+            why = f"'low' has {len(low)} bounds and 'high' {len(high)}; one a part, or one for all"
+            self._refuse(index, "rule", why)
+        lows, highs = np.broadcast_arrays(low, high)
+        if (lows > highs).any():
             self._refuse(index, "rule", "'low' lies above 'high'")
+        if (lows == np.inf).any() or (highs == -np.inf).any():
+            self._refuse(index, "rule", "nothing finite can meet this bound")
+        if (np.isinf(lows) & np.isinf(highs)).any():
+            self._refuse(index, "rule", "without any bound nothing can fail")
         return Rule("inside", low=low, high=high)
 
     def _numbers(self, index: int, given: Any) -> tuple[float, ...]:
@@ -211,6 +228,23 @@ class _Reader:
             if key and re.match(rf"\s*\[?({table}\.)?{re.escape(key)}\b", self._lines[number - 1]):
                 return number
         return start
+
+
+def _contradictions(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Fields that exclude each other: where, and why."""
+    kind, verdict = entry["kind"], entry["verdict"]
+    if kind == EMPIRICAL and not entry.get("tables"):
+        yield "kind", "an empirical claim needs 'tables'"
+    if kind != EMPIRICAL and entry.get("tables"):
+        yield "tables", "only an empirical claim has 'tables'"
+    if kind == "Monte Carlo" and not entry.get("comparisons"):
+        yield "kind", "a Monte Carlo claim needs 'comparisons', the number of its intervals"
+    if kind in ("identity", "bound") and entry.get("comparisons"):
+        yield "comparisons", f"of kind {kind!r} nothing is random, so it has no comparisons"
+    if verdict == Verdict.SUPPORTED and entry.get("added"):
+        yield "verdict", "with 'added' assumptions it is supported under assumptions"
+    if verdict == Verdict.SUPPORTED_UNDER_ASSUMPTIONS and not entry.get("added"):
+        yield "verdict", "supported under assumptions needs those 'added'"
 
 
 def _is_number(value: Any) -> bool:

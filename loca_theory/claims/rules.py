@@ -2,10 +2,12 @@ r"""Acceptance rules: from measured numbers with errors to a verdict.
 
 Every rule looks at a confidence interval of each number: exact numbers are intervals of length 0,
 shares of trials have the exact interval of Clopper and Pearson, means Student's
-:math:`\bar x \pm t_{n-1}\, s/\sqrt n`. All intervals of all claims hold together with probability
-at least 1 − :data:`FAMILY_WISE` (Bonferroni: each misses with probability at most
-FAMILY_WISE / number of comparisons in the ledger), whatever their dependence. The t-intervals are
-those of normal means, which means of many replicates are nearly.
+:math:`\bar x \pm t_{n-1}\, s/\sqrt n`. All intervals that one run at one effort looks at hold
+together with probability at least 1 − :data:`FAMILY_WISE`, whatever their dependence (Bonferroni).
+Half of the rate is shared equally among the intervals of empirical claims, which rest on few seeds,
+half among all others (:meth:`loca_theory.claims.Ledger.alarm`). The rate is nominal: it is exact
+for exact numbers and shares; for means it is that of normal ones, which means of many replicates
+are nearly; and who looks again, with more effort or another seed, has further chances to be misled.
 
 - ``inside``: the statement says that the number lies in [low, high]. Supported if the interval
   lies in it, not supported if they are disjoint, else inconclusive. A wrong verdict of either kind
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -32,7 +35,7 @@ from loca_theory.convergence import binomial_interval
 from loca_theory.errors import InvalidArgumentError
 
 FAMILY_WISE = 0.01
-"""Probability, at most, that any of the ledger's intervals misses its true value."""
+"""Nominal probability that any interval of the ledger misses its true value, in one run."""
 
 
 class Verdict(StrEnum):
@@ -68,20 +71,21 @@ class Rule:
     value: tuple[float, ...] = ()
     precision: float = 0.0
 
-    def in_words(self) -> str:
-        """The rule for a reader."""
+    @property
+    def length(self) -> int:
+        """For how many parts it has bounds; 1 where all have the same."""
+        return max(len(self.low), len(self.high), len(self.value))
+
+    def in_words(self, index: int | None = None) -> str:
+        """The rule for a reader, for one of the parts or for all."""
+        chosen = range(self.length) if index is None else [min(index, self.length - 1)]
         if self.kind == "near":
-            shown = _listed(self.value)
-            return f"interval holds {shown}, half-width at most {self.precision:g}"
-        if self.low == self.high:
-            return f"equals {_listed(self.low)}"
-        if self.low == (-np.inf,):
-            return f"interval at most {_listed(self.high)}"
-        if self.high == (np.inf,):
-            return f"interval at least {_listed(self.low)}"
-        count = max(len(self.low), len(self.high))
-        bounds = ((_pick(self.low, i), _pick(self.high, i)) for i in range(count))
-        return f"interval in {', '.join(f'[{a:g}, {b:g}]' for a, b in bounds)}"
+            values = ", ".join(_number(_pick(self.value, i)) for i in chosen)
+            return f"interval holds {values}, half-width ≤ {_number(self.precision)}"
+        ranges = [_range_in_words(_pick(self.low, i), _pick(self.high, i)) for i in chosen]
+        if all(one.startswith("equals") for one in ranges):
+            return ", ".join(ranges)
+        return f"whole interval {', '.join(ranges)}"
 
     def judge(self, part: Part, index: int, alarm: float) -> tuple[Verdict, float]:
         """Verdict on one part, and its margin: positive where it passes, the larger the clearer.
@@ -118,31 +122,40 @@ class Decision:
             run.
         low: Lower end of its interval.
         high: Upper end.
+        index: Which of the parts it is.
     """
 
     verdict: Verdict
     part: Part | None = None
     low: float | None = None
     high: float | None = None
+    index: int | None = None
 
 
-def decide(rule: Rule, found: Measurement, *, comparisons: int, assumes: bool) -> Decision:
+def decide(rule: Rule, found: Measurement, *, alarm: float, assumes: bool) -> Decision:
     """The verdict on a claim.
 
     Args:
         rule: Its rule.
         found: What its check measured.
-        comparisons: How many comparisons the whole ledger makes.
+        alarm: Probability with which each of its intervals may miss.
         assumes: Whether the check adds assumptions to the paper's own.
+
+    Raises:
+        InvalidArgumentError: the rule has bounds for another number of parts, or alarm is not
+            between 0 and 1.
     """
     if not found.parts:
         return Decision(Verdict.NOT_RUN)
-    alarm = FAMILY_WISE / max(comparisons, 1)
-    judged = [(*rule.judge(part, i, alarm), part) for i, part in enumerate(found.parts)]
-    verdict, _, part = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
+    if rule.length not in (1, len(found.parts)):
+        msg = f"the rule has bounds for {rule.length} parts, and there are {len(found.parts)}"
+        raise InvalidArgumentError(msg)
+    judged = [(*rule.judge(part, i, alarm), i) for i, part in enumerate(found.parts)]
+    verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
     if verdict is Verdict.SUPPORTED and assumes:
         verdict = Verdict.SUPPORTED_UNDER_ASSUMPTIONS
-    return Decision(verdict, part, *interval(part, alarm))
+    part = found.parts[index]
+    return Decision(verdict, part, *interval(part, alarm), index)
 
 
 def interval(part: Part, alarm: float) -> tuple[float, float]:
@@ -158,13 +171,26 @@ def interval(part: Part, alarm: float) -> tuple[float, float]:
         return binomial_interval(part.successes, part.n, 1 - alarm)
     if part.standard_error == 0:
         return part.value, part.value
-    half = float(stats.t.isf(alarm / 2, max(part.n - 1, 1))) * part.standard_error
+    half = _quantile(alarm / 2, max(part.n - 1, 1)) * part.standard_error
     return part.value - half, part.value + half
+
+
+@cache
+def _quantile(tail: float, degrees: int) -> float:
+    return float(stats.t.isf(tail, degrees))
 
 
 def _pick(values: tuple[float, ...], index: int) -> float:
     return values[0] if len(values) == 1 else values[index]
 
 
-def _listed(values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
+def _range_in_words(low: float, high: float) -> str:
+    if low == high:
+        return f"equals {_number(low)}"
+    if low == -np.inf:
+        return f"≤ {_number(high)}"
+    return f"≥ {_number(low)}" if high == np.inf else f"in [{_number(low)}, {_number(high)}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.7g}"

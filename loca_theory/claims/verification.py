@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,12 +15,13 @@ from typing import Any
 from loca_theory.claims.ledger import Claim, Ledger
 from loca_theory.claims.measurement import Effort, Measurement, Setting
 from loca_theory.claims.reader import load_ledger
-from loca_theory.claims.rules import decide
+from loca_theory.claims.rules import Verdict, decide
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import (
     Cluster,
     Point,
     ResultStore,
+    SweepInterruptedError,
     code_version,
     find_tables,
     generator,
@@ -27,10 +29,14 @@ from loca_theory.sweeps import (
 )
 
 EXPERIMENT = "verify"
-# Everything that a check can reach.
-_MODULES = ("adapters", "claims", "convergence", "dependence", "expressivity", "increments",
-            "sweeps/seeds.py", "sweeps/moments.py", "transforms")  # fmt: skip
+# Everything that a check can reach, and what calls it; not what judges and prints.
+_MODULES = ("adapters", "claims/checks", "claims/measurement.py", "claims/verification.py",
+            "convergence", "dependence", "expressivity", "increments", "sweeps/seeds.py",
+            "sweeps/moments.py", "transforms")  # fmt: skip
 _LIBRARIES = ("numpy", "scipy", "torch", "pandas")
+
+# Where experiments write unless told otherwise, and where verify looks.
+DEFAULT_RESULTS = "loca-results"
 
 Entry = dict[str, Any]
 
@@ -108,17 +114,18 @@ class Verification:
         """
         # The longest first: none is left to run alone at the end.
         ordered = sorted(self.claims, key=lambda claim: -claim.cost)
-        for claim in ordered:
-            claim.function()  # a missing check is told before anything is computed
         known = {claim.id: claim for claim in ordered}
         points = [self._point(claim) for claim in ordered]
         compute = partial(measure, claims=known, results=self.results)
         found = run(
             points, compute, store=store, jobs=self.jobs, cluster=self.cluster, progress=progress
         )
-        by_id = dict(zip(known, found, strict=True))
+        by_id = {
+            point.parameters["claim"]: {**result, "data": point.parameters["tables"]}
+            for point, result in zip(points, found, strict=True)
+        }
         return [
-            entry(claim, by_id[claim.id], self.effort, self.ledger.comparisons, self.seed)
+            entry(claim, by_id[claim.id], self.effort, self.ledger, self.seed)
             for claim in self.claims
         ]
 
@@ -138,43 +145,54 @@ class Verification:
 
 
 def measure(point: Point, *, claims: dict[str, Claim], results: Path | None) -> dict[str, Any]:
-    """What a claim's check observes, and the seconds it took: the work that a sweep distributes."""
+    """What a claim's check observes, and the seconds it took: the work that a sweep distributes.
+
+    Raises:
+        KeyboardInterrupt: a sweep inside the check was interrupted.
+        LedgerError: the check cannot be run as the ledger says.
+    """
     given = point.parameters
     rng = generator(given["seed"], EXPERIMENT, given["claim"])
     start = time.perf_counter()
-    found = claims[given["claim"]].measure(Setting(Effort(given["effort"]), rng, results))
+    try:
+        found = claims[given["claim"]].measure(Setting(Effort(given["effort"]), rng, results))
+    except SweepInterruptedError:
+        # Of a sweep inside a check. The claims are what the user counts.
+        raise KeyboardInterrupt from None
     return {**found.to_json(), "seconds": time.perf_counter() - start}
 
 
-def entry(
-    claim: Claim, stored: dict[str, Any], effort: Effort, comparisons: int, seed: int
-) -> Entry:
+def entry(claim: Claim, stored: dict[str, Any], effort: Effort, ledger: Ledger, seed: int) -> Entry:
     """The line of the ledger's outcome for one claim, as plain data.
 
     Args:
         claim: The claim.
-        stored: What :func:`measure` returned.
+        stored: What :func:`measure` returned, and as ``data`` the digests of the tables it read.
         effort: With which effort.
-        comparisons: Comparisons of the whole ledger.
+        ledger: The ledger, whose claims share the family-wise rate.
         seed: Root seed.
 
     Returns:
         ``id``, ``verdict``, ``observed``, ``standard_error``, ``low`` and ``high`` (the interval
-        that decided), ``expected``, ``rule``, ``n``, ``seconds``, ``note``, ``parts``, ``remark``
-        (the check's part of the note), ``effort``, ``seed``, ``version`` (of the code), ``ledger``
-        (the verdict that the ledger expects), ``changed`` (whether a decided verdict is another)
-        and what the ledger says of the claim.
+        that decided), ``expected``, ``rule``, ``decided_by`` (name and bounds of the deciding
+        part), ``n``, ``seconds``, ``note``, ``parts``, ``remark`` (the check's part of the note),
+        ``effort``, ``seed``, ``data``, ``version`` (of the code), ``stale`` (whether that is not
+        the present one), ``ledger`` (the verdict that the ledger expects), ``changed`` (whether a
+        decided verdict is another), ``lost`` (whether it is inconclusive where the ledger expects a
+        decision at this effort) and what the ledger says of the claim.
     """
     found = Measurement.from_json(stored)
-    decision = decide(claim.rule, found, comparisons=comparisons, assumes=bool(claim.added))
-    part = decision.part
-    changed = decision.verdict.is_decided and decision.verdict is not claim.ledger
+    alarm = ledger.alarm(claim)
+    decision = decide(claim.rule, found, alarm=alarm, assumes=bool(claim.added))
+    verdict, part = decision.verdict, decision.part
+    may_be_open = not claim.ledger.is_decided or effort in claim.undecided
     notes = [claim.note, found.note]
     if not found.parts:
-        notes.append(f"make it with: {claim.command}")
+        notes.append(_how_to_make(claim))
+    bounds = claim.rule.in_words(decision.index or 0)
     return {
         "id": claim.id,
-        "verdict": decision.verdict.value,
+        "verdict": verdict.value,
         "observed": part.value if part else None,
         "standard_error": part.standard_error if part else None,
         "expected": claim.expected,
@@ -184,16 +202,22 @@ def entry(
         "note": " ".join(one.strip() for one in notes if one.strip()),
         "low": decision.low,
         "high": decision.high,
+        "decided_by": {"name": part.name if part else "", "rule": bounds},
         "parts": stored["parts"],
         "remark": found.note,
         "effort": effort.value,
         "seed": seed,
+        "data": stored.get("data", []),
         "version": version(),
+        "stale": False,
         "ledger": claim.ledger.value,
-        "changed": changed,
+        "changed": verdict.is_decided and verdict is not claim.ledger,
+        "lost": verdict is Verdict.INCONCLUSIVE and not may_be_open,
         "place": claim.place,
         "statement": claim.statement,
         "kind": claim.kind,
+        "subject": claim.subject,
+        "slip": claim.slip,
         "assumptions": list(claim.assumptions),
         "added": list(claim.added),
         "check": claim.check,
@@ -203,15 +227,26 @@ def entry(
     }
 
 
-def renewed(one: Entry, claim: Claim, comparisons: int) -> Entry:
+def _how_to_make(claim: Claim) -> str:
+    """All that is to be typed to decide a claim whose tables are not there."""
+    written = re.findall(r"--out[ =](\S+)", claim.command)
+    folder = written[-1] if written else DEFAULT_RESULTS
+    where = " (experiments need a checkout of the repository)"
+    return (
+        f"Make it with: {claim.command} && loca-theory verify {claim.id} --results {folder}"
+        f"{where if 'experiments.' in claim.command else ''}"
+    )
+
+
+def renewed(one: Entry, claim: Claim, ledger: Ledger) -> Entry:
     """An earlier entry by the ledger as it is now: the observation stays, all else follows anew.
 
     Raises:
         KeyError: it is no entry.
     """
-    stored = {"parts": one["parts"], "note": one["remark"], "seconds": one["seconds"]}
-    again = entry(claim, stored, Effort(one["effort"]), comparisons, one["seed"])
-    return {**again, "version": one["version"]}
+    stored = {**{name: one[name] for name in ("parts", "seconds", "data")}, "note": one["remark"]}
+    again = entry(claim, stored, Effort(one["effort"]), ledger, one["seed"])
+    return {**again, "version": one["version"], "stale": one["version"] != again["version"]}
 
 
 def definition(claim: Claim) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from loca_theory import LocaTheoryError, ResourceError
 from loca_theory.claims import (
     Effort,
+    Entry,
     Ledger,
     Verdict,
     Verification,
@@ -42,7 +44,9 @@ class VerdictsChangedError(LocaTheoryError):
 @click.option("--deep", is_flag=True, help="Many draws: an hour or more for all.")
 @click.option("--strict", is_flag=True, help="Exit with code 3 if a claim is not supported.")
 @click.option(
-    "--as-expected", is_flag=True, help="Fail where a verdict is not the one the ledger expects."
+    "--as-expected",
+    is_flag=True,
+    help="Fail where a verdict is not the one the ledger expects, or is inconclusive unexpectedly.",
 )
 @click.option("--list", "only_list", is_flag=True, help="Show the ledger; decide nothing.")
 @click.option(
@@ -75,8 +79,8 @@ def command(
     """Decide claims of the paper; without CLAIM, all.
 
     A name that ends in a dot stands for all that begin with it. A verdict follows from what a
-    check observes by a rule that was fixed before. CLAIMS.md and claims.json keep the deepest
-    observation of each claim.
+    check observes by a rule that was fixed before. CLAIMS.md and claims.json keep of each claim the
+    observation with the most effort and, of several seeds that disagree, the first.
 
     \b
     Examples:
@@ -88,6 +92,8 @@ def command(
         msg = "--quick and --deep exclude each other"
         raise click.UsageError(msg)
     ledger = load_ledger(ledger_path)
+    if ledger_path:
+        _check_figures(ledger)
     if only_list:
         _list(ledger, names, common)
         return 0
@@ -107,11 +113,13 @@ def command(
         dtype="float64",
     )
     _print(entries, ledger, origin, common)
-    _write(merged(earlier, entries, ledger), ledger, origin, common)
+    together = merged(earlier, entries, ledger)
+    _note_kept(entries, together, common)
+    _write(together, ledger, origin, common)
     return _end(entries, common, strict=strict, as_expected=as_expected)
 
 
-def _run(verification: Verification, common: Common) -> list[dict[str, Any]]:
+def _run(verification: Verification, common: Common) -> list[Entry]:
     store = open_store(common, verification.version)
     with progress_bar("deciding", quiet=common.quiet) as progress:
         entries = verification.run(store=store, progress=progress)
@@ -119,9 +127,7 @@ def _run(verification: Verification, common: Common) -> list[dict[str, Any]]:
     return entries
 
 
-def _write(
-    entries: list[dict[str, Any]], ledger: Ledger, origin: dict[str, Any], common: Common
-) -> None:
+def _write(entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common) -> None:
     try:
         report_written(write_report(common.folder, entries, ledger, origin), common)
     except ResourceError:
@@ -130,9 +136,36 @@ def _write(
         note("CLAIMS.md and claims.json are not written", quiet=common.quiet)
 
 
-def _print(
-    entries: list[dict[str, Any]], ledger: Ledger, origin: dict[str, Any], common: Common
-) -> None:
+def _check_figures(ledger: Ledger) -> None:
+    """The package's own ledger is tested for this."""
+    from loca_theory.plotting import FIGURES
+
+    for claim in ledger.claims:
+        if claim.figure and claim.figure not in FIGURES:
+            why = f"no figure {claim.figure!r}; there are {', '.join(FIGURES)}"
+            raise claim.error(why)
+
+
+def _note_kept(entries: Sequence[Entry], together: Sequence[Entry], common: Common) -> None:
+    """Say where the files keep an earlier observation, and whether it says something else."""
+    kept = {one["id"]: one for one in together}
+    pairs = [(one, kept[one["id"]]) for one in entries if kept[one["id"]] is not one]
+    if not pairs:
+        return
+    differing = [
+        f"{new['id']} ({old['verdict']} by {old['effort']} effort with seed {old['seed']}"
+        f"{' and older code' if old['stale'] else ''}, now {new['verdict']})"
+        for new, old in pairs
+        if new["verdict"] != old["verdict"]
+    ]
+    older = sum(old["stale"] for _, old in pairs)
+    text = f"CLAIMS.md keeps what earlier runs have observed for {len(pairs)} of these claims"
+    text += f", for {older} with older code" if older else ""
+    text += f"; different from now: {', '.join(differing)}" if differing else "; no verdict differs"
+    note(text, quiet=common.quiet)
+
+
+def _print(entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common) -> None:
     match common.output_format:
         case "json":
             print_json(document(entries, ledger, origin))
@@ -144,21 +177,34 @@ def _print(
             print_claims(entries, ledger)
 
 
-def _end(entries: list[dict[str, Any]], common: Common, *, strict: bool, as_expected: bool) -> int:
+def _end(entries: list[Entry], common: Common, *, strict: bool, as_expected: bool) -> int:
     changed = [one for one in entries if one["changed"]]
     for one in changed:
         line = f"{one['id']} is {one['verdict']}, and the ledger expects {one['ledger']}"
         note(line, quiet=common.quiet and not as_expected)
-    if changed and as_expected:
-        msg = f"{len(changed)} verdicts are not those of the ledger: "
-        msg += f"{', '.join(one['id'] for one in changed)}; say so in claims.toml, with the reason"
+    absent = sum(one["verdict"] == Verdict.NOT_RUN for one in entries)
+    if absent and len(entries) > 1:
+        line = f"{absent} not run for lack of tables of experiments; CLAIMS.md says what makes them"
+        note(line, quiet=common.quiet)
+    lost = [one for one in entries if one["lost"]]
+    if lost:
+        line = f"inconclusive, though the ledger expects a decision: {_ids(lost)}"
+        note(line, quiet=common.quiet and not as_expected)
+    if as_expected and (wrong := [*changed, *lost]):
+        are = "1 verdict is" if len(wrong) == 1 else f"{len(wrong)} verdicts are"
+        msg = f"{are} not as the ledger expects: {_ids(wrong)}; say so in claims.toml, with the "
+        msg += "reason ('verdict', or 'undecided' for efforts that need not decide)"
         raise VerdictsChangedError(msg)
     fails = any(one["verdict"] == Verdict.NOT_SUPPORTED for one in entries)
     return _NOT_SUPPORTED if strict and fails else 0
 
 
+def _ids(entries: Sequence[Entry]) -> str:
+    return ", ".join(one["id"] for one in entries)
+
+
 def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
-    columns = ("id", "kind", "ledger", "place", "statement")
+    columns = ("id", "kind", "subject", "ledger", "place", "statement")
     rows = [
         {**{name: str(getattr(claim, name)) for name in columns}, "ledger": claim.ledger.value}
         for claim in ledger.find(names)
@@ -171,4 +217,4 @@ def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
         case _:
             from loca_theory.cli.claim_tables import print_ledger
 
-            print_ledger(rows)
+            print_ledger(rows, ledger)

@@ -1,12 +1,24 @@
 """The ledger that is shipped: whole, importable, consistent; and what is refused as none."""
 
+import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import loca_theory
-from loca_theory.claims import KINDS, Effort, LedgerError, Verdict, load_ledger
+from loca_theory.claims import (
+    KINDS,
+    Effort,
+    Ledger,
+    LedgerError,
+    Section,
+    Setting,
+    Verdict,
+    load_ledger,
+)
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES
@@ -78,15 +90,18 @@ def test_every_figure_exists(claim):
 
 @each_claim
 def test_claims_are_consistent(claim):
-    assert (claim.kind == "empirical") == bool(claim.tables)
-    assert claim.kind != "Monte Carlo" or claim.comparisons
-    assert claim.kind not in ("identity", "bound") or not claim.comparisons
-    if claim.ledger is Verdict.SUPPORTED:
-        assert not claim.added, "support with added assumptions is support under assumptions"
-    if claim.ledger is Verdict.SUPPORTED_UNDER_ASSUMPTIONS:
-        assert claim.added
-    if claim.ledger is Verdict.NOT_SUPPORTED and claim.kind != "Monte Carlo":
-        assert claim.note or claim.kind == "identity"
+    """What is not refused when a ledger is read, but promised of this one."""
+    if claim.ledger is Verdict.NOT_SUPPORTED:
+        assert claim.note, "a reader wants to know why"
+    if claim.slip:
+        others = {other.id for other in LEDGER.claims if other.ledger is not Verdict.NOT_SUPPORTED}
+        assert any(other in claim.note for other in others), "the note names what is meant"
+
+
+@each_claim
+def test_its_check_takes_its_arguments(claim):
+    """The signature itself, where reading the ledger has looked at the source alone."""
+    inspect.signature(claim.function()).bind(None, **claim.arguments)
 
 
 def test_a_family_is_found_by_its_name():
@@ -99,6 +114,11 @@ def test_an_unknown_claim_is_refused_with_the_nearest():
     with pytest.raises(InvalidArgumentError, match=r"unknown claim 'theorem1\.ordr'; nearest: "
                        r"theorem1\.order"):  # fmt: skip
         LEDGER.find(["theorem1.ordr"])
+    with pytest.raises(InvalidArgumentError, match=r"'theorem1'; theorem1\. with a dot stands for "
+                       r"\d+ claims"):  # fmt: skip
+        LEDGER.find(["theorem1"])
+    with pytest.raises(InvalidArgumentError, match=r"'gradiant\.'; nearest: gradient\."):
+        LEDGER.find(["gradiant."])
     with pytest.raises(InvalidArgumentError, match=r"unknown claim 'zzzzzzzzzz'; there are \d+"):
         LEDGER.find(["zzzzzzzzzz"])
 
@@ -109,60 +129,95 @@ id = "first"
 place = "here"
 statement = "It holds."
 kind = "identity"
-check = "fourier.parseval"
+check = "fourier.condition_u"
+arguments = { first = 0 }
 expected = "0"
 rule = { low = 0 }
 verdict = "supported"
 """
 SECOND = GOOD.replace('"first"', '"second"')
+
+
+def checked_by(check):
+    return GOOD.replace("fourier.condition_u", check)
+
+
+def ruled(rule):
+    return GOOD.replace("low = 0", rule)
+
+
 PART = """[[part]]
 title = "One"
 claims = ["first"]
 """
 BAD = {
-    "no TOML": (GOOD + "x = = 1", r"is not TOML: .*line 11"),
+    "no TOML": (GOOD + "x = = 1", r"is not TOML: .*line 12"),
     "no claims": ("", r"line 1: needs a table \[\[claim\]\]"),
     "claims that are no tables": ("claim = 3", r"line 1: needs a table \[\[claim\]\]"),
     "another table": (GOOD + "[extra]\na = 1", r"unknown table 'extra'"),
-    "unknown field": (GOOD + 'oops = "x"', r"line 11: unknown field 'oops'; known are "),
+    "unknown field": (GOOD + 'oops = "x"', r"line 12: unknown field 'oops'; known are "),
     "field missing": (GOOD.replace('place = "here"\n', ""), r"line 2: lacks 'place'"),
     "in the second": (GOOD + SECOND.replace('kind = "identity"', "kind = 3"),
-                      r"line 16: 'kind' must be text"),
+                      r"line 17: 'kind' must be text"),
     "empty text": (GOOD.replace('"It holds."', '" "'), r"line 5: 'statement' must be text"),
     "unknown kind": (GOOD.replace('"identity"', '"guess"'), r"line 6: kind 'guess' is none of "),
-    "unknown verdict": (GOOD.replace('"supported"', '"true"'), r"line 10: verdict 'true' is none"),
+    "unknown verdict": (GOOD.replace('"supported"', '"true"'), r"line 11: verdict 'true' is none"),
     "no id": (GOOD.replace('"first"', '"First one"'), r"line 3: 'First one' is no id"),
-    "twice": (GOOD + GOOD, r"line 13: 'first' is claimed twice"),
-    "check elsewhere": (GOOD.replace('"fourier.parseval"', '"os.path.join"'),
+    "twice": (GOOD + GOOD, r"line 14: 'first' is claimed twice"),
+    "check elsewhere": (GOOD.replace('"fourier.condition_u"', '"os.path.join"'),
                         r"line 7: check 'os\.path\.join' is not module\.function"),
     "no rule": (GOOD.replace("rule = { low = 0 }\n", ""), r"line 2: lacks a table 'rule'"),
-    "empty rule": (GOOD.replace("{ low = 0 }", "{ }"), r"line 9: a rule has low, high or value"),
+    "empty rule": (GOOD.replace("{ low = 0 }", "{ }"), r"line 10: a rule has low, high or value"),
     "two rules": (GOOD.replace("{ low = 0 }", "{ low = 0, value = 1 }"),
-                  r"line 9: this rule needs value and precision"),
+                  r"line 10: this rule needs value and precision"),
     "reversed": (GOOD.replace("{ low = 0 }", "{ low = 2, high = [3, 1] }"),
-                 r"line 9: 'low' lies above 'high'"),
-    "no numbers": (GOOD.replace("{ low = 0 }", '{ low = "a" }'), r"line 9: the bounds of a rule"),
-    "not a number": (GOOD.replace("{ low = 0 }", "{ low = nan }"), r"line 9: the bounds of a rule"),
+                 r"line 10: 'low' lies above 'high'"),
+    "no numbers": (GOOD.replace("{ low = 0 }", '{ low = "a" }'), r"line 10: the bounds of a rule"),
+    "not a number": (ruled("low = nan"), r"line 10: the bounds of a rule"),
     "negative precision": (GOOD.replace("{ low = 0 }", "{ value = 0, precision = -1 }"),
-                           r"line 9: 'precision' must be"),
-    "comparisons": (GOOD + "comparisons = -1", r"line 11: 'comparisons' must be a number"),
-    "cost": (GOOD + "cost = 0", r"line 11: 'cost' must be a positive number"),
-    "assumptions": (GOOD + 'added = "one"', r"line 11: 'added' must be a list of texts"),
-    "slip": (GOOD + "slip = true", r"line 11: a slip of the pen is not supported"),
-    "slip of another type": (GOOD + "slip = 1", r"line 11: 'slip' has the wrong type"),
-    "subject": (GOOD + 'subject = "us"', r"line 11: subject 'us' is none of paper, package"),
-    "undecided": (GOOD + 'undecided = ["slow"]', r"line 11: 'slow' is none of the efforts quick, "),
-    "part without title": (GOOD + "[[part]]\nclaims = []", r"line 11: a part needs a 'title'"),
+                           r"line 10: 'precision' must be"),
+    "comparisons": (GOOD + "comparisons = -1", r"line 12: 'comparisons' must be a number"),
+    "cost": (GOOD + "cost = 0", r"line 12: 'cost' must be a positive number"),
+    "assumptions": (GOOD + 'added = "one"', r"line 12: 'added' must be a list of texts"),
+    "slip": (GOOD + "slip = true", r"line 12: a slip of the pen is not supported"),
+    "slip of another type": (GOOD + "slip = 1", r"line 12: 'slip' has the wrong type"),
+    "subject": (GOOD + 'subject = "us"', r"line 12: subject 'us' is none of paper, package"),
+    "undecided": (GOOD + 'undecided = ["slow"]', r"line 12: 'slow' is none of the efforts quick, "),
+    "part without title": (GOOD + "[[part]]\nclaims = []", r"line 12: a part needs a 'title'"),
     "part without claims": (GOOD + PART.replace('["first"]', '"first"'),
-                            r"line 13: a part needs 'claims', a list"),
+                            r"line 14: a part needs 'claims', a list"),
     "part with a stranger": (GOOD + PART.replace('"first"', '"first", "firs."'),
-                             r"line 13: no claim is named 'firs\.'"),
-    "field of a part": (GOOD + PART + "id = 1", r"line 14: unknown field 'id' of a part"),
+                             r"line 14: no claim is named 'firs\.'"),
+    "field of a part": (GOOD + PART + "id = 1", r"line 15: unknown field 'id' of a part"),
     "parts that are no tables": ("part = 3\n" + GOOD, r"line 1: 'part' must be tables"),
     "in two parts": (GOOD + PART + PART.replace("One", "Two"),
-                     r"line 16: 'first' is in the part 'One' already"),
-    "in no part": (GOOD + PART + SECOND, r"line 16: 'second' is in no \[\[part\]\]"),
-    "arguments": (GOOD + "arguments = 3", r"line 11: 'arguments' has the wrong type"),
+                     r"line 17: 'first' is in the part 'One' already"),
+    "in no part": (GOOD + PART + SECOND, r"line 17: 'second' is in no \[\[part\]\]"),
+    "arguments": (GOOD.replace("{ first = 0 }", "3"), r"line 8: 'arguments' has the wrong type"),
+    "no such check": (checked_by("fourier.nothing"), r"line 7: no check 'fourier\.nothing' in "),
+    "no such module of checks": (checked_by("furrier.parseval"), r"line 7: no check 'furrier"),
+    "a helper as check": (checked_by("fourier._parts"), r"line 7: no check 'fourier\._parts'"),
+    "an import as check": (checked_by("fourier.HalfSpectrum"), r"line 7: no check 'fourier\.Half"),
+    "misspelt argument": (GOOD.replace("{ first", "{ frist"),
+                          r"line 8: the check fourier\.condition_u does not take these arguments"),
+    "argument missing": (GOOD.replace("{ first = 0 }", "{ }"), r"line 8: .*argument: 'first'"),
+    "lists of two lengths": (ruled("low = [0, 1, 2], high = [3, 4]"),
+                             r"line 10: 'low' has 3 bounds and 'high' 2; one a part"),
+    "a bound that is none": (ruled("low = inf"), r"line 10: nothing finite can meet this bound"),
+    "no bound at all": (ruled("low = -inf"), r"line 10: without any bound nothing can fail"),
+    "one part without a bound": (ruled("low = [0, -inf]"), r"line 10: without any bound nothing"),
+    "infinite value": (ruled("value = inf, precision = 1"), r"line 10: 'value' must be finite"),
+    "infinite precision": (ruled("value = 0, precision = inf"), r"line 10: 'precision' must be a"),
+    "empty command": (GOOD + 'command = " "', r"line 12: 'command' is empty"),
+    "empirical without tables": (GOOD.replace('"identity"', '"empirical"'),
+                                 r"line 6: an empirical claim needs 'tables'"),
+    "tables of another kind": (GOOD + 'tables = ["x"]', r"line 12: only an empirical claim has"),
+    "Monte Carlo without comparisons": (GOOD.replace('"identity"', '"Monte Carlo"'),
+                                        r"line 6: a Monte Carlo claim needs 'comparisons'"),
+    "comparisons of an identity": (GOOD + "comparisons = 1", r"line 12: of kind 'identity'"),
+    "support that assumes": (GOOD + 'added = ["K is 4"]', r"line 11: with 'added' assumptions"),
+    "assumptions that are none": (GOOD.replace('"supported"', '"supported under assumptions"'),
+                                  r"line 11: supported under assumptions needs those 'added'"),
 }  # fmt: skip
 
 
@@ -201,8 +256,27 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
         load_ledger(path)
 
 
-def test_a_missing_check_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("first = 0", 'first = "x"', "the check fourier.condition_u fails with TypeError: "),
+        ("{ low = 0 }", "{ low = [0, 1, 2] }", "its rule has bounds for 3 parts, not for 1"),
+        ("{ low = 0 }", "{ low = 0, high = [1, 1] }", "its rule has bounds for 2 parts, not for 1"),
+    ],
+    ids=["type of an argument", "bounds for three", "bounds for two"],
+)
+def test_what_only_shows_in_the_run_names_its_line_as_well(tmp_path, old, new, message):
     path = tmp_path / "claims.toml"
-    path.write_text(GOOD.replace("fourier.parseval", "fourier.nothing"), encoding="utf-8")
-    with pytest.raises(LedgerError, match=r"claim 'first': no check 'fourier\.nothing'"):
-        load_ledger(path).claims[0].function()
+    path.write_text(GOOD.replace(old, new), encoding="utf-8")
+    (claim,) = load_ledger(path).claims
+    with pytest.raises(LedgerError, match=rf"claims\.toml, line 2: claim 'first': {message}"):
+        claim.measure(Setting(Effort.QUICK, np.random.default_rng(0)))
+
+
+def test_sections_group_claims_in_their_own_order():
+    claim = LEDGER.claims[0]
+    claims = tuple(replace(claim, id=name) for name in ("a.1", "b", "a.2"))
+    ledger = Ledger(claims, (Section("B", ("b",)), Section("A", ("a.",)), Section("C", ())))
+    assert ledger.grouped({"a.1", "a.2", "b"}) == {"B": ["b"], "A": ["a.1", "a.2"]}
+    assert ledger.grouped({"a.2"}) == {"A": ["a.2"]}
+    assert Ledger(claims).grouped({"b", "a.2"}) == {"": ["b", "a.2"]}

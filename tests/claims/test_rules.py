@@ -1,10 +1,21 @@
 """Rules on made-up observations: every verdict is reached, and by the interval alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.claims import FAMILY_WISE, Measurement, Part, Rule, Verdict, decide
+from loca_theory.claims import (
+    FAMILY_WISE,
+    Ledger,
+    Measurement,
+    Part,
+    Rule,
+    Verdict,
+    decide,
+    load_ledger,
+)
 from loca_theory.claims.rules import interval
 from loca_theory.errors import InvalidArgumentError
 
@@ -14,8 +25,8 @@ NEAR = Rule("near", value=(0.5,), precision=0.1)
 N = 10**6
 
 
-def verdict(rule, *parts, assumes=False, comparisons=1):
-    return decide(rule, Measurement.of(parts), comparisons=comparisons, assumes=assumes).verdict
+def verdict(rule, *parts, assumes=False, alarm=FAMILY_WISE):
+    return decide(rule, Measurement.of(parts), alarm=alarm, assumes=assumes).verdict
 
 
 CASES = {
@@ -50,7 +61,7 @@ def test_added_assumptions_show_in_support_alone():
 
 
 def test_nothing_measured_is_not_run():
-    found = decide(INSIDE, Measurement.missing("no table"), comparisons=1, assumes=False)
+    found = decide(INSIDE, Measurement.missing("no table"), alarm=FAMILY_WISE, assumes=False)
     assert found.verdict is Verdict.NOT_RUN
     assert found.part is None
 
@@ -59,10 +70,13 @@ def test_of_several_parts_the_worst_decides():
     good, open_, bad = Part("a", 0.5), Part("b", 0.9, 0.1, N), Part("c", 3.0)
     assert verdict(INSIDE, good, good) is Verdict.SUPPORTED
     assert verdict(INSIDE, good, open_) is Verdict.INCONCLUSIVE
-    found = decide(INSIDE, Measurement.of((good, open_, bad)), comparisons=1, assumes=False)
-    assert (found.verdict, found.part) == (Verdict.NOT_SUPPORTED, bad)
+    found = decide(INSIDE, Measurement.of((good, open_, bad)), alarm=FAMILY_WISE, assumes=False)
+    assert (found.verdict, found.part, found.index) == (Verdict.NOT_SUPPORTED, bad, 2)
     close = Part("close", 0.95)
-    assert decide(INSIDE, Measurement.of((good, close)), comparisons=1, assumes=False).part is close
+    assert (
+        decide(INSIDE, Measurement.of((good, close)), alarm=FAMILY_WISE, assumes=False).part
+        is close
+    )
 
 
 def test_each_part_has_its_own_bounds():
@@ -71,10 +85,17 @@ def test_each_part_has_its_own_bounds():
     assert verdict(rule, Part("", 0.5), Part("", 0.5)) is Verdict.NOT_SUPPORTED
 
 
-def test_more_comparisons_make_wider_intervals():
+@pytest.mark.parametrize("count", [1, 3], ids=["too few", "too many"])
+def test_a_rule_for_other_parts_is_refused(count):
+    rule = Rule("inside", low=(0.0, 10.0))
+    with pytest.raises(InvalidArgumentError, match=f"bounds for 2 parts, and there are {count}"):
+        verdict(rule, *[Part("", 0.5)] * count)
+
+
+def test_a_smaller_share_of_the_rate_makes_wider_intervals():
     part = Part("", 0.7, 0.1, N)
     assert verdict(INSIDE, part) is Verdict.SUPPORTED
-    assert verdict(INSIDE, part, comparisons=100) is Verdict.INCONCLUSIVE
+    assert verdict(INSIDE, part, alarm=FAMILY_WISE / 100) is Verdict.INCONCLUSIVE
 
 
 def test_intervals_are_students_and_the_exact_binomial_ones():
@@ -89,29 +110,51 @@ def test_intervals_are_students_and_the_exact_binomial_ones():
 
 
 def test_the_family_wise_rate_is_held():
-    """Families of 20 claims at the very bound: some verdict is wrong in at most one of 100."""
-    rng, families, size = np.random.default_rng(1), 4000, 20
-    rule = Rule("inside", low=(0.0,))
-    draws = rng.standard_normal((families, size, 30))
-    means, errors = draws.mean(axis=2), draws.std(axis=2, ddof=1) / np.sqrt(30)
-    half = stats.t(29).isf(FAMILY_WISE / size / 2)
-    wrong = int((means < -half * errors).any(axis=1).sum())
-    part = Part("", float(means[0, 0]), float(errors[0, 0]), 30)
-    assert interval(part, FAMILY_WISE / size)[1] == pytest.approx(means[0, 0] + half * errors[0, 0])
-    # Half of the rate, as one side alone can be wrong here; by chance above it once in a million.
-    assert wrong <= stats.binom(families, FAMILY_WISE / 2).isf(1e-6)
-    assert rule.judge(part, 0, FAMILY_WISE / size)[0] is not Verdict.SUPPORTED or means[0, 0] > 0
+    """Families of 20 true claims, half of them empirical: any is refused in one of 100 at most.
+
+    Replicates are normal, so that t-intervals are exact, and a rule of kind ``near`` is refused on
+    both sides: then nothing but Bonferroni's inequality lies between the rate and what is stated.
+    """
+    claim, kinds = load_ledger().claims[0], ["empirical"] * 4 + ["bound"] * 16
+    ledger = Ledger(tuple(replace(claim, kind=kind, comparisons=1) for kind in kinds))
+    rule = Rule("near", value=(0.0,), precision=np.inf)
+    rng, families = np.random.default_rng(1), 4000
+    wrong = 0
+    for draws in rng.standard_normal((families, len(kinds), 30)):
+        found = [Measurement.of(Part.mean(one)) for one in draws]
+        wrong += any(
+            decide(rule, one, alarm=ledger.alarm(mine), assumes=False).verdict
+            is Verdict.NOT_SUPPORTED
+            for mine, one in zip(ledger.claims, found, strict=True)
+        )
+    # Outside by chance once in a million; below, intervals would be wider than they need be.
+    alarms = [ledger.alarm(one) for one in ledger.claims]
+    assert sum(alarms) == pytest.approx(FAMILY_WISE)
+    exact = stats.binom(families, 1 - np.prod(1 - np.array(alarms)))
+    assert exact.ppf(5e-7) <= wrong <= exact.isf(5e-7)
+
+
+def test_half_of_the_rate_is_for_empirical_claims():
+    claim = load_ledger().claims[0]
+    few = [replace(claim, kind="empirical", comparisons=2)] * 2
+    many = [replace(claim, kind="Monte Carlo", comparisons=5)] * 10
+    ledger = Ledger((*few, *many))
+    assert ledger.alarm(few[0]) == FAMILY_WISE / 2 / 4
+    assert ledger.alarm(many[0]) == FAMILY_WISE / 2 / 50
+    assert ledger.comparisons == 54
+    assert Ledger((replace(claim, kind="bound", comparisons=0),)).alarm(claim) <= FAMILY_WISE
 
 
 def test_rules_are_told_in_words():
-    assert INSIDE.in_words() == "interval in [0, 1]"
-    assert Rule("inside", low=(0.5,)).in_words() == "interval at least 0.5"
-    assert Rule("inside", high=(0.5,)).in_words() == "interval at most 0.5"
+    assert INSIDE.in_words() == "whole interval in [0, 1]"
+    assert Rule("inside", low=(0.5,)).in_words() == "whole interval ≥ 0.5"
+    assert Rule("inside", high=(0.5,)).in_words() == "whole interval ≤ 0.5"
     assert Rule("inside", low=(0.0,), high=(0.0,)).in_words() == "equals 0"
-    assert Rule("inside", low=(0.0, 2.0), high=(1.0, 3.0)).in_words() == (
-        "interval in [0, 1], [2, 3]"
-    )
-    assert NEAR.in_words() == "interval holds 0.5, half-width at most 0.1"
+    assert NEAR.in_words() == "interval holds 0.5, half-width ≤ 0.1"
+    assert Rule("inside", high=(1.000001,)).in_words() == "whole interval ≤ 1.000001"
+    two = Rule("inside", low=(0.0, -np.inf), high=(1.0, 3.0))
+    assert two.in_words() == "whole interval in [0, 1], ≤ 3"
+    assert two.in_words(1) == "whole interval ≤ 3"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -25,8 +27,9 @@ from loca_theory.claims import (
 )
 from loca_theory.claims import verification as module
 from loca_theory.claims.checks import empirical, fourier, normality, theorems
+from loca_theory.claims.markdown import markdown
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps import ResultStore, SweepInterruptedError
 
 LEDGER = load_ledger()
 # Exact, and done in a blink.
@@ -111,12 +114,13 @@ def test_more_comparisons_than_declared_are_refused():
 # --- earlier verdicts ------------------------------------------------------------------------
 
 
-def entry(name="parseval.factor", effort=Effort.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER):
+def entry(name="parseval.factor", effort=Effort.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER,
+          seed=0, **other):  # fmt: skip
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(value)
     stored = {**found.to_json(), "seconds": 0.1}
-    return module.entry(claim, stored, effort, ledger.comparisons, 0)
+    return {**module.entry(claim, stored, effort, ledger, seed), **other}
 
 
 @pytest.mark.parametrize(
@@ -136,6 +140,51 @@ def test_less_effort_never_overwrites_more(old, new, kept):
 def test_equal_effort_is_the_newer_one():
     new = entry(verdict=Verdict.NOT_SUPPORTED)
     assert merged([entry()], [new], LEDGER) == [new]
+
+
+def test_with_another_seed_the_first_look_counts():
+    old, new = entry(), entry(verdict=Verdict.NOT_SUPPORTED, seed=1)
+    assert merged([old], [new], LEDGER) == [old]
+    assert merged([old], [entry(seed=1)], LEDGER) == [entry(seed=1)]
+    deeper = entry(verdict=Verdict.NOT_SUPPORTED, seed=1, effort=Effort.DEEP)
+    assert merged([old], [deeper], LEDGER) == [deeper]
+
+
+def test_what_older_code_observed_is_marked_and_makes_way_for_equal_effort():
+    old = entry(effort=Effort.DEFAULT, version="before", verdict=Verdict.NOT_SUPPORTED)
+    (kept,) = merged([old], [entry(effort=Effort.QUICK)], LEDGER)
+    assert (kept["verdict"], kept["stale"], kept["version"]) == ("not supported", True, "before")
+    new = entry(effort=Effort.DEFAULT, seed=1)
+    assert merged([old], [new], LEDGER) == [new]
+    assert not new["stale"]
+
+
+def test_other_tables_are_another_observation():
+    old = entry(effort=Effort.DEEP, data=["t.parquet:1"])
+    new = entry(effort=Effort.QUICK, data=["t.parquet:2"], verdict=Verdict.NOT_SUPPORTED)
+    assert merged([old], [new], LEDGER) == [new]
+
+
+def test_an_observation_that_the_rule_no_longer_fits_is_dropped():
+    (claim,) = LEDGER.find(["parseval.factor"])
+    changed = Ledger((replace(claim, rule=replace(claim.rule, low=(0.0, 1.0), high=(2.0,))),))
+    assert merged([entry()], [], changed) == []
+
+
+@pytest.mark.parametrize(
+    ("ledger", "effort", "lost"),
+    [
+        (Verdict.SUPPORTED, Effort.DEFAULT, True),
+        (Verdict.SUPPORTED, Effort.QUICK, False),
+        (Verdict.INCONCLUSIVE, Effort.DEFAULT, False),
+        (Verdict.NOT_RUN, Effort.DEFAULT, False),
+    ],
+)
+def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(ledger, effort, lost):
+    claim = replace(LEDGER.find(["f2.law"])[0], ledger=ledger, undecided=(Effort.QUICK,))
+    wide = Measurement.of(Part("", 0.0, 1.0, 9)).to_json()
+    one = module.entry(claim, {**wide, "seconds": 0.1}, effort, Ledger((claim,)), 0)
+    assert (one["verdict"], one["lost"], one["changed"]) == ("inconclusive", lost, False)
 
 
 def test_what_ran_is_not_overwritten_by_what_did_not():
@@ -173,9 +222,69 @@ def test_the_report_is_read_back(tmp_path, cheap):
     written = write_report(tmp_path, cheap, LEDGER, {"seed": 0})
     assert [path.name for path in written] == ["claims.json", "CLAIMS.md"]
     assert read_entries(tmp_path) == cheap
-    text = written[1].read_text(encoding="utf-8")
-    assert all(f"## {one['id']}\n" in text for one in cheap)
-    assert f"- not supported: {sum(o['verdict'] == 'not supported' for o in cheap)}\n" in text
+
+
+def heading_names(text):
+    """The names of headings, as GitHub makes them: counted up where two are alike."""
+    seen = Counter()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        yield f"{name}-{seen[name]}" if seen[name] else name
+        seen[name] += 1
+
+
+def test_every_link_of_the_page_has_its_heading():
+    whole = [entry(claim.id, verdict=Verdict.NOT_RUN) for claim in LEDGER.claims]
+    text = markdown(whole, LEDGER)
+    names = list(heading_names(text))
+    assert len(set(names)) == len(names)
+    links = re.findall(r"^\| \[`(.*)`\]\(#(.*?)\)", text, re.MULTILINE)
+    assert [name for name, _ in links] == [
+        name for names in LEDGER.grouped([one["id"] for one in whole]).values() for name in names
+    ]
+    for name, target in links:
+        assert f"### {name}\n" in text
+        assert target in names
+
+
+def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
+    claim = LEDGER.find(["parseval.factor"])[0]
+    claims = [
+        replace(claim, id="plain", statement="1 < 2 | a*b*c", note="Why."),
+        replace(claim, id="slip", slip=True),
+        replace(claim, id="ours", subject="package"),
+        replace(claim, id="fine"),
+        replace(claim, id="old"),
+    ]
+    ledger = Ledger(tuple(claims))
+    verdicts = [Verdict.NOT_SUPPORTED] * 3 + [Verdict.SUPPORTED] * 2
+    entries = [
+        entry(one.id, verdict=verdict, ledger=ledger, stale=one.id == "old")
+        for one, verdict in zip(claims, verdicts, strict=True)
+    ]
+    text = markdown(entries, ledger)
+    top, _, rest = text.partition("\n## Claims\n")
+    assert (
+        "- 4 claims on the paper: 2 supported, 2 not supported (of them 1 slip of the pen)" in top
+    )
+    assert "- 1 claim on this package: 1 not supported" in top
+    assert re.findall(r"^- \[`(\w+)`", top, re.MULTILINE) == ["plain"]
+    assert r"[`plain`](#plain): 1 \< 2 \| a\*b\*c – Why." in top
+    assert "| [`slip`](#slip) | not supported (slip of the pen) |" in rest
+    assert "| [`ours`](#ours) | not supported (this package) |" in rest
+    assert "| [`old`](#old) | supported (older code) |" in rest
+    assert rest.count("- observed with an older version of the code") == 1
+
+
+def test_an_interrupted_sweep_inside_a_check_interrupts_the_claims(tmp_path, monkeypatch):
+    def check(setting):
+        raise SweepInterruptedError(7, 8, stored=False)
+
+    monkeypatch.setattr(fourier, "parseval", lambda setting, **arguments: check(setting))
+    chosen = Verification(names=("parseval.",), effort=Effort.QUICK, jobs=1)
+    store = ResultStore(tmp_path / "points", chosen.version)
+    with pytest.raises(SweepInterruptedError, match="0 of 3 points are stored; run the same"):
+        chosen.run(store=store)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +379,10 @@ def test_without_its_table_a_claim_is_not_run(tmp_path, folder):
     for one in chosen.run():
         assert one["verdict"] == "not run"
         assert one["observed"] is None
-        assert "make it with: python -m experiments.comparison" in one["note"]
+        assert (
+            f"Make it with: {one['command']} && loca-theory verify {one['id']} --results"
+            in (one["note"])
+        )
         assert not one["changed"]
 
 

@@ -1,8 +1,17 @@
 """``loca-theory verify`` as a user meets it."""
 
 import json
+import os
+import re
+import signal
+import subprocess
+import time
 
+import pandas as pd
 import pytest
+from rich.console import Console
+
+from loca_theory.claims import load_ledger
 
 QUICK = ("--quick", "--jobs", "1")
 
@@ -11,7 +20,7 @@ def test_json_has_the_claims(cli, here):
     done = cli("verify", "parseval.", *QUICK, "--quiet", "--format", "json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert set(document) == {"claims", "counts", "family", "manifest"}
+    assert set(document) == {"claims", "counts", "slips", "package", "family", "manifest"}
     assert [one["id"] for one in document["claims"]] == [
         "parseval.factor", "parseval.factor-unnormalised", "parseval.unitary",
     ]  # fmt: skip
@@ -74,8 +83,129 @@ def test_a_changed_verdict_is_said_and_can_fail(cli, here):
     done = cli("verify", "--ledger", "mine.toml", *QUICK, "--as-expected", "--quiet")
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith(
-        "loca-theory: 1 verdicts are not those of the ledger: mine;"
+        "loca-theory: 1 verdict is not as the ledger expects: mine;"
     )
+
+
+OPEN = """
+[[claim]]
+id = "open"
+place = "nowhere"
+statement = "The simulated error is the exact one, to one in a million."
+kind = "Monte Carlo"
+check = "theorems.dense_value"
+arguments = { curve = "F2", sizes = [12, 13], r = 2 }
+expected = "0"
+rule = { value = 0.0, precision = 1e-6 }
+comparisons = 2
+verdict = "supported"
+"""
+
+
+def test_no_decision_where_one_is_due_can_fail(cli, here):
+    (here / "mine.toml").write_text(OPEN, encoding="utf-8")
+    done = cli("verify", "--ledger", "mine.toml", *QUICK)
+    assert done.code == 0
+    assert "note: inconclusive, though the ledger expects a decision: open" in done.err
+    done = cli("verify", "--ledger", "mine.toml", *QUICK, "--as-expected")
+    assert done.code == 1
+    assert "1 verdict is not as the ledger expects: open;" in done.err
+    (here / "mine.toml").write_text(f'{OPEN}undecided = ["quick"]', encoding="utf-8")
+    assert cli("verify", "--ledger", "mine.toml", *QUICK, "--as-expected").code == 0
+
+
+def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
+    cli("verify", "condition-u", "parseval.unitary", "--jobs", "1")
+    path = here / "loca-results" / "claims.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    for one in document["claims"]:
+        one["version"] = "before"
+        one["parts"][0]["value"] = 7.0
+    path.write_text(json.dumps(document), encoding="utf-8")
+    done = cli("verify", "condition-u", "theorem2.cosine-law", *QUICK)
+    assert "supported under assumptions" in done.out
+    assert (
+        "note: CLAIMS.md keeps what earlier runs have observed for 1 of these claims, for 1 with "
+        "older code; different from now: condition-u (not supported by default effort with seed 0 "
+        "and older code, now supported under assumptions)\n"
+    ) in done.err
+    page = (here / "loca-results" / "CLAIMS.md").read_text(encoding="utf-8")
+    assert page.count("- observed with an older version of the code") == 2
+    done = cli("verify", "condition-u", "parseval.unitary", "--jobs", "1")
+    assert "keeps" not in done.err
+    assert not any(one["stale"] for one in json.loads(path.read_text(encoding="utf-8"))["claims"])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_line_is_broken_in_a_terminal(cli, monkeypatch, width):
+    """Each claim has lines of its own: its name and verdict whole, its numbers whole."""
+    monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    done = cli("verify", "theorem1.n2-main-text", "sigma.", "noniid.marginals", *QUICK)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", done.out).splitlines()
+    assert max(map(len, lines)) <= width
+    ledger = load_ledger()
+    claims = ledger.find(["theorem1.n2-main-text", "sigma.", "noniid.marginals"])
+    assert lines[: lines.index("")] == [line.rstrip() for line in lines[: lines.index("")]]
+    expected = []
+    for title, names in ledger.grouped({claim.id for claim in claims}).items():
+        expected += [title, *names]
+    starts = [line for line in lines[: lines.index("")] if not line.startswith("   ")]
+    assert [re.split(r"  +", line.strip())[0] for line in starts] == expected
+    for claim in claims:
+        assert any(
+            re.match(rf"  {re.escape(claim.id)}  +{claim.ledger}(  |$)", line) for line in lines
+        )
+
+
+def test_a_pipe_gets_a_line_a_claim_with_the_deciding_bounds(cli):
+    done = cli("verify", "f2.law", "condition-u", *QUICK)
+    lines = [line for line in done.out.splitlines() if line.startswith("  ")]
+    assert [line.split()[0] for line in lines] == [
+        claim.id for claim in load_ledger().find(["f2.law", "condition-u"])
+    ]
+    assert all(line.endswith(" s") and len(line) <= 140 for line in lines)
+    assert "2 claims on the paper: " in done.out
+
+
+def test_the_printed_command_decides_once_its_table_is_made(cli, here):
+    name = "results.loca-over-fourierft"
+    said = cli("verify", name, "--jobs", "1").out
+    printed = re.search(r"&& loca-theory (verify \S+ --results (\S+)) \(experiments need", said)
+    assert printed, said
+    # Where the experiment writes by itself.
+    folder = here / printed[2] / "experiments"
+    folder.mkdir(parents=True)
+    rows = [
+        {"task": "t", "method": method, "r": 4.0, "seed": seed, "measure": "accuracy",
+         "metric": good + seed / 100, "diverged": False}
+        for method, good in (("loca", 0.9), ("fourierft", 0.5), ("lora", 0.7))
+        for seed in range(3)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_parquet(folder / "comparison-text.parquet")
+    done = cli(*printed[1].split(), "--jobs", "1")
+    assert done.code == 0, done.err
+    assert "not run" not in done.out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_inside_a_check_counts_claims(here, command):
+    """Its own sweep is of no interest to the user."""
+    process = subprocess.Popen(
+        [*command, "verify", "toy.", "--jobs", "1"], stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 120
+    while not (here / "loca-results" / "points").is_dir():
+        assert time.monotonic() < end, "nothing happens"
+        time.sleep(0.05)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    total = len(load_ledger().find(["toy."]))
+    assert process.returncode == 130, err
+    said = rf"loca-theory: interrupted: \d of {total} points are stored; run the same command .*\n"
+    assert re.fullmatch(said, err), err
 
 
 def test_the_ledger_is_listed_without_work(cli, here):
@@ -95,6 +225,7 @@ def test_a_claim_that_lacks_its_table_says_what_makes_it(cli):
 
 
 BAD = {
+    "family without its dot": (("parseval",), 2, "parseval. with a dot stands for 3 claims"),
     "unknown": (("theorem1.ordr",), 2, "unknown claim 'theorem1.ordr'; nearest: theorem1.order"),
     "both efforts": (("--quick", "--deep"), 2, "--quick and --deep exclude each other"),
     "no such folder": (("--results", "none"), 1, "there is no folder none"),
@@ -116,3 +247,14 @@ def test_a_ledger_edited_into_nonsense_names_the_line(cli, here):
     done = cli("verify", "--ledger", "mine.toml")
     assert done.code == 1
     assert "mine.toml, line 6: kind 'guess' is none of" in done.err
+    (here / "mine.toml").write_text(f'{LEDGER}figure = "nope"', encoding="utf-8")
+    done = cli("verify", "--ledger", "mine.toml")
+    assert done.code == 1
+    assert "mine.toml, line 2: claim 'mine': no figure 'nope'; there are sim_1, " in done.err
+    (here / "mine.toml").write_text(
+        LEDGER.replace("high = 1e-12", "high = [1, 2]"), encoding="utf-8"
+    )
+    done = cli("verify", "--ledger", "mine.toml", *QUICK)
+    assert done.code == 1
+    assert "mine.toml, line 2: claim 'mine': its rule has bounds for 2 parts, not for 1" in done.err
+    assert len(done.err.splitlines()) == 1

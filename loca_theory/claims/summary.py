@@ -1,0 +1,73 @@
+"""What was decided, in a few words: for the terminal and for CLAIMS.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loca_theory.claims.ledger import PAPER, SUBJECTS, Ledger
+from loca_theory.claims.rules import FAMILY_WISE, Verdict
+
+Entries = Sequence[Mapping[str, Any]]
+
+_SUBJECTS = dict(zip(SUBJECTS, ("the paper", "this package"), strict=True))
+
+
+def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
+    """How many claims on a subject have each verdict.
+
+    Args:
+        entries: What was decided.
+        subject: One of :data:`loca_theory.claims.SUBJECTS`.
+    """
+    found = Counter(one["verdict"] for one in entries if one["subject"] == subject)
+    return {verdict.value: found[verdict.value] for verdict in Verdict}
+
+
+def count_slips(entries: Entries) -> int:
+    """How many of the paper's statements that are not supported are slips of the pen."""
+    return sum(
+        one["slip"] and one["subject"] == PAPER and one["verdict"] == Verdict.NOT_SUPPORTED
+        for one in entries
+    )
+
+
+def tally(entries: Entries) -> list[str]:
+    """The counts for a reader: a line for each subject that has claims."""
+    lines = []
+    slips = count_slips(entries)
+    for subject, title in _SUBJECTS.items():
+        found = counts(entries, subject)
+        each = [f"{count} {name}" for name, count in found.items() if count]
+        if slips and subject == PAPER:
+            text = f" (of them {slips} {'slip' if slips == 1 else 'slips'} of the pen)"
+            each = [one + text * one.endswith(Verdict.NOT_SUPPORTED) for one in each]
+        if total := sum(found.values()):
+            claims = "claim" if total == 1 else "claims"
+            lines.append(f"{total} {claims} on {title}: {', '.join(each)}")
+    return lines
+
+
+def family_in_words(ledger: Ledger) -> str:
+    """What is said of all intervals together, and no more than can be."""
+    return (
+        f"Nominally, and in one run at one effort, the {ledger.comparisons} confidence intervals "
+        f"of the ledger hold together with probability {1 - FAMILY_WISE:g} at least."
+    )
+
+
+def shown(one: Mapping[str, Any]) -> str:
+    """Observed ± standard error, as many digits as the error bears."""
+    if one["observed"] is None:
+        return "–"
+    if not one["standard_error"]:
+        return f"{one['observed']:.6g}"
+    return f"{one['observed']:.4g} ± {one['standard_error']:.2g}"
+
+
+def shown_parts(one: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names of the parts and what was observed of them; nothing where there is only one."""
+    if len(one["parts"]) < 2:
+        return []
+    return [(p["name"], shown({"observed": p["value"], **p})) for p in one["parts"]]
