@@ -75,8 +75,10 @@ def _section(one: Row) -> Iterator[str]:
     yield from (f"- assumed here besides: {_plain(text)}" for text in one["added"])
     yield f"- expected: {_plain(one['expected'])}; rule: {one['rule']}"
     if one["observed"] is not None:
+        name = one["decided_by"]["name"]
+        which = f" at {_plain(name)}, which decides" if name and len(one["parts"]) > 1 else ""
         how = f"n = {one['n']}, {one['effort']} effort, seed {one['seed']}"
-        yield f"- observed: {shown(one)} ({how})"
+        yield f"- observed: {shown(one)}{which} ({how})"
     if one["stale"]:
         yield f"- {_OLD}"
     if one["changed"] or one["lost"]:

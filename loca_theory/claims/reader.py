@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -155,6 +156,10 @@ class _Reader:
             refuse("command", "'command' is empty; without the field it is loca-theory verify")
         for key, why in _contradictions(entry):
             refuse(key, why)
+        try:
+            json.dumps(entry.get("arguments", {}), allow_nan=False)
+        except (TypeError, ValueError):
+            refuse("arguments", "'arguments' are finite numbers, texts, truths, lists and tables")
         if why := call_error(entry["check"], entry.get("arguments", {})):
             refuse("check" if "no check" in why else "arguments", why)
         return Claim(

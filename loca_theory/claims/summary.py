@@ -51,6 +51,8 @@ def tally(entries: Entries) -> list[str]:
 
 def family_in_words(ledger: Ledger) -> str:
     """What is said of all intervals together, and no more than can be."""
+    if not ledger.comparisons:
+        return "Nothing in the ledger is random."
     return (
         f"Nominally, and in one run at one effort, the {ledger.comparisons} confidence intervals "
         f"of the ledger hold together with probability {1 - FAMILY_WISE:g} at least."

@@ -189,7 +189,6 @@ def entry(claim: Claim, stored: dict[str, Any], effort: Effort, ledger: Ledger, 
     notes = [claim.note, found.note]
     if not found.parts:
         notes.append(_how_to_make(claim))
-    bounds = claim.rule.in_words(decision.index or 0)
     return {
         "id": claim.id,
         "verdict": verdict.value,
@@ -202,7 +201,10 @@ def entry(claim: Claim, stored: dict[str, Any], effort: Effort, ledger: Ledger, 
         "note": " ".join(one.strip() for one in notes if one.strip()),
         "low": decision.low,
         "high": decision.high,
-        "decided_by": {"name": part.name if part else "", "rule": bounds},
+        "decided_by": {
+            "name": part.name if part else "",
+            "rule": claim.rule.in_words(decision.index),
+        },
         "parts": stored["parts"],
         "remark": found.note,
         "effort": effort.value,

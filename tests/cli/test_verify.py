@@ -190,6 +190,33 @@ def test_the_printed_command_decides_once_its_table_is_made(cli, here):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_killed_in_between_it_goes_on_where_it_was(here, command):
+    chosen = ("theorem1.", "f2.law", "f3.law", *QUICK)
+    undisturbed = subprocess.run([*command, "verify", *chosen, "--out", "one"], check=False)
+    assert undisturbed.returncode == 0
+    process = subprocess.Popen([*command, "verify", *chosen, "--out", "two"])
+    points = here / "two" / "points"
+    end = time.monotonic() + 120
+    while not list(points.glob("*.json")):
+        assert time.monotonic() < end, "nothing happens"
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (here / "two" / "claims.json").exists()
+    before = {path.name: path.read_bytes() for path in points.glob("*.json")}
+    assert (
+        subprocess.run([*command, "verify", *chosen, "--out", "two"], check=False).returncode == 0
+    )
+    assert all((points / name).read_bytes() == kept for name, kept in before.items())
+    one, two = (
+        json.loads((here / name / "claims.json").read_text(encoding="utf-8"))["claims"]
+        for name in ("one", "two")
+    )
+    assert [{**x, "seconds": 0} for x in one] == [{**x, "seconds": 0} for x in two]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_ctrl_c_inside_a_check_counts_claims(here, command):
     """Its own sweep is of no interest to the user."""
     process = subprocess.Popen(
