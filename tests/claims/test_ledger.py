@@ -14,6 +14,8 @@ from loca_theory.claims import (
     Effort,
     Ledger,
     LedgerError,
+    Measurement,
+    Part,
     Section,
     Setting,
     Verdict,
@@ -123,14 +125,15 @@ def test_an_unknown_claim_is_refused_with_the_nearest():
         LEDGER.find(["zzzzzzzzzz"])
 
 
+ARGUMENTS = '{ factor = "1", transform = "unitary" }'
 GOOD = """
 [[claim]]
 id = "first"
 place = "here"
 statement = "It holds."
 kind = "identity"
-check = "fourier.condition_u"
-arguments = { first = 0 }
+check = "fourier.parseval"
+arguments = { factor = "1", transform = "unitary" }
 expected = "0"
 rule = { low = 0 }
 verdict = "supported"
@@ -139,7 +142,7 @@ SECOND = GOOD.replace('"first"', '"second"')
 
 
 def checked_by(check):
-    return GOOD.replace("fourier.condition_u", check)
+    return GOOD.replace("fourier.parseval", check)
 
 
 def ruled(rule):
@@ -164,7 +167,7 @@ BAD = {
     "unknown verdict": (GOOD.replace('"supported"', '"true"'), r"line 11: verdict 'true' is none"),
     "no id": (GOOD.replace('"first"', '"First one"'), r"line 3: 'First one' is no id"),
     "twice": (GOOD + GOOD, r"line 14: 'first' is claimed twice"),
-    "check elsewhere": (GOOD.replace('"fourier.condition_u"', '"os.path.join"'),
+    "check elsewhere": (GOOD.replace('"fourier.parseval"', '"os.path.join"'),
                         r"line 7: check 'os\.path\.join' is not module\.function"),
     "no rule": (GOOD.replace("rule = { low = 0 }\n", ""), r"line 2: lacks a table 'rule'"),
     "empty rule": (GOOD.replace("{ low = 0 }", "{ }"), r"line 10: a rule has low, high or value"),
@@ -193,18 +196,18 @@ BAD = {
     "in two parts": (GOOD + PART + PART.replace("One", "Two"),
                      r"line 17: 'first' is in the part 'One' already"),
     "in no part": (GOOD + PART + SECOND, r"line 17: 'second' is in no \[\[part\]\]"),
-    "arguments": (GOOD.replace("{ first = 0 }", "3"), r"line 8: 'arguments' has the wrong type"),
-    "an argument that is no data": (GOOD.replace("first = 0", "first = 1979-05-27"),
+    "arguments": (GOOD.replace(ARGUMENTS, "3"), r"line 8: 'arguments' has the wrong type"),
+    "an argument that is no data": (GOOD.replace('"1"', "1979-05-27"),
                                     r"line 8: 'arguments' are finite numbers, texts"),
-    "an argument that is no number": (GOOD.replace("first = 0", "first = nan"),
+    "an argument that is no number": (GOOD.replace('"1"', "nan"),
                                       r"line 8: 'arguments' are finite numbers, texts"),
     "no such check": (checked_by("fourier.nothing"), r"line 7: no check 'fourier\.nothing' in "),
     "no such module of checks": (checked_by("furrier.parseval"), r"line 7: no check 'furrier"),
     "a helper as check": (checked_by("fourier._parts"), r"line 7: no check 'fourier\._parts'"),
     "an import as check": (checked_by("fourier.HalfSpectrum"), r"line 7: no check 'fourier\.Half"),
-    "misspelt argument": (GOOD.replace("{ first", "{ frist"),
-                          r"line 8: the check fourier\.condition_u does not take these arguments"),
-    "argument missing": (GOOD.replace("{ first = 0 }", "{ }"), r"line 8: .*argument: 'first'"),
+    "misspelt argument": (GOOD.replace("{ factor", "{ fcator"),
+                          r"line 8: the check fourier\.parseval does not take these arguments"),
+    "argument missing": (GOOD.replace(ARGUMENTS, "{ }"), r"line 8: .*argument: 'factor'"),
     "lists of two lengths": (ruled("low = [0, 1, 2], high = [3, 4]"),
                              r"line 10: 'low' has 3 bounds and 'high' 2; one a part"),
     "a bound that is none": (ruled("low = inf"), r"line 10: nothing finite can meet this bound"),
@@ -260,19 +263,33 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
         load_ledger(path)
 
 
+def failing(setting, **arguments):
+    msg = "3 is no text"
+    raise TypeError(msg)
+
+
+def two_exact(setting, **arguments):
+    return Measurement.of((Part("a", 0.0), Part("b", 0.0)))
+
+
+def two_random(setting, **arguments):
+    return Measurement.of((Part("a", 0.0, 0.1, 9), Part("b", 0.0)))
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("check", "rule", "message"),
     [
-        ("first = 0", 'first = "x"', "the check fourier.condition_u fails with TypeError: "),
-        ("{ low = 0 }", "{ low = [0, 1, 2] }", "its rule has bounds for 3 parts, not for 1"),
-        ("{ low = 0 }", "{ low = 0, high = [1, 1] }", "its rule has bounds for 2 parts, not for 1"),
+        (failing, "low = 0", "the check fourier.parseval fails with TypeError: 3 is no text"),
+        (two_exact, "low = [0, 1, 2]", "its rule has bounds for 3 parts, not for 2"),
+        (two_random, "low = 0", "it declares 0 comparisons and made 1; the family-wise rate would"),
     ],
-    ids=["type of an argument", "bounds for three", "bounds for two"],
+    ids=["a failure", "bounds for others", "more comparisons"],
 )
-def test_what_only_shows_in_the_run_names_its_line_as_well(tmp_path, old, new, message):
+def test_what_only_shows_in_the_run_names_its_line(tmp_path, monkeypatch, check, rule, message):
     path = tmp_path / "claims.toml"
-    path.write_text(GOOD.replace(old, new), encoding="utf-8")
+    path.write_text(ruled(rule), encoding="utf-8")
     (claim,) = load_ledger(path).claims
+    monkeypatch.setattr("loca_theory.claims.checks.fourier.parseval", check)
     with pytest.raises(LedgerError, match=rf"claims\.toml, line 2: claim 'first': {message}"):
         claim.measure(Setting(Effort.QUICK, np.random.default_rng(0)))
 

@@ -14,7 +14,6 @@ import pytest
 from loca_theory.claims import (
     Effort,
     Ledger,
-    LedgerError,
     Measurement,
     Part,
     Setting,
@@ -103,12 +102,6 @@ def test_a_claim_does_not_depend_on_the_others():
     assert without_time(alone) == without_time(among[1:])
     other = Verification(names=("f3.law",), effort=Effort.QUICK, seed=1, jobs=1).run()
     assert other[0]["observed"] != alone[0]["observed"]
-
-
-def test_more_comparisons_than_declared_are_refused():
-    claim = replace(LEDGER.find(["f3.law"])[0], comparisons=1)
-    with pytest.raises(LedgerError, match="declares 1 comparisons and made 2"):
-        claim.measure(Setting(Effort.QUICK, np.random.default_rng(0)))
 
 
 # --- earlier verdicts ------------------------------------------------------------------------
@@ -248,7 +241,7 @@ def test_every_link_of_the_page_has_its_heading():
 
 
 def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
-    claim = LEDGER.find(["parseval.factor"])[0]
+    claim = replace(LEDGER.find(["parseval.factor"])[0], slip=False)
     claims = [
         replace(claim, id="plain", statement="1 < 2 | a*b*c", note="Why."),
         replace(claim, id="slip", slip=True),
@@ -387,17 +380,17 @@ def test_without_its_table_a_claim_is_not_run(tmp_path, folder):
 
 
 def test_new_tables_are_looked_at_again(tmp_path):
-    chosen = Verification(names=("results.loca-like-lora",), results=tmp_path, jobs=1)
+    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path, jobs=1)
     store = ResultStore(tmp_path / "points", chosen.version)
     assert chosen.run(store=store)[0]["verdict"] == "not run"
-    results_table(tmp_path, {"loca": [0.9, 0.8, 0.8], "lora": [0.8, 0.75, 0.7]})
+    results_table(tmp_path, {"loca": [0.9, 0.8, 0.8], "fourierft": [0.8, 0.75, 0.7]})
     assert chosen.run(store=store)[0]["observed"] > 0
 
 
 def test_tables_of_a_trial_run_do_not_count(tmp_path):
     (tmp_path / "quick").mkdir()
-    results_table(tmp_path / "quick", {"loca": [0.9, 0.8], "lora": [0.8, 0.75]})
-    chosen = Verification(names=("results.loca-like-lora",), results=tmp_path, jobs=1)
+    results_table(tmp_path / "quick", {"loca": [0.9, 0.8], "fourierft": [0.8, 0.75]})
+    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path, jobs=1)
     assert chosen.run()[0]["verdict"] == "not run"
 
 
