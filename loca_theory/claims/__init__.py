@@ -11,7 +11,16 @@
 - :func:`counts`, :func:`tally`: what was decided, in a few words.
 """
 
-from loca_theory.claims.ledger import KINDS, SUBJECTS, Claim, Ledger, LedgerError, Section
+from loca_theory.claims.ledger import (
+    KINDS,
+    PACKAGE,
+    PAPER,
+    SUBJECTS,
+    Claim,
+    Ledger,
+    LedgerError,
+    Section,
+)
 from loca_theory.claims.measurement import Effort, Measurement, Part, Setting
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.report import document, merged, read_entries, write_report
@@ -29,6 +38,8 @@ from loca_theory.claims.verification import Entry, Verification
 __all__ = [
     "FAMILY_WISE",
     "KINDS",
+    "PACKAGE",
+    "PAPER",
     "SUBJECTS",
     "Claim",
     "Decision",

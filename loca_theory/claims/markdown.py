@@ -60,7 +60,7 @@ def _row(one: Row) -> str:
 
 def _verdict(one: Row) -> str:
     marks = [
-        *(["slip of the pen"] if one["slip"] else []),
+        *(["slip of the pen"] if one["slip"] and one["verdict"] == Verdict.NOT_SUPPORTED else []),
         *(["this package"] if one["subject"] != PAPER else []),
         *(["older code"] if one["stale"] else []),
     ]

@@ -10,7 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loca_theory.claims import Ledger, Verdict, family_in_words, shown, shown_parts, tally
+from loca_theory.claims import (
+    PACKAGE,
+    Ledger,
+    Verdict,
+    family_in_words,
+    shown,
+    shown_parts,
+    tally,
+)
 from loca_theory.cli.output import console
 
 Row = Mapping[str, Any]
@@ -34,7 +42,7 @@ def print_claims(entries: Sequence[Row], ledger: Ledger) -> None:
     """
     out = console()
     known = {one["id"]: one for one in entries}
-    first = _padded([(one["id"], one["verdict"]) for one in entries])
+    first = _padded([(one["id"], _verdict(one)) for one in entries])
     second = _padded([_observation(one) for one in entries])
     cells = dict(zip(known, zip(first, second, strict=True), strict=True))
     between = _GAP
@@ -54,6 +62,11 @@ def print_claims(entries: Sequence[Row], ledger: Ledger) -> None:
     for line in tally(entries):
         out.print(line, style="bold", highlight=False)
     out.print(family_in_words(ledger), style="dim", highlight=False)
+
+
+def _verdict(one: Row) -> str:
+    is_slip = one["slip"] and one["verdict"] == Verdict.NOT_SUPPORTED
+    return f"{one['verdict']} (slip)" if is_slip else one["verdict"]
 
 
 def _observation(one: Row) -> tuple[str, str, str, str]:
@@ -88,7 +101,8 @@ def _print_details(one: Row, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    lines = [
+    lines = [("about", "this package, not the paper")] if one["subject"] == PACKAGE else []
+    lines += [
         ("statement", one["statement"]),
         ("place", one["place"]),
         ("expected", one["expected"]),

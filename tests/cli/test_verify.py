@@ -158,8 +158,22 @@ def test_no_line_is_broken_in_a_terminal(cli, monkeypatch, width):
     assert [re.split(r"  +", line.strip())[0] for line in starts] == expected
     for claim in claims:
         assert any(
-            re.match(rf"  {re.escape(claim.id)}  +{claim.ledger}(  |$)", line) for line in lines
+            re.match(rf"  {re.escape(claim.id)}  +{claim.ledger}( \(slip\))?(  |$)", line)
+            for line in lines
         )
+
+
+def test_a_slip_and_a_claim_on_the_package_are_told_apart(cli, here):
+    slip = LEDGER.replace('"supported"', '"not supported"') + "slip = true\n"
+    ours = LEDGER.replace('"mine"', '"ours"') + 'subject = "package"\n'
+    (here / "mine.toml").write_text(slip + ours, encoding="utf-8")
+    done = cli("verify", "--ledger", "mine.toml", *QUICK)
+    assert re.search(r"^  mine  not supported \(slip\)  0\.9", done.out, re.MULTILINE)
+    assert "1 claim on the paper: 1 not supported (of them 1 slip of the pen)\n" in done.out
+    assert "1 claim on this package: 1 not supported\n" in done.out
+    document = json.loads((here / "loca-results" / "claims.json").read_text(encoding="utf-8"))
+    counted = [document[name]["not supported"] for name in ("counts", "package")]
+    assert (counted, document["slips"]) == ([1, 1], 1)
 
 
 def test_a_pipe_gets_a_line_a_claim_with_the_deciding_bounds(cli):
