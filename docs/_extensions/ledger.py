@@ -1,7 +1,7 @@
 """Writes the claims of the ledger into the page ``ledger.md``, in place of a comment.
 
 Each claim becomes a section with the anchor of its id (dots as hyphens). Where the claims.json of a
-run of ``loca-theory verify`` stands in ``docs/ledger``, what was observed is shown as well.
+run of ``loca-theory verify`` stands in ``figures/ledger``, what was observed is shown as well.
 """
 
 from __future__ import annotations
@@ -13,31 +13,12 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 
-from loca_theory.claims import Claim, Verdict, load_ledger, shown
+from loca_theory.claims import PAPER, Claim, Ledger, Verdict, load_ledger, shown
 
 PAGE = "ledger"
 PLACEHOLDER = "<!-- the claims -->"
-STORED = Path("ledger", "claims.json")
-
-# Sections in the order of the paper, and how the ids in each begin.
-SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Gaussian increments": ("proposition1", "lemma"),
-    "The test of normality, and the spectrum": ("tv", "marchenko-pastur"),
-    "Theorem 1": ("theorem1",),
-    "Lemmas of its proof": (
-        "low-rank", "parseval", "condition-u", "half-matrix", "re-im", "sigma", "wishart",
-        "largest-eigenvalue", "order-statistic", "f2", "f3",
-    ),
-    "Theorem 2": ("theorem2",),
-    "Other low-rank methods": ("dora", "vera"),
-    "The layer and its gradient": ("dct", "gradient", "schedule"),
-    "Costs": ("complexity", "parameters"),
-    "Dependent entries": ("noniid",),
-    "The toy experiment": ("toy",),
-    "Real models": ("fig1a", "fig1b", "fig1c", "results", "ablation", "budget", "sensitivity"),
-}  # fmt: skip
+STORED = Path("..", "figures", "ledger", "claims.json")
 
 _COLOURS = {
     Verdict.SUPPORTED: "success",
@@ -50,34 +31,20 @@ _COLOURS = {
 Entry = Mapping[str, Any]
 
 
-def page(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> str:
-    """The Markdown of all claims: an overview by verdict, then section by section.
+def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
+    """The Markdown of all claims: an overview by verdict, then part by part.
 
     Args:
-        claims: The ledger's.
+        ledger: The ledger.
         stored: What was observed, by id.
-
-    Raises:
-        ExtensionError: a claim belongs to no section.
     """
-    sections: dict[str, list[Claim]] = {title: [] for title in SECTIONS}
-    for claim in claims:
-        sections[_section(claim)].append(claim)
-    lines = list(_overview(claims, stored))
-    for title, members in sections.items():
+    claims = {claim.id: claim for claim in ledger.claims}
+    lines = list(_overview(ledger.claims, stored))
+    for title, names in ledger.grouped(claims).items():
         lines += [f"## {title}", ""]
-        for claim in members:
-            lines += _entry(claim, stored.get(claim.id))
+        for name in names:
+            lines += _entry(claims[name], stored.get(name))
     return "\n".join(lines)
-
-
-def _section(claim: Claim) -> str:
-    family = claim.id.partition(".")[0]
-    for title, families in SECTIONS.items():
-        if family in families:
-            return title
-    msg = f"claim {claim.id!r} belongs to no section of the page; name one in {__file__}"
-    raise ExtensionError(msg)
 
 
 def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterator[str]:
@@ -102,7 +69,9 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     verdict = _verdict(claim, stored)
     yield f"### `{claim.id}`"
     yield ""
-    yield f"{_badge(verdict)} {claim.kind} · {claim.place}"
+    slip = " a slip of the pen ·" if claim.slip else ""
+    own = " on this package, not on the paper ·" if claim.subject != PAPER else ""
+    yield f"{_badge(verdict)}{slip}{own} {claim.kind} · {claim.place}"
     yield ""
     yield _text(claim.statement)
     yield ""
@@ -154,7 +123,7 @@ def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
         return
     path = Path(app.srcdir) / STORED
     app.env.note_dependency(path)
-    source[0] = source[0].replace(PLACEHOLDER, page(load_ledger().claims, read_stored(path)))
+    source[0] = source[0].replace(PLACEHOLDER, page(load_ledger(), read_stored(path)))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -173,6 +173,10 @@ class Ledger:
         mine = (one for one in self.claims if (one.kind == EMPIRICAL) == is_empirical)
         return FAMILY_WISE / 2 / max(1, sum(one.comparisons for one in mine))
 
+    def part(self, claim: Claim) -> str:
+        """Title of the section in which a claim stands; empty in a ledger without sections."""
+        return next((one.title for one in self.sections if one.has(claim.id)), "")
+
     def grouped(self, ids: Collection[str]) -> dict[str, list[str]]:
         """Of these claims the ids by title of section, in the order of the ledger's sections.
 

@@ -32,6 +32,8 @@ from loca_theory.sweeps.manifest import command_line
 _NOT_SUPPORTED = 3
 _CSV_COLUMNS = ("id", "verdict", "observed", "standard_error", "low", "high", "expected", "rule",
                 "n", "seconds", "effort", "seed", "ledger", "note")  # fmt: skip
+# The table that the figures are drawn from.
+_TABLE_COLUMNS = ("part", "kind", "subject", "slip", *_CSV_COLUMNS)
 
 
 class VerdictsChangedError(LocaTheoryError):
@@ -80,7 +82,8 @@ def command(
 
     A name that ends in a dot stands for all that begin with it. A verdict follows from what a
     check observes by a rule that was fixed before. CLAIMS.md and claims.json keep of each claim the
-    observation with the most effort and, of several seeds that disagree, the first.
+    observation with the most effort and, of several seeds that disagree, the first; claims.parquet
+    is their table.
 
     \b
     Examples:
@@ -128,12 +131,18 @@ def _run(verification: Verification, common: Common) -> list[Entry]:
 
 
 def _write(entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common) -> None:
+    from loca_theory import plotting
+
+    rows = [{name: one[name] for name in _TABLE_COLUMNS} for one in entries]
     try:
-        report_written(write_report(common.folder, entries, ledger, origin), common)
+        written = write_report(common.folder, entries, ledger, origin)
+        written += plotting.store_rows(rows, origin, common.folder, "claims")
     except ResourceError:
         if common.out:
             raise
         note("CLAIMS.md and claims.json are not written", quiet=common.quiet)
+    else:
+        report_written(written, common)
 
 
 def _check_figures(ledger: Ledger) -> None:
