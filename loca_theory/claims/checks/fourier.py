@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
-from loca_theory.expressivity import Budget, kept_energies
+from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.transforms import HalfSpectrum, dft2
 
 _Array = NDArray[np.float64]
@@ -58,14 +57,18 @@ def real_times_imaginary(setting: Setting) -> Measurement:
     return Measurement.exact(worst)
 
 
-def gram_matrices(setting: Setting) -> Measurement:
-    """Largest deviation of RRᵀ and IIᵀ from the printed ones, even sizes 2 to 16.
+def gram_matrices(setting: Setting, *, parity: str) -> Measurement:
+    """Largest deviation of RRᵀ and IIᵀ from the printed ones, sizes up to 17.
 
-    Source: the lemma on Re(H)Re(H)ᵀ and Im(H)Im(H)ᵀ.
+    Args:
+        setting: Not used.
+        parity: ``even`` sizes, as printed, or ``odd`` ones, where K/2 is no index.
+
+    Source: the lemma on Re(H)Re(H)ᵀ and Im(H)Im(H)ᵀ, and "the odd case can be proved similarly".
     """
     del setting
     worst = 0.0
-    for size in range(2, 17, 2):
+    for size in range(2 if parity == "even" else 3, 18, 2):
         real, imaginary = _parts(size)
         printed_real, printed_imaginary = _printed_grams(size)
         worst = max(
@@ -81,42 +84,78 @@ def _printed_grams(size: int) -> tuple[_Array, _Array]:
     for u in range(size):
         for w in range(size):
             if u == w:
-                is_own = u in (0, size // 2)
+                is_own = 2 * u % size == 0  # 0, and K/2 where it is an index
                 real[u, w], imaginary[u, w] = (1.0, 0.0) if is_own else (0.5, 0.5)
             elif u + w == size:
                 real[u, w], imaginary[u, w] = 0.5, -0.5
     return real, imaginary
 
 
-def _covariances(size: int) -> tuple[_Array, _Array, _Array]:
-    """Σ_R, Σ_I and the cross-covariance of Re F and Im F, vectorised."""
+def maps(size: int) -> tuple[_Array, _Array]:
+    """The matrices that take vec W to vec Re F and to vec Im F, from the printed products.
+
+    Args:
+        size: K.
+    """
     real, imaginary = _parts(size)
     to_real = np.kron(real, real) - np.kron(imaginary, imaginary)
-    to_imaginary = np.kron(real, imaginary) + np.kron(imaginary, real)
-    return to_real @ to_real.T, to_imaginary @ to_imaginary.T, to_real @ to_imaginary.T
+    return to_real, np.kron(real, imaginary) + np.kron(imaginary, real)
 
 
-def cross_covariance(setting: Setting) -> Measurement:
-    """Largest covariance between an entry of Re F and one of Im F, sizes 2 to 8.
+def _covariances(size: int) -> tuple[_Array, _Array]:
+    """Σ_R and Σ_I."""
+    to_real, to_imaginary = maps(size)
+    return to_real @ to_real.T, to_imaginary @ to_imaginary.T
+
+
+def independence(setting: Setting, *, product: str) -> Measurement:
+    """Largest entry of a product that vanishes if Re F and Im F are independent, sizes 2 to 8.
+
+    With A and B the maps to vec Re F and vec Im F, and Σ_R = AAᵀ, Σ_I = BBᵀ.
+
+    Args:
+        setting: Not used.
+        product: ``A B'``, the cross-covariance; ``A B``, which the proof displays, and its
+            difference from A Bᵀ; or ``covariances``, Σ_R Σ_I.
 
     Source: the independence of Re F and Im F in the proof of Theorem 1.
     """
     del setting
-    return Measurement.exact(max(float(np.abs(_covariances(k)[2]).max()) for k in range(2, 9)))
+    worst = 0.0
+    for size in range(2, 9):
+        a, b = maps(size)
+        found = {
+            "A B'": (a @ b.T,),
+            "A B": (a @ b, a @ b - a @ b.T),
+            "covariances": (a @ a.T @ b @ b.T,),
+        }[product]
+        worst = max(worst, *(float(np.abs(one).max()) for one in found))
+    return Measurement.exact(worst)
 
 
-def product_of_covariances(setting: Setting) -> Measurement:
-    """The covariance of x₁ and y₂ for x = (z, 0), y = (0, z), whose Σ_x Σ_y is zero.
+def covariance_identity(setting: Setting, *, form: str) -> Measurement:
+    """Largest deviation of Σ_R and Σ_I from what they are said to be, even and odd sizes 2 to 8.
 
-    Source: the step from Σ_R Σ_I = 0 to independence in the proof of Theorem 1.
+    Args:
+        setting: Not used.
+        form: ``sum``, Σ_R + Σ_I = I, or ``kronecker``, RRᵀ⊗RRᵀ + IIᵀ⊗IIᵀ and RRᵀ⊗IIᵀ + IIᵀ⊗RRᵀ.
+
+    Source: the displayed formulas for Σ_R, Σ_I and their sum in the proof of Theorem 1.
     """
     del setting
-    x, y = np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]])  # loadings on one z
-    product = (x @ x.T) @ (y @ y.T)
-    return Measurement.exact(
-        float(np.abs(x @ y.T).max()),
-        f"The product of the covariances is {np.abs(product).max():g}; x and y share one z.",
-    )
+    worst = 0.0
+    for size in range(2, 9):
+        real, imaginary = _covariances(size)
+        if form == "sum":
+            gaps = [real + imaginary - np.eye(size**2)]
+        else:
+            rr, ii = (part @ part.T for part in _parts(size))
+            gaps = [
+                real - np.kron(rr, rr) - np.kron(ii, ii),
+                imaginary - np.kron(rr, ii) - np.kron(ii, rr),
+            ]
+        worst = max(worst, *(float(np.abs(gap).max()) for gap in gaps))
+    return Measurement.exact(worst)
 
 
 def places_of_one(setting: Setting) -> Measurement:
@@ -144,7 +183,7 @@ def block_form(setting: Setting) -> Measurement:
     del setting
     worst = 0.0
     for size in (4, 6, 8):
-        real, imaginary, _ = _covariances(size)
+        real, imaginary = _covariances(size)
         half = HalfSpectrum(size, size)
         own = [int(i * size + j) for i, j in half.self_conjugate]
         order = list(own)
@@ -167,86 +206,3 @@ def permutation_order(setting: Setting, *, size: int) -> Measurement:
     """
     del setting
     return Measurement.exact(_covariances(size)[0].shape[0] / size)
-
-
-def _is_marked(i: int, j: int, size: int) -> bool:
-    """Condition U as printed, n read as K."""
-    return (
-        (i == 0 and j > size - j)
-        or (j == 0 and i > size - i)
-        or (j > 0 and j > size - j)
-        or (j == size - j and i > size - i)
-    )
-
-
-def condition_u(setting: Setting, *, first: int) -> Measurement:
-    """Conjugate pairs of which condition U does not mark exactly one member, sizes 3 to 12.
-
-    Args:
-        setting: Not used.
-        first: Where indices begin: 0, or 1 as "1 ≤ i, j ≤ K" says; they are frequencies modulo K.
-
-    Source: condition U and the reference matrix of the appendix.
-    """
-    del setting
-    wrong, pairs = 0, 0
-    for size in range(3, 13):
-        numbers = range(first, first + size)
-        marked = {(i % size, j % size): _is_marked(i, j, size) for i in numbers for j in numbers}
-        for i, j in HalfSpectrum(size, size).representatives.tolist():
-            pairs += 1
-            wrong += marked[i, j] + marked[-i % size, -j % size] != 1
-    return Measurement.exact(wrong, f"Of {pairs} pairs.")
-
-
-def half_matrix_energy(setting: Setting) -> Measurement:
-    """Largest relative deviation of ΣF^H from ‖W‖², with the weights 2, 1, 0; sizes 3 to 12.
-
-    Source: the matrix F^H and its sum in the appendix's proposition.
-    """
-    worst = 0.0
-    for size in range(3, 13):
-        w = setting.rng.standard_normal((size, size))
-        energy = np.abs(dft2(torch.from_numpy(w)).numpy()) ** 2
-        total = 0.0
-        for i in range(size):
-            for j in range(size):
-                is_own = (-i % size, -j % size) == (i, j)
-                weight = 1.0 if is_own else 0.0 if _is_marked(i, j, size) else 2.0
-                total += weight * energy[i, j]
-        worst = max(worst, abs(total / float((w**2).sum()) - 1))
-    return Measurement.exact(worst)
-
-
-def search_space(setting: Setting, *, size: int) -> Measurement:
-    """Independent locations of the half spectrum less the pq/2 places of [p]×[q/2].
-
-    Source: the search space Ω₁ of the main text.
-    """
-    del setting
-    return Measurement.exact(HalfSpectrum(size, size).location_count - size**2 / 2)
-
-
-def raw_selection(setting: Setting, *, size: int, r: int) -> Measurement:
-    """Extra relative loss when single coefficients are chosen by raw ``|Re|``, ``|Im|``.
-
-    The N₃ largest of the non-redundant half by raw absolute value, against the best N₃ (F3, where
-    those of a pair count twice); in both cases what is kept of a pair stands for both members.
-
-    Source: the choice of the top N₃ coefficients in the main text; the weight 2 of F^R, F^I.
-    """
-    draws = setting.scaled(2000, 10_000, 40_000)
-    budget, half = Budget(size, size, r), HalfSpectrum(size, size)
-    count = budget.chosen_coefficients
-    own, pairs = half.self_conjugate, half.representatives
-    losses = []
-    for _ in range(draws):
-        w = torch.from_numpy(setting.rng.standard_normal((size, size)))
-        f = dft2(w).numpy()
-        single, both = f[tuple(own.T)], f[tuple(pairs.T)]
-        raw = np.concatenate([np.real(single), np.real(both), np.imag(both)])
-        weight = np.concatenate([np.ones(len(own)), np.full(2 * len(pairs), 2.0)])
-        chosen = np.argpartition(np.abs(raw), -count)[-count:]
-        kept = float((weight * raw**2)[chosen].sum())
-        losses.append((kept_energies(w, "F3", [budget])[0] - kept) / size**2)
-    return Measurement.of(Part.mean(losses))

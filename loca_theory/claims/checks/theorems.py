@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
-import torch
 
 from loca_theory.claims.measurement import Measurement, Part, Setting
 from loca_theory.expressivity import (
@@ -17,19 +16,21 @@ from loca_theory.expressivity import (
     Sampler,
     Series,
     exact_error,
-    kept_energies,
+    expected_location_sum,
     limit_crossings,
-    theorem_1_violations,
 )
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 _PAIRS = {"first": ("F1", "R"), "second": ("R", "F2"), "third": ("F2", "D")}
+# As the figures draw it: the line U for F1, and the brackets of F2.
+_PLOTTED = (("U", "R"), ("R", "M1"), ("M1", "M2"), ("M2", "D"))
 
 
 def order(
     setting: Setting,
     *,
-    sizes: Sequence[int],
+    sizes: Sequence[int] = (),
+    shapes: Sequence[Sequence[int]] = (),
     ranks: Sequence[int] = (),
     shares: Sequence[float] = (),
     inequality: str = "all",
@@ -37,40 +38,48 @@ def order(
     """The smallest gap between neighbours of F1 > R > F2 > D, in relative error.
 
     F1, F2 and D (the law of F3) are exact; R is simulated through the bidiagonal model. A part a
-    size and rank: the smaller of the gaps in which R stands; and one exact part for F2 − D.
+    shape and rank: the smaller of the gaps in which R stands; and one exact part for the others.
 
     Args:
         setting: How much work.
         sizes: K.
+        shapes: Rows and columns, for matrices that are not square.
         ranks: r, the same at every size; those with r ≥ K/3 are left out.
         shares: Ranks as shares of (K−1)/3, the largest that the theorem covers; rounded down, at
             least 1.
-        inequality: ``first`` (F1 > R), ``second`` (R > F2), ``third`` (F2 > D) or ``all``.
+        inequality: ``first`` (F1 > R), ``second`` (R > F2), ``third`` (F2 > D), ``all``, or
+            ``plotted``: U > R > M1 > M2 > D, the curves of the figures.
 
     Source: Theorem 1 of the paper.
     """
     draws = setting.scaled(25, 100, 400)
-    pairs = list(_PAIRS.values()) if inequality == "all" else [_PAIRS[inequality]]
-    parts, third = [], []
-    for size in sizes:
-        top = (size - 1) // 3
+    several = {"all": tuple(_PAIRS.values()), "plotted": _PLOTTED}
+    pairs = several.get(inequality) or (_PAIRS[inequality],)
+    with_r = [pair for pair in pairs if "R" in pair]
+    without = [pair for pair in pairs if "R" not in pair]
+    parts, exact = [], []
+    for p, q in [*((size, size) for size in sizes), *shapes]:
+        top = (min(p, q) - 1) // 3
         wanted = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in shares})
-        budgets = [Budget(size, size, r) for r in wanted]
-        third += [exact_error("F2", one) - exact_error("D", one) for one in budgets]
-        if pairs == [_PAIRS["third"]]:
+        budgets = [Budget(p, q, r) for r in wanted]
+        exact += [
+            exact_error(worse, one) - exact_error(better, one)
+            for one in budgets
+            for worse, better in without
+        ]
+        if not with_r:
             continue
         settings = MonteCarlo(draws, seed=setting.seed(), jobs=1)
-        series = Series("R", size, size, tuple(wanted), Sampler.REDUCED)
+        series = Series("R", p, q, tuple(wanted), Sampler.REDUCED)
         for budget, found in zip(budgets, settings.run([series])[0], strict=True):
             gaps = [
                 _error(worse, budget, found.error) - _error(better, budget, found.error)
-                for worse, better in pairs
-                if "R" in (worse, better)
+                for worse, better in with_r
             ]
-            name = f"K = {size}, r = {budget.r}"
+            name = f"K = {p}, r = {budget.r}" if p == q else f"{p}×{q}, r = {budget.r}"
             parts.append(Part(name, min(gaps), found.standard_error or 0.0, found.draws))
-    if _PAIRS["third"] in pairs:
-        parts.append(Part("F2 - D", min(third)))
+    if exact:
+        parts.append(Part("gaps without R", min(exact)))
     return Measurement.of(parts)
 
 
@@ -78,25 +87,35 @@ def _error(curve: str, budget: Budget, low_rank: float) -> float:
     return low_rank if curve == "R" else exact_error(curve, budget)
 
 
-def small_sizes(setting: Setting, *, smallest: int = 2, better: str = "F2") -> Measurement:
+def small_sizes(
+    setting: Setting, *, smallest: int = 2, better: str = "F2", rounding: str = "down"
+) -> Measurement:
     """Inequalities of Theorem 1 that fail at small K, all of them by exact expectations.
 
     Args:
         setting: How much work: K up to 12, 24 or 40.
         smallest: Smallest K that counts.
         better: ``F2``, or ``M1``, the bracket that the proof compares with R.
+        rounding: Of the N2 = 2Kr/3 locations: ``down``, or to the ``nearest`` whole number.
 
     Source: Theorem 1, which bounds K by r < K/3 alone; the chain of inequalities in its proof.
     """
     largest = setting.scaled(12, 24, 40)
-    curves = tuple(better if curve == "F2" else curve for curve in THEOREM_1_ORDER)
-    failing = [one for one in theorem_1_violations(largest, curves) if smallest <= one.K]
-    shown = "; ".join(
-        f"K = {one.K}, r = {one.r}: {one.worse} {one.worse_error:.4f}, "
-        f"{one.better} {one.better_error:.4f}"
-        for one in failing[:4]
-    )
-    return Measurement.exact(len(failing), f"K up to {largest}. {shown}")
+    curves = [better if curve == "F2" else curve for curve in THEOREM_1_ORDER]
+    failing = []
+    for size in range(smallest, largest + 1):
+        for r in range(1, (size - 1) // 3 + 1):
+            budget = Budget(size, size, r)
+            errors = {curve: exact_error(curve, budget) for curve in curves}
+            if rounding == "nearest":
+                kept = expected_location_sum(budget.half, (2 * budget.numbers + 3) // 6)
+                errors["F2"] = 1 - kept / size**2
+            failing += [
+                f"K = {size}, r = {r}: {a} {errors[a]:.4f}, {b} {errors[b]:.4f}"
+                for a, b in pairwise(curves)
+                if errors[a] <= errors[b]
+            ]
+    return Measurement.exact(len(failing), f"K up to {largest}. {'; '.join(failing[:4])}")
 
 
 def third_inequality(
@@ -180,41 +199,6 @@ def printed_line(setting: Setting) -> Measurement:
     return Measurement.exact(max(gaps))
 
 
-def dense_difference(
-    setting: Setting, *, curves: Sequence[str], sizes: Sequence[int], r: int
-) -> Measurement:
-    """Mean difference of two curves' relative errors on the same dense draws, a part a size.
-
-    Source: Theorem 2.
-    """
-    draws = setting.scaled(400, 2000, 20_000)
-    parts = []
-    for size in sizes:
-        budget = [Budget(size, size, r)]
-        gaps = []
-        for _ in range(draws):
-            matrix = torch.from_numpy(setting.rng.standard_normal((size, size)))
-            a, b = (kept_energies(matrix, curve, budget)[0] for curve in curves)
-            gaps.append((b - a) / size**2)
-        parts.append(Part.mean(gaps, f"K = {size}"))
-    return Measurement.of(parts)
-
-
-def dense_value(setting: Setting, *, curve: str, sizes: Sequence[int], r: int) -> Measurement:
-    """Mean relative error on dense draws less the exact expectation, a part a size.
-
-    Source: the expectations of order statistics in the proof of Theorem 1.
-    """
-    draws = setting.scaled(400, 2000, 20_000)
-    parts = []
-    for size in sizes:
-        settings = MonteCarlo(draws, seed=setting.seed(), jobs=1)
-        found = settings.run([Series(curve, size, size, (r,), Sampler.DENSE)])[0][0]
-        gap = found.error - exact_error(curve, Budget(size, size, r))
-        parts.append(Part(f"K = {size}", gap, found.standard_error or 0.0, draws))
-    return Measurement.of(parts)
-
-
 def cosine_covariance(setting: Setting) -> Measurement:
     """Largest deviation of (Q⊗Q)(Q⊗Q)ᵀ from the identity, K = 2, …, 9.
 
@@ -227,3 +211,13 @@ def cosine_covariance(setting: Setting) -> Measurement:
         both = np.kron(q, q)
         worst = max(worst, float(np.abs(both @ both.T - np.eye(size**2)).max()))
     return Measurement.exact(worst)
+
+
+def first_of_the_target(setting: Setting) -> Measurement:
+    """The smallest gap error(M2) − error(D), exact, over K = 4 to 60 and all r < K/3.
+
+    Source: the first inequality of equation (finaltarget), Σψ ≥ M2.
+    """
+    del setting
+    budgets = [Budget(k, k, r) for k in range(4, 61) for r in range(1, (k - 1) // 3 + 1)]
+    return Measurement.exact(min(exact_error("M2", b) - exact_error("D", b) for b in budgets))

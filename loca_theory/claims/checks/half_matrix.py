@@ -1,0 +1,139 @@
+"""The half of the spectrum without redundancy: condition U and the weighted matrices F^H, F^S."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from loca_theory.claims.checks.fourier import maps
+from loca_theory.claims.measurement import Measurement, Setting
+from loca_theory.transforms import HalfSpectrum, dft2
+
+
+def _is_marked(i: int, j: int, size: int) -> bool:
+    """Condition U as printed, n read as K."""
+    return (
+        (i == 0 and j > size - j)
+        or (j == 0 and i > size - i)
+        or (j > 0 and j > size - j)
+        or (j == size - j and i > size - i)
+    )
+
+
+def condition_u(setting: Setting, *, first: int) -> Measurement:
+    """Conjugate pairs of which condition U does not mark exactly one member, sizes 3 to 12.
+
+    Args:
+        setting: Not used.
+        first: Where indices begin: 0, or 1 as "1 ≤ i, j ≤ K" says; they are frequencies modulo K.
+
+    Source: condition U and the reference matrix of the appendix.
+    """
+    del setting
+    wrong, pairs = 0, 0
+    for size in range(3, 13):
+        numbers = range(first, first + size)
+        marked = {(i % size, j % size): _is_marked(i, j, size) for i in numbers for j in numbers}
+        for i, j in HalfSpectrum(size, size).representatives.tolist():
+            pairs += 1
+            wrong += marked[i, j] + marked[-i % size, -j % size] != 1
+    return Measurement.exact(wrong, f"Of {pairs} pairs.")
+
+
+def _weights(size: int) -> NDArray[np.float64]:
+    """1 where an entry is its own counterpart, else 0 where condition U holds and 2 where not."""
+    weights = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            is_own = (-i % size, -j % size) == (i, j)
+            weights[i, j] = 1.0 if is_own else 0.0 if _is_marked(i, j, size) else 2.0
+    return weights
+
+
+def energy(setting: Setting, *, matrix: str) -> Measurement:
+    """Largest relative deviation of a weighted sum from ‖W‖², sizes 3 to 12.
+
+    Args:
+        setting: The source of matrices; the identity holds for each or for none.
+        matrix: ``F^H``, weighted |F|², or ``F^S``, weighted Re(F)² beside weighted Im(F)².
+
+    Source: the matrices F^H and F^S and their sums in the appendix's proposition.
+    """
+    worst = 0.0
+    for size in range(3, 13):
+        w = setting.rng.standard_normal((size, size))
+        f, weights = dft2(torch.from_numpy(w)).numpy(), _weights(size)
+        if matrix == "F^H":
+            total = float((weights * np.abs(f) ** 2).sum())
+        else:
+            total = float(np.concatenate([weights * f.real**2, weights * f.imag**2], axis=1).sum())
+        worst = max(worst, abs(total / float((w**2).sum()) - 1))
+    return Measurement.exact(worst)
+
+
+def coordinates(setting: Setting) -> Measurement:
+    """Deviation of the covariance of what F^R and F^I are squares of from what is said of it.
+
+    √weight·Re F and √weight·Im F, for all entries of weight 1 or 2, are jointly normal; they are
+    independent N(0, 1), so that their squares are independent χ²₁, if their covariance is the
+    identity. Im F of an entry that is its own counterpart is 0. Sizes 3 to 8.
+
+    Source: the laws of F^R and F^I for R = 0, 1 and −1 in the proof of Theorem 1.
+    """
+    del setting
+    worst = 0.0
+    for size in range(3, 9):
+        to_real, to_imaginary = maps(size)
+        weights = _weights(size).ravel()
+        scale = np.sqrt(weights)[:, None]
+        own, both = weights == 1, weights == 2
+        kept = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
+        worst = max(worst, float(np.abs(kept @ kept.T - np.eye(len(kept))).max()))
+        worst = max(worst, float(np.abs(to_imaginary[own]).max()))
+    return Measurement.exact(worst, f"{size**2} coordinates at K = {size}.")
+
+
+def squared_twice(setting: Setting, *, power: int) -> Measurement:
+    """Largest deviation of |F^H|^power from Re(F)² over entries with R = 0, relative to the latter.
+
+    Args:
+        setting: The source of matrices; the identity holds for each or for none.
+        power: 2 as printed, or 1.
+
+    Source: "When R = 0, |F^H|² = Re(F)²" in the proof of Theorem 1.
+    """
+    worst = 0.0
+    for size in (4, 5, 8):
+        f = dft2(torch.from_numpy(setting.rng.standard_normal((size, size)))).numpy()
+        own = _weights(size) == 1
+        half = np.abs(f[own]) ** 2
+        worst = max(worst, float(np.abs(half**power / np.real(f[own]) ** 2 - 1).max()))
+    return Measurement.exact(worst)
+
+
+def fourierft_span(setting: Setting, *, size: int) -> Measurement:
+    """Dimension of what FourierFT reaches with every location, over that of all matrices.
+
+    It learns a real spectrum and takes the real part of the inverse FFT: the rank of that linear
+    map, built column by column, over K².
+
+    Args:
+        setting: Not used.
+        size: K.
+
+    Source: "FourierFT only considers learning the real part" in section 3.
+    """
+    del setting
+    units = np.eye(size**2).reshape(-1, size, size)
+    reached = np.fft.ifft2(units, norm="ortho").real.reshape(size**2, -1)
+    return Measurement.exact(float(np.linalg.matrix_rank(reached)) / size**2)
+
+
+def search_space(setting: Setting, *, size: int) -> Measurement:
+    """Independent locations of the half spectrum less the pq/2 places of [p]×[q/2].
+
+    Source: the search space Ω₁ of the main text.
+    """
+    del setting
+    return Measurement.exact(HalfSpectrum(size, size).location_count - size**2 / 2)
