@@ -3,53 +3,99 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
-from loca_theory.claims.measurement import Measurement, Setting
+from loca_theory.claims.measurement import Measurement, Part, Setting
 from loca_theory.expressivity import Budget
 from loca_theory.transforms import dct_matrix
 
-_SIZE, _COMPONENTS = 128, 64
-_ORDERS: dict[str, Callable[[int, int], float]] = {
-    "B pq": lambda n, b: b * n**2,
-    "B log pq": lambda n, b: b * math.log(n**2),
-    "p²q²": lambda n, b: n**4,
-    "pq (p + q)": lambda n, b: 2 * n**3,
+_Numbers = Mapping[str, int]
+# Each is doubled in turn: B is the number of components, r LoRA's rank.
+_START = {"p": 64, "q": 128, "B": 32, "r": 8}
+_ORDERS: dict[str, Callable[[_Numbers], float]] = {
+    "B pq": lambda n: n["B"] * n["p"] * n["q"],
+    "B log pq": lambda n: n["B"] * math.log(n["p"] * n["q"]),
+    "p²q²": lambda n: n["p"] ** 2 * n["q"] ** 2,
+    "pq (p + q)": lambda n: n["p"] * n["q"] * (n["p"] + n["q"]),
+    "pq log pq": lambda n: n["p"] * n["q"] * math.log(n["p"] * n["q"]),
+    "rpq": lambda n: n["r"] * n["p"] * n["q"],
 }
 
 
 def growth(setting: Setting, *, form: str, order: str) -> Measurement:
-    """Operations at n = 256 over those at 128, over the same quotient of the printed order.
+    """Growth of the operations when a size is doubled, over that of the order; a part a size.
 
-    Operations are counted by torch while ΔW is formed, B = 64.
+    Products of matrices are counted by torch while ΔW is formed; of the fast transform, the
+    multiplications of a recursion that is run (:func:`fast_cosine`).
 
     Args:
         setting: The source of the spectrum.
-        form: ``sparse``, Σ a c dᵀ as one product of p×B and B×q, or ``dense``, Cᵀ S D.
-        order: ``B pq``, ``B log pq``, ``p²q²`` or ``pq (p + q)``.
+        form: ``sparse``, Σ a c dᵀ as one product of p×B and B×q; ``dense``, Cᵀ S D; ``four
+            indices``, the sum over all of S for every entry of ΔW; ``fast``, fast transforms of
+            columns and rows; ``low rank``, BA.
+        order: ``B pq``, ``B log pq``, ``p²q²``, ``pq (p + q)``, ``pq log pq`` or ``rpq``.
 
     Source: section "Computational Complexity" and the table complexity.
     """
-    counts = [_operations(setting, form, n) for n in (_SIZE, 2 * _SIZE)]
-    printed = [_ORDERS[order](n, _COMPONENTS) for n in (_SIZE, 2 * _SIZE)]
-    return Measurement.exact((counts[1] / counts[0]) / (printed[1] / printed[0]))
+    parts = []
+    start = _operations(setting, form, _START)
+    for name in _START:
+        doubled = {**_START, name: 2 * _START[name]}
+        expected = _ORDERS[order](doubled) / _ORDERS[order](_START)
+        parts.append(Part(f"{name} doubled", _operations(setting, form, doubled) / start / expected))
+    return Measurement.of(parts)
 
 
-def _operations(setting: Setting, form: str, n: int) -> int:
-    c = dct_matrix(n)
-    places = torch.from_numpy(setting.rng.integers(0, n, (_COMPONENTS, 2)))
-    a = torch.from_numpy(setting.rng.standard_normal(_COMPONENTS))
+def _operations(setting: Setting, form: str, sizes: _Numbers) -> int:
+    p, q, components, r = (sizes[name] for name in ("p", "q", "B", "r"))
+    if form == "fast":
+        columns, rows = (fast_cosine(setting.rng.standard_normal(n))[1] for n in (p, q))
+        return q * columns + p * rows
+    c, d = dct_matrix(p), dct_matrix(q)
+    i, j = (torch.from_numpy(setting.rng.integers(0, n, components)) for n in (p, q))
+    a = torch.from_numpy(setting.rng.standard_normal(components))
+    spectrum = torch.zeros(p, q, dtype=c.dtype)
+    spectrum[i, j] = a
     with FlopCounterMode(display=False) as counter:
         if form == "sparse":
-            _ = (c[places[:, 0]] * a[:, None]).T @ c[places[:, 1]]
+            _ = (c[i] * a[:, None]).T @ d[j]
+        elif form == "dense":
+            _ = c.T @ spectrum @ d
+        elif form == "four indices":
+            # (C ⊗ D)ᵀ vec S; meta tensors have shapes, which is what is counted by, and no entries.
+            _ = torch.empty(p * q, p * q, device="meta") @ torch.empty(p * q, 1, device="meta")
         else:
-            spectrum = torch.zeros(n, n, dtype=c.dtype)
-            spectrum[places[:, 0], places[:, 1]] = a
-            _ = c.T @ spectrum @ c
+            _ = torch.zeros(p, r) @ torch.zeros(r, q)
     return counter.get_total_flops()
+
+
+def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """The DCT-II without its norming, Σ_j x_j cos(π(2j+1)k/2n), and the multiplications it took.
+
+    Lee's recursion: half-length transforms of x_j ± x_{n−1−j}, the latter divided by
+    2 cos(π(2j+1)/2n).
+
+    Args:
+        x: n numbers, n a power of 2.
+
+    Source: "the fast algorithm-based implementation" of the paper, which has no DCT of its own.
+    """
+    n = len(x)
+    if n == 1:
+        return x.copy(), 0
+    back = x[::-1][: n // 2]
+    scale = 2 * np.cos(np.pi * (2 * np.arange(n // 2) + 1) / (2 * n))
+    even, first = fast_cosine(x[: n // 2] + back)
+    odd, second = fast_cosine((x[: n // 2] - back) / scale)
+    found = np.empty(n)
+    found[::2] = even
+    found[1::2] = odd + np.append(odd[1:], 0.0)
+    return found, first + second + n // 2
 
 
 def parameters(
@@ -64,7 +110,7 @@ def parameters(
         layers: Its layers.
         budget: Rank or number of components.
 
-    Source: the parameter column of the table of GLUE results.
+    Source: the parameter columns of the tables of results.
     """
     del setting
     each = Budget(width, width, budget).numbers if method == "lora" else budget

@@ -30,8 +30,12 @@ def _scattered(values: _Array, places: NDArray[np.int64], shape: tuple[int, int]
     return s
 
 
-def cosine_matrix(setting: Setting) -> Measurement:
-    """Largest deviation of CCᵀ from I for the printed C, and of the package's C from it.
+def cosine_matrix(setting: Setting, *, source: str) -> Measurement:
+    """Largest deviation of CCᵀ from I for the printed C, or of the package's C from the printed.
+
+    Args:
+        setting: Not used.
+        source: ``printed`` or ``package``.
 
     Source: the definition of C below equation (original_dct).
     """
@@ -39,8 +43,8 @@ def cosine_matrix(setting: Setting) -> Measurement:
     worst = 0.0
     for n in (1, 2, 3, 8, 33, 768):
         c = _printed_matrix(n)
-        worst = max(worst, float(np.abs(c @ c.T - np.eye(n)).max()))
-        worst = max(worst, float(np.abs(dct_matrix(n).numpy() - c).max()))
+        gap = c @ c.T - np.eye(n) if source == "printed" else dct_matrix(n).numpy() - c
+        worst = max(worst, float(np.abs(gap).max()))
     return Measurement.exact(worst, "Rounding of the printed phases grows with n.")
 
 
@@ -131,27 +135,42 @@ def coefficient_identity(setting: Setting) -> Measurement:
     return Measurement.exact(worst)
 
 
-def start_gradient(setting: Setting) -> Measurement:
-    """Largest location gradient at the printed start, a = 0.
+def first_location_gradient(setting: Setting) -> Measurement:
+    """Smallest location gradient when locations first move: a = 0, then B_a steps for a.
 
-    Source: line 1 of Algorithm 1.
+    The loss is ‖ΔW − M‖²/2 for a random M, the places are off the border.
+
+    Source: lines 1 to 8 of Algorithm 1.
     """
     layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS).double()
+    layer.place(torch.from_numpy(_places(setting)))
+    target = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
+    learned: Any = layer.coefficients
+    layer.set_phase("coefficients")
+    for _ in range(AlternatingSchedule().coefficient_steps):
+        layer.zero_grad()
+        ((layer.increment() - target).square().sum() / 2).backward()
+        with torch.no_grad():
+            learned -= 0.1 * learned.grad
+    layer.zero_grad()
     layer.set_phase("both")
-    slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
-    (layer.increment() * slope).sum().backward()
+    ((layer.increment() - target).square().sum() / 2).backward()
     located: Any = layer.locations
-    return Measurement.exact(float(located.grad.abs().max()))
+    return Measurement.exact(float(located.grad.abs().min()))
 
 
-def first_phase(setting: Setting) -> Measurement:
-    """Steps of the first coefficient phase of Algorithm 1 as printed, over B_a.
+def first_phase(setting: Setting, *, first: int) -> Measurement:
+    """Steps before locations first move by t mod (B_a + B_l) < B_a, over B_a = 10; B_l = 20.
 
-    Source: "t mod (B_a + B_l) < B_a" with t from 1.
+    Args:
+        setting: Not used.
+        first: The first t, 1 as printed.
+
+    Source: lines 2 and 5 of Algorithm 1; the steps are those of the experiments.
     """
     del setting
-    schedule = AlternatingSchedule(as_printed=True)
-    steps = 0
-    while schedule.phase(steps) == "coefficients":
-        steps += 1
-    return Measurement.exact(steps / schedule.coefficient_steps)
+    coefficients, locations = 10, 20
+    t = first
+    while t % (coefficients + locations) < coefficients:
+        t += 1
+    return Measurement.exact((t - first) / coefficients)
