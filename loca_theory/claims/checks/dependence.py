@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from scipy import stats
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Measurement, Part, Setting
-from loca_theory.dependence import STRUCTURES, Protocol, Study
+from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence import draws as sweep
 from loca_theory.expressivity import Budget, exact_error
+from loca_theory.increments import squared_singular_values
 
 SIZE = 300
 # Steps of 0.05 hold any crossing up to 0.3, the printed and the observed ones.
 _GRID = tuple(round(0.05 * i, 2) for i in range(7))
-_FEWEST_NULLS = 400
-_HALF = float(stats.norm.ppf(0.975))
 
 
 def marginals(setting: Setting, *, structure: str, rho: float) -> Measurement:
@@ -47,25 +48,18 @@ def same_draw_gap(
     parts = []
     for rho in dict.fromkeys(rhos):
         mine = [r for r, its in zip(ranks, rhos, strict=True) if its == rho]
-        means, errors = _blocks(structure, rho, mine, draws, seed).gap()
+        blocks = [
+            sweep.compute(
+                sweep.point(structure, rho, SIZE, SIZE, tuple(mine), seed, (i, i + sweep.BLOCK))
+            )
+            for i in range(0, draws, sweep.BLOCK)
+        ]
+        means, errors = sweep.Blocks(blocks).gap()
         parts += [
             Part(f"r = {r}, rho = {rho:g}", float(mean), float(error), draws)
             for r, mean, error in zip(mine, means, errors, strict=True)
         ]
     return Measurement.of(parts)
-
-
-def _blocks(
-    structure: str, rho: float, ranks: Sequence[int], draws: int, seed: int
-) -> sweep.Blocks:
-    return sweep.Blocks(
-        [
-            sweep.compute(
-                sweep.point(structure, rho, SIZE, SIZE, tuple(ranks), seed, (i, i + sweep.BLOCK))
-            )
-            for i in range(0, draws, sweep.BLOCK)
-        ]
-    )
 
 
 def reference_gap(
@@ -86,12 +80,23 @@ def reference_gap(
     draws, seed = setting.scaled(25, 100, 400), setting.seed()
     parts = []
     for r, rho in zip(ranks, rhos, strict=True):
-        means, errors = _blocks(structure, rho, [r], draws, seed).losses("R")
-        scale = STRUCTURES[structure].energy(SIZE, SIZE, rho) / SIZE**2
+        losses = _low_rank_losses(structure, rho, [r], draws, seed)[:, 0] / SIZE**2
         reference = exact_error("D", Budget(SIZE, SIZE, r))
-        gap = scale * float(means[0]) - reference
-        parts.append(Part(f"r = {r}, rho = {rho:g}", gap, scale * float(errors[0]), draws))
+        parts.append(Part.mean(losses - reference, f"r = {r}, rho = {rho:g}"))
     return Measurement.of(parts)
+
+
+def _low_rank_losses(
+    structure: str, rho: float, ranks: Sequence[int], draws: int, seed: int
+) -> NDArray[np.float64]:
+    """‖W − Ŵ_R‖² of each draw and rank; the draws are the same for every ρ."""
+    found = np.empty((draws, len(ranks)))
+    for draw in range(draws):
+        family = STRUCTURES[structure].family(SIZE, SIZE, np.random.default_rng([seed, draw]))
+        eigenvalues = squared_singular_values(torch.from_numpy(family(rho)))
+        lost = np.cumsum(np.sort(eigenvalues))
+        found[draw] = [lost[SIZE - r - 1] for r in ranks]
+    return found
 
 
 def reference_crossings(
@@ -99,39 +104,42 @@ def reference_crossings(
 ) -> Measurement:
     """The ρ at which R's error passes below that of D for independent entries, a part a rank.
 
-    Errors are relative to E‖W‖². Where there is no crossing up to 0.3 the part is 0.3, exactly.
+    Errors are relative to E‖W‖². The mean gap is found on a grid, once more where a straight line
+    between the grid's values crosses, and the parabola through three values gives the root; its
+    error is that of the gap over the slope. Where there is no crossing up to 0.3 the part is 0.3,
+    exactly.
 
     Args:
         setting: How much work.
         structure: As in :func:`same_draw_gap`.
         ranks: r, increasing.
-        differences: The steps from rank to rank instead, from an eighth of the draws.
+        differences: The steps from rank to rank instead, from a quarter of the draws.
 
     Source: the printed ρ_c and the figure sim_3.
     """
-    draws = setting.scaled(50, 800, 3200)
-    draws = max(50, draws // 8) if differences else draws
-    study = Study(
-        SIZE,
-        SIZE,
-        tuple(ranks),
-        structures=(structure,),
-        protocols=(Protocol.IID_REFERENCE,),
-        grids={"rho": _GRID},
-        draws=draws,
-        seed=setting.seed(),
-        null_draws=_FEWEST_NULLS,
-        jobs=1,
-    )
-    rows = study.run()["crossings"]
-    parts = [
-        Part(f"r = {row['r']}, none up to {_GRID[-1]:g}", _GRID[-1])
-        if row["crossing"] is None
-        else Part(
-            f"r = {row['r']}", row["crossing"], (row["high"] - row["low"]) / (2 * _HALF), draws
-        )
-        for row in rows
-    ]
+    draws, seed = setting.scaled(40, 800, 3200), setting.seed()
+    draws = max(40, draws // 4) if differences else draws
+    reference = [exact_error("D", Budget(SIZE, SIZE, r)) for r in ranks]
+
+    def gaps(rho: float) -> NDArray[np.float64]:
+        losses = _low_rank_losses(structure, rho, ranks, draws, seed)
+        return losses / STRUCTURES[structure].energy(SIZE, SIZE, rho) - reference
+
+    means = np.array([gaps(rho).mean(axis=0) for rho in _GRID])
+    parts = []
+    for index, r in enumerate(ranks):
+        below = np.flatnonzero(means[:, index] < 0)
+        if not len(below) or below[0] == 0:
+            parts.append(Part(f"r = {r}, none up to {_GRID[-1]:g}", _GRID[-1]))
+            continue
+        near = slice(below[0] - 1, below[0] + 1)
+        (a, b), (high, low) = _GRID[near], means[near, index]
+        middle = float(a + (b - a) * high / (high - low))
+        there = gaps(middle)[:, index]
+        # The parabola of ρ as a function of the gap, and its slope where the gap is 0.
+        curve = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
+        error = abs(curve[1]) * there.std(ddof=1) / np.sqrt(draws)
+        parts.append(Part(f"r = {r}", float(curve[2]), float(error), draws))
     if differences:
         # Errors of neighbours are positively correlated (same draws), so this is on the safe side.
         parts = [

@@ -1,24 +1,37 @@
-"""Claims on real models, decided from the stored tables of experiments."""
+"""Claims on fine-tuning with adapters, decided from the stored tables of experiments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Measurement, Part, Setting
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import find_tables
 
-_HALF = float(stats.norm.ppf(0.975))
 _LOWER_IS_BETTER = ("bits per byte",)
+_RUN = ("task", "method", "r", "seed")
+_COLUMNS = (*_RUN, "measure", "metric", "diverged")
 
 
-def _load(setting: Setting, pattern: str, columns: Sequence[str]) -> pd.DataFrame | None:
-    """All rows of the tables whose names fit the pattern and which have the columns."""
-    found = []
+def load(
+    setting: Setting, pattern: str, columns: Sequence[str], key: Sequence[str]
+) -> pd.DataFrame | None:
+    """All rows of the tables whose names fit the pattern and which have the columns.
+
+    Args:
+        setting: Where the tables are.
+        pattern: Of their names.
+        columns: Columns that are needed.
+        key: Columns that name a run; what two tables both have must be the same, and counts once.
+
+    Raises:
+        ResourceError: a table cannot be read, or two disagree on a run.
+    """
+    found, names = [], []
     for path in find_tables(setting.results, [pattern]):
         try:
             table = pd.read_parquet(path)
@@ -26,50 +39,120 @@ def _load(setting: Setting, pattern: str, columns: Sequence[str]) -> pd.DataFram
             msg = f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
             raise ResourceError(msg) from error
         if set(columns) <= set(table.columns):
-            found.append(table)
-    return pd.concat(found, ignore_index=True) if found else None
+            found.append(table[list(columns)])
+            names.append(str(path))
+    if not found:
+        return None
+    rows = pd.concat(found, ignore_index=True)
+    # Of what is a list, its text is compared.
+    rows = rows.loc[~rows.astype(str).duplicated()]
+    if rows.duplicated(list(key)).any():
+        run = rows[rows.duplicated(list(key))].iloc[0][list(key)]
+        msg = f"{' and '.join(names)} disagree on the run {', '.join(map(str, run))}; "
+        msg += "give a folder that holds one of them"
+        raise ResourceError(msg)
+    return rows
+
+
+def _scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column ``score``, more being better.
+
+    Runs that diverged have the worst score that any run of their task has.
+    """
+    sign = np.where(rows["measure"].isin(_LOWER_IS_BETTER), -1.0, 1.0)
+    scores = (sign * rows["metric"].astype(float)).where(~rows["diverged"].astype(bool))
+    worst = scores.groupby(rows["task"]).transform("min")
+    return rows.assign(score=scores.fillna(worst))
+
+
+def _diverged(rows: pd.DataFrame, methods: Sequence[str]) -> str:
+    mine = rows[rows["method"].isin(methods)]
+    shares = mine.groupby("method")["diverged"].agg(["sum", "size"])
+    return ", ".join(f"{name}: {row['sum']} of {row['size']}" for name, row in shares.iterrows())
 
 
 def advantage(
-    setting: Setting, *, table: str, method: str, over: str, relative: bool = True
+    setting: Setting, *, table: str, method: str, over: str, smallest: int = 0
 ) -> Measurement:
-    """Mean difference of two methods over seeds, paired, a part a task and budget.
+    """Mean difference of two methods over seeds, paired and relative, over tasks and budgets.
 
-    Positive where the first is better; diverged runs and seeds that only one of them has are left
-    out.
+    Positive where the first is better. A run that diverged counts as the worst of its task.
 
     Args:
         setting: Where the tables are.
         table: Pattern of their names.
         method: The method that the paper holds to be at least as good.
         over: The other one.
-        relative: Divide by the mean of the other.
+        smallest: Of each task so many budgets, the smallest; 0 for all.
 
     Source: the paper's tables of results.
     """
-    columns = ("task", "method", "r", "seed", "measure", "metric", "diverged")
-    rows = _load(setting, table, columns)
+
+    def pairs(mine: pd.DataFrame) -> list[tuple[str, pd.Series, pd.Series]]:
+        both = mine[mine["method"].isin([method, over])]
+        counts = both.groupby("r")["method"].nunique()
+        budgets = sorted(counts.index[counts == 2])
+        return [
+            (f"r = {r:g}", _by_seed(both, method, r), _by_seed(both, over, r))
+            for r in budgets[: smallest or None]
+        ]
+
+    return _compared(setting, table, (method, over), pairs)
+
+
+def with_fewer(
+    setting: Setting, *, table: str, method: str, r: float, over: str, over_r: float
+) -> Measurement:
+    """The same for one method at a small budget and another at a large one.
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names.
+        method: The method with few parameters, as many as LoRA's of rank r.
+        r: Its budget.
+        over: The other one.
+        over_r: The other's budget.
+
+    Source: "comparable or superior results to LoRA-family methods" with fewer parameters.
+    """
+    return _compared(
+        setting,
+        table,
+        (method, over),
+        lambda mine: [
+            (f"r = {r:g} against {over_r:g}", _by_seed(mine, method, r), _by_seed(mine, over, over_r))
+        ],
+    )
+
+
+def _by_seed(rows: pd.DataFrame, method: str, r: float) -> pd.Series:
+    mine = rows[(rows["method"] == method) & (rows["r"] == r)]
+    return mine.set_index("seed")["score"]
+
+
+def _compared(
+    setting: Setting,
+    table: str,
+    methods: tuple[str, str],
+    pairs: Callable[[pd.DataFrame], list[tuple[str, pd.Series, pd.Series]]],
+) -> Measurement:
+    rows = load(setting, table, _COLUMNS, _RUN)
     if rows is None:
         return Measurement.missing(f"There is no table {table}.parquet.")
-    good = rows[~rows["diverged"].astype(bool)].drop_duplicates(["task", "method", "r", "seed"])
     parts = []
-    for (task, r), mine in good.groupby(["task", "r"], dropna=False):
-        wide = mine.pivot_table(index="seed", columns="method", values="metric")
-        if not {method, over} <= set(wide.columns):
-            continue
-        pairs = wide[[method, over]].dropna()
-        if len(pairs) < 2:
-            continue
-        sign = -1.0 if mine["measure"].iloc[0] in _LOWER_IS_BETTER else 1.0
-        gaps = sign * (pairs[method] - pairs[over]).to_numpy()
-        scale = float(pairs[over].mean()) if relative else 1.0
-        parts.append(Part.mean(gaps / scale, f"{task}, r = {r:g}"))
+    for task, mine in _scores(rows).groupby("task"):
+        for name, first, second in pairs(mine):
+            seeds = first.index.intersection(second.index)
+            if len(seeds) < 2:
+                continue
+            gaps = (first[seeds] - second[seeds]).to_numpy() / abs(float(second[seeds].mean()))
+            parts.append(Part.mean(gaps, f"{task}, {name}"))
     if not parts:
-        return Measurement.missing(f"No table {table}.parquet has both {method} and {over}.")
-    return _pooled(parts)
+        return Measurement.missing(f"No table {table}.parquet has both {' and '.join(methods)}.")
+    return _pooled(parts, f"Diverged: {_diverged(rows, methods)}.")
 
 
-def _pooled(parts: Sequence[Part]) -> Measurement:
+def _pooled(parts: Sequence[Part], note: str) -> Measurement:
     """One part for all: their mean, so that the number of comparisons is fixed beforehand.
 
     Budgets share their seeds; the error is that of equal errors fully correlated, at most.
@@ -81,13 +164,15 @@ def _pooled(parts: Sequence[Part]) -> Measurement:
     shown = "; ".join(f"{part.name}: {part.value:+.4f} ± {part.standard_error:.4f}"
                       for part in parts)  # fmt: skip
     return Measurement.of(Part("mean over tasks and budgets", float(values.mean()), error, n),
-                          f"{shown}.")  # fmt: skip
+                          f"{shown}. {note}")  # fmt: skip
 
 
 def best_setting(
     setting: Setting, *, table: str, column: str, low: float, high: float
 ) -> Measurement:
     """Mean of LoCA within a range of a setting less that outside, relative, paired by seed.
+
+    A run that diverged counts as the worst of its task.
 
     Args:
         setting: Where the tables are.
@@ -98,63 +183,74 @@ def best_setting(
 
     Source: the paragraph on α and B_s, and the figure parameter_sen.
     """
-    columns = ("task", "method", "seed", "measure", "metric", "diverged", "setting", "value")
-    rows = _load(setting, table, columns)
+    key = ("task", "method", "seed", "setting", "value")
+    rows = load(setting, table, (*key, "measure", "metric", "diverged"), key)
     if rows is None:
         return Measurement.missing(f"There is no table {table}.parquet.")
-    varied = (rows["setting"] == column) & (rows["method"] == "loca")
-    good = rows[varied & ~rows["diverged"].astype(bool)]
-    good = good.assign(inside=good["value"].between(low - 1e-9, high + 1e-9))
+    varied = _scores(rows[(rows["setting"] == column) & (rows["method"] == "loca")])
+    varied = varied.assign(inside=varied["value"].between(low - 1e-9, high + 1e-9))
     parts = []
-    for task, mine in good.groupby("task"):
-        wide = mine.pivot_table(index="seed", columns="inside", values="metric").dropna()
+    for task, mine in varied.groupby("task"):
+        wide = mine.pivot_table(index="seed", columns="inside", values="score").dropna()
         if wide.shape[1] < 2 or len(wide) < 2:
             continue
-        sign = -1.0 if mine["measure"].iloc[0] in _LOWER_IS_BETTER else 1.0
-        gaps = sign * (wide[True] - wide[False]).to_numpy() / float(wide[False].mean())
+        gaps = (wide[True] - wide[False]).to_numpy() / abs(float(wide[False].mean()))
         parts.append(Part.mean(gaps, str(task)))
     if not parts:
         return Measurement.missing(f"No table {table}.parquet varies {column}.")
-    return _pooled(parts)
-
-
-def increments(setting: Setting, *, table: str, column: str) -> Measurement:
-    """Median of a statistic over the matrices of a full fine-tune that are not embeddings.
-
-    The error is that of a median of independent matrices.
-
-    Args:
-        setting: Where the tables are.
-        table: Pattern of their names, as ``loca-theory analyze`` writes them.
-        column: ``tv``, ``tv_p_value_as_printed``, ``mp_distance``, ``outlier_mass``, ….
-
-    Source: Fig. 1 of the paper.
-    """
-    rows = _load(setting, table, ("kind", column))
-    if rows is None:
-        return Measurement.missing(f"There is no table {table}.parquet.")
-    values = rows.loc[rows["kind"] != "embedding", column].dropna().to_numpy(dtype=float)
-    if len(values) < 2:
-        return Measurement.missing(f"{table}.parquet has no {column}.")
-    n = len(values)
-    spread = float(np.subtract(*np.percentile(values, [75, 25]))) / (2 * _QUARTILE)
-    error = max(1.2533 * spread / np.sqrt(n), float(np.finfo(float).eps))
-    note = f"{n} matrices, {values.min():.4g} to {values.max():.4g}."
-    return Measurement.of(Part(f"median {column}", float(np.median(values)), error, n), note)
-
-
-_QUARTILE = float(stats.norm.ppf(0.75))
+    return _pooled(parts, f"Diverged: {_diverged(varied, ['loca'])}.")
 
 
 def speed(setting: Setting, *, table: str, rival: str) -> Measurement:
     """Steps a second over LoRA's, the smallest over the models measured.
 
+    The table holds one measurement for each, without an error; the value is taken as it is.
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names.
+        rival: The form of LoCA.
+
     Source: the table complexity, and the sentence that times are closer than the orders.
     """
-    rows = _load(setting, table, ("model", "rival", "of_lora"))
+    rows = load(setting, table, ("model", "rival", "of_lora"), ("model", "rival"))
     if rows is None:
         return Measurement.missing(f"There is no table {table}.parquet.")
     mine = rows.loc[rows["rival"] == rival, "of_lora"].dropna()
     if mine.empty:
         return Measurement.missing(f"{table}.parquet has no {rival}.")
-    return Measurement.exact(float(mine.min()), f"Measured on {len(mine)} models.")
+    return Measurement.exact(float(mine.min()), f"Models measured: {len(mine)}.")
+
+
+def training(setting: Setting, *, table: str, method: str, over: str = "") -> Measurement:
+    """How the validation loss falls, a mean over runs of all tasks and seeds.
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names.
+        method: The method that learns places.
+        over: If given, the value is by how much lower the last loss is than this method's, with
+            the same seed and relative to it; else the share of steps from record to record in
+            which the loss falls.
+
+    Source: the figure training_process and the paragraph on the estimated gradients.
+    """
+    key = ("task", "method", "seed", "step")
+    rows = load(setting, table, (*key, "validation_loss"), key)
+    if rows is None or not {method, over or method} <= set(rows["method"]):
+        return Measurement.missing(f"There is no table {table}.parquet with {method}.")
+    wide = rows.sort_values("step").groupby(["method", "task", "seed"])["validation_loss"]
+    if over:
+        last = wide.last().unstack("method")
+        found = ((last[over] - last[method]) / last[over]).dropna()
+    else:
+        found = wide.agg(_falling)[method]
+    return Measurement.of(Part.mean(_array(found), "mean over runs"), f"{len(found)} runs.")
+
+
+def _falling(losses: pd.Series) -> float:
+    return float((np.diff(losses.to_numpy()) < 0).mean())
+
+
+def _array(values: pd.Series) -> NDArray[np.float64]:
+    return values.to_numpy(dtype=np.float64)

@@ -1,0 +1,121 @@
+"""Claims on the matrices of a fine-tuned model, from stored tables: one model, so no error of sampling."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from loca_theory.claims.checks.empirical import load
+from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.increments import calibrated_test, fit_bulk, histogram
+
+_Array = NDArray[np.float64]
+
+
+def increments(
+    setting: Setting, *, table: str, column: str, is_complement: bool = False
+) -> Measurement:
+    """Median of a statistic over the matrices of a full fine-tune that are not embeddings.
+
+    The matrices are all that the model has: the median is exact.
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names, as ``loca-theory analyze`` writes them.
+        column: ``tv``, ``tv_p_value_as_printed``, ``mp_distance``, ….
+        is_complement: Take 1 less the statistic: of a p-value by the upper tail, the percentile.
+
+    Source: Fig. 1 of the paper.
+    """
+    rows = load(setting, table, ("name", "kind", column), ("name",))
+    if rows is None:
+        return Measurement.missing(f"There is no table {table}.parquet.")
+    values = rows.loc[rows["kind"] != "embedding", column].dropna().to_numpy(dtype=np.float64)
+    values = 1 - values if is_complement else values
+    if not len(values):
+        return Measurement.missing(f"{table}.parquet has no {column}.")
+    note = f"{len(values)} matrices, {values.min():.4g} to {values.max():.4g}."
+    return Measurement.of(Part(f"median {column}", float(np.median(values))), note)
+
+
+def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
+    """Kolmogorov distance of the spectrum of W′ from Marchenko and Pastur's law, a part a matrix.
+
+    The law's σ is fitted to the bulk, as for ΔW.
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names, as ``loca-theory analyze`` writes them.
+
+    Source: the figure spectral_analysis_appendix.
+    """
+    rows = load(setting, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity"))
+    if rows is None or "weights" not in set(rows["quantity"]):
+        return Measurement.missing(f"There is no table {table}.parquet with the weights' spectra.")
+    return Measurement.of(
+        Part(name, fit_bulk(np.asarray(values, float), p, q).kolmogorov)
+        for name, quantity, p, q, values in rows.itertuples(index=False)
+        if quantity == "weights"
+    )
+
+
+def rank_advantage(setting: Setting, *, table: str) -> Measurement:
+    """LoCA's effective rank less LoRA's, of the block means shown, the smallest over the layers.
+
+    The effective rank is the exponential of the entropy of the shares of σ².
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names.
+
+    Source: the figure visualization_W, and that LoCA's pattern is more diverse than LoRA's.
+    """
+    found = _pictures(setting, table, "loca"), _pictures(setting, table, "lora")
+    both = [name for name in found[0] if name in found[1]]
+    if not both:
+        return Measurement.missing(f"There is no table {table}.parquet with loca and lora.")
+    gaps = [_effective_rank(found[0][name]) - _effective_rank(found[1][name]) for name in both]
+    shown = ", ".join(f"{gap:.3g}" for gap in gaps)
+    return Measurement.exact(min(gaps), f"{len(gaps)} matrices: {shown}.")
+
+
+def picture_normality(setting: Setting, *, table: str) -> Measurement:
+    """Total variation of the block means of a full fine-tune's ΔW from normal, a part a matrix.
+
+    Counting is taken out.
+
+    Args:
+        setting: Where the tables are.
+        table: Pattern of their names.
+
+    Source: the figure visualization_W, and that full fine-tuning looks Gaussian there.
+    """
+    found = _pictures(setting, table, "full")
+    if not found:
+        return Measurement.missing(f"There is no table {table}.parquet with full.")
+    parts = []
+    for name, block in found.items():
+        test = calibrated_test(histogram(torch.from_numpy(block)), setting.rng, epsilon=0.0)
+        error = (test.high - test.estimate) / float(stats.norm.ppf(0.975))
+        parts.append(Part(name, test.estimate, error, block.size))
+    return Measurement.of(parts)
+
+
+def _pictures(setting: Setting, table: str, method: str) -> dict[str, _Array]:
+    """The block means of each matrix."""
+    key = ("task", "method", "layer", "row")
+    rows = load(setting, table, (*key, "values"), key)
+    if rows is None:
+        return {}
+    mine = rows[rows["method"] == method].sort_values("row")
+    return {
+        f"{task}, {layer}": np.stack(list(one["values"])).astype(np.float64)
+        for (task, layer), one in mine.groupby(["task", "layer"])
+    }
+
+
+def _effective_rank(block: _Array) -> float:
+    energies = np.square(np.linalg.svd(block, compute_uv=False))
+    return float(np.exp(stats.entropy(energies)))
