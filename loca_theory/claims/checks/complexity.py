@@ -47,7 +47,9 @@ def growth(setting: Setting, *, form: str, order: str) -> Measurement:
     for name in _START:
         doubled = {**_START, name: 2 * _START[name]}
         expected = _ORDERS[order](doubled) / _ORDERS[order](_START)
-        parts.append(Part(f"{name} doubled", _operations(setting, form, doubled) / start / expected))
+        parts.append(
+            Part(f"{name} doubled", _operations(setting, form, doubled) / start / expected)
+        )
     return Measurement.of(parts)
 
 

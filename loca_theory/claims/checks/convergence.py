@@ -83,7 +83,7 @@ def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
 
     Source: the remark that closes the appendix on the toy experiment.
     """
-    problems = setting.scaled(1000, 8000, 40_000)
+    problems = setting.scaled(500, 8000, 40_000)
     rows = _rows(setting, (search, over), "default", problems)
     better, worse = (Part.share(_recovered(rows[name]), problems) for name in (search, over))
     # As if on different problems, which is on the safe side.

@@ -117,8 +117,8 @@ def reference_crossings(
 
     Source: the printed ρ_c and the figure sim_3.
     """
-    draws, seed = setting.scaled(40, 800, 3200), setting.seed()
-    draws = max(40, draws // 4) if differences else draws
+    draws, seed = setting.scaled(25, 800, 3200), setting.seed()
+    draws = max(25, draws // 4) if differences else draws
     reference = [exact_error("D", Budget(SIZE, SIZE, r)) for r in ranks]
 
     def gaps(rho: float) -> NDArray[np.float64]:

@@ -120,7 +120,11 @@ def with_fewer(
         table,
         (method, over),
         lambda mine: [
-            (f"r = {r:g} against {over_r:g}", _by_seed(mine, method, r), _by_seed(mine, over, over_r))
+            (
+                f"r = {r:g} against {over_r:g}",
+                _by_seed(mine, method, r),
+                _by_seed(mine, over, over_r),
+            )
         ],
     )
 
@@ -239,12 +243,13 @@ def training(setting: Setting, *, table: str, method: str, over: str = "") -> Me
     rows = load(setting, table, (*key, "validation_loss"), key)
     if rows is None or not {method, over or method} <= set(rows["method"]):
         return Measurement.missing(f"There is no table {table}.parquet with {method}.")
-    wide = rows.sort_values("step").groupby(["method", "task", "seed"])["validation_loss"]
+    runs = rows.sort_values("step").groupby(["method", "task", "seed"])["validation_loss"]
     if over:
-        last = wide.last().unstack("method")
+        ends = runs.last().reset_index()
+        last = ends.pivot_table("validation_loss", ["task", "seed"], "method")
         found = ((last[over] - last[method]) / last[over]).dropna()
     else:
-        found = wide.agg(_falling)[method]
+        found = runs.agg(_falling)[method]
     return Measurement.of(Part.mean(_array(found), "mean over runs"), f"{len(found)} runs.")
 
 

@@ -1,4 +1,4 @@
-"""Claims on the matrices of a fine-tuned model, from stored tables: one model, so no error of sampling."""
+"""Claims on the matrices of one fine-tuned model, decided from stored tables."""
 
 from __future__ import annotations
 

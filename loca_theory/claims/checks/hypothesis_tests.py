@@ -44,7 +44,7 @@ def printed_rejections(setting: Setting, *, law: str, tail: str, size: int) -> M
 
     Source: appendix "Details of the Hypothesis Testing".
     """
-    runs, test = setting.scaled(16, 60, 300), PrintedTest(tail=Tail(tail), noise=_NOISE)
+    runs, test = setting.scaled(18, 60, 300), PrintedTest(tail=Tail(tail), noise=_NOISE)
     rejected = sum(
         test.p_value(_entries(setting, law, size), setting.rng) <= LEVEL for _ in range(runs)
     )
@@ -56,7 +56,8 @@ def calibrated_rejections(setting: Setting, *, law: str, size: int) -> Measureme
 
     Source: the null hypothesis of the paper; :func:`~loca_theory.increments.calibrated_test`.
     """
-    runs = setting.scaled(250, 600, 3000)
+    # A level of 0.05 is told from nothing by more runs than a power of one half.
+    runs = setting.scaled(300, 600, 3000) if law == "normal" else setting.scaled(18, 60, 300)
     rejected = sum(
         calibrated_test(_entries(setting, law, size), setting.rng, replicates=99).p_value <= LEVEL
         for _ in range(runs)

@@ -121,9 +121,7 @@ def _steps(parts: Sequence[Part]) -> list[Part]:
     ]
 
 
-def distance(
-    setting: Setting, *, samples: Sequence[int], differences: bool = False
-) -> Measurement:
+def distance(setting: Setting, *, samples: Sequence[int], differences: bool = False) -> Measurement:
     """Total variation of an entry of ΔW from the normal law of its variance, a part an n′.
 
     Of least squares an entry is normal given the inputs, so its density is the mean of normal
