@@ -70,7 +70,7 @@ def statistic(
 
     Source: the four printed values of T.
     """
-    found = _statistics(setting, rhos, setting.scaled(40, 2000, 16_000), is_centred=False)
+    found = _statistics(setting, rhos, setting.scaled(200, 2000, 16_000), is_centred=False)
     parts = [Part.mean(row, f"rho = {rho:g}") for rho, row in zip(rhos, found, strict=True)]
     shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in found)
     note = f"Standard deviations of T over draws: {shown}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,12 +19,12 @@ _COLUMNS = (*_RUN, "measure", "metric", "diverged")
 
 
 def load(
-    setting: Setting, pattern: str, columns: Sequence[str], key: Sequence[str]
+    results: Path | None, pattern: str, columns: Sequence[str], key: Sequence[str]
 ) -> pd.DataFrame | None:
     """All rows of the tables whose names fit the pattern and which have the columns.
 
     Args:
-        setting: Where the tables are.
+        results: Folder of the tables.
         pattern: Of their names.
         columns: Columns that are needed.
         key: Columns that name a run; what two tables both have must be the same, and counts once.
@@ -32,7 +33,7 @@ def load(
         ResourceError: a table cannot be read, or two disagree on a run.
     """
     found, names = [], []
-    for path in find_tables(setting.results, [pattern]):
+    for path in find_tables(results, [pattern]):
         try:
             table = pd.read_parquet(path)
         except (OSError, ValueError) as error:
@@ -140,7 +141,7 @@ def _compared(
     methods: tuple[str, str],
     pairs: Callable[[pd.DataFrame], list[tuple[str, pd.Series, pd.Series]]],
 ) -> Measurement:
-    rows = load(setting, table, _COLUMNS, _RUN)
+    rows = load(setting.results, table, _COLUMNS, _RUN)
     if rows is None:
         return Measurement.missing(f"There is no table {table}.parquet.")
     parts = []
@@ -188,7 +189,7 @@ def best_setting(
     Source: the paragraph on α and B_s, and the figure parameter_sen.
     """
     key = ("task", "method", "seed", "setting", "value")
-    rows = load(setting, table, (*key, "measure", "metric", "diverged"), key)
+    rows = load(setting.results, table, (*key, "measure", "metric", "diverged"), key)
     if rows is None:
         return Measurement.missing(f"There is no table {table}.parquet.")
     varied = _scores(rows[(rows["setting"] == column) & (rows["method"] == "loca")])
@@ -217,7 +218,7 @@ def speed(setting: Setting, *, table: str, rival: str) -> Measurement:
 
     Source: the table complexity, and the sentence that times are closer than the orders.
     """
-    rows = load(setting, table, ("model", "rival", "of_lora"), ("model", "rival"))
+    rows = load(setting.results, table, ("model", "rival", "of_lora"), ("model", "rival"))
     if rows is None:
         return Measurement.missing(f"There is no table {table}.parquet.")
     mine = rows.loc[rows["rival"] == rival, "of_lora"].dropna()
@@ -240,7 +241,7 @@ def training(setting: Setting, *, table: str, method: str, over: str = "") -> Me
     Source: the figure training_process and the paragraph on the estimated gradients.
     """
     key = ("task", "method", "seed", "step")
-    rows = load(setting, table, (*key, "validation_loss"), key)
+    rows = load(setting.results, table, (*key, "validation_loss"), key)
     if rows is None or not {method, over or method} <= set(rows["method"]):
         return Measurement.missing(f"There is no table {table}.parquet with {method}.")
     runs = rows.sort_values("step").groupby(["method", "task", "seed"])["validation_loss"]

@@ -29,7 +29,7 @@ def increments(
 
     Source: Fig. 1 of the paper.
     """
-    rows = load(setting, table, ("name", "kind", column), ("name",))
+    rows = load(setting.results, table, ("name", "kind", column), ("name",))
     if rows is None:
         return Measurement.missing(f"There is no table {table}.parquet.")
     values = rows.loc[rows["kind"] != "embedding", column].dropna().to_numpy(dtype=np.float64)
@@ -51,7 +51,9 @@ def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
 
     Source: the figure spectral_analysis_appendix.
     """
-    rows = load(setting, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity"))
+    rows = load(
+        setting.results, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity")
+    )
     if rows is None or "weights" not in set(rows["quantity"]):
         return Measurement.missing(f"There is no table {table}.parquet with the weights' spectra.")
     return Measurement.of(
@@ -106,7 +108,7 @@ def picture_normality(setting: Setting, *, table: str) -> Measurement:
 def _pictures(setting: Setting, table: str, method: str) -> dict[str, _Array]:
     """The block means of each matrix."""
     key = ("task", "method", "layer", "row")
-    rows = load(setting, table, (*key, "values"), key)
+    rows = load(setting.results, table, (*key, "values"), key)
     if rows is None:
         return {}
     mine = rows[rows["method"] == method].sort_values("row")
