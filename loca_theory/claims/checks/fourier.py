@@ -206,3 +206,39 @@ def permutation_order(setting: Setting, *, size: int) -> Measurement:
     """
     del setting
     return Measurement.exact(_covariances(size)[0].shape[0] / size)
+
+
+def is_marked(i: int, j: int, size: int) -> bool:
+    """Condition U as printed, n read as K.
+
+    Args:
+        i: Row.
+        j: Column.
+        size: K.
+    """
+    return (
+        (i == 0 and j > size - j)
+        or (j == 0 and i > size - i)
+        or (j > 0 and j > size - j)
+        or (j == size - j and i > size - i)
+    )
+
+
+def condition_u(setting: Setting, *, first: int) -> Measurement:
+    """Conjugate pairs of which condition U does not mark exactly one member, sizes 3 to 12.
+
+    Args:
+        setting: Not used.
+        first: Where indices begin: 0, or 1 as "1 ≤ i, j ≤ K" says; they are frequencies modulo K.
+
+    Source: condition U and the reference matrix of the appendix.
+    """
+    del setting
+    wrong, pairs = 0, 0
+    for size in range(3, 13):
+        numbers = range(first, first + size)
+        marked = {(i % size, j % size): is_marked(i, j, size) for i in numbers for j in numbers}
+        for i, j in HalfSpectrum(size, size).representatives.tolist():
+            pairs += 1
+            wrong += marked[i, j] + marked[-i % size, -j % size] != 1
+    return Measurement.exact(wrong, f"Of {pairs} pairs.")

@@ -1,4 +1,4 @@
-"""The half of the spectrum without redundancy: condition U and the weighted matrices F^H, F^S."""
+"""The half of the spectrum without redundancy: the weighted matrices F^H and F^S, its size."""
 
 from __future__ import annotations
 
@@ -6,39 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.checks.fourier import maps
+from loca_theory.claims.checks.fourier import is_marked, maps
 from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.transforms import HalfSpectrum, dft2
-
-
-def _is_marked(i: int, j: int, size: int) -> bool:
-    """Condition U as printed, n read as K."""
-    return (
-        (i == 0 and j > size - j)
-        or (j == 0 and i > size - i)
-        or (j > 0 and j > size - j)
-        or (j == size - j and i > size - i)
-    )
-
-
-def condition_u(setting: Setting, *, first: int) -> Measurement:
-    """Conjugate pairs of which condition U does not mark exactly one member, sizes 3 to 12.
-
-    Args:
-        setting: Not used.
-        first: Where indices begin: 0, or 1 as "1 ≤ i, j ≤ K" says; they are frequencies modulo K.
-
-    Source: condition U and the reference matrix of the appendix.
-    """
-    del setting
-    wrong, pairs = 0, 0
-    for size in range(3, 13):
-        numbers = range(first, first + size)
-        marked = {(i % size, j % size): _is_marked(i, j, size) for i in numbers for j in numbers}
-        for i, j in HalfSpectrum(size, size).representatives.tolist():
-            pairs += 1
-            wrong += marked[i, j] + marked[-i % size, -j % size] != 1
-    return Measurement.exact(wrong, f"Of {pairs} pairs.")
 
 
 def _weights(size: int) -> NDArray[np.float64]:
@@ -47,7 +17,7 @@ def _weights(size: int) -> NDArray[np.float64]:
     for i in range(size):
         for j in range(size):
             is_own = (-i % size, -j % size) == (i, j)
-            weights[i, j] = 1.0 if is_own else 0.0 if _is_marked(i, j, size) else 2.0
+            weights[i, j] = 1.0 if is_own else 0.0 if is_marked(i, j, size) else 2.0
     return weights
 
 
