@@ -25,7 +25,7 @@ from loca_theory.claims import (
     write_report,
 )
 from loca_theory.claims import verification as module
-from loca_theory.claims.checks import empirical, fourier, normality, theorems
+from loca_theory.claims.checks import fourier
 from loca_theory.claims.markdown import markdown
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import ResultStore, SweepInterruptedError
@@ -289,44 +289,8 @@ def test_a_foreign_report_is_refused(tmp_path, text):
         read_entries(tmp_path)
 
 
-# --- checks against other ways ---------------------------------------------------------------
-
-
 def setting(results=None):
     return Setting(Effort.QUICK, np.random.default_rng(0), results)
-
-
-def test_the_ordering_at_four_is_the_one_that_fails():
-    found = theorems.small_sizes(setting())
-    assert "K = 4, r = 1: R 0.36" in found.note
-
-
-@pytest.mark.parametrize("size", [4, 5, 8, 9])
-def test_condition_u_marks_what_lies_beyond_the_middle(size):
-    """Against a written-out list of the pairs."""
-    seen = set()
-    for i in range(size):
-        for j in range(size):
-            mirror = (-i % size, -j % size)
-            if mirror == (i, j):
-                continue
-            assert fourier._is_marked(i, j, size) != fourier._is_marked(*mirror, size)
-            seen.add(frozenset([(i, j), mirror]))
-    own = (1 + (size % 2 == 0)) ** 2
-    assert len(seen) == (size**2 - own) // 2
-
-
-def test_hubers_estimator_solves_its_equation():
-    rng = np.random.default_rng(3)
-    x, y = rng.standard_normal((200, 8)), rng.standard_t(3, (200, 4))
-    score = np.clip(y - x @ normality._huber(x, y), -1.345, 1.345)
-    assert np.abs(x.T @ score).max() < 1e-3 * len(x)
-
-
-def test_hubers_asymptotic_variance_is_the_errors_where_nothing_is_clipped(monkeypatch):
-    """Without clipping it is the errors' own variance: 3 for 3 degrees of freedom."""
-    monkeypatch.setattr(normality, "_TUNING", 390.0)
-    assert normality._asymptotic_variance.__wrapped__("huber") == pytest.approx(3, rel=0.01)
 
 
 # --- stored tables ---------------------------------------------------------------------------
@@ -340,26 +304,6 @@ def results_table(folder, metrics, measure="accuracy", name="comparison-made-up"
         for seed, value in enumerate(values)
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / f"{name}.parquet")
-
-
-def test_a_paired_difference_is_read_from_tables(tmp_path):
-    results_table(tmp_path, {"loca": [0.9, 0.8, None, 0.7], "lora": [0.8, 0.75, 0.9, 0.65]})
-    found = empirical.advantage(
-        setting(tmp_path), table="comparison-*", method="loca", over="lora", relative=False
-    )
-    gaps = [0.1, 0.05, 0.05]
-    (part,) = found.parts
-    assert part.value == pytest.approx(np.mean(gaps))
-    assert part.standard_error == pytest.approx(np.std(gaps, ddof=1) / np.sqrt(3))
-    assert part.n == 3
-
-
-def test_of_a_loss_less_is_better(tmp_path):
-    results_table(tmp_path, {"loca": [1.0, 1.1], "lora": [2.0, 2.3]}, "bits per byte")
-    found = empirical.advantage(
-        setting(tmp_path), table="comparison-*", method="loca", over="lora", relative=False
-    )
-    assert found.parts[0].value == pytest.approx(1.1)
 
 
 @pytest.mark.parametrize("folder", ["none", "empty", "other"])
@@ -392,43 +336,6 @@ def test_tables_of_a_trial_run_do_not_count(tmp_path):
     results_table(tmp_path / "quick", {"loca": [0.9, 0.8], "fourierft": [0.8, 0.75]})
     chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path, jobs=1)
     assert chosen.run()[0]["verdict"] == "not run"
-
-
-def test_settings_within_a_range_are_compared_with_those_outside(tmp_path):
-    rows = [
-        {"task": "t", "method": method, "seed": seed, "measure": "accuracy", "diverged": False,
-         "setting": setting, "value": value, "metric": good if 1 <= value <= 2 else 0.5}
-        for method, good in (("loca", 0.6 + 0.01), ("loca-reselect", 0.1))
-        for seed in range(3)
-        for setting, values in (("scaling", (0.5, 1.0, 2.0, 4.0)), ("rate", (1.0, 9.0)))
-        for value in values
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_parquet(tmp_path / "sensitivity.parquet")
-    found = empirical.best_setting(
-        setting(tmp_path), table="sensitivity*", column="scaling", low=1.0, high=2.0
-    )
-    assert found.parts[0].value == pytest.approx(0.11 / 0.5)
-
-
-def test_the_median_of_an_analysis_leaves_embeddings_out(tmp_path):
-    values = [0.5, *np.linspace(0.01, 0.03, 41)]
-    kinds = ["embedding", *["attention output"] * 41]
-    table = pd.DataFrame({"kind": kinds, "tv": values})
-    table.to_parquet(tmp_path / "analyze-matrices.parquet")
-    found = empirical.increments(setting(tmp_path), table="analyze-matrices", column="tv")
-    (part,) = found.parts
-    assert (part.value, part.n) == (pytest.approx(0.02), 41)
-    # √(π/2) σ/√n, σ from the quartiles of a uniform spread of 0.02.
-    assert part.standard_error == pytest.approx(1.2533 * 0.01 / 1.349 / np.sqrt(41), rel=1e-3)
-
-
-def test_the_slowest_model_decides_on_speed(tmp_path):
-    rows = {"model": ["a", "b", "b"], "rival": ["LoCA dense", "LoCA dense", "LoRA"],
-            "of_lora": [0.9, 0.6, 1.0]}  # fmt: skip
-    pd.DataFrame(rows).to_parquet(tmp_path / "complexity.parquet")
-    found = empirical.speed(setting(tmp_path), table="complexity", rival="LoCA dense")
-    assert [part.value for part in found.parts] == [0.6]
-    assert empirical.speed(setting(tmp_path), table="complexity", rival="none").parts == ()
 
 
 def test_a_damaged_table_is_an_error(tmp_path):

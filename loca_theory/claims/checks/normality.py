@@ -98,7 +98,7 @@ def variance(setting: Setting, *, estimator: str, samples: Sequence[int]) -> Mea
     Source: Proposition 1.
     """
     # Reweighting takes some hundred times as long.
-    numbers = (20_000, 80_000, 300_000) if estimator == "least-squares" else (800, 4000, 15_000)
+    numbers = (60_000, 200_000, 600_000) if estimator == "least-squares" else (800, 4000, 15_000)
     replicates = setting.scaled(*numbers)
     base = _asymptotic_variance(estimator)
     parts = []
