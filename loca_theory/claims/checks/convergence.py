@@ -28,13 +28,12 @@ def recovery(
     Source: appendix "Toy Experiment of the Convergence".
     """
     problems = setting.scaled(1000, 4000, 20_000) // len(readings)
-    parts, diverged = [], []
-    for reading in readings:
-        row = _rows(setting, (search,), reading, problems)[search]
-        parts.append(Part.share(_recovered(row), problems, reading))
-        diverged.append(f"{reading}: {row['diverged']}")
-    note = f"{problems} problems, {row['steps']} steps; diverged: {', '.join(diverged)}."
-    return Measurement.of(parts, note)
+    rows = {name: _rows(setting, (search,), name, problems)[search] for name in readings}
+    diverged = ", ".join(f"{name}: {row['diverged']}" for name, row in rows.items())
+    return Measurement.of(
+        (Part.share(_recovered(row), problems, name) for name, row in rows.items()),
+        f"{problems} problems a reading; diverged: {diverged}.",
+    )
 
 
 def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
@@ -83,7 +82,7 @@ def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
 
     Source: the remark that closes the appendix on the toy experiment.
     """
-    problems = setting.scaled(500, 8000, 40_000)
+    problems = setting.scaled(200, 8000, 40_000)
     rows = _rows(setting, (search, over), "default", problems)
     better, worse = (Part.share(_recovered(rows[name]), problems) for name in (search, over))
     # As if on different problems, which is on the safe side.

@@ -117,7 +117,7 @@ def reference_crossings(
 
     Source: the printed ρ_c and the figure sim_3.
     """
-    draws, seed = setting.scaled(25, 800, 3200), setting.seed()
+    draws, seed = setting.scaled(25, 1200, 4800), setting.seed()
     draws = max(25, draws // 4) if differences else draws
     reference = [exact_error("D", Budget(SIZE, SIZE, r)) for r in ranks]
 

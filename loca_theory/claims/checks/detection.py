@@ -70,7 +70,7 @@ def statistic(
 
     Source: the four printed values of T.
     """
-    found = _statistics(setting, rhos, setting.scaled(200, 2000, 16_000), is_centred=False)
+    found = _statistics(setting, rhos, setting.scaled(200, 5000, 20_000), is_centred=False)
     parts = [Part.mean(row, f"rho = {rho:g}") for rho, row in zip(rhos, found, strict=True)]
     shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in found)
     note = f"Standard deviations of T over draws: {shown}."
@@ -97,7 +97,7 @@ def critical_level(setting: Setting, *, printed: float, columns: str = "raw") ->
     if columns == "raw":
         null = _null(setting, setting.scaled(1000, 8000, 50_000), SIZE, SIZE)
     else:
-        null = _correlation_null(setting, setting.scaled(150, 2000, 10_000))
+        null = _correlation_null(setting, setting.scaled(150, 16_000, 64_000))
     note = f"The 0.95 quantile of T at K = {SIZE} is {upper_critical_value(null, 0.05):.4f}."
     return Measurement.of(Part.share(int((null > printed).sum()), len(null)), note)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Measurement, Part, Setting
 from loca_theory.errors import ResourceError
@@ -61,7 +60,8 @@ def _scores(rows: pd.DataFrame) -> pd.DataFrame:
     Runs that diverged have the worst score that any run of their task has.
     """
     sign = np.where(rows["measure"].isin(_LOWER_IS_BETTER), -1.0, 1.0)
-    scores = (sign * rows["metric"].astype(float)).where(~rows["diverged"].astype(bool))
+    signed = pd.Series(sign * rows["metric"].to_numpy(dtype=np.float64), index=rows.index)
+    scores = signed.mask(rows["diverged"].astype(bool))
     worst = scores.groupby(rows["task"]).transform("min")
     return rows.assign(score=scores.fillna(worst))
 
@@ -248,15 +248,11 @@ def training(setting: Setting, *, table: str, method: str, over: str = "") -> Me
     if over:
         ends = runs.last().reset_index()
         last = ends.pivot_table("validation_loss", ["task", "seed"], "method")
-        found = ((last[over] - last[method]) / last[over]).dropna()
+        found = ((last[over] - last[method]) / last[over]).dropna().tolist()
     else:
-        found = runs.agg(_falling)[method]
-    return Measurement.of(Part.mean(_array(found), "mean over runs"), f"{len(found)} runs.")
-
-
-def _falling(losses: pd.Series) -> float:
-    return float((np.diff(losses.to_numpy()) < 0).mean())
-
-
-def _array(values: pd.Series) -> NDArray[np.float64]:
-    return values.to_numpy(dtype=np.float64)
+        found = [
+            float((np.diff(losses.to_numpy(dtype=np.float64)) < 0).mean())
+            for (name, *_), losses in runs
+            if name == method
+        ]
+    return Measurement.of(Part.mean(found, "mean over runs"), f"{len(found)} runs.")

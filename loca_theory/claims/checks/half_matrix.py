@@ -37,7 +37,8 @@ def energy(setting: Setting, *, matrix: str) -> Measurement:
         if matrix == "F^H":
             total = float((weights * np.abs(f) ** 2).sum())
         else:
-            total = float(np.concatenate([weights * f.real**2, weights * f.imag**2], axis=1).sum())
+            parts = [weights * np.real(f) ** 2, weights * np.imag(f) ** 2]
+            total = float(np.concatenate(parts, axis=1).sum())
         worst = max(worst, abs(total / float((w**2).sum()) - 1))
     return Measurement.exact(worst)
 
@@ -61,7 +62,7 @@ def coordinates(setting: Setting) -> Measurement:
         kept = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
         worst = max(worst, float(np.abs(kept @ kept.T - np.eye(len(kept))).max()))
         worst = max(worst, float(np.abs(to_imaginary[own]).max()))
-    return Measurement.exact(worst, f"{size**2} coordinates at K = {size}.")
+    return Measurement.exact(worst)
 
 
 def squared_twice(setting: Setting, *, power: int) -> Measurement:

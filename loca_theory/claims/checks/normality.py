@@ -36,7 +36,7 @@ def _least_squares(setting: Setting, n: int, replicates: int, ar: float) -> _Arr
     mix = np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own)))
     factors = mix @ _factors(setting, n, replicates)
     normal = setting.rng.standard_normal((replicates, _INPUTS, _OUTPUTS))
-    return np.linalg.solve(factors.transpose(0, 2, 1), normal)
+    return np.linalg.solve(factors.transpose(0, 2, 1), normal).astype(np.float64)
 
 
 def _factors(setting: Setting, n: int, replicates: int) -> _Array:
