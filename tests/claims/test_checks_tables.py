@@ -1,5 +1,7 @@
 """Checks that read stored tables: what they measure, and what they refuse."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -122,10 +124,12 @@ def test_the_median_of_an_analysis_leaves_embeddings_out(tmp_path):
     names = [f"m{i}" for i in range(42)]
     table = pd.DataFrame({"name": names, "kind": kinds, "tv": values})
     table.to_parquet(tmp_path / "analyze-matrices.parquet")
-    given = {"table": "analyze-matrices", "column": "tv"}
-    (part,) = fine_tuned.increments(setting(tmp_path), **given).parts
+    median = partial(
+        fine_tuned.increments, setting(tmp_path), table="analyze-matrices", column="tv"
+    )
+    (part,) = median().parts
     assert (part.value, part.is_random) == (pytest.approx(0.02), False)
-    (part,) = fine_tuned.increments(setting(tmp_path), is_complement=True, **given).parts
+    (part,) = median(is_complement=True).parts
     assert part.value == pytest.approx(0.98)
 
 
