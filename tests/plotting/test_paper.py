@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from loca_theory import InvalidArgumentError
+from loca_theory import InvalidArgumentError, __version__
 from loca_theory.expressivity import CURVES, Engine, has_exact_value, squares
-from loca_theory.plotting import FIGURES, Computed, find_figure
+from loca_theory.plotting import FIGURES, Computed, find_figure, load_rows
 
 each = pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES.keys())
 COMPUTED = [figure for figure in FIGURES.values() if isinstance(figure.data, Computed)]
@@ -111,3 +112,12 @@ def test_the_whole_figure_can_be_computed_and_drawn(figure):
 
     table = pd.DataFrame(figure.data.source().run())
     figure.draw(table).draw_without_rendering()
+
+
+@pytest.mark.parametrize("figure", COMPUTED, ids=lambda one: one.label)
+def test_what_this_repository_shows_is_drawn_without_computing(figure):
+    """Its table is of the settings that the figure asks for."""
+    _, origin = load_rows(Path(__file__).parents[2] / "figures", figure.label)
+    source = figure.data.source()
+    assert (origin["version"], origin["seed"]) == (__version__, source.seed)
+    assert origin["grid"] == source.describe()
