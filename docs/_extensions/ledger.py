@@ -15,6 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from loca_theory.claims import PAPER, Claim, Ledger, Verdict, load_ledger, shown
+from loca_theory.claims.verification import definition, renewed
 
 PAGE = "ledger"
 PLACEHOLDER = "<!-- the claims -->"
@@ -36,9 +37,15 @@ def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
 
     Args:
         ledger: The ledger.
-        stored: What was observed, by id.
+        stored: What a run observed, by id.
     """
     claims = {claim.id: claim for claim in ledger.claims}
+    # An observation of another check or of other arguments says nothing of a claim.
+    stored = {
+        name: renewed(one, claims[name], ledger)
+        for name, one in stored.items()
+        if name in claims and one["definition"] == definition(claims[name])
+    }
     lines = list(_overview(ledger.claims, stored))
     for title, names in ledger.grouped(claims).items():
         lines += [f"## {title}", ""]
@@ -57,12 +64,20 @@ def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterato
         yield "The verdicts on this page are those that the ledger expects; `loca-theory verify`"
         yield "measures them anew, and says so where it comes to another one."
     yield ""
+    of_paper = [claim for claim in claims if claim.subject == PAPER]
     for verdict in Verdict:
-        ids = [claim.id for claim in claims if _verdict(claim, stored.get(claim.id)) is verdict]
-        if ids:
-            yield f"{_badge(verdict)} **{len(ids)}**"
-            yield f": {', '.join(_link(one) for one in ids)}"
-            yield ""
+        mine = [one for one in of_paper if _verdict(one, stored.get(one.id)) is verdict]
+        slips = [one for one in mine if one.slip and verdict is Verdict.NOT_SUPPORTED]
+        others = [one for one in mine if one not in slips]
+        for title, listed in (("", others), (", slips of the pen", slips)):
+            if listed:
+                yield f"{_badge(verdict)}{title} **{len(listed)}**"
+                yield f": {', '.join(_link(one.id) for one in listed)}"
+                yield ""
+    own = [claim.id for claim in claims if claim.subject != PAPER]
+    if own:
+        yield f"On this package's own code: {', '.join(_link(one) for one in own)}."
+        yield ""
 
 
 def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
@@ -81,7 +96,8 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
         yield f"- *Assumed here besides:* {_text(text)}."
     yield f"- *If it holds:* {_text(claim.expected)}. *Rule:* {claim.rule.in_words()}."
     if stored is not None and stored["observed"] is not None:
-        yield f"- *Observed:* {shown(stored)} (n = {stored['n']})."
+        old = ", with an older version of the code" if stored["stale"] else ""
+        yield f"- *Observed:* {shown(stored)} (n = {stored['n']}{old})."
     if claim.note:
         yield f"- *Note:* {_text(claim.note)}"
     if claim.figure:

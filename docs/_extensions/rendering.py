@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
 from typing import Any
 
 import click
@@ -10,6 +12,7 @@ from sphinx.application import Sphinx
 
 # Napoleon reads the docstrings that are handed on at the default priority, 500.
 _BEFORE_NAPOLEON = 400
+_MARKED = re.compile(r"((?::\w+)*:?`[^`]+`|``.+?``)")
 
 
 def keep_colons(
@@ -22,6 +25,30 @@ def keep_colons(
     """
     if what in ("property", "attribute", "data") and lines:
         lines[0] = f": {lines[0]}"
+
+
+def keep_bars(
+    _app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
+) -> None:
+    """Let the bars of an absolute value be bars, not a substitution.
+
+    Literals and formulas are what they are, and texts with directives are left alone.
+    """
+    if any(line.lstrip().startswith(".. ") for line in lines):
+        return
+    lines[:] = [
+        "".join(
+            piece if piece.endswith("`") else piece.replace("|", r"\|")
+            for piece in _MARKED.split(line)
+        )
+        for line in lines
+    ]
+
+
+def keep_module(_app: Sphinx, module: str, attribute: str) -> str | None:
+    """An alias of a built-in type belongs to the module that names it: built-ins have no source."""
+    value = getattr(import_module(module), attribute, None)
+    return module if getattr(value, "__module__", "") == "builtins" else None
 
 
 def tidy_fields(_app: Sphinx, document: nodes.document) -> None:
@@ -48,6 +75,8 @@ def show_examples(_app: Sphinx, _context: click.Context, lines: list[str]) -> No
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register them."""
     app.connect("autodoc-process-docstring", keep_colons, priority=_BEFORE_NAPOLEON)
+    app.connect("autodoc-process-docstring", keep_bars, priority=_BEFORE_NAPOLEON)
     app.connect("doctree-read", tidy_fields)
+    app.connect("viewcode-follow-imported", keep_module)
     app.connect("sphinx-click-process-description", show_examples)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

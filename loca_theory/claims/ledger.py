@@ -213,7 +213,7 @@ def _hint(name: str, known: Sequence[str]) -> str:
         return f"{family} with a dot stands for {count} claims"
     # Families as well, so that a slip in one finds it.
     families = dict.fromkeys(f"{one.partition('.')[0]}." for one in known if "." in one)
-    near = get_close_matches(name, [*known, *families], n=3, cutoff=0.4)
+    near = get_close_matches(name, [*known, *families], n=3, cutoff=0.6)
     return f"nearest: {', '.join(near)}" if near else f"there are {len(known)}"
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import pandas as pd
 
-from loca_theory import ResourceError, __version__, plotting
+from loca_theory import (
+    InvalidArgumentError,
+    LocaTheoryError,
+    ResourceError,
+    __version__,
+    plotting,
+)
 from loca_theory.cli.options import Common, common_options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
@@ -25,6 +31,10 @@ if TYPE_CHECKING:
 
 class NotStoredError(ResourceError):
     """The tables of a figure are not there, or cannot be told from others."""
+
+
+class UndrawableError(LocaTheoryError):
+    """The tables of a figure do not hold what it shows."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,9 @@ def command(*, common: Common, labels: tuple[str, ...], results: Path | None) ->
     """Draw figures of the paper; without ID, all that can be.
 
     Each is drawn from stored tables. Those of the simulations, ID.parquet, are computed and stored
-    first where they are not there or belong to other settings; those that `analyze`, `verify` and
-    the fine-tuning experiments leave are not, and what is missing is said.
+    first, with --seed, where they are not there or belong to other settings, some minutes for all
+    of them; those that `analyze`, `verify` and the fine-tuning experiments leave are not, and what
+    is missing is said.
 
     \b
     Examples:
@@ -68,11 +79,17 @@ def command(*, common: Common, labels: tuple[str, ...], results: Path | None) ->
     if results is not None and not results.is_dir():
         msg = f"there is no folder {results}; name the one that holds the stored tables"
         raise ResourceError(msg)
+    folder = results or common.folder
+    if labels:
+        # What is missing is told before anything is computed.
+        for figure in chosen:
+            if isinstance(figure.data, plotting.Stored):
+                _find_all(figure.label, figure.data, folder)
     written, missing = [], []
     for figure in chosen:
         try:
-            written.append(_make(figure, common, results or common.folder))
-        except NotStoredError as error:
+            written.append(_make(figure, common, folder))
+        except (NotStoredError, UndrawableError) as error:
             # Who asked for this one has to know; who asked for all gets the others.
             if labels:
                 raise
@@ -99,14 +116,23 @@ def _make(figure: plotting.PaperFigure, common: Common, results: Path) -> dict[s
             drawing = _computed(figure.label, data, common, results)
         case plotting.Stored() as data:
             drawing = _stored(figure.label, data, common, results)
-    paths = plotting.save_figure(lambda: figure.draw(*drawing.tables), drawing.folder, figure.label)
+    try:
+        paths = plotting.save_figure(
+            lambda: figure.draw(*drawing.tables), drawing.folder, figure.label
+        )
+    except (InvalidArgumentError, LookupError, TypeError) as error:
+        # The tables are those of a user, perhaps of another version or of nothing that was run.
+        known = isinstance(error, InvalidArgumentError)
+        why = error if known else f"its table lacks what it shows ({type(error).__name__}: {error})"
+        msg = f"{figure.label} cannot be drawn: {why}"
+        raise UndrawableError(msg) from error
     files = [str(path) for path in (*paths, *drawing.files)]
     return {"figure": figure.label, "shows": figure.shows, "files": files}
 
 
 def _stored(label: str, data: plotting.Stored, common: Common, results: Path) -> _Drawing:
     """Tables that another command has left somewhere under ``results``."""
-    found = [_find(label, name, maker, results) for name, maker in data.tables.items()]
+    found = _find_all(label, data, results)
     tables = [plotting.load_rows(path.parent, path.stem)[0] for path in found]
     # Pictures stand to the output folder as their tables to the results: beside each other, where
     # both are one.
@@ -114,6 +140,10 @@ def _stored(label: str, data: plotting.Stored, common: Common, results: Path) ->
     folder = common.folder / places.pop() if len(places) == 1 else common.folder
     note(f"{label}: drawn from {', '.join(map(str, found))}", quiet=common.quiet)
     return _Drawing(tables, folder, [])
+
+
+def _find_all(label: str, data: plotting.Stored, results: Path) -> list[Path]:
+    return [_find(label, name, maker, results) for name, maker in data.tables.items()]
 
 
 def _find(label: str, name: str, maker: str, results: Path) -> Path:

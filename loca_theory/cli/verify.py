@@ -44,7 +44,11 @@ class VerdictsChangedError(LocaTheoryError):
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
 @click.option("--quick", is_flag=True, help="Few draws: minutes for all; more stays inconclusive.")
 @click.option("--deep", is_flag=True, help="Many draws: an hour or more for all.")
-@click.option("--strict", is_flag=True, help="Exit with code 3 if a claim is not supported.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with code 3 if a claim is not supported (not for those inconclusive or not run).",
+)
 @click.option(
     "--as-expected",
     is_flag=True,

@@ -42,6 +42,7 @@ _SETTINGS = {
 }
 # Lines side by side that would hide one another are moved apart by this share of a step.
 _APART = 0.07
+_BARS = "Bars: 95% intervals over seeds"
 
 NOTHING = "every run diverged, so there is nothing to draw"
 
@@ -91,7 +92,7 @@ def draw_budgets(lines: Lines) -> Figure:
         axis.set_xlabel("budget, as LoRA's rank r")
         axis.set_ylabel(_measure(mine[0]))
         axis.set_title(str(task))
-    _legend(figure, axes)
+    _legend(figure, axes, _BARS)
     return figure
 
 
@@ -127,7 +128,9 @@ def draw_sensitivity(lines: Lines) -> Figure:
         axis.set_ylabel(_measure(lines[0]))
     for axis in axes[len(settings) :]:
         axis.set_visible(False)
-    _legend(figure, axes)
+    _legend(
+        figure, axes, f"{', '.join(dict.fromkeys(str(line['task']) for line in lines))}. {_BARS}"
+    )
     return figure
 
 
@@ -158,7 +161,7 @@ def draw_training(lines: Lines) -> Figure:
         row[0].set_ylabel("validation loss")
         row[1].set_ylabel(_measure(mine[0]).replace("test", "validation"))
         row[0].set_title(str(task))
-    _legend(figure, axes.flat)
+    _legend(figure, axes.flat, "Lines: means over seeds; bands: their standard errors")
     return figure
 
 
@@ -188,10 +191,11 @@ def draw_prediction(lines: Lines) -> Figure:
             look = _LOOKS.get(method, _PLAIN)
             style = {"color": look.color, "linestyle": look.dashes, "marker": "o", "markersize": 3}
             kept = [100 * line["kept_energy"] for line in own]
-            row[0].plot(
-                [line["r"] for line in own], kept, **style, label=TITLES.get(method, method)
-            )
             shift = _shift(number, len(methods))
+            row[0].plot(
+                [line["r"] * shift for line in own], kept, **style,
+                label=TITLES.get(method, method),
+            )  # fmt: skip
             _line(row[1], method, [line["r"] * shift for line in own], own)
             sizes = [12 + 12 * ranks.index(line["r"]) for line in own]
             means = [_factor(line) * line["mean"] for line in own]
@@ -208,7 +212,7 @@ def draw_prediction(lines: Lines) -> Figure:
         row[0].set_title(f"{task}: what could be kept")
         row[1].set_title("what is reached")
         row[2].set_title("one against the other")
-    _legend(figure, axes[:, 0])
+    _legend(figure, axes[:, 0], f"{_BARS}; the larger a dot at the right, the larger the budget")
     return figure
 
 
@@ -247,7 +251,9 @@ def _band(axis: Axes, method: str, own: Lines, name: str, factor: float) -> None
     axis.fill_between(steps, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
 
 
-def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
+def _legend(figure: Figure, axes: Iterable[Axes], said: str) -> None:
+    """The legend of all panels, and below them a line on what their marks are."""
+    figure.supxlabel(said, fontsize=7, color="#444444")
     found: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):

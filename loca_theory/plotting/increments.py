@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
 from loca_theory.plotting.error_curves import LOOKS
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 _SHOWN = ("R", "D", "FourierFT", "S")
 _REACH = 8
+# Kinds of matrices side by side, in layers.
+_SHIFT = 0.08
+_OF = {"increment": "ΔW", "weights": "W′"}
 
 
 def draw_histograms(table: pd.DataFrame) -> Figure:
@@ -56,13 +60,17 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
     """
     figure = Figure(figsize=(7.2, 3.2))
     axes = figure.subplots(1, 2, sharey=True)
-    columns = {"tv_p_value": "calibrated", "tv_p_value_as_printed": "as printed"}
+    columns = {
+        "tv_p_value": "calibrated",
+        "tv_p_value_as_printed": "as printed, read as an upper tail",
+    }
+    count = table["kind"].nunique()
     for axis, (column, title) in zip(axes, columns.items(), strict=True):
         for k, (kind, rows) in enumerate(table.groupby("kind", sort=False)):
             layer = rows["layer"].fillna(-1)
             # Many lie at the ends: side by side, not on top of each other.
             axis.plot(
-                layer + 0.08 * k, rows[column].astype(float), "o", ms=4,
+                layer + _SHIFT * (k - (count - 1) / 2), rows[column].astype(float), "o", ms=4,
                 color=_COLORS[k % len(_COLORS)], label=str(kind), alpha=0.8,
             )  # fmt: skip
         axis.axhline(0.05, color="#888888", lw=0.8, ls="--")
@@ -99,6 +107,7 @@ def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
         values = np.asarray(row["values"], dtype=float)
         shape = (int(row["p"]), int(row["q"]))
         _draw_spectrum(axis, values, fit_bulk(values, *shape), shape)
+        axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), first bins cut")
         axis.set_title(_short(row["name"]), fontsize=8)
     axes[0].set_ylabel("density")
     axes[-1].legend(loc="upper right", fontsize=7)
@@ -122,9 +131,10 @@ def _draw_spectrum(
     x = np.linspace(low, high, 400)[1:-1]
     axis.plot(x, law.pdf(x * unit) * unit, color="#000000", lw=1, label="Marchenko–Pastur")
     top = np.quantile(law.pdf(np.linspace(low, high, 200)[5:-1] * unit) * unit, 0.97)
-    axis.set(ylim=(0, 1.8 * top), xlim=(0, 1.5 * high), xlabel="eigenvalue / σ²")
+    axis.set(ylim=(0, 1.8 * top), xlim=(0, 1.5 * high))
     beyond = int((values > 1.5 * high).sum())
-    text = f"{bulk.spikes} above the edge ({SPIKE_LEVEL:.0%} of TW)\n{beyond} beyond this axis"
+    text = f"{bulk.spikes} above the edge ({SPIKE_LEVEL:.0%} of Tracy–Widom)"
+    text += f"\n{beyond} beyond this axis"
     text += f"\n{bulk.outlier_mass:.0%} of the energy outside"
     axis.text(0.35, 0.72, text, transform=axis.transAxes, va="top", fontsize=7)
 
@@ -186,7 +196,12 @@ def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
 
 
 def _of(table: pd.DataFrame, quantity: str) -> list[Any]:
-    return table[table["quantity"] == quantity].to_dict("records")
+    rows = table[table["quantity"] == quantity].to_dict("records")
+    if not rows:
+        msg = f"the table has no {quantity}: there are none in what was analysed (an adapter, for "
+        msg += "example, does not hold the weights)"
+        raise InvalidArgumentError(msg)
+    return rows
 
 
 def _short(name: str) -> str:

@@ -40,8 +40,9 @@ def draw_patterns(lines: Lines) -> Figure:
         row[0].set_ylabel(_layer(layer), fontsize=8)
     for axis, method in zip(axes[0], methods, strict=True):
         axis.set_title(TITLES.get(method, method), fontsize=8)
-    figure.supxlabel("Increments, red positive, blue negative; every picture has its own scale",
-                     fontsize=7, color="#444444")  # fmt: skip
+    said = "Increments, means over blocks; red positive, blue negative; "
+    said += "every picture has its own scale"
+    figure.supxlabel(said, fontsize=7, color="#444444")
     return figure
 
 

@@ -332,3 +332,33 @@ def test_a_folder_of_results_has_to_be_there(cli):
     done = cli("figures", "budget", "--results", "nowhere")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("loca-theory: there is no folder nowhere; name the one")
+
+
+def test_what_is_missing_is_said_before_anything_is_computed(cli, no_computation):
+    no_computation()
+    done = cli("figures", "sim_1", "budget")
+    assert (done.code, done.out) == (1, "")
+    assert "budget needs budgets-summary.parquet" in done.err
+
+
+ODD = {
+    "spectral_analysis_appendix": (
+        "analyze-shown",
+        [{"quantity": "increment", "name": "a", "p": 4, "q": 4, "values": [1.0, 2.0, 3.0, 4.0]}],
+        "the table has no weights",
+    ),
+    "budget": ("budgets-summary", [{"task": "text"}], r"lacks what it shows \(KeyError: 'mean'\)"),
+}
+
+
+@pytest.mark.parametrize(("label", "odd"), ODD.items(), ids=ODD.keys())
+def test_a_table_that_lacks_what_is_shown_is_one_line(cli, here, label, odd):
+    name, rows, words = odd
+    plotting.store_rows(rows, {}, here / "loca-results", name)
+    done = cli("figures", label)
+    assert (done.code, done.out) == (1, "")
+    # A note on where the table is, and the error.
+    note, error = done.err.splitlines()
+    assert note.startswith(f"note: {label}: drawn from ")
+    assert re.search(rf"^loca-theory: {label} cannot be drawn: .*{words}", error)
+    assert not list((here / "loca-results").glob("*.png"))

@@ -9,6 +9,7 @@ pytest.importorskip("sphinx", reason="needs the extra 'docs'")
 pytest.importorskip("sybil", reason="needs the extra 'dev'")
 
 from loca_theory.claims import load_ledger
+from loca_theory.claims.verification import definition
 
 from .pages import DOCS
 
@@ -31,17 +32,45 @@ def test_without_a_run_the_expected_verdicts_stand_there(ledger):
     assert "*Observed:*" not in text
 
 
+def entry(name, **changed):
+    """What a run stores of a claim."""
+    claim = {one.id: one for one in CLAIMS}[name]
+    part = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None}
+    found = {"id": name, "definition": definition(claim), "parts": [part], "remark": "",
+             "seconds": 1.0, "data": [], "effort": "deep", "seed": 0, "version": "?"}  # fmt: skip
+    return {**found, **changed}
+
+
+def written(folder, *entries):
+    path = folder / "claims.json"
+    path.write_text(json.dumps({"claims": entries}), encoding="utf-8")
+    return path
+
+
 def test_with_a_run_its_verdict_and_numbers_stand_there(ledger, tmp_path):
-    entry = {"id": "condition-u", "verdict": "not supported", "observed": 0.25,
-             "standard_error": 0.0625, "n": 16}  # fmt: skip
-    path = tmp_path / "claims.json"
-    path.write_text(json.dumps({"claims": [entry]}), encoding="utf-8")
-    text = ledger.page(LEDGER, ledger.read_stored(path))
+    text = ledger.page(LEDGER, ledger.read_stored(written(tmp_path, entry("condition-u"))))
     section = text.split("### `condition-u`\n")[1].split("### ")[0]
     assert "`not supported`" in section
-    assert "*Observed:* 0.25 ± 0.062 (n = 16)." in section
+    observed = "*Observed:* 0.25 (n = 16, with an older version of the code)."
+    assert observed in section
     assert text.count("*Observed:*") == 1
     assert f"1 of {len(CLAIMS)} verdicts" in text
+
+
+def test_what_was_observed_by_another_check_is_left_out(ledger, tmp_path):
+    path = written(tmp_path, entry("condition-u", definition="0"), entry("dct.matrix", id="gone"))
+    assert "*Observed:*" not in ledger.page(LEDGER, ledger.read_stored(path))
+
+
+def test_slips_and_the_package_are_counted_apart(ledger):
+    overview = ledger.page(LEDGER, {}).split("\n## ")[0]
+    paper = [claim for claim in CLAIMS if claim.subject == "paper"]
+    refused = [claim for claim in paper if claim.ledger == "not supported"]
+    slips = sum(claim.slip for claim in refused)
+    assert f"slips of the pen **{slips}**" in overview
+    assert f"`not supported` **{len(refused) - slips}**" in overview
+    own = overview.split("On this package's own code: ")[1]
+    assert own.count("](#") == len(CLAIMS) - len(paper)
 
 
 def test_no_run_is_no_error(ledger, tmp_path):
