@@ -59,7 +59,9 @@ def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterato
     yield ""
     if stored:
         yield f"{len(stored)} of {len(claims)} verdicts are those of a stored run, with what it"
-        yield "observed ± its standard error; the others are those that the ledger expects."
+        yield "observed ± its standard error."
+        if len(stored) < len(claims):
+            yield "The others are those that the ledger expects."
     else:
         yield "The verdicts on this page are those that the ledger expects; `loca-theory verify`"
         yield "measures them anew, and says so where it comes to another one."
