@@ -1,0 +1,50 @@
+"""CI types what README.md tells a stranger to type, and says so where it cannot."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt"
+TESTS = next(line for line in README.splitlines() if line.startswith(f'{INSTALL} ".[test]"'))
+MAIN = next(line for line in README.splitlines() if line.startswith(f"{INSTALL} . "))
+
+
+def ci(folder, readme):
+    """What ``.ci/run`` comes to in a checkout that has nothing but a README."""
+    shutil.copytree(ROOT / ".ci", folder / ".ci")
+    (folder / "README.md").write_text(readme, encoding="utf-8")
+    return subprocess.run(
+        ["bash", folder / ".ci" / "run"], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("readme", "says"),
+    [
+        (README.replace(MAIN, ""), "README.md has 0 commands that install the package and run the"
+         " main comparison; it needs one"),
+        (README.replace(TESTS, ""), "has 0 commands that install the package and run the tests"),
+        (README.replace("-m pytest", "-m unittest"), "has 0 commands that install the package and"
+         " run the tests"),
+        (README.replace("-c constraints.txt ", ""), "has 0 commands"),
+        (README.replace(f"{TESTS}\n", f"{TESTS}\n```\n\n```sh\n{TESTS}\n"), "has 2 commands"),
+        ("", "has 0 commands"),
+    ],
+    ids=["no comparison", "no tests", "another runner", "other versions", "twice", "empty"],
+)  # fmt: skip
+def test_ci_fails_where_the_readme_has_not_the_two_commands(tmp_path, readme, says):
+    done = ci(tmp_path, readme)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".ci", "README.md"]
+
+
+def test_the_readme_has_them():
+    script = ROOT / ".ci" / "readme.py"
+    done = subprocess.run(["python3", script, ROOT / "README.md"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [MAIN, TESTS]
