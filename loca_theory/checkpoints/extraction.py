@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -235,28 +236,30 @@ def extract(
 def _add(
     found: Extraction, pair: CheckpointPair, name: str, own: str, *, is_transposed: bool
 ) -> None:
+    from loca_theory.transforms.inputs import balanced
+
     if not own.endswith(".weight"):
         found.skipped.append(Skipped(name, "not the weight of a layer"))
         return
     if kind_of(own) == "embedding" and "lm_head" not in own:
         found.skipped.append(Skipped(name, "embedding: no linear layer"))
         return
-    increment = pair.increment(name)
+    try:
+        increment, exponent = balanced(pair.increment(name), "the increment")
+    except InvalidArgumentError as error:
+        raise DamagedError(str(error)) from error
     energy = increment.double().square().sum().item()
-    if not energy < float("inf"):
-        raise DamagedError("it has entries that are not finite")  # noqa: EM101
     if energy == 0:
         found.skipped.append(Skipped(name, "unchanged by the fine-tune"))
         return
     if is_transposed:
         increment = increment.T
-        found.is_transposed = True
     p, q = increment.shape
     module = _KEY.format(own.removesuffix(".weight"))
     r, components = None, None
     if found.method == "loca":
         components = found.size.components(p, q)
-        tensors, kept = _best_components(increment, components)
+        tensors, kept = _best_components(increment, components, exponent)
         numbers = components
         prefix = f"{module}.loca_spectrum"
     else:
@@ -264,9 +267,15 @@ def _add(
         if r < 1:
             found.skipped.append(Skipped(name, f"the budget is below rank 1: {p}x{q}"))
             return
-        tensors, kept = _best_factors(increment, r)
+        tensors, kept = _best_factors(increment, r, exponent)
         numbers = (p + q) * r
         prefix = module
+    learned = [one for one in tensors.values() if one.is_floating_point()]
+    if not all(one.isfinite().all() and one.any() for one in learned):
+        reason = "too large or too small: an adapter holds float32"
+        found.skipped.append(Skipped(name, f"{reason}, and its entries are about 2^{exponent}"))
+        return
+    found.is_transposed |= is_transposed
     found.tensors |= {f"{prefix}.{key}": tensor for key, tensor in tensors.items()}
     found.rows.append(
         {
@@ -276,32 +285,43 @@ def _add(
             "components": components,
             "numbers": numbers,
             "error": min(max(1 - kept / energy, 0.0), 1.0),
-            "energy": energy,
+            "energy": math.ldexp(energy, 2 * exponent),
         }
     )
 
 
-def _best_components(increment: torch.Tensor, count: int) -> tuple[dict[str, torch.Tensor], float]:
-    """The largest DCT coefficients, and the energy they hold."""
+def _best_components(
+    increment: torch.Tensor, count: int, exponent: int
+) -> tuple[dict[str, torch.Tensor], float]:
+    """The largest DCT coefficients of 2ᵉ times a matrix, and the energy they hold of the matrix."""
     import torch
 
     from loca_theory.transforms import dct2
+    from loca_theory.transforms.inputs import times_power_of_two
 
     spectrum = dct2(increment).flatten()
     flat = spectrum.abs().topk(count, sorted=False).indices.sort().values
     q = increment.shape[1]
     places = torch.stack([flat // q, flat % q], dim=1)
+    best = spectrum[flat].double()
+    stored = times_power_of_two(best, exponent).float()
     tensors = {
-        "coefficients": spectrum[flat].float(),
+        "coefficients": stored,
         "places": places,
         "shape": torch.tensor(increment.shape),
     }
-    return tensors, spectrum[flat].double().square().sum().item()
+    # What storing rounds off is lost as well: near the smallest float32 numbers that is much.
+    lost = best - times_power_of_two(stored.double(), -exponent)
+    return tensors, (best.square().sum() - lost.square().sum()).item()
 
 
-def _best_factors(increment: torch.Tensor, r: int) -> tuple[dict[str, torch.Tensor], float]:
-    """The leading singular triplets as B·A, and the energy they hold."""
+def _best_factors(
+    increment: torch.Tensor, r: int, exponent: int
+) -> tuple[dict[str, torch.Tensor], float]:
+    """The leading singular triplets of 2ᵉ times a matrix as B·A, and their energy in the matrix."""
     import torch
+
+    from loca_theory.transforms.inputs import times_power_of_two
 
     if min(increment.shape) <= _FULL_SVD_UP_TO or 4 * r >= min(increment.shape):
         u, s, vh = torch.linalg.svd(increment, full_matrices=False)
@@ -313,10 +333,10 @@ def _best_factors(increment: torch.Tensor, r: int) -> tuple[dict[str, torch.Tens
         start = np.random.default_rng(0).normal(size=min(increment.shape)).astype(np.float32)
         parts = svds(increment.numpy(), k=r, v0=start)
         u, s, vh = (torch.from_numpy(part.copy()) for part in parts)
-    root = s.clamp(min=0).sqrt()
+    root, half = s.clamp(min=0).sqrt(), exponent // 2
     tensors = {
-        "lora_A.weight": (root[:, None] * vh).float().contiguous(),
-        "lora_B.weight": (u * root).float().contiguous(),
+        "lora_A.weight": times_power_of_two(root[:, None] * vh, half).float().contiguous(),
+        "lora_B.weight": times_power_of_two(u * root, exponent - half).float().contiguous(),
     }
     return tensors, s.double().square().sum().item()
 

@@ -78,10 +78,14 @@ class _Column:
     only_wide: bool = False
 
 
-def _printed(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    del found
-    value = row["tv_p_value_as_printed"]
-    return "none" if value is None else f"{value:.3f}"
+def _number(key: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
+    """A statistic that not every matrix has."""
+
+    def cell(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+        del found
+        return "none" if row[key] is None else f"{row[key]:.3f}"
+
+    return cell
 
 
 def _error(curve: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
@@ -100,9 +104,9 @@ _COLUMNS = (
     _Column("shape", lambda row, _: "x".join(map(str, row["shape"])), 9),
     _Column("TV", lambda row, _: f"{row['tv']:.4f}", 6),
     _Column("p", lambda row, _: f"{row['tv_p_value']:.3f}"),
-    _Column("p printed", _printed, 9, only_wide=True),
+    _Column("p printed", _number("tv_p_value_as_printed"), 9, only_wide=True),
     _Column("zeros", lambda row, _: f"{row['zero_fraction']:.0%}", only_wide=True),
-    _Column("MP dist.", lambda row, _: f"{row['mp_distance']:.3f}", 8, only_wide=True),
+    _Column("MP dist.", _number("mp_distance"), 8, only_wide=True),
     _Column("outside", lambda row, _: f"{row['outlier_mass']:.0%}", 7),
     _Column("spikes", lambda row, _: str(row["spikes"]), 6, only_wide=True),
     _Column("R", _error("R")),

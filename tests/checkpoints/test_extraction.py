@@ -190,3 +190,65 @@ def test_small_layers_and_an_output_head_are_linear_layers_too(tmp_path):
         open_pair(*files, Selection(smallest_side=1)), "loca", AdapterSize(budget=5), base="base"
     )
     assert [row["name"] for row in found.rows] == list(layers)
+
+
+@pytest.mark.parametrize("method", ["loca", "lora"])
+@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-40], ids=str)
+def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, method, scale):
+    source = torch.Generator().manual_seed(0)
+    w = (torch.randn(24, 20, generator=source, dtype=torch.float64) * scale).float()
+    save_file({"q.weight": torch.zeros(24, 20)}, tmp_path / "base.safetensors")
+    save_file({"q.weight": w}, tmp_path / "tuned.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, method, AdapterSize(r=3), base="base")
+    (row,) = found.rows
+    delta = w.double() / scale
+    if method == "lora":
+        a, b = (found.tensors[f"base_model.model.q.lora_{which}.weight"] for which in "AB")
+        rebuilt = b.double() @ a.double() / scale
+    else:
+        spectrum = torch.zeros(24, 20, dtype=torch.float64)
+        places = found.tensors["base_model.model.q.loca_spectrum.places"]
+        kept = found.tensors["base_model.model.q.loca_spectrum.coefficients"]
+        spectrum[places[:, 0], places[:, 1]] = kept.double() / scale
+        rebuilt = dct_matrix(24).T @ spectrum @ dct_matrix(20)
+    error = float((delta - rebuilt).square().sum() / delta.square().sum())
+    assert row["error"] == pytest.approx(error, rel=1e-5)
+    assert found.error == pytest.approx(row["error"])
+    assert row["energy"] == pytest.approx(float(delta.square().sum()) * scale**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["loca", "lora"])
+@pytest.mark.parametrize("scale", [1e300, 1e-300], ids=str)
+def test_what_an_adapter_cannot_hold_is_named(tmp_path, method, scale):
+    _, tuned, _ = checkpoints(tmp_path)
+    name = "a.0.q.weight"
+    base = {key: torch.zeros_like(value) for key, value in tuned.items()}
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(tuned | {name: tuned[name].double() * scale}, tmp_path / "tuned.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, method, AdapterSize(r=2), base="base")
+    assert [row["name"] for row in found.rows] == ["a.0.up.weight"]
+    (left,) = found.skipped
+    assert left.name == name
+    assert left.reason.startswith("too large or too small: an adapter holds float32")
+
+
+def test_a_matrix_that_is_not_finite_is_damaged(tmp_path):
+    _, tuned, _ = checkpoints(tmp_path)
+    tuned["a.0.q.weight"][0, 0] = float("nan")
+    save_file(tuned, tmp_path / "tuned.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    (left,) = found.skipped
+    assert left.damaged
+    assert "must be finite: 1 of 480 entries are NaN" in left.reason
+
+
+def test_one_coefficient_at_the_origin_is_an_adapter(tmp_path):
+    save_file({"q.weight": torch.zeros(6, 5)}, tmp_path / "base.safetensors")
+    save_file({"q.weight": torch.ones(6, 5)}, tmp_path / "tuned.safetensors")
+    files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    pair = open_pair(*files, Selection(smallest_side=1))
+    (row,) = extract(pair, "loca", AdapterSize(budget=1), base="base").rows
+    assert row["error"] == pytest.approx(0, abs=1e-6)
