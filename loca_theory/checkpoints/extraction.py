@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs import CheckpointPair, Skipped
+from loca_theory.checkpoints.pairs import CheckpointPair, Skipped, not_finite
 from loca_theory.checkpoints.sources import DamagedError
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.files import writable_folder, write_atomically
@@ -244,10 +244,10 @@ def _add(
     if kind_of(own) == "embedding" and "lm_head" not in own:
         found.skipped.append(Skipped(name, "embedding: no linear layer"))
         return
-    try:
-        increment, exponent = balanced(pair.increment(name), "the increment")
-    except InvalidArgumentError as error:
-        raise DamagedError(str(error)) from error
+    increment = pair.increment(name)
+    if reason := not_finite(increment):
+        raise DamagedError(reason)
+    increment, exponent = balanced(increment, "increment")
     energy = increment.double().square().sum().item()
     if energy == 0:
         found.skipped.append(Skipped(name, "unchanged by the fine-tune"))

@@ -214,6 +214,15 @@ class CheckpointPair:
         return change
 
 
+def not_finite(increment: torch.Tensor) -> str | None:
+    """Why an increment cannot be used, or None where all its entries are finite."""
+    # Their ends say so without another tensor of that size.
+    if all(end.isfinite() for end in increment.aminmax()):
+        return None
+    bad = int((~increment.isfinite()).sum())
+    return f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
+
+
 def _check_base(base: Checkpoint, increments: LoraIncrements) -> None:
     """Make sure that an adapter was made for a base: each of its weights is there, and fits."""
     for name, entry in increments.entries.items():

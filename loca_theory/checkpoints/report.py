@@ -19,7 +19,7 @@ from loca_theory.checkpoints.matrix import (
     analyse_matrix,
 )
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.pairs import CheckpointPair, Skipped
+from loca_theory.checkpoints.pairs import CheckpointPair, Skipped, not_finite
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import Point, ResultStore, code_version
 
@@ -129,11 +129,8 @@ def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:
         return Skipped(name, "unchanged: every entry of the increment is 0")
     if low == high:
         return Skipped(name, "every entry of the increment is the same")
-    if not np.isfinite(low) or not np.isfinite(high):
-        bad = int((~increment.isfinite()).sum())
-        reason = f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
-        return Skipped(name, reason, damaged=True)
-    return None
+    reason = not_finite(increment)
+    return None if reason is None else Skipped(name, reason, damaged=True)
 
 
 def _stored_or_new(
