@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.progress import Task
 
 
 def note(text: str, *, quiet: bool) -> None:
@@ -16,8 +21,15 @@ def note(text: str, *, quiet: bool) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(
+    title: str, unit: str, *, quiet: bool
+) -> Iterator[Callable[[int, int], None] | None]:
     """A bar with the time left, where stderr is a terminal; nothing elsewhere.
+
+    Args:
+        title: What is being done.
+        unit: What is counted, in the plural.
+        quiet: Show nothing.
 
     Yields:
         A function to call with (finished, total), or None.
@@ -26,22 +38,24 @@ def progress_bar(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], No
     if quiet or not console.is_terminal:
         yield None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+    from rich.text import Text
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("blocks, about"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_in_words(task, unit))
+
+    columns = (TextColumn("{task.description}"), BarColumn(), Count())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _in_words(task: Task, unit: str) -> str:
+    """How much is done, and how long the rest may take once that can be told."""
+    if not task.total:
+        return "starting"
+    text = f"{task.completed:.0f} of {task.total:.0f} {unit}"
+    if task.finished or task.time_remaining is None:
+        return text
+    return f"{text}, about {timedelta(seconds=round(task.time_remaining))} left"

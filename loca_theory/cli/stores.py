@@ -5,7 +5,7 @@ from __future__ import annotations
 from loca_theory import ResourceError
 from loca_theory.cli.options import Common
 from loca_theory.cli.progress import note
-from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps import Backend, ResultStore
 
 
 def open_store(common: Common, version: str) -> ResultStore | None:
@@ -27,11 +27,20 @@ def open_store(common: Common, version: str) -> ResultStore | None:
 
 
 def report_rejected(store: ResultStore | None, common: Common) -> None:
-    """Say which stored files were not believed, and which are of another version."""
+    """Say which stored files were not believed, which are of another version, and who was idle."""
     if store is None:
         return
+    if not store.saved:
+        note_idle(common, "everything is stored already")
     for line in store.rejected:
         note(line, quiet=common.quiet)
     if count := store.outdated():
         line = f"{count} results in {store.folder} were computed by another version of the code; "
         note(f"{line}they were left there and not used", quiet=common.quiet)
+
+
+def note_idle(common: Common, why: str) -> None:
+    """Say that a cluster which the user named had nothing to do."""
+    backend = common.cluster.backend
+    if backend is not Backend.LOKY:
+        note(f"{why}, so {backend} had nothing to compute", quiet=common.quiet)

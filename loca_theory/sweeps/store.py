@@ -29,6 +29,7 @@ class ResultStore:
 
     Attributes:
         rejected: One line for each file that was not believed, with the reason.
+        saved: How many results it has taken since it was opened.
 
     Raises:
         ResourceError: the folder cannot be created or written to.
@@ -38,6 +39,7 @@ class ResultStore:
         self.folder = writable_folder(folder)
         self.version = version
         self.rejected: list[str] = []
+        self.saved = 0
         self._experiments: set[str] = set()
         self._remove_abandoned()
 
@@ -92,6 +94,7 @@ class ResultStore:
         }
         text = json.dumps(content)
         write_atomically(self.path(point), lambda path: _write_text(path, text))
+        self.saved += 1
 
     def _distrust(self, content: Any, point: Point) -> str | None:
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
