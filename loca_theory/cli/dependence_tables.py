@@ -74,7 +74,8 @@ def print_detection(rows: Sequence[Row]) -> None:
     out.print(counts, style="dim", highlight=False)
     out.print()
     statistics = list(dict.fromkeys(row["statistic"] for row in rows))
-    table = plain_table("structure", "mean T", *(_SHORT.get(name, name) for name in statistics))
+    headings = [str(_SHORT.get(name, name)) for name in statistics]
+    table = plain_table("structure", "mean T", *headings)
     for structure, value in dict.fromkeys((row["structure"], row["value"]) for row in rows):
         mine = {
             (row["statistic"], row["centred"]): row

@@ -72,8 +72,8 @@ class VerdictsChangedError(LocaTheoryError):
 @options(
     SEED,
     *WORKERS,
-    out="Write CLAIMS.md, claims.json and claims.parquet here, with what earlier runs have decided. "
-    f" [default: {DEFAULT_OUT}]",
+    out="Write CLAIMS.md, claims.json and claims.parquet here, with what earlier runs decided.  "
+    f"[default: {DEFAULT_OUT}]",
 )
 def command(
     *,

@@ -1,14 +1,15 @@
 """A full fine-tune as an adapter: the best of its kind, and PEFT loads it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from loca_theory.checkpoints import AdapterSize, Selection, extract, open_pair
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.checkpoints import AdapterSize, Selection, check_folder, extract, open_pair
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import dct_matrix
 
 LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
@@ -73,6 +74,58 @@ def test_a_rank_buys_loca_the_budget_of_the_paper():
     assert size.rank(24, 20) == 4
     assert AdapterSize(budget=100).rank(24, 20) == 2
     assert AdapterSize(budget=10**6).components(24, 20) == 24 * 20
+
+
+def written(folder, size=10):
+    """A folder with an adapter that was extracted to it."""
+    source = folder / "source"
+    source.mkdir(exist_ok=True)
+    found = extract(checkpoints(source)[2], "loca", AdapterSize(budget=size), base="base")
+    found.write(folder / "adapter")
+    return found, folder / "adapter"
+
+
+def test_an_extracted_adapter_can_be_replaced_by_another(tmp_path):
+    _, folder = written(tmp_path)
+    first = (folder / "adapter_model.safetensors").read_bytes()
+    assert check_folder(folder) == folder
+    (folder / "notes.txt").write_text("mine")
+    written(tmp_path, size=20)
+    assert (folder / "adapter_model.safetensors").read_bytes() != first
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json",
+     "pytorch_model.bin", "weights.pt", "config.json", "README.md", "adapter_config.json",
+     "adapter_model.safetensors", "adapter_model.bin"],
+)  # fmt: skip
+def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / name).write_bytes(b"not ours")
+    with pytest.raises(ResourceError, match=rf"adapter holds {re.escape(name)}, which no extrac"):
+        written(tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"not ours"}
+
+
+@pytest.mark.parametrize("name", ["README.md", "adapter_config.json", "adapter_model.safetensors"])
+def test_an_adapter_that_was_changed_since_is_not_replaced(tmp_path, name):
+    found, folder = written(tmp_path)
+    if name.endswith(".safetensors"):
+        save_file(found.tensors, folder / name, {"format": "pt"})  # as PEFT does after training
+    else:
+        (folder / name).write_text("edited")
+    with pytest.raises(ResourceError, match=r"adapter holds \w.*; choose a new folder"):
+        check_folder(folder)
+
+
+def test_a_folder_with_results_of_other_commands_takes_an_adapter(tmp_path):
+    for name in ("claims.json", "simulate.parquet", "points"):
+        (tmp_path / name).mkdir()
+    assert check_folder(tmp_path) == tmp_path
+    assert check_folder(tmp_path / "new") == tmp_path / "new"
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
