@@ -47,16 +47,18 @@ class Common:
 
 
 class Folder(click.Path):
-    """The path of a folder; an empty one, as an unset shell variable leaves it, is refused."""
+    """The path of a folder; a file is refused, and the empty name that an unset variable leaves."""
 
     def __init__(self) -> None:
-        super().__init__(file_okay=False, path_type=Path)
+        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The path."""
         if value == "":
             self.fail("the name of the folder is empty; name one, or leave the option out",
                       param, ctx)  # fmt: skip
+        if Path(value).is_file():
+            self.fail(f"{value} is a file; name a folder", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from rich.progress import Task
+    from rich.progress import ProgressColumn, Task
 
 
 def note(text: str, *, quiet: bool) -> None:
@@ -38,21 +38,27 @@ def progress_bar(
     if quiet or not console.is_terminal:
         yield None
         return
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), count_column(unit))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def count_column(unit: str) -> ProgressColumn:
+    """The column of a bar that says how much is done and how long the rest may take."""
+    from rich.progress import ProgressColumn
     from rich.text import Text
 
     class Count(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(_in_words(task, unit))
 
-    columns = (TextColumn("{task.description}"), BarColumn(), Count())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    return Count()
 
 
 def _in_words(task: Task, unit: str) -> str:
-    """How much is done, and how long the rest may take once that can be told."""
     if not task.total:
         return "starting"
     text = f"{task.completed:.0f} of {task.total:.0f} {unit}"

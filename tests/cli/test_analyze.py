@@ -139,6 +139,7 @@ def test_identical_checkpoints_are_said_to_be(cli, pair):
 
 BAD = {
     "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
+    "no name": (("", "tuned.safetensors"), 2, "there is no file or folder without a name"),
     "one alone": (("base.safetensors",), 2, "needs a second checkpoint"),
     "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
                          "no matrix is left"),
