@@ -218,9 +218,9 @@ def check_folder(folder: Path) -> Path:
     for name in present:
         if name not in ours and (name in _WITH_WEIGHTS or _OF_MODELS.fullmatch(name)):
             msg = (
-                f"{folder} holds {name}, which no extraction wrote or which was changed since; an "
+                f"{folder} holds {name}, which is not as an extraction wrote it: an adapter there "
             )
-            msg += "adapter there would replace it or be loaded on top of it; choose a new folder"
+            msg += "would replace it or be loaded on top of it; choose a new folder"
             raise ResourceError(msg)
     return folder
 

@@ -47,18 +47,16 @@ class Common:
 
 
 class Folder(click.Path):
-    """The path of a folder; a file is refused, and the empty name that an unset variable leaves."""
+    """The path of a folder; an empty one, as an unset shell variable leaves it, is refused."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, path_type=Path)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """The path."""
         if value == "":
             self.fail("the name of the folder is empty; name one, or leave the option out",
                       param, ctx)  # fmt: skip
-        if Path(value).is_file():
-            self.fail(f"{value} is a file; name a folder", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -125,7 +125,10 @@ def command(
         device=simulation.device,
         dtype="float64",
     )
-    report_rejected(store, common)
+    if stored:
+        report_rejected(store, common)
+    else:
+        note_idle(store, common)
     _say_what_to_know(simulation, common)
     if common.out:
         # Importing pandas and matplotlib takes longer than the exact curves.
@@ -159,7 +162,5 @@ def _say_what_to_know(simulation: Simulation, common: Common) -> None:
             f"ask for {way_out}",
             quiet=common.quiet,
         )
-    if Engine.MONTE_CARLO not in simulation.engines:
-        note_idle(common, "formulas are evaluated in this process")
     if simulation.draws == 1 and Engine.MONTE_CARLO in simulation.engines:
         note("one draw has no standard error; it is left empty", quiet=common.quiet)

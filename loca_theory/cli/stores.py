@@ -30,8 +30,7 @@ def report_rejected(store: ResultStore | None, common: Common) -> None:
     """Say which stored files were not believed, which are of another version, and who was idle."""
     if store is None:
         return
-    if not store.saved:
-        note_idle(common, "everything is stored already")
+    note_idle(store, common)
     for line in store.rejected:
         note(line, quiet=common.quiet)
     if count := store.outdated():
@@ -39,8 +38,11 @@ def report_rejected(store: ResultStore | None, common: Common) -> None:
         note(f"{line}they were left there and not used", quiet=common.quiet)
 
 
-def note_idle(common: Common, why: str) -> None:
-    """Say that a cluster which the user named had nothing to do."""
+def note_idle(store: ResultStore | None, common: Common) -> None:
+    """Say it if a cluster that the user named had nothing to compute."""
     backend = common.cluster.backend
-    if backend is not Backend.LOKY:
-        note(f"{why}, so {backend} had nothing to compute", quiet=common.quiet)
+    if backend is Backend.LOKY or (store and store.saved):
+        return
+    is_stored = store is not None and store.loaded
+    why = "everything is stored already" if is_stored else "formulas are evaluated in this process"
+    note(f"{why}, so {backend} had nothing to compute", quiet=common.quiet)

@@ -29,7 +29,8 @@ class ResultStore:
 
     Attributes:
         rejected: One line for each file that was not believed, with the reason.
-        saved: How many results it has taken since it was opened.
+        loaded: How many stored results it has given since it was opened.
+        saved: How many results it has taken since then.
 
     Raises:
         ResourceError: the folder cannot be created or written to.
@@ -39,7 +40,7 @@ class ResultStore:
         self.folder = writable_folder(folder)
         self.version = version
         self.rejected: list[str] = []
-        self.saved = 0
+        self.loaded, self.saved = 0, 0
         self._experiments: set[str] = set()
         self._remove_abandoned()
 
@@ -77,6 +78,7 @@ class ResultStore:
         if reason:
             self.rejected.append(f"{path.name}: {reason}, recomputed")
             return None
+        self.loaded += 1
         return content["result"]
 
     def save(self, point: Point, result: dict[str, Any]) -> None:

@@ -105,7 +105,9 @@ def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name)
     folder = tmp_path / "adapter"
     folder.mkdir()
     (folder / name).write_bytes(b"not ours")
-    with pytest.raises(ResourceError, match=rf"adapter holds {re.escape(name)}, which no extrac"):
+    with pytest.raises(
+        ResourceError, match=rf"adapter holds {re.escape(name)}, which is not as an ex"
+    ):
         written(tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"not ours"}
 

@@ -155,13 +155,6 @@ def test_an_empty_folder_name_is_a_usage_error(cli, here, name):
     assert list(here.iterdir()) == []
 
 
-def test_a_file_is_no_folder(cli, here):
-    (here / "file").write_text("mine", encoding="utf-8")
-    done = cli(*ANSWER, "--out", "file")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.endswith("file is a file; name a folder\n")
-
-
 FORMATS = ["table", "json", "csv"]
 
 

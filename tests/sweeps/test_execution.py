@@ -121,12 +121,12 @@ def test_a_cluster_is_refused_even_where_nothing_is_missing(monkeypatch, store, 
         run(points, make_compute(), store=store, cluster=Cluster(Backend.DASK))
 
 
-def test_a_store_counts_what_it_takes(store):
+def test_a_store_counts_what_it_gives_and_takes(store):
     run(make_points(3), make_compute(), store=store, jobs=1)
-    assert store.saved == 3
+    assert (store.loaded, store.saved) == (0, 3)
     again = ResultStore(store.folder, store.version)
     run(make_points(4), make_compute(), store=again, jobs=1)
-    assert again.saved == 1
+    assert (again.loaded, again.saved) == (3, 1)
 
 
 def test_more_points_extend_a_run(store, undisturbed):
