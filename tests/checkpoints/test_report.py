@@ -20,7 +20,7 @@ from loca_theory.checkpoints import (
     summarise,
     verdict,
 )
-from loca_theory.checkpoints.matrix import CURVES, STATISTICS
+from loca_theory.checkpoints.matrix import CURVES, STATISTICS, _shuffled
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
 from loca_theory.expressivity import Accounting, Budget, approximate, exact_error
 from loca_theory.increments import PrintedTest
@@ -72,6 +72,32 @@ def test_independent_entries_have_their_expected_errors_and_shuffling_changes_no
     assert analysis.statistics["tv_p_value"] > 0.05
     assert analysis.statistics["outlier_mass"] < 0.05
     assert analysis.statistics["mp_sigma"] == pytest.approx(1.0, abs=0.02)
+
+
+class _OnCuda(torch.Tensor):
+    """A tensor of the CPU that says it lies on a GPU."""
+
+    device = property(lambda self: torch.device("cuda"))
+
+
+def test_the_shuffled_order_does_not_depend_on_the_device():
+    w = torch.arange(30.0).view(5, 6)
+    orders = [
+        _shuffled(tensor, np.random.default_rng(7)).tolist()
+        for tensor in (w.clone(), w.clone().as_subclass(_OnCuda), w.T.clone().T)
+    ]
+    assert orders[0] == orders[1] == orders[2] != w.tolist()
+
+
+@pytest.mark.cuda
+def test_a_result_of_a_gpu_is_that_of_the_cpu():
+    w = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    here, there = (
+        analyse_matrix("w", w, replace(SETTINGS, device=device)) for device in ("cpu", "cuda")
+    )
+    for mine, other in zip(here.errors, there.errors, strict=True):
+        # Orthogonal maps and eigenvalues in float64: a few hundred roundings of the energy.
+        assert other["shuffled_error"] == pytest.approx(mine["shuffled_error"], abs=1e-12)
 
 
 def test_shuffling_tells_dependence_from_distribution():
