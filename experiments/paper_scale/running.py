@@ -33,7 +33,7 @@ from loca_theory.plotting import is_stored, load_rows, store_rows
 from loca_theory.sweeps import Point, manifest
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import command_line
-from loca_theory.sweeps.points import library_version
+from loca_theory.sweeps.versions import library_version
 
 # Raised when a row would mean something else than before.
 _VERSION = "2"

@@ -16,9 +16,9 @@ from loca_theory.sweeps import SweepInterruptedError
 EMPIRICAL = "empirical"
 KINDS = ("identity", "bound", "asymptotic", "Monte Carlo", EMPIRICAL)
 SUBJECTS = PAPER, PACKAGE = ("paper", "package")
+# Where the deciding functions stand.
+CHECKS = "loca_theory.claims.checks"
 Check = Callable[..., Measurement]
-
-_PACKAGE = "loca_theory.claims.checks"
 
 
 class LedgerError(LocaTheoryError):
@@ -84,9 +84,9 @@ class Claim:
         """
         module, _, name = self.check.partition(".")
         try:
-            return getattr(import_module(f"{_PACKAGE}.{module}"), name)
+            return getattr(import_module(f"{CHECKS}.{module}"), name)
         except (ImportError, AttributeError) as error:
-            why = f"no check {self.check!r} in {_PACKAGE}"
+            why = f"no check {self.check!r} in {CHECKS}"
             raise self.error(why) from error
 
     def measure(self, setting: Setting) -> Measurement:

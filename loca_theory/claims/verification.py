@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loca_theory.claims.ledger import Claim, Ledger
-from loca_theory.claims.measurement import Effort, Measurement, Setting
+from loca_theory.claims.ledger import CHECKS, Claim, Ledger
+from loca_theory.claims.measurement import Effort, Measurement
+from loca_theory.claims.observation import EXPERIMENT, measure
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.rules import Verdict, decide
 from loca_theory.errors import ResourceError
@@ -21,19 +21,10 @@ from loca_theory.sweeps import (
     Cluster,
     Point,
     ResultStore,
-    SweepInterruptedError,
     code_version,
     find_tables,
-    generator,
     run,
 )
-
-EXPERIMENT = "verify"
-# Everything that a check can reach, and what calls it; not what judges and prints.
-_MODULES = ("adapters", "claims/checks", "claims/measurement.py", "claims/verification.py",
-            "convergence", "dependence", "expressivity", "increments", "sweeps/seeds.py",
-            "sweeps/moments.py", "transforms")  # fmt: skip
-_LIBRARIES = ("numpy", "scipy", "torch", "pandas")
 
 # Where experiments write unless told otherwise, and where verify looks.
 DEFAULT_RESULTS = "loca-results"
@@ -42,8 +33,8 @@ Entry = dict[str, Any]
 
 
 def version() -> str:
-    """Version of the code and libraries that observations depend on."""
-    return code_version(_MODULES, _LIBRARIES)
+    """Version of the code and libraries that observations depend on, not of what judges them."""
+    return code_version(measure, CHECKS)
 
 
 @dataclass(frozen=True)
@@ -142,24 +133,6 @@ class Verification:
                 "tables": [_digest(path) for path in find_tables(self.results, claim.tables)],
             },
         )
-
-
-def measure(point: Point, *, claims: dict[str, Claim], results: Path | None) -> dict[str, Any]:
-    """What a claim's check observes, and the seconds it took: the work that a sweep distributes.
-
-    Raises:
-        KeyboardInterrupt: a sweep inside the check was interrupted.
-        LedgerError: the check cannot be run as the ledger says.
-    """
-    given = point.parameters
-    rng = generator(given["seed"], EXPERIMENT, given["claim"])
-    start = time.perf_counter()
-    try:
-        found = claims[given["claim"]].measure(Setting(Effort(given["effort"]), rng, results))
-    except SweepInterruptedError:
-        # Of a sweep inside a check. The claims are what the user counts.
-        raise KeyboardInterrupt from None
-    return {**found.to_json(), "seconds": time.perf_counter() - start}
 
 
 def entry(claim: Claim, stored: dict[str, Any], effort: Effort, ledger: Ledger, seed: int) -> Entry:

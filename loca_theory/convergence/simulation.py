@@ -66,14 +66,7 @@ def point(
 
 def version() -> str:
     """Version of the code and libraries that the outcomes depend on."""
-    modules = (
-        "adapters/exchange.py",
-        "adapters/location_gradient.py",
-        "convergence",
-        "sweeps/seeds.py",
-        "transforms",
-    )
-    return code_version(modules, ("numpy", "torch"))
+    return code_version(compute, compute_trace)
 
 
 def compute(given: Point) -> dict[str, Any]:

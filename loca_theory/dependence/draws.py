@@ -62,15 +62,7 @@ def point(
 
 def version() -> str:
     """Version of the code and libraries that the draws depend on."""
-    modules = (
-        "dependence",
-        "expressivity",
-        "increments",
-        "sweeps/seeds.py",
-        "sweeps/moments.py",
-        "transforms",
-    )
-    return code_version(modules, ("numpy", "scipy", "torch"))
+    return code_version(compute)
 
 
 def compute(given: Point) -> dict[str, Any]:

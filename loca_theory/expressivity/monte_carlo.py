@@ -166,12 +166,9 @@ def compute(point: Point) -> dict[str, Any]:
     return Moments.of([one_draw(draw) for draw in range(*given["draws"])]).to_json()
 
 
-def store_version(*, dense: bool) -> str:
+def store_version() -> str:
     """Version of the code and libraries that simulated results depend on."""
-    libraries = ("numpy", "scipy", "torch") if dense else ("numpy", "scipy")
-    return code_version(
-        ("expressivity", "sweeps/seeds.py", "sweeps/moments.py", "transforms"), libraries
-    )
+    return code_version(compute)
 
 
 def _check_series(one: Series) -> None:

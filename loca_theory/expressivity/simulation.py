@@ -137,7 +137,7 @@ class Simulation:
     @property
     def version(self) -> str:
         """Version of the code and libraries that its Monte Carlo blocks depend on."""
-        return store_version(dense=self.uses_dense_sampler)
+        return store_version()
 
     def run(
         self,

@@ -11,10 +11,11 @@ from loca_theory.sweeps.execution import SweepInterruptedError, run
 from loca_theory.sweeps.files import write_atomically
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.moments import Moments
-from loca_theory.sweeps.points import Point, code_version
+from loca_theory.sweeps.points import Point
 from loca_theory.sweeps.seeds import generator
 from loca_theory.sweeps.store import ResultStore
 from loca_theory.sweeps.tables import find_tables
+from loca_theory.sweeps.versions import code_version
 
 __all__ = [
     "Backend",

@@ -20,8 +20,9 @@ from threadpoolctl import threadpool_limits
 
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps.backends import Backend, Cluster
-from loca_theory.sweeps.points import Point, package_version
+from loca_theory.sweeps.points import Point
 from loca_theory.sweeps.store import ResultStore
+from loca_theory.sweeps.versions import package_version
 
 Compute = Callable[[Point], dict[str, Any]]
 Progress = Callable[[int, int], None]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loca_theory._version import __version__
-from loca_theory.sweeps.points import library_version
+from loca_theory.sweeps.versions import library_version
 
 _LIBRARIES = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import (
+    Claim,
     Effort,
     Ledger,
     Measurement,
@@ -86,7 +87,7 @@ def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         pytest.fail("computed again")
 
-    monkeypatch.setattr(module, "measure", refuse)
+    monkeypatch.setattr(Claim, "measure", refuse)
     assert chosen.run(store=store) == first
 
 

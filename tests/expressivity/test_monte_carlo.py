@@ -110,7 +110,7 @@ def computed(monkeypatch):
 
 def test_more_draws_extend_a_stored_run(tmp_path, computed):
     series = [Series("D", 10, 10, (1, 2), Sampler.REDUCED)]
-    store = ResultStore(tmp_path, store_version(dense=False))
+    store = ResultStore(tmp_path, store_version())
     first = MonteCarlo(30, jobs=1).run(series, store=store)
     assert computed == [("D", 0, 25), ("D", 25, 30)]
     computed.clear()
@@ -137,7 +137,7 @@ def test_more_draws_extend_a_stored_run(tmp_path, computed):
 )
 def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other):
     series = [Series("D", 10, 10, (1,), Sampler.REDUCED)]
-    store = ResultStore(tmp_path, store_version(dense=False))
+    store = ResultStore(tmp_path, store_version())
     MonteCarlo(20, jobs=1).run(series, store=store)
     MonteCarlo(20, jobs=1, **other).run(series, store=store)
     assert len(computed) == 2
@@ -145,7 +145,7 @@ def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other)
 
 def test_a_damaged_block_is_computed_again(tmp_path, computed):
     series = [Series("D", 10, 10, (1,), Sampler.REDUCED)]
-    store = ResultStore(tmp_path, store_version(dense=False))
+    store = ResultStore(tmp_path, store_version())
     first = MonteCarlo(20, jobs=1).run(series, store=store)
     (path,) = tmp_path.glob("*.json")
     path.write_text(path.read_text().replace('"mean": [0.', '"mean": [1.'))

@@ -1,14 +1,10 @@
-"""What names a point's file, and what makes stored results stale."""
-
-import shutil
-from pathlib import Path
+"""What names a point's file."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import loca_theory
-from loca_theory.sweeps import Point, code_version, points
+from loca_theory.sweeps import Point
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
 values = st.recursive(
@@ -64,70 +60,3 @@ def test_description_is_a_copy():
     given_ = {"K": 1}
     Point("e", given_).describe()["parameters"]["K"] = 2
     assert given_ == {"K": 1}
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A copy of the package's sources that a test may change; ``code_version`` reads it."""
-    root = tmp_path / "loca_theory"
-    source = Path(loca_theory.__file__).parent
-    shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(points, "__file__", str(root / "sweeps" / "points.py"))
-    forget()
-    yield root
-    forget()
-
-
-def forget():
-    points._hash_of_code.cache_clear()
-
-
-def test_code_version_of_a_copy_is_that_of_the_original(package):
-    copy = code_version(("sweeps", "expressivity/exact.py"), ("numpy",))
-    forget()
-    assert copy == code_version(("sweeps", "expressivity/exact.py"), ("numpy",))
-
-
-@pytest.mark.parametrize("changed", ["sweeps/seeds.py", "sweeps/moments.py", "sweeps/new.py"])
-def test_code_version_changes_with_every_file_named(package, changed):
-    before = code_version(("sweeps",))
-    path = package / changed
-    path.write_text((path.read_text() if path.exists() else "") + "# changed\n")
-    forget()
-    assert code_version(("sweeps",)) != before
-
-
-def test_code_version_changes_when_a_file_is_renamed(package):
-    before = code_version(("sweeps",))
-    (package / "sweeps" / "seeds.py").rename(package / "sweeps" / "tree.py")
-    forget()
-    assert code_version(("sweeps",)) != before
-
-
-def test_code_version_ignores_files_not_named(package):
-    before = code_version(("sweeps/seeds.py",))
-    (package / "sweeps" / "moments.py").write_text("")
-    forget()
-    assert code_version(("sweeps/seeds.py",)) == before
-
-
-def test_code_version_changes_with_a_library(package, monkeypatch):
-    before = code_version(("sweeps",), ("numpy", "scipy"))
-    monkeypatch.setattr(points, "library_version", lambda name: f"{name} of tomorrow")
-    forget()
-    assert code_version(("sweeps",), ("numpy", "scipy")) != before
-
-
-def test_code_version_does_not_depend_on_order_or_container():
-    wanted = code_version(("sweeps", "errors.py"), ("numpy", "scipy"))
-    assert code_version(["errors.py", "sweeps"], ["scipy", "numpy"]) == wanted
-    assert code_version(iter(("errors.py", "sweeps")), {"numpy", "scipy"}) == wanted
-
-
-def test_code_version_of_a_file_that_is_not_there_is_an_error():
-    with pytest.raises(FileNotFoundError, match="no_such_module"):
-        code_version(("no_such_module.py",))
-
-
-def test_library_version_of_what_is_not_installed_is_none():
-    assert points.library_version("no-such-distribution-anywhere") is None

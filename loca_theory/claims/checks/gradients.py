@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.adapters import AlternatingSchedule, CosineSpectrum
+from loca_theory.adapters.schedule import AlternatingSchedule
+from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.transforms import dct_matrix, idct2_sparse
 
