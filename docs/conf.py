@@ -36,8 +36,8 @@ myst_heading_slug_func = "docutils.nodes.make_id"
 
 # --- Reference ----------------------------------------------------------------------------------
 
-PACKAGES = ("transforms", "sweeps", "increments", "expressivity", "adapters", "dependence",
-            "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
+PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
+            "dependence", "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
 for _name in PACKAGES:
     # autodoc sees what dir() shows; names that a package imports on first use are not yet there.
     _package = import_module(f"loca_theory.{_name}")

@@ -21,7 +21,7 @@ ROOT = Path(loca_theory.__file__).parent
 # From the ground up. A package may import from lower floors only, not from its neighbours.
 FLOORS = (
     ("transforms", "sweeps"),
-    ("increments",),
+    ("increments", "locations"),
     ("expressivity", "adapters"),
     ("dependence", "convergence"),
     ("checkpoints",),

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from loca_theory.adapters.location_gradient import NEIGHBOURS, Sample, location_gradient
 from loca_theory.adapters.pattern import (
     SparsityPattern,
     compressed_rows,
     sample_product,
     shifted,
 )
+from loca_theory.locations.gradient import NEIGHBOURS, Sample, location_gradient
 from loca_theory.transforms import dct2, dct_matrix, idct2, rows_to_spectra, spectra_to_rows
 from loca_theory.transforms.dct_paths import float32_products
 

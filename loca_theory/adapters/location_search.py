@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from loca_theory.adapters.checks import check_choice
-from loca_theory.adapters.location_gradient import LocationGradient
+from loca_theory.locations.gradient import LocationGradient
 
 Exchange = Literal["swap-raw", "swap", "reselect"]
 LocationSearch = LocationGradient | Exchange
@@ -21,6 +21,15 @@ def check_search(name: str) -> None:
         InvalidArgumentError: it is none.
     """
     check_choice("location search", name, SEARCHES)
+
+
+def check_rule(rule: str) -> None:
+    """Refuse what is no :data:`LocationGradient`.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    check_choice("location gradient", rule, get_args(LocationGradient))
 
 
 def check_initial_locations(name: str) -> None:

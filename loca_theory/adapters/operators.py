@@ -16,7 +16,7 @@ Two operators, each opaque to ``torch.compile`` and differentiated by hand:
 - :func:`increment` forms ΔW alone; from G = ∂L/∂ΔW its backward pass has Z = C G Dᵀ.
 
 From Z, ∂L/∂a_n = α Z[l_n], and ∂L/∂l_n by differences
-(:func:`~loca_theory.adapters.location_gradient.location_gradient`).
+(:func:`~loca_theory.locations.gradient.location_gradient`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from loca_theory.adapters.kernels import (
     gradients,
     sampled,
 )
-from loca_theory.adapters.location_gradient import LocationGradient
 from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.locations.gradient import LocationGradient
 from loca_theory.transforms.dct_paths import float32_products
 
 _PATTERN = len(SparsityPattern._fields)

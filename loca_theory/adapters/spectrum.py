@@ -8,8 +8,6 @@ from typing import Any, cast, get_args
 import torch
 
 from loca_theory.adapters.costs import Implementation, check_implementation, fastest
-from loca_theory.adapters.exchange import largest, left_out, most_swaps, reselect, swap
-from loca_theory.adapters.location_gradient import LocationGradient
 from loca_theory.adapters.location_search import InitialLocations, LocationSearch
 from loca_theory.adapters.observation import Observation, seen_by
 from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
@@ -17,6 +15,8 @@ from loca_theory.adapters.parameters import SpectrumParameters, asks
 from loca_theory.adapters.places import extent
 from loca_theory.adapters.processes import is_distributed
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.locations.exchange import largest, left_out, most_swaps, reselect, swap
+from loca_theory.locations.gradient import LocationGradient
 
 
 class CosineSpectrum(SpectrumParameters):
@@ -44,9 +44,9 @@ class CosineSpectrum(SpectrumParameters):
         zero_init: Start at ΔW = 0.
         learn_locations: Whether places will be learned.
         location_search: How places are searched for. Along a gradient, by a difference of
-            :func:`~loca_theory.adapters.location_gradient.location_gradient`: ``central`` (the
+            :func:`~loca_theory.locations.gradient.location_gradient`: ``central`` (the
             paper), ``forward``, ``backward`` or ``eight-direction``. Or across the spectrum, by
-            exchanges (:mod:`loca_theory.adapters.exchange`): ``reselect``, ``swap`` or
+            exchanges (:mod:`loca_theory.locations.exchange`): ``reselect``, ``swap`` or
             ``swap-raw``; then there is no parameter ``locations``.
         init_locations: Where components start: at ``random``, or by ``gradient``, where the
             first batches promise most. The latter, and exchanges, need a

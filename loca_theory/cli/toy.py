@@ -105,6 +105,7 @@ def command(
       loca-theory toy --search central,reselect --reading all
       loca-theory toy --size 6,16,32,64,128 --condition 1,10,gaussian
     """
+    chosen_conditions = tuple(dict.fromkeys(_condition(text) for text in conditions))
     # Imports torch, which a look at the help shall not wait for.
     from loca_theory.convergence import SEARCHES, ConvergenceStudy, Rates
     from loca_theory.convergence.study import ROW_COLUMNS
@@ -118,7 +119,7 @@ def command(
         readings=READINGS if "all" in readings else readings,
         sizes=sizes,
         components=components,
-        conditions=tuple(dict.fromkeys(_condition(text) for text in conditions)),
+        conditions=chosen_conditions,
         problems=problems,
         steps=steps,
         rates=Rates(lr, location_lr),

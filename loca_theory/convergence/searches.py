@@ -9,9 +9,9 @@ from functools import partial
 import torch
 
 from loca_theory._lookup import find
-from loca_theory.adapters.exchange import gains, left_out, most_swaps, reselect, swap
-from loca_theory.adapters.location_gradient import LocationGradient, location_gradient
 from loca_theory.convergence.state import State
+from loca_theory.locations.exchange import gains, left_out, most_swaps, reselect, swap
+from loca_theory.locations.gradient import LocationGradient, location_gradient
 
 Noise = Callable[[int], torch.Tensor]
 
@@ -170,7 +170,7 @@ class Swap(Search):
 class Reselection(Swap):
     """Some components are left out for one gradient and get the best places by it.
 
-    Which, :func:`~loca_theory.adapters.exchange.left_out` says: the weakest, ever fewer of them.
+    Which, :func:`~loca_theory.locations.exchange.left_out` says: the weakest, ever fewer of them.
     """
 
     _turn = 0

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from loca_theory.adapters import kernels, operators
-from loca_theory.adapters.location_gradient import NEIGHBOURS
 from loca_theory.adapters.operators import increment, increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms import dct_matrix
 
 HOWS = ["implicit", "dense", "fft", "sparse"]

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -75,6 +77,35 @@ def test_a_rate_that_diverges_is_reported_without_a_number_that_is_none(cli, her
     assert row["recovered"] == 0.0
     assert row["median_final_loss"] is None
     assert "diverged" in cli(*SMALL, "--search", "swap", "--lr", "50").out
+
+
+# Runs the command again and again in one process, and says what is loaded after each time.
+LOADED = """
+import contextlib, io, sys
+from loca_theory.cli import main
+
+for arguments in (
+    ["--help"],
+    ["--condition", "good"],
+    ["--search", "best"],
+    ["--problems", "2", "--steps", "20", "--search", "swap,central", "--jobs", "1", "--quiet"],
+):
+    sys.argv = ["loca-theory", "toy", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    print(code, *sorted({"torch", "peft", "transformers"} & set(sys.modules)))
+"""
+
+
+def test_it_loads_torch_only_to_compute_and_never_peft(here):
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["0", "2", "2 torch", "0 torch"]
 
 
 BAD = {

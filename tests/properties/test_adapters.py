@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.adapters import CosineSpectrum
-from loca_theory.adapters.location_gradient import NEIGHBOURS
 from loca_theory.adapters.operators import increment, increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms import dct_matrix
 
 reproducible = settings(max_examples=20, deadline=None, derandomize=True, database=None)

@@ -9,16 +9,17 @@ from peft.utils import PeftType
 
 from loca_theory.adapters.checks import check_scaling, check_whole
 from loca_theory.adapters.costs import Implementation, check_implementation
-from loca_theory.adapters.location_gradient import LocationGradient, check_rule
 from loca_theory.adapters.location_search import (
     InitialLocations,
     LocationSearch,
     check_initial_locations,
+    check_rule,
     check_search,
     is_exchange,
 )
 from loca_theory.adapters.schedule import AlternatingSchedule
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.locations import LocationGradient
 
 
 @dataclass

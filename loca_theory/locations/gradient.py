@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
-
-from loca_theory.adapters.checks import check_choice
 
 LocationGradient = Literal["central", "forward", "backward", "eight-direction"]
 Sample = Callable[[int, int], torch.Tensor]
@@ -21,15 +19,6 @@ NEIGHBOURS: dict[LocationGradient, set[tuple[int, int]]] = {
     "backward": {(0, 0), (-1, 0), (0, -1)},
     "eight-direction": {(0, 0), *_DIRECTIONS},
 }
-
-
-def check_rule(rule: str) -> None:
-    """Refuse what is no :data:`LocationGradient`.
-
-    Raises:
-        InvalidArgumentError: it is none.
-    """
-    check_choice("location gradient", rule, get_args(LocationGradient))
 
 
 def location_gradient(

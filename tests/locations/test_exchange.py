@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca_theory.adapters import exchange
-from loca_theory.adapters.exchange import fading, gains, largest
+from loca_theory.locations import exchange
+from loca_theory.locations.exchange import fading, gains, largest
 
 SEED = 5
 # A handful of float64 products and one dense 36×36 product.
