@@ -4,9 +4,9 @@ A result depends on the module of the function that computes it, on every module
 reaches by import, and on the libraries that they import. All are found by parsing the sources;
 nothing is imported for it. The rules:
 
-- Imports inside functions count, and modules that :func:`importlib.import_module` is given by name;
-  a name that is put together at run time stands for every module of its package. Imports under
-  ``TYPE_CHECKING`` do not count.
+- Imports inside functions count, those under ``TYPE_CHECKING`` do not. Where a module can import by
+  name (:func:`importlib.import_module`), all text in it that names a module counts; a name that is
+  put together at run time stands for every module of the package that it begins with.
 - A name taken from a package leads to the module that defines it, through the imports of the
   package's ``__init__`` and its tables of lazy exports. So one changed module of a package does not
   make everything stale that takes another name from it. An ``__init__`` that does more than pass
@@ -281,7 +281,11 @@ def _parse(name: str, path: Path) -> _Source:
     is_init = path.name == "__init__.py"
     package = name if is_init else name.rpartition(".")[0]
     takes = [taken for _, taken in _imports(_statements(body), package)]
-    if any(one.encode() in content for one in _BY_NAME):
+    # ``from importlib import import_module``, or ``import importlib``, be it with a submodule.
+    if any(
+        module == "importlib" or (module.startswith("importlib.") and taken is None)
+        for module, taken in takes
+    ):
         takes += _named(body, name, package)
     passes_on: dict[str, _Taken] = {}
     if is_init:
@@ -321,8 +325,8 @@ def _imports(statements: Iterable[ast.AST], package: str) -> Iterator[tuple[str,
 def _named(body: list[ast.stmt], name: str, package: str) -> Iterator[_Taken]:
     """Modules that are imported by their names as text.
 
-    Every text that is the name of a module of ours counts, be it in a table; of others, what
-    stands in the call itself.
+    Every text that is or begins the name of a module of ours counts, be it in a table or a function
+    that makes names; of others, what stands in the call itself.
     """
     known = {"__name__": name, "__package__": package}
     ours = (f"{_OURS}.", f"{name.partition('.')[0]}.")
@@ -332,15 +336,17 @@ def _named(body: list[ast.stmt], name: str, package: str) -> Iterator[_Taken]:
                 (one.id, str(node.value.value)) for one in node.targets if isinstance(one, ast.Name)
             )
     for node in ast.walk(ast.Module(body, [])):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value.startswith(ours) and _is_name(node.value):
-                yield node.value, None
+        if isinstance(node, ast.Constant | ast.JoinedStr):
+            text = _known_start(node, known)
+            text = text if text.startswith(ours) else ""
         elif isinstance(node, ast.Call) and node.args:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
             called = called.id if isinstance(called, ast.Name) else called
             text = _known_start(node.args[0], known) if called in _BY_NAME else ""
-            if _is_name(text.removesuffix(".")):
-                yield text, None
+        else:
+            continue
+        if _is_name(text.removesuffix(".")):
+            yield text, None
 
 
 def _is_name(text: str) -> bool:

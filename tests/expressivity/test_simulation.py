@@ -119,8 +119,8 @@ def test_a_row_does_not_depend_on_the_rest_of_the_table():
 
 def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
     ours = simulation(curves=("D", "F1"), draws=30)
-    store = ResultStore(tmp_path / "points", ours.version)
-    first = ours.run(store=store)
+    version = ours.version
+    first = ours.run(store=ResultStore(tmp_path / "points", version))
     assert len(list((tmp_path / "points").glob("*.json"))) == 4
 
     def refuse(point):
@@ -128,7 +128,7 @@ def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
         raise AssertionError(msg)
 
     monkeypatch.setattr("loca_theory.expressivity.monte_carlo.compute", refuse)
-    assert ours.run(store=ResultStore(tmp_path / "points", ours.version)) == first
+    assert ours.run(store=ResultStore(tmp_path / "points", version)) == first
 
 
 def test_progress_counts_blocks():

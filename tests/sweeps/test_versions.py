@@ -140,6 +140,11 @@ def test_the_same_text_elsewhere_has_the_same_version(small, tmp_path, monkeypat
             id="by a name made at run time",
         ),
         pytest.param(
+            "from importlib import import_module\ndef called(name): return f'small.named.{name}'",
+            {"small.named.first", "small.named.second"},
+            id="by a name that another function makes",
+        ),
+        pytest.param(
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import small.named.first",
             set(),
             id="for types only",

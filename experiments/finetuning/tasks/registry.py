@@ -26,7 +26,11 @@ _PREPARED_BY = (
 
 def module_of(task: str) -> ModuleType:
     """The module that makes a task."""
-    return import_module(f"experiments.finetuning.tasks.{task}")
+    return import_module(_name_of(task))
+
+
+def _name_of(task: str) -> str:
+    return f"experiments.finetuning.tasks.{task}"
 
 
 def prepare(
@@ -46,7 +50,7 @@ def prepare(
     """
     chosen = settings(task, quick=quick)
     key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
-    key = {"task": task, "code": code_version(module_of(task).__name__), **key}
+    key = {"task": task, "code": code_version(_name_of(task)), **key}
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     place = folder / f"{task}-{name}"
     found = stored(place, task, key)
