@@ -18,8 +18,8 @@ from loca_theory.claims import load_ledger
 
 from .pages import DOCS, ROOT
 
-PACKAGES = ("transforms", "sweeps", "increments", "expressivity", "adapters", "dependence",
-            "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
+PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
+            "dependence", "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
 
 
 class Html(HTMLParser):
