@@ -1,8 +1,5 @@
 """Two processes learn what one learns from the batches of both."""
 
-import copy
-from functools import partial
-
 import pytest
 import torch
 from torch import nn
@@ -10,118 +7,136 @@ from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, parameter_groups
 
+from . import two_processes
+from .searching import EXCHANGES, all_places, close, normal, same
 from .two_processes import WORLD
 
-STEPS = 14
-LOCATION_LR = 8.0  # enough for places to move, and to meet, within the schedule
-SCHEDULE = AlternatingSchedule(2, 3, 10)
+SCHEDULE = AlternatingSchedule(2, 3, 20, observed_steps=2)
+STEPS = 24
 
-# Two processes add up their halves of a gradient in another order: 14 steps of 6e-8, and momentum.
-ROUNDING = 1e-6
+FOUND = {"find_unused_parameters": True}
+CASES = {
+    # Locations move by so much that some of them meet.
+    "central": {"zero_init": False, "location_lr": 8.0},
+    "central, looks for unused": {"zero_init": False, "location_lr": 8.0, "ddp": FOUND},
+    "central, gradient": {"init_locations": "gradient"},
+    "reselect, unused by one": {"zero_init": False, "ddp": FOUND, "skips": True},
+    "reselect, unused by one, float32": {
+        "zero_init": False, "ddp": FOUND, "skips": True, "dtype": torch.float32,
+    },
+} | {
+    f"{search}, {start}": {"init_locations": start, "zero_init": start == "gradient"}
+    for search in EXCHANGES for start in ("random", "gradient")
+}  # fmt: skip
+QUICK = ["central", "swap, gradient", "reselect, unused by one"]
 
 
-def small():
+def tiers(names):
+    return [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.deep, id=name)
+        for name in names
+    ]
+
+
+class Gate(nn.Module):
+    """Two layers, of which the second can be left out of a step."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.first = LoCALinear(nn.Linear(6, 8), 9, seed=1, **options)
+        self.second = LoCALinear(nn.Linear(8, 8), 7, seed=2, **options)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x, *, skips=False):
+        x = torch.tanh(self.first(x))
+        return self.last(x if skips else x + torch.tanh(self.second(x)))
+
+
+def learn(case, x, y, rank=None):
+    """Train by momentum, which is smooth in the gradients: as one of two processes, or alone."""
+    options = dict(CASES[case])
+    skips = options.pop("skips", False) and rank == 1
+    ddp, dtype = options.pop("ddp", {}), options.pop("dtype", torch.float64)
+    location_lr = options.pop("location_lr", 0.05)
     torch.manual_seed(0)
-    return nn.Sequential(
-        LoCALinear(nn.Linear(6, 8), 9, zero_init=False, seed=1),
-        nn.Tanh(),
-        LoCALinear(nn.Linear(8, 8), 7, zero_init=False, seed=2),
-        nn.Tanh(),
-        nn.Linear(8, 3),
-    )
-
-
-def data():
-    generator = torch.Generator().manual_seed(7)
-    x = torch.randn(STEPS, WORLD, 4, 6, generator=generator)
-    return x, torch.randn(STEPS, WORLD, 4, 3, generator=generator)
-
-
-def learn(wrapped, batches):
-    """Train by momentum, which is smooth in the gradients, and tell the phases and the places."""
-    inner = small()
+    inner = Gate(location_search=case.split(",")[0], **options).to(dtype)
     training = LocationTraining(inner, SCHEDULE)
-    run = wrapped(inner)
-    groups = parameter_groups(inner, lr=0.05, location_lr=LOCATION_LR, weight_decay=0.01)
+    run = inner if rank is None else DistributedDataParallel(inner, **ddp)
+    groups = parameter_groups(inner, lr=0.05, location_lr=location_lr, weight_decay=0.01)
     optimizer = torch.optim.SGD(groups, momentum=0.9)
     phases, trace = [], []
-    for x, y in zip(*batches, strict=True):
+    for of_x, of_y in zip(x.to(dtype), y.to(dtype), strict=True):
         phases.append(training.phase)
         optimizer.zero_grad()
-        (run(x) - y).square().mean().backward()
+        (run(of_x, skips=skips) - of_y).square().mean().backward()
         optimizer.step()
-        trace.append([copy.deepcopy(inner[k].spectrum.places) for k in (0, 2)])
-    return {
-        "phases": phases,
-        "trace": trace,
-        "parameters": {
-            name: p.detach().clone()
-            for name, p in inner.named_parameters()
-            if not name.endswith("locations")
-        },
-        "places": [inner[k].spectrum.places.clone() for k in (0, 2)],
-        "increments": [inner[k].increment().detach() for k in (0, 2)],
-    }
+        trace.append(all_places(inner))
+    learned = [p.detach().clone() for n, p in inner.named_parameters() if "locations" not in n]
+    return {"phases": phases, "trace": trace, "learned": learned}
 
 
-def one_of_two(rank, folder):
-    x, y = data()
-    for find_unused in (False, True):
-        wrapped = partial(DistributedDataParallel, find_unused_parameters=find_unused)
-        found = learn(wrapped, (x[:, rank], y[:, rank]))
-        torch.save(found, f"{folder}/{rank}-{find_unused}.pt")
+def data_of_both():
+    return normal(STEPS, WORLD, 4, 6, seed=7), normal(STEPS, WORLD, 4, 3, seed=8)
 
 
-@pytest.fixture(scope="module")
-def folder(in_two_processes, tmp_path_factory):
-    """What both processes found."""
-    path = tmp_path_factory.mktemp("two")
-    assert in_two_processes(one_of_two, path) == [0, 0]
-    return path
+def learn_some(names, rank, folder):
+    x, y = (part[:, rank] for part in data_of_both())
+    for case in names:
+        torch.save(learn(case, x, y, rank), f"{folder}/{case}.{rank}")
+
+
+def quick_ones(rank, folder):
+    learn_some(QUICK, rank, folder)
+
+
+def other_ones(rank, folder):
+    learn_some([case for case in CASES if case not in QUICK], rank, folder)
 
 
 @pytest.fixture(scope="module")
-def alone():
-    """What one process finds from both batches."""
-    x, y = data()
-    return learn(lambda inner: inner, (x.flatten(1, 2), y.flatten(1, 2)))
+def found_by(tmp_path_factory):
+    """What the processes found in a case: a function, which starts them when they are needed."""
+    folders = {}
+
+    def found(case):
+        name = "quick_ones" if case in QUICK else "other_ones"
+        if name not in folders:
+            folder = tmp_path_factory.mktemp("two")
+            assert two_processes.run(__name__, name, folder) == [0, 0]
+            folders[name] = folder
+        return [torch.load(folders[name] / f"{case}.{rank}") for rank in range(WORLD)]
+
+    return found
 
 
-by_search = pytest.mark.parametrize(
-    "find_unused", [False, True], ids=["all used", "looks for unused"]
-)
+@pytest.mark.parametrize("case", tiers(CASES))
+def test_both_processes_have_the_same_layers(case, found_by):
+    first, second = found_by(case)
+    assert first["phases"] == second["phases"] == [SCHEDULE.phase(t) for t in range(STEPS)]
+    for mine, theirs in zip(first["trace"], second["trace"], strict=True):
+        assert same(mine, theirs)
+    assert same(first["learned"], second["learned"])
+    for number in range(2):
+        assert not torch.equal(first["trace"][0][number], first["trace"][-1][number])
 
 
-def test_places_move_meet_and_are_settled_by_one_process(alone):
-    assert alone["phases"] == [SCHEDULE.phase(t) for t in range(STEPS)]
-    assert set(alone["phases"]) == {"coefficients", "locations", None}
-    for k in range(2):
-        met = [len(torch.unique(places[k], dim=0)) < len(places[k]) for places in alone["trace"]]
+@pytest.mark.parametrize("case", tiers(name for name in CASES if "by one" not in name))
+def test_two_processes_learn_what_one_does_from_both_batches(case, found_by):
+    x, y = data_of_both()
+    alone, found = learn(case, x.flatten(1, 2), y.flatten(1, 2)), found_by(case)[0]
+    for mine, theirs in zip(found["trace"], alone["trace"], strict=True):
+        assert same(mine, theirs)
+    # They add up their halves of a gradient in another order: 24 steps of 1e-16, and momentum.
+    for mine, theirs in zip(found["learned"], alone["learned"], strict=True):
+        close(mine, theirs, 1e-9)
+
+
+def test_locations_of_this_training_meet_and_are_given_places_of_their_own():
+    """Else the comparisons above would not see how two processes settle them."""
+    x, y = data_of_both()
+    trace = learn("central", x.flatten(1, 2), y.flatten(1, 2))["trace"]
+    for number in range(2):
+        places = [at_step[number] for at_step in trace]
+        met = [len(torch.unique(at_step, dim=0)) < len(at_step) for at_step in places]
         assert any(met)
         assert not met[-1]
-        assert not torch.equal(alone["trace"][0][k], alone["places"][k])
-
-
-@by_search
-def test_both_processes_have_the_same_layers(find_unused, folder):
-    first, second = (torch.load(folder / f"{rank}-{find_unused}.pt") for rank in range(WORLD))
-    assert first["phases"] == second["phases"]
-    for mine, theirs in zip(first["trace"], second["trace"], strict=True):
-        assert all(map(torch.equal, mine, theirs))
-    assert first["parameters"].keys() == second["parameters"].keys()
-    for name, mine in first["parameters"].items():
-        assert torch.equal(mine, second["parameters"][name]), name
-
-
-@by_search
-def test_two_processes_learn_what_one_does_from_both_batches(find_unused, folder, alone):
-    found = torch.load(folder / f"0-{find_unused}.pt")
-    assert found["phases"] == alone["phases"]
-    for mine, theirs in zip(found["trace"], alone["trace"], strict=True):
-        assert all(map(torch.equal, mine, theirs))
-    assert found["parameters"].keys() == alone["parameters"].keys()
-    close = {"rtol": ROUNDING, "atol": ROUNDING}
-    for name, expected in alone["parameters"].items():
-        torch.testing.assert_close(found["parameters"][name], expected, **close)
-    for mine, theirs in zip(found["increments"], alone["increments"], strict=True):
-        torch.testing.assert_close(mine, theirs, **close)

@@ -1,4 +1,4 @@
-"""Exchanges at the steps of a schedule: with any optimiser, compiled, resumed, in two processes."""
+"""Exchanges at the steps of a schedule: with any optimiser, compiled, resumed."""
 
 import io
 from functools import partial
@@ -6,14 +6,12 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, parameter_groups
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import idct2
 
 from .searching import (
-    EXCHANGES,
     adamw,
     all_places,
     assert_distinct,
@@ -28,9 +26,6 @@ from .searching import (
     spectra,
     train,
 )
-from .two_processes import WORLD
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 # --- training ---
 
@@ -342,99 +337,3 @@ def test_a_compiled_model_finds_the_places_of_an_eager_one(search, backend):
     x = batches(1)[0][0]
     with torch.no_grad():
         close(compiled(x), eager(x), 1e-8)
-
-
-# --- two processes ---
-
-OF_TWO = AlternatingSchedule(2, 3, 20, observed_steps=2)
-
-
-class Gate(nn.Module):
-    """Two layers, of which the second sees some batches only."""
-
-    def __init__(self, search, **options):
-        super().__init__()
-        self.first = LoCALinear(nn.Linear(6, 8), 9, seed=1, location_search=search, **options)
-        self.second = LoCALinear(nn.Linear(8, 8), 7, seed=2, location_search=search, **options)
-        self.last = nn.Linear(8, 3)
-
-    def forward(self, x, skips=False):
-        x = torch.tanh(self.first(x))
-        return self.last(x if skips else x + torch.tanh(self.second(x)))
-
-
-CASES = {f"{search}, {start}": (search, {"init_locations": start, "zero_init": start == "gradient"})
-         for search in EXCHANGES for start in ("random", "gradient")}  # fmt: skip
-CASES["central, gradient"] = ("central", {"init_locations": "gradient"})
-UNUSED = {"unused by one, float32": torch.float32, "unused by one, float64": torch.float64}
-
-
-def learn(case, wrapped, data, skips=None, dtype=torch.float64):
-    search, options = CASES[case]
-    torch.manual_seed(0)
-    inner = Gate(search, **options).to(dtype)
-    training = LocationTraining(inner, OF_TWO)
-    run = wrapped(inner)
-    groups = parameter_groups(inner, lr=0.05, location_lr=0.05, weight_decay=0.01)
-    optimizer = torch.optim.SGD(groups, momentum=0.9)
-    trace = []
-    for step, (x, y) in enumerate(zip(*data, strict=True)):
-        optimizer.zero_grad()
-        output = run(x.to(dtype), skips=skips is not None and step in skips)
-        (output - y.to(dtype)).square().mean().backward()
-        optimizer.step()
-        trace.append(all_places(inner))
-    return {
-        "trace": trace,
-        "coefficients": [s.coefficients.detach().clone() for s in spectra(inner)],
-        "phase": training.phase,
-    }
-
-
-def data_of_both():
-    return normal(24, WORLD, 4, 6, seed=7), normal(24, WORLD, 4, 3, seed=8)
-
-
-def one_of_two(rank, folder):
-    x, y = (part[:, rank] for part in data_of_both())
-    looks = partial(DistributedDataParallel, find_unused_parameters=True)
-    # The second process never uses its second layer.
-    skipped = set(range(24)) if rank else None
-    for case in CASES:
-        torch.save(learn(case, DistributedDataParallel, (x, y)), f"{folder}/{case}.{rank}")
-    for case, dtype in UNUSED.items():
-        found = learn("reselect, random", looks, (x, y), skipped, dtype)
-        torch.save(found, f"{folder}/{case}.{rank}")
-
-
-@pytest.fixture(scope="module")
-def of_two(in_two_processes, tmp_path_factory):
-    """Where both processes left what they found, and how they ended."""
-    folder = tmp_path_factory.mktemp("two")
-    return folder, in_two_processes(one_of_two, folder)
-
-
-def test_both_processes_come_to_an_end(of_two):
-    assert of_two[1] == [0, 0]
-
-
-@pytest.mark.parametrize("case", [*CASES, *UNUSED])
-def test_both_processes_have_the_same_places(case, of_two):
-    first, second = (torch.load(of_two[0] / f"{case}.{rank}") for rank in range(WORLD))
-    for mine, theirs in zip(first["trace"], second["trace"], strict=True):
-        assert same(mine, theirs)
-    assert same(first["coefficients"], second["coefficients"])
-    assert first["phase"] is second["phase"] is None
-    for number in range(2):
-        assert not torch.equal(first["trace"][0][number], first["trace"][-1][number])
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_two_processes_find_what_one_finds_from_both_batches(case, of_two):
-    x, y = data_of_both()
-    alone = learn(case, lambda inner: inner, (x.flatten(1, 2), y.flatten(1, 2)))
-    found = torch.load(of_two[0] / f"{case}.0")
-    for mine, theirs in zip(found["trace"], alone["trace"], strict=True):
-        assert same(mine, theirs)
-    for mine, theirs in zip(found["coefficients"], alone["coefficients"], strict=True):
-        close(mine, theirs, 1e-9)

@@ -26,8 +26,6 @@ from .searching import (
     spectrum,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # --- a spectrum that exchanges ---
 
 

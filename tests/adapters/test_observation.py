@@ -9,8 +9,11 @@ from loca_theory.transforms import dct2
 
 P, Q, ALPHA = 6, 9, 1.7
 EVERYWHERE = torch.cartesian_prod(torch.arange(P), torch.arange(Q))
-# Sums of a few dozen products, each rounded to the dtype it is computed in.
-ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-13}
+# In float64, sums of up to 1501 products. Equal terms round alike, and a sum may be off by 1501·U,
+# U = 2⁻⁵³; a curvature is a product of two such sums, and so is its oracle: 7e-13. The terms of a
+# gradient cancel to a tenth of their sum, and the transform of 54 entries may add up √54 errors:
+# 1e-11. In float32, sums of at most 12 products and transforms of 9: (12 + 9 + 6)·6e-8, tenfold.
+ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-11}
 
 
 def normal(*shape, seed=0, dtype=torch.float64):

@@ -26,8 +26,6 @@ from .searching import (
     train,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # --- a start by gradient ---
 
 OBSERVED = 3

@@ -21,8 +21,6 @@ from .searching import (
     spectra,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TINY = {"coefficient_steps": 2, "location_steps": 3, "alternating_steps": 20, "observed_steps": 2}
 # PEFT calls it by the name that transformers 5 has replaced.
 of_peft = pytest.mark.filterwarnings(

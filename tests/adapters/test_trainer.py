@@ -4,11 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
-pytest.importorskip("peft", reason="needs the extra 'adapters'")
-pytest.importorskip("transformers", reason="needs the extra 'adapters'")
-pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
-
 from peft import PeftModel, TaskType, get_peft_model
 from transformers import (
     RobertaConfig,
@@ -32,13 +27,10 @@ from loca_theory.adapters import (
 COEFFICIENT_STEPS, LOCATION_STEPS, ALTERNATING_STEPS, STEPS = 3, 4, 14, 24
 CHECKPOINT = 5  # two steps into the first phase of the locations
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    # PEFT calls it by the name that transformers 5 has replaced.
-    pytest.mark.filterwarnings(
-        r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
-    ),
-]
+# PEFT calls it by the name that transformers 5 has replaced.
+pytestmark = pytest.mark.filterwarnings(
+    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
+)
 
 
 class Sentences(torch.utils.data.Dataset):

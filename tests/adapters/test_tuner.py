@@ -2,7 +2,6 @@
 
 import copy
 import io
-import json
 import pickle
 import subprocess
 import sys
@@ -12,11 +11,6 @@ from importlib import import_module, reload
 
 import pytest
 import torch
-from torch import nn
-
-pytest.importorskip("peft", reason="needs the extra 'adapters'")
-pytest.importorskip("transformers", reason="needs the extra 'adapters'")
-
 from peft import (
     PeftConfig,
     PeftModel,
@@ -28,6 +22,7 @@ from peft import (
     set_peft_model_state_dict,
 )
 from safetensors.torch import load_file, save_file
+from torch import nn
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -37,8 +32,6 @@ from transformers import (
     OPTForCausalLM,
     RobertaConfig,
     RobertaForSequenceClassification,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from loca_theory.adapters import (
@@ -64,11 +57,7 @@ LAYER = "model.layers.0.self_attn.q_proj"
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tiny models wait for threads most of the time
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def llama(hidden_size=16, **options):
@@ -140,25 +129,10 @@ def roberta():
     ).eval()
 
 
-def t5():
-    torch.manual_seed(1)
-    return T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=40,
-            d_model=16,
-            d_ff=24,
-            d_kv=8,
-            num_layers=1,
-            num_heads=2,
-            decoder_start_token_id=0,
-        )
-    ).eval()
-
-
-FAMILIES = {"Llama": llama, "OPT": opt, "GPT-2": gpt2, "RoBERTa": roberta, "T5": t5}
-TASKS = {"RoBERTa": TaskType.SEQ_CLS, "T5": TaskType.SEQ_2_SEQ_LM}
-EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
-GENERATORS = pytest.mark.parametrize("family", ["Llama", "OPT", "GPT-2"])
+FAMILIES = {"Llama": llama, "OPT": opt, "GPT-2": gpt2, "RoBERTa": roberta}
+TASKS = {"RoBERTa": TaskType.SEQ_CLS}
+# A linear layer, and one that stores its weight transposed, with a bias.
+BOTH_KINDS = pytest.mark.parametrize("family", ["Llama", "GPT-2"])
 
 
 def config_of(family="Llama", **options):
@@ -170,15 +144,14 @@ def adapted(family="Llama", **options):
     return get_peft_model(FAMILIES[family](), config_of(family, **options)).eval()
 
 
-def batch(family="Llama"):
+def batch():
     ids = torch.randint(4, 40, (2, 7), generator=torch.Generator().manual_seed(2))
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return inputs | ({"decoder_input_ids": ids} if family == "T5" else {})
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def logits(model, family="Llama"):
+def logits(model):
     with torch.no_grad():
-        return model(**batch(family)).logits
+        return model(**batch()).logits
 
 
 def spectra(model, adapter="default"):
@@ -218,75 +191,33 @@ def enter(model, phase, adapter="default"):
     return training
 
 
-def close(a, b, tolerance=1e-5):
+# A float32 pass through two layers is some forty roundings of 6e-8 in sequence, of values up to 10,
+# that what follows amplifies up to fourfold. What an adapter changes is a hundred times as large.
+ROUNDING = 1e-4
+
+
+def close(a, b, tolerance=ROUNDING):
     torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
 def differ(a, b):
-    return not torch.allclose(a, b, rtol=1e-3, atol=1e-3)
+    return not torch.allclose(a, b, rtol=100 * ROUNDING, atol=100 * ROUNDING)
 
 
-# --- targets ---
+# --- configuration ---
 
 
 @pytest.mark.parametrize(
     ("family", "ends", "count"),
-    [
-        ("Llama", {"q_proj", "v_proj"}, 4),
-        ("OPT", {"q_proj", "v_proj"}, 4),
-        ("GPT-2", {"c_attn"}, 2),
-        ("RoBERTa", {"query", "value"}, 4),
-        ("T5", {"q", "v"}, 6),
-    ],
-    ids=list(FAMILIES),
+    [("Llama", {"q_proj", "v_proj"}, 4), ("GPT-2", {"c_attn"}, 2)],
+    ids=["Llama", "GPT-2"],
 )
-def test_without_targets_peft_s_defaults_of_the_architecture_are_taken(family, ends, count):
+def test_without_targets_those_of_the_architecture_are_taken(family, ends, count):
     model = adapted(family)
     assert {name.rsplit(".", 1)[-1] for name in targets(model)} == ends
     assert len(targets(model)) == count
     assert isinstance(model.base_model, LoCAModel)
     assert all(s.coefficients.shape == (B,) for s in spectra(model).values())
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        pytest.param({"target_modules": ["o_proj"]}, {"0.self_attn.o_proj", "1.self_attn.o_proj"}),
-        pytest.param(
-            {"target_modules": r".*\.1\.mlp\.(up|down)_proj"}, {"1.mlp.up_proj", "1.mlp.down_proj"}
-        ),
-        pytest.param(
-            {"target_modules": ["q_proj", "k_proj"], "exclude_modules": r".*layers\.0\..*"},
-            {"1.self_attn.q_proj", "1.self_attn.k_proj"},
-        ),
-        pytest.param(
-            {"target_modules": ["q_proj", "k_proj"], "exclude_modules": ["k_proj"]},
-            {"0.self_attn.q_proj", "1.self_attn.q_proj"},
-        ),
-        pytest.param(
-            {"target_modules": ["q_proj"], "layers_to_transform": [1]}, {"1.self_attn.q_proj"}
-        ),
-        pytest.param(
-            {
-                "target_modules": ["q_proj"],
-                "layers_to_transform": 0,
-                "layers_pattern": "layers",
-            },
-            {"0.self_attn.q_proj"},
-        ),
-    ],
-    ids=["list", "regex", "exclude regex", "exclude list", "layers", "layers with pattern"],
-)
-def test_targets_are_chosen_as_for_any_method_of_peft(options, expected):
-    assert targets(adapted(**options)) == {f"model.layers.{name}" for name in expected}
-
-
-@pytest.mark.parametrize(("family", "count"), [("Llama", 14), ("GPT-2", 8)])
-@pytest.mark.filterwarnings("ignore:fan_in_fan_out is set")
-def test_all_linear_adapts_every_linear_layer_but_the_head(family, count):
-    names = targets(adapted(family, target_modules="all-linear"))
-    assert len(names) == count
-    assert "lm_head" not in names
 
 
 def test_conv1d_is_noticed():
@@ -320,7 +251,7 @@ def test_algorithm_1_can_be_read_as_printed():
 def test_mixed_batches_are_refused():
     model = adapted()
     with pytest.raises(InvalidArgumentError, match="no mixed batches"):
-        model(**batch("Llama"), adapter_names=["default", "__base__"])
+        model(**batch(), adapter_names=["default", "__base__"])
 
 
 def test_single_layers_can_have_another_number_of_components():
@@ -346,7 +277,7 @@ def test_each_layer_draws_its_own_places_and_the_same_ones_again():
     assert not any(torch.equal(first[name].places, other[name].places) for name in first)
 
 
-@EVERY_FAMILY
+@pytest.mark.parametrize("family", ["Llama", "RoBERTa"])
 def test_coefficients_alone_are_trainable_at_the_start(family):
     model = adapted(family)
     expected = {f"{name}.loca_spectrum.default.coefficients" for name in spectra(model)}
@@ -355,65 +286,30 @@ def test_coefficients_alone_are_trainable_at_the_start(family):
     assert trainable(model) == expected
 
 
-def test_the_number_of_trainable_parameters_is_b_a_layer():
-    model = adapted()
-    count, total = model.get_nb_trainable_parameters()
-    assert count == 4 * B
-    assert total > count
-
-
-@pytest.mark.parametrize(
-    ("bias", "expected"), [("none", 0), ("all", 2 * 8 + 1), ("loca_only", 4)], ids=str
-)
-def test_biases_are_trained_on_request(bias, expected):
-    model = adapted("OPT", bias=bias)
-    names = {name for name in trainable(model) if name.endswith("bias")}
-    assert len(names) == expected
-    if bias == "loca_only":
-        assert all("q_proj" in name or "v_proj" in name for name in names)
-
-
-def test_modules_to_save_are_trained_and_saved(tmp_path):
-    model = randomise(adapted(modules_to_save=["lm_head"]))
-    assert "base_model.model.lm_head.modules_to_save.default.weight" in trainable(model)
-    with torch.no_grad():
-        model.get_parameter("base_model.model.lm_head.modules_to_save.default.weight").add_(1.0)
-    model.save_pretrained(tmp_path)
-    close(logits(PeftModel.from_pretrained(llama(), tmp_path)), logits(model))
-
-
 # --- the start ---
 
 
-@EVERY_FAMILY
+@BOTH_KINDS
 def test_the_output_is_that_of_the_base_model_at_the_start(family):
-    close(logits(adapted(family), family), logits(FAMILIES[family](), family))
+    close(logits(adapted(family)), logits(FAMILIES[family]()))
 
 
-@EVERY_FAMILY
+@BOTH_KINDS
 def test_random_coefficients_change_the_output(family):
-    assert (
-        differ(logits(adapted(family, init_weights=False), family), logits(FAMILIES[family]()))
-        if family != "T5"
-        else differ(logits(adapted(family, init_weights=False), family), logits(t5(), family))
-    )
+    assert differ(logits(adapted(family, init_weights=False)), logits(FAMILIES[family]()))
 
 
-@EVERY_FAMILY
-def test_whatever_reports_that_it_is_trainable_moves(family):
-    model = adapted(family, init_weights=False).train()
+def test_whatever_reports_that_it_is_trainable_moves():
+    model = adapted(init_weights=False).train()
     held = {name: p for name, p in model.named_parameters() if p.requires_grad}
     before = {name: p.detach().clone() for name, p in held.items()}
     optimizer = torch.optim.SGD(held.values(), lr=0.5)
     for _ in range(3):
         optimizer.zero_grad()
-        model(**batch(family)).logits.square().sum().backward()
+        model(**batch()).logits.square().sum().backward()
         optimizer.step()
     assert held
     assert [name for name in held if torch.equal(held[name], before[name])] == []
-    for name, p in model.named_parameters():
-        if name.endswith("locations"):
-            assert not p.requires_grad
 
 
 # --- files ---
@@ -482,21 +378,19 @@ def test_what_was_saved_in_mid_phase_can_be_loaded_after_the_freeze_and_saved_ag
     close(logits(PeftModel.from_pretrained(llama(), tmp_path)), expected)
 
 
-@EVERY_FAMILY
-def test_every_family_survives_its_files(tmp_path, family):
-    model = randomise(adapted(family))
+def test_a_transposed_layer_survives_its_file(tmp_path):
+    model = randomise(adapted("GPT-2"))
     model.save_pretrained(tmp_path)
-    loaded = PeftModel.from_pretrained(FAMILIES[family](), tmp_path).eval()
-    close(logits(loaded, family), logits(model, family))
+    close(logits(PeftModel.from_pretrained(gpt2(), tmp_path).eval()), logits(model))
 
 
-@pytest.mark.parametrize("bias", ["all", "loca_only"])
-def test_trained_biases_are_saved(tmp_path, bias):
-    model = randomise(adapted("OPT", bias=bias))
+def test_biases_of_the_adapted_layers_are_trained_on_request_and_saved(tmp_path):
+    model = randomise(adapted("OPT", bias="loca_only"))
+    biases = {name for name in trainable(model) if name.endswith("bias")}
+    assert biases == {f"{name}.base_layer.bias" for name in spectra(model)}
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            if p.requires_grad and name.endswith("bias"):
-                p.add_(1.0)
+        for name in biases:
+            model.get_parameter(name).add_(1.0)
     model.save_pretrained(tmp_path)
     loaded = PeftModel.from_pretrained(opt(), tmp_path).eval()
     close(logits(loaded), logits(model))
@@ -572,30 +466,32 @@ def test_the_configuration_is_the_same_after_its_file(tmp_path):
 # --- merging, several adapters ---
 
 
-@EVERY_FAMILY
+@BOTH_KINDS
 def test_merging_changes_no_output_and_can_be_undone(family):
     model = randomise(adapted(family))
-    expected, before = logits(model, family), logits(FAMILIES[family](), family)
+    expected, before = logits(model), logits(FAMILIES[family]())
     weights = {n: p.clone() for n, p in model.named_parameters() if n.endswith("base_layer.weight")}
     model.merge_adapter()
-    close(logits(model, family), expected)
+    close(logits(model), expected)
     model.unmerge_adapter()
-    close(logits(model, family), expected)
+    close(logits(model), expected)
     for name, weight in weights.items():
-        close(model.get_parameter(name), weight)
+        # W + ΔW and then W are each rounded once, to 6e-8 of values up to 4.
+        close(model.get_parameter(name), weight, 1e-6)
     with model.disable_adapter():
-        close(logits(model, family), before)
-    close(logits(model, family), expected)
+        close(logits(model), before)
+    close(logits(model), expected)
 
 
-@EVERY_FAMILY
-@pytest.mark.parametrize("safe_merge", [True, False], ids=["safe", "plain"])
+@pytest.mark.parametrize(
+    ("family", "safe_merge"), [("Llama", True), ("GPT-2", False)], ids=["safe", "plain"]
+)
 def test_the_merged_model_is_the_base_model_again(family, safe_merge):
     model = randomise(adapted(family))
-    expected = logits(model, family)
+    expected = logits(model)
     merged = model.merge_and_unload(safe_merge=safe_merge)
     assert not any(isinstance(m, LoCALayer | CosineSpectrum) for m in merged.modules())
-    close(logits(merged, family), expected)
+    close(logits(merged), expected)
 
 
 def test_unloading_gives_the_base_model_back():
@@ -822,14 +718,13 @@ def test_half_precision_leaves_places_as_they_are(dtype, autocast):
 # --- generation ---
 
 
-@GENERATORS
-def test_generated_text_does_not_depend_on_the_cache_or_on_merging(family):
-    model = randomise(adapted(family))
+def test_generated_text_does_not_depend_on_the_cache_or_on_merging():
+    model = randomise(adapted())
     options = {"max_new_tokens": 8, "do_sample": False}
     cached = model.generate(**batch(), use_cache=True, **options)
     assert cached.shape == (2, 15)
     assert torch.equal(model.generate(**batch(), use_cache=False, **options), cached)
-    base = FAMILIES[family]().generate(**batch(), **options)
+    base = llama().generate(**batch(), **options)
     assert not torch.equal(base, cached)
     model.merge_adapter()
     assert torch.equal(model.generate(**batch(), use_cache=True, **options), cached)
@@ -885,16 +780,6 @@ def test_a_copy_has_a_schedule_of_its_own(duplicate):
     train(other, 2)
     assert (ours.steps_done, theirs.steps_done) == (3, 5)
     assert differ(logits(other), logits(model))
-
-
-def test_two_models_count_their_own_steps():
-    first, second = adapted(coefficient_steps=2), adapted(coefficient_steps=2)
-    train(first, 3)
-    train(second, 1)
-    steps = [m.base_model.location_training["default"].steps_done for m in (first, second)]
-    assert steps == [3, 1]
-    phases = [{n.rsplit(".", 1)[-1] for n in trainable(m)} for m in (first, second)]
-    assert phases == [{"locations"}, {"coefficients"}]
 
 
 def test_the_adapter_that_is_not_trained_stays_at_its_start():
@@ -954,8 +839,8 @@ def test_transformers_adds_the_adapter_by_itself():
         ({"scaling": -1.0}, r"scaling must be positive and finite, not -1\.0"),
         ({"scaling": float("inf")}, "scaling must be positive and finite, not inf"),
         ({"scaling": float("nan")}, "scaling must be positive and finite, not nan"),
-        ({"implementation": "magic"}, "magic"),
-        ({"location_gradient": "sideways"}, "sideways"),
+        ({"implementation": "magic"}, "unknown implementation 'magic'; choose one of auto"),
+        ({"location_gradient": "sideways"}, "unknown location gradient 'sideways'; choose one of"),
         ({"bias": "some"}, "bias must be none, all or loca_only, not 'some'"),
         ({"coefficient_steps": 0}, "coefficient_steps must be an integer of at least 1, not 0"),
         ({"location_steps": 0}, "location_steps must be an integer of at least 1, not 0"),
@@ -1001,45 +886,14 @@ def test_what_does_not_fit_the_model_names_the_layer(options, message):
         adapted(**options)
 
 
-def test_a_layer_norm_is_no_linear_layer():
-    with pytest.raises(InvalidArgumentError, match=r"layer_norm: LoCA adapts .*, not LayerNorm"):
-        adapted("OPT", target_modules=["self_attn_layer_norm"])
-
-
-def duplicate_places(state, key):
-    state[key][1] = state[key][0]
-
-
-def places_beyond_the_layer(state, key):
-    state[key][0, 0] = 16
-
-
-def negative_places(state, key):
-    state[key][0, 1] = -1
-
-
-def floating_places(state, key):
-    state[key] = state[key].float()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (duplicate_places, "duplicate locations"),
-        (places_beyond_the_layer, "locations outside 16×16"),
-        (negative_places, "locations outside 16×16"),
-        (floating_places, "places must be integers"),
-    ],
-)
-def test_a_damaged_file_is_refused_with_the_name_of_the_layer(tmp_path, damage, message):
-    model = adapted(alternating_steps=0)
-    model.save_pretrained(tmp_path)
+def test_a_damaged_file_is_refused_with_the_name_of_the_layer(tmp_path):
+    adapted(alternating_steps=0).save_pretrained(tmp_path)
     file = tmp_path / "adapter_model.safetensors"
     state = load_file(file)
-    key = f"base_model.model.{LAYER}.loca_spectrum.places"
-    damage(state, key)
+    places = state[f"base_model.model.{LAYER}.loca_spectrum.places"]
+    places[1] = places[0]
     save_file(state, file)
-    with pytest.raises(RuntimeError, match=rf"{LAYER}.*{message}"):
+    with pytest.raises(RuntimeError, match=rf"{LAYER}.*duplicate locations"):
         PeftModel.from_pretrained(llama(), tmp_path)
 
 
@@ -1047,15 +901,6 @@ def test_a_file_for_another_width_is_refused(tmp_path):
     adapted().save_pretrained(tmp_path)
     with pytest.raises(RuntimeError, match=rf"{LAYER}.*is for a 16×16 layer, this one is 32×32"):
         PeftModel.from_pretrained(llama(hidden_size=32), tmp_path)
-
-
-def test_a_file_with_another_number_of_components_is_refused(tmp_path):
-    adapted().save_pretrained(tmp_path)
-    file = tmp_path / "adapter_config.json"
-    settings = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(settings | {"n_frequency": B + 1}), encoding="utf-8")
-    with pytest.raises(RuntimeError, match=rf"{LAYER}.*has {B} components, this layer {B + 1}"):
-        PeftModel.from_pretrained(llama(), tmp_path)
 
 
 # --- registration ---
@@ -1085,7 +930,6 @@ def in_a_new_process(code):
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
