@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from loca_theory.adapters.costs import check_implementation, fastest, sampling_pays
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.adapters.costs import fastest, sampling_pays
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -46,8 +45,3 @@ def test_cuda_forms_what_is_small_and_nothing_else():
 def test_entries_are_sampled_while_they_are_few():
     assert sampling_pays((4096, 4096), 512, 150_000, CPU)
     assert not sampling_pays((64, 64), 4096, 64 * 64, CPU)
-
-
-def test_an_unknown_implementation_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown implementation 'magic'; choose one of"):
-        check_implementation("magic")

@@ -2,6 +2,7 @@
 
 import io
 from functools import partial
+from itertools import cycle
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import idct2
 
 from .searching import (
+    EXCHANGES,
     adamw,
     all_places,
     assert_distinct,
@@ -42,8 +44,9 @@ TIMES = {
 STEPS = 30
 
 
-@pytest.mark.parametrize("schedule", TIMES.values(), ids=TIMES)
-@by_exchange
+@pytest.mark.parametrize(
+    ("search", "schedule"), list(zip(cycle(EXCHANGES), TIMES.values())), ids=TIMES
+)
 def test_layers_exchange_after_the_last_step_of_their_periods(search, schedule):
     model = small(search)
     training = LocationTraining(model, schedule)
@@ -133,8 +136,11 @@ MOMENTA = {
 }
 
 
-@pytest.mark.parametrize(("make", "name"), MOMENTA.values(), ids=MOMENTA)
-@by_exchange
+@pytest.mark.parametrize(
+    ("search", "make", "name"),
+    [(search, *momentum) for search, momentum in zip(EXCHANGES, MOMENTA.values(), strict=True)],
+    ids=MOMENTA,
+)
 def test_who_moves_forgets_its_momentum_and_no_other_does(search, make, name):
     model = small(search)
     schedule = AlternatingSchedule(2, 3, 20, observed_steps=2)
@@ -195,8 +201,11 @@ def test_exchanges_and_gradients_train_side_by_side():
         assert_distinct(layer)
 
 
-@by_exchange
-@pytest.mark.parametrize("steps", [4, 5, 11, 18, 20, 22], ids=lambda n: f"after {n} steps")
+@pytest.mark.parametrize(
+    ("steps", "search"),
+    list(zip([4, 5, 11, 18, 20, 22], cycle(EXCHANGES))),
+    ids=lambda value: value if isinstance(value, str) else f"after {value} steps",
+)
 def test_resumed_training_is_bitwise_the_uninterrupted_one(search, steps):
     # Of an exchange by a single step, nothing is lost in between.
     schedule = AlternatingSchedule(2, 3, 20, observed_steps=1)
@@ -286,10 +295,10 @@ def recovered(search, seed):
 # differences, which found 0 to 4; swaps found 17 or 18, at most at 0.26 of that loss. A random
 # place is a planted one with probability 0.02: of 20, six are with probability 2e-6.
 LEAST = {"reselect": (19, 1e-6), "swap": (14, 0.5)}
-SOME_SEEDS = [0, 1]
+SOME_SEEDS = [0, pytest.param(1, marks=pytest.mark.deep)]
 
 
-@pytest.fixture(scope="module", params=SOME_SEEDS, ids=lambda seed: f"seed {seed}")
+@pytest.fixture(scope="module", params=SOME_SEEDS, ids="seed {}".format)
 def by_differences(request):
     """Seed, places found by the search of the paper, and its loss."""
     return request.param, *recovered("central", request.param)
@@ -316,7 +325,12 @@ def test_exchanges_find_planted_places(search, by_differences):
 # Where a graph is broken at a hook, torch itself looks for a gradient of what goes on.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize(
-    ("search", "backend"), [("swap", "aot_eager"), ("reselect", "aot_eager"), ("reselect", "eager")]
+    ("search", "backend"),
+    [
+        ("reselect", "eager"),
+        pytest.param("reselect", "aot_eager", marks=pytest.mark.deep),
+        pytest.param("swap", "aot_eager", marks=pytest.mark.deep),
+    ],
 )
 def test_a_compiled_model_finds_the_places_of_an_eager_one(search, backend):
     torch._dynamo.reset()

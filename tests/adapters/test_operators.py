@@ -19,7 +19,7 @@ by_rule = pytest.mark.parametrize("rule", RULES)
 by_way_of_forming = pytest.mark.parametrize("how", HOWS[1:])
 by_sampling = pytest.mark.parametrize("pays", [True, False], ids=["sampled", "through product"])
 
-SHAPES = [(1, 1), (1, 6), (7, 1), (5, 8), (9, 4), (7, 7), (2, 2)]
+SHAPES = [(1, 1), (1, 6), (7, 1), (5, 8)]
 by_shape = pytest.mark.parametrize("shape", SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
 by_tokens = pytest.mark.parametrize("batch", [(), (0,), (1,), (5,), (2, 3), (2, 0)], ids=str)
 by_terms = pytest.mark.parametrize("terms", ["increment alone", "weight", "weight and bias"])
@@ -308,8 +308,12 @@ def test_numerical_differentiation_of_the_increment_agrees(how):
     assert torch.autograd.gradcheck(lambda a: increment(a, None, places, pattern, **rest), a)
 
 
+# What the registration knows of the result differs between forming ΔW and not.
+by_kind = pytest.mark.parametrize("how", ["implicit", "fft"])
+
+
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
-@by_how
+@by_kind
 def test_torch_accepts_the_registration_of_the_linear_operator(how):
     shape = (5, 8)
     x, weight, bias, a, locations, places = case(shape)
@@ -322,17 +326,16 @@ def test_torch_accepts_the_registration_of_the_linear_operator(how):
 
 
 @pytest.mark.filterwarnings("ignore")
-@by_way_of_forming
-def test_torch_accepts_the_registration_of_the_increment(how):
+def test_torch_accepts_the_registration_of_the_increment():
     shape = (5, 8)
     _, _, _, a, locations, places = case(shape)
     pattern = list(SparsityPattern.of(places, shape))
-    arguments = (a, locations, places, pattern, 5, 8, SCALING, "forward", how)
+    arguments = (a, locations, places, pattern, 5, 8, SCALING, "forward", "fft")
     result = torch.library.opcheck(operators._increment, arguments)
     assert set(result.values()) == {"SUCCESS"}
 
 
-@by_how
+@by_kind
 @pytest.mark.parametrize("needs", [[True, True, True], [False, True, False]], ids=str)
 def test_torch_accepts_the_registration_of_the_backward_operator(how, needs):
     shape = (5, 8)

@@ -16,7 +16,6 @@ from .searching import (
     assert_distinct,
     batches,
     by_exchange,
-    by_search,
     close,
     flat,
     in_groups,
@@ -68,12 +67,16 @@ STARTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("zero_init", [True, False], ids=["zeros", "random coefficients"])
-@pytest.mark.parametrize(("options", "schedule"), STARTS.values(), ids=STARTS)
-@by_search
-def test_a_start_by_gradient_is_where_the_first_steps_promise_most(
-    search, options, schedule, zero_init
-):
+# Along a gradient and by exchanges, with coefficients that start at zeros and at random.
+BY = [("central", True), ("reselect", False), ("swap-raw", True), ("swap", False)]
+
+
+@pytest.mark.parametrize(
+    ("search", "zero_init", "start"),
+    [(*by, start) for start in STARTS for by in BY[:2]] + [(*by, "alternating") for by in BY[2:]],
+)
+def test_a_start_by_gradient_is_where_the_first_steps_promise_most(search, zero_init, start):
+    options, schedule = STARTS[start]
     model = small(search, init_locations="gradient", zero_init=zero_init, **options)
     sums = sums_of(model, OBSERVED)
     random, a = all_places(model), [s.coefficients.detach().clone() for s in spectra(model)]
@@ -135,7 +138,7 @@ def test_two_optimisers_are_no_two_steps_while_places_are_awaited(search):
             optimizer.zero_grad()
 
 
-@by_search
+@pytest.mark.parametrize("search", ["central", "reselect"])
 def test_what_was_loaded_is_not_started_again(search):
     model = small(search, init_locations="gradient")
     schedule = AlternatingSchedule(4, 4, 16, observed_steps=OBSERVED)
@@ -153,12 +156,13 @@ def test_what_was_loaded_is_not_started_again(search):
     assert not any(map(torch.equal, before, [s.coefficients for s in spectra(other)]))
 
 
-@pytest.mark.parametrize("search", ["central", "forward", "backward", "eight-direction"])
-def test_loaded_locations_move_along_their_gradient_alone(search):
+def test_loaded_locations_move_along_their_gradient_alone():
     # A start that was prepared for and not needed must not become an exchange of a period later.
-    trained = small(search)
+    trained = small("central")
     schedule = AlternatingSchedule(2, 2, 40, observed_steps=OBSERVED)
-    plain, started = small(search, seed=4), small(search, seed=4, init_locations="gradient")
+    plain, started = (
+        small("central", seed=4, init_locations=start) for start in ("random", "gradient")
+    )
     for model in (plain, started):
         LocationTraining(model, schedule)
         model.load_state_dict(trained.state_dict())
@@ -203,10 +207,14 @@ def trained(search, steps, **options):
 MOMENTS = {"at the start": 0, "in mid-search": 13, "finished": 22}
 
 
-@pytest.mark.parametrize("learns", [True, False], ids=["to train", "to infer"])
-@pytest.mark.parametrize("steps", MOMENTS.values(), ids=MOMENTS)
+@pytest.mark.parametrize(
+    ("moment", "learns"),
+    [("at the start", True), ("in mid-search", True), ("in mid-search", False),
+     ("finished", True)],
+)  # fmt: skip
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=[" into ".join(p) for p in PAIRS])
-def test_a_checkpoint_of_one_search_goes_into_another(first, second, steps, learns):
+def test_a_checkpoint_of_one_search_goes_into_another(first, second, moment, learns):
+    steps = MOMENTS[moment]
     model = trained(first, steps)
     state = copy.deepcopy(model.state_dict())
     loaded = small(second, seed=7, learn_locations=learns)
@@ -259,8 +267,9 @@ def test_a_loaded_finished_search_trains_on_without_moving(search):
     assert not any(s.is_observing for s in spectra(loaded))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@by_exchange
+@pytest.mark.parametrize(
+    ("search", "dtype"), [("reselect", torch.float16), ("swap", torch.bfloat16)], ids=str
+)
 def test_half_precision_layers_exchange_and_keep_their_places_through_a_file(search, dtype):
     model = small(search, dtype=dtype)
     LocationTraining(model, AlternatingSchedule(2, 3, 20, observed_steps=2))

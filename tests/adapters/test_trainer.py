@@ -1,5 +1,6 @@
 """LoCA in the Trainer of transformers: phases, checkpoints, accumulation, what a user forgets."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +25,7 @@ from loca_theory.adapters import (
     parameter_groups,
 )
 
-COEFFICIENT_STEPS, LOCATION_STEPS, ALTERNATING_STEPS, STEPS = 3, 4, 14, 24
+COEFFICIENT_STEPS, LOCATION_STEPS, ALTERNATING_STEPS, STEPS = 3, 4, 14, 18
 CHECKPOINT = 5  # two steps into the first phase of the locations
 
 # PEFT calls it by the name that transformers 5 has replaced.
@@ -144,14 +145,20 @@ def assert_same_state(one, other):
         torch.testing.assert_close(other[name], tensor, rtol=1e-6, atol=1e-6, msg=name)
 
 
-def test_places_move_in_the_phases_of_the_locations_alone(tmp_path):
-    model = adapted()
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """A model trained to the end, the folder of its checkpoints, and what it was at each step."""
+    folder, model = tmp_path_factory.mktemp("uninterrupted"), adapted()
     recorder = Recorder(model)
-    trainer_for(model, tmp_path, callbacks=[LoCACallback(), recorder], save_strategy="no").train()
-    assert len(recorder.steps) == STEPS + 1
+    trainer_for(model, folder, callbacks=[LoCACallback(), recorder]).train()
+    return model, folder, recorder.steps
+
+
+def test_places_move_in_the_phases_of_the_locations_alone(uninterrupted):
+    model, _, steps = uninterrupted
+    assert len(steps) == STEPS + 1
     schedule, moved = training_of(model).schedule, set()
-    pairs = zip(recorder.steps, recorder.steps[1:], strict=False)
-    for step, ((places, a), (next_places, next_a)) in enumerate(pairs):
+    for step, ((places, a), (next_places, next_a)) in enumerate(pairwise(steps)):
         phase = schedule.phase(step)
         if not torch.equal(places, next_places):
             moved.add(step)
@@ -165,27 +172,19 @@ def test_places_move_in_the_phases_of_the_locations_alone(tmp_path):
 
 
 @pytest.mark.parametrize("checkpoint", [5, 10, 15], ids=["locations", "second round", "frozen"])
-def test_a_resumed_training_ends_as_the_uninterrupted_one(tmp_path, checkpoint):
-    model = adapted()
-    trainer_for(model, tmp_path).train()
+def test_a_resumed_training_ends_as_the_uninterrupted_one(uninterrupted, tmp_path, checkpoint):
+    model, folder, _ = uninterrupted
     resumed = adapted()
-    trainer = trainer_for(resumed, tmp_path)
-    trainer.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
+    trainer = trainer_for(resumed, tmp_path, save_strategy="no")
+    trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{checkpoint}"))
     assert trainer.state.global_step == STEPS
     assert_same_state(model, resumed)
 
 
-@pytest.mark.parametrize("callback", [True, False], ids=["with callback", "without callback"])
-def test_accumulated_batches_are_one_step(tmp_path, callback):
+def test_accumulated_batches_are_one_step(tmp_path):
     model = adapted()
-    trainer_for(
-        model,
-        tmp_path,
-        max_steps=4,
-        gradient_accumulation_steps=3,
-        save_strategy="no",
-        callbacks=[LoCACallback()] if callback else [],
-    ).train()
+    options = {"gradient_accumulation_steps": 3, "max_steps": 4, "save_strategy": "no"}
+    trainer_for(model, tmp_path, **options).train()
     assert training_of(model).steps_done == 4
     assert training_of(model).phase == "locations"
 
@@ -204,28 +203,27 @@ def test_with_fixed_places_any_optimiser_will_do(tmp_path):
     assert all(s.coefficients.abs().max() > 0 for s in spectra(model))
 
 
-def test_without_the_callback_the_schedule_is_kept_all_the_same(tmp_path):
-    with_callback, without = adapted(), adapted()
-    trainer_for(with_callback, tmp_path / "with", save_strategy="no").train()
-    trainer_for(without, tmp_path / "without", callbacks=[], save_strategy="no").train()
-    assert training_of(without).steps_done >= ALTERNATING_STEPS
-    assert training_of(without).phase is None
-    assert_same_state(with_callback, without)
+def test_without_the_callback_the_schedule_is_kept_all_the_same(uninterrupted, tmp_path):
+    model = adapted()
+    trainer_for(model, tmp_path, callbacks=[], save_strategy="no").train()
+    assert training_of(model).steps_done == ALTERNATING_STEPS
+    assert training_of(model).phase is None
+    assert_same_state(uninterrupted[0], model)
 
 
 def test_without_the_callback_a_forgotten_optimiser_is_warned_of_once(tmp_path):
     model = adapted()
-    trainer = trainer_for(model, tmp_path, optimizer=None, callbacks=[], save_strategy="no")
+    trainer = trainer_for(
+        model, tmp_path, optimizer=None, callbacks=[], save_strategy="no", max_steps=6
+    )
     with pytest.warns(UserWarning, match="the optimiser has no LoCA locations") as said:
         trainer.train()
     assert sum("LoCA locations" in str(w.message) for w in said) == 1
     assert training_of(model).phase == "coefficients"
 
 
-def test_a_trained_model_predicts_the_same_after_its_file(tmp_path):
-    model = adapted()
-    trainer = trainer_for(model, tmp_path / "run")
-    trainer.train()
+def test_a_trained_model_predicts_the_same_after_its_file(uninterrupted, tmp_path):
+    trainer = trainer_for(uninterrupted[0], tmp_path / "run")
     expected = trainer.predict(Sentences()).predictions
     trainer.save_model(str(tmp_path / "final"))
     loaded = PeftModel.from_pretrained(base(), tmp_path / "final")
@@ -250,7 +248,7 @@ def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path):
     trainer = trainer_for(
         model,
         tmp_path,
-        max_steps=3 * CHECKPOINT,
+        max_steps=2 * CHECKPOINT,
         eval_strategy="steps",
         eval_steps=CHECKPOINT,
         load_best_model_at_end=True,
@@ -279,8 +277,8 @@ def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path):
 
 
 def test_a_second_training_goes_on_with_frozen_places(tmp_path):
-    model = adapted()
-    trainer_for(model, tmp_path, save_strategy="no").train()
+    model = adapted(alternating_steps=4)
+    trainer_for(model, tmp_path, save_strategy="no", max_steps=4).train()
     places = [s.places.clone() for s in spectra(model)]
     before = [s.coefficients.detach().clone() for s in spectra(model)]
     trainer_for(model, tmp_path, save_strategy="no", max_steps=3).train()

@@ -31,7 +31,7 @@ from loca_theory.expressivity.random_choices import first_hits, random_places
 from loca_theory.sweeps import Moments
 from loca_theory.transforms import HalfSpectrum
 
-reproducible = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+reproducible = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
 # What the exact sums promise; other comparisons are of a few hundred float64 operations.
 PROMISED = 1e-13
@@ -262,7 +262,9 @@ def test_the_bidiagonal_model_is_cut_without_a_trace(p, q, seed, data):
     some, total = sample_leading_eigenvalues(p, q, r, np.random.default_rng(seed))
     every, same = sample_leading_eigenvalues(p, q, small, np.random.default_rng(seed))
     assert total == same
-    np.testing.assert_allclose(some, every[:r], rtol=0, atol=100 * np.finfo(float).eps * every[0])
+    # LAPACK's backward error is a modest multiple of small·eps·‖T‖, and ten of them are allowed.
+    atol = 10 * small * np.finfo(float).eps * every[0]
+    np.testing.assert_allclose(some, every[:r], rtol=0, atol=atol)
     assert every.sum() == pytest.approx(total, rel=ROUNDING)
 
 

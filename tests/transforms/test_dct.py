@@ -15,8 +15,8 @@ ONE_DIMENSION = [pytest.param(dct, id="dct"), pytest.param(idct, id="idct")]
 TWO_DIMENSIONS = [pytest.param(dct2, id="dct2"), pytest.param(idct2, id="idct2")]
 ALL = ONE_DIMENSION + TWO_DIMENSIONS
 
-LENGTHS = [1, 2, 3, 4, 5, 8, 9, 16, 31, 60]
-SHAPES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (3, 4), (4, 3), (1, 9), (8, 1), (13, 6), (31, 32)]
+LENGTHS = [1, 2, 5, 8, 31]
+SHAPES = [(1, 1), (1, 9), (8, 1), (2, 3), (4, 3), (13, 6)]
 
 by_method = pytest.mark.parametrize("method", METHODS)
 by_shape = pytest.mark.parametrize("shape", SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
@@ -83,9 +83,16 @@ def bound(x, sizes, dtype=None):
 
     A value passes through log2 n butterflies of an FFT, each with a relative error below 7u
     (Higham, Accuracy and Stability of Numerical Algorithms, theorem 24.2), u = eps/2, with two
-    more for the reordering's twiddles and scale; or through one n-term dot product, √n·u in the
-    probabilistic model (Higham and Mary, 2019). The transform being orthogonal, these relative
-    errors are relative to ‖x‖. Both are granted, since the bound serves every path.
+    more for the reordering's twiddles and scale; or through one n-term dot product. The transform
+    being orthogonal, these relative errors are relative to ‖x‖. Both are granted, since the bound
+    serves every path.
+
+    Of butterflies this is the worst case, and a tenth of it is usual; a length with a large prime
+    factor needs two FFTs of twice the length, which that covers. Of a dot product with random x it
+    is not: partial sums grow like a random walk, and each is rounded, which gives √(n/6)·u at
+    one standard deviation when a machine adds one by one, and less when it adds in blocks; n terms
+    that all round alike would give n·u. 2√n·u are five such deviations of every single entry, and
+    the norm over n of them stays far closer to one.
     """
     stages = sum(4 * (math.log2(n) + 2) + math.sqrt(n) for n in sizes)
     return torch.finfo(dtype or x.dtype).eps * stages * float(x.double().norm())
@@ -105,7 +112,6 @@ def distance(a, b):
     return float((torch.as_tensor(a).double() - torch.as_tensor(b).double()).norm())
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @by_shape
 @by_method
 @pytest.mark.parametrize(
@@ -113,11 +119,9 @@ def distance(a, b):
     [(dct2, textbook_dct2), (idct2, textbook_idct2)],
     ids=["dct2", "idct2"],
 )
-def test_two_dimensional_transform_is_the_textbook_double_sum(
-    transform, textbook, method, shape, dtype
-):
-    x = normal(*shape, dtype=dtype)
-    expected = textbook(x.double().numpy())
+def test_two_dimensional_transform_is_the_textbook_double_sum(transform, textbook, method, shape):
+    x = normal(*shape)
+    expected = textbook(x.numpy())
     assert distance(transform(x, method=method), expected) <= bound_with_textbook(x, shape)
 
 
@@ -156,12 +160,11 @@ def test_auto_takes_the_scipy_path_on_the_cpu(transform):
 
 @by_method
 @pytest.mark.parametrize("transform", ALL)
-@pytest.mark.parametrize("batch", [(1,), (3,), (2, 1, 3)], ids=str)
-def test_leading_dimensions_are_a_batch(transform, method, batch):
-    x = normal(*batch, 6, 5)
+def test_leading_dimensions_are_a_batch(transform, method):
+    x = normal(2, 1, 3, 6, 5)
     y = transform(x, method=method)
     assert y.shape == x.shape
-    for index in np.ndindex(*batch):
+    for index in np.ndindex(2, 1, 3):
         alone = transform(x[index], method=method)
         assert distance(y[index], alone) <= 2 * bound(x[index], (6, 5))
 
@@ -191,7 +194,7 @@ def strided_views():
 
 
 @by_method
-@pytest.mark.parametrize("transform", ALL)
+@pytest.mark.parametrize("transform", TWO_DIMENSIONS)
 @pytest.mark.parametrize("view", strided_views())
 def test_any_memory_layout_gives_the_same_result(transform, method, view):
     compact = view.resolve_neg().contiguous().clone()
@@ -245,6 +248,8 @@ def largest_error(transform, method, n):
 # The project's accuracy requirement on N(0, 1) entries. A transformed entry is N(0, 1) again, its
 # error behaves as a random sum of one rounding, u = 6e-8, a stage (log2 n² of them and a few
 # more), and the largest of n² errors is at most 6 deviations: 6·6e-8·√28 = 1.9e-6 at n = 4096.
+# An FFT's stage has three roundings, of a twiddle, a product and a sum, each of 0.4 u at one
+# standard deviation: 0.7 u, not u.
 REQUIRED = 3e-6
 
 
@@ -263,10 +268,10 @@ def test_float32_meets_the_accuracy_requirement_at_4096(transform, method):
 
 
 def largest_error_of_products(n):
-    """Six deviations of two n-term products: √n·u each in the model of Higham and Mary.
+    """Six times what two n-term products are off by, √n·u each at more than two deviations.
 
-    The requirement above is out of reach for them; how far below this bound they stay depends on
-    the blocks in which the machine's BLAS adds up.
+    One deviation is √(n/6)·u where a machine adds one by one, see bound; how far below it they
+    stay depends on the blocks in which its BLAS adds up. The requirement above is out of reach.
     """
     return 6 * math.sqrt(2 * n) * 2**-24
 

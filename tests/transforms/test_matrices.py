@@ -21,11 +21,11 @@ def fresh_cache():
     dct_matrix.cache_clear()
 
 
-# Largest error of √(n/2) times an entry. A phase π·(integer)/2n below 2π carries the rounding of π,
-# of a product and of a quotient, 2.4 of U = eps/2 together: its cosine is off by 2π·2.4 U < 15 U, by
-# 4 U more where the cosine is good to four units in the last place (numpy promises no better), and
-# by 2.5 U by √(2/n) and the product with it. Phases that are not reduced modulo 2π reach πn and
-# would be off by 2.4·πn U.
+# Largest error of √(n/2) times an entry. A phase π·(integer)/2n below 2π carries the rounding of
+# π, of a product and of a quotient, 2.4 of U = eps/2 together: its cosine is off by 2π·2.4 U, less
+# than 15 U, by 4 U more where the cosine is good to four units in the last place (numpy promises no
+# better), and by 2.5 U by √(2/n) and the product with it. Phases that are not reduced modulo 2π
+# reach πn and would be off by 2.4·πn U.
 U = EPS / 2
 ENTRY = 22 * U
 
