@@ -3,11 +3,9 @@
 import copy
 import io
 import pickle
-import subprocess
 import sys
-import textwrap
 import zlib
-from importlib import import_module, reload
+from importlib import import_module, metadata, reload
 
 import pytest
 import torch
@@ -925,68 +923,41 @@ def test_an_untested_peft_is_refused_with_the_range(monkeypatch, found):
         registration.check_peft()
 
 
-def in_a_new_process(code):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def unregistered(monkeypatch):
+    """The package as if nobody had asked for its method of PEFT yet."""
+    package = import_module("loca_theory.adapters")
+    for part in ("tuner", "trainer"):
+        for name in [n for n in sys.modules if n.startswith(f"{package.__name__}.{part}")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(package, part, raising=False)
+    return package
 
 
-def test_without_peft_the_layer_works_and_the_method_says_what_it_needs():
-    out = in_a_new_process(
-        """
-        import sys
-        from importlib.machinery import PathFinder
-        class WithoutPeft(PathFinder):
-            @classmethod
-            def find_spec(cls, name, path=None, target=None):
-                if name.split(".")[0] == "peft":
-                    return None
-                return PathFinder.find_spec(name, path, target)
-        sys.meta_path = [WithoutPeft if f is PathFinder else f for f in sys.meta_path]
-        import torch
-        import loca_theory.adapters as adapters
-        from loca_theory.errors import ResourceError
-        layer = adapters.LoCALinear(torch.nn.Linear(8, 6), 5, zero_init=False)
-        assert layer(torch.ones(2, 8)).shape == (2, 6)
-        for name in ("LoCAConfig", "LoCAModel", "LoCALayer"):
-            try:
-                getattr(adapters, name)
-            except ResourceError as error:
-                print(error)
-        """
-    )
-    lines = out.strip().splitlines()
-    assert len(lines) == 3
-    assert all("loca-theory[adapters]" in line for line in lines)
+def test_without_peft_the_layer_works_and_the_method_says_what_it_needs(unregistered, monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    monkeypatch.setitem(sys.modules, "peft", None)
+    adapters = reload(unregistered)
+    layer = adapters.LoCALinear(nn.Linear(8, 6), 5, zero_init=False)
+    assert layer(torch.ones(2, 8)).shape == (2, 6)
+    for name in ("LoCAConfig", "LoCAModel", "LoCALayer"):
+        with pytest.raises(ResourceError, match=r"needs peft: pip install .*adapters\]"):
+            getattr(adapters, name)
 
 
-def test_where_an_untested_peft_is_installed_the_layer_works_all_the_same():
-    out = in_a_new_process(
-        """
-        import warnings
-        from importlib import metadata
-        version = metadata.version
-        metadata.version = lambda name: "0.30.0" if name == "peft" else version(name)
-        from loca_theory.errors import ResourceError
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            import loca_theory.adapters as adapters
-        print([str(w.message) for w in said if "LoCA" in str(w.message)])
-        adapters.LoCALinear
-        try:
-            adapters.LoCAConfig
-        except ResourceError as error:
-            print(error)
-        """
-    )
-    said, error = out.strip().splitlines()
-    assert "LoCA is not registered with PEFT" in said
-    assert "this is 0.30.0" in error
+def test_where_an_untested_peft_is_installed_the_layer_works_all_the_same(
+    unregistered, monkeypatch
+):
+    monkeypatch.setattr(metadata, "version", lambda _: "0.30.0")
+    with pytest.warns(UserWarning, match=r"not registered with PEFT: .*this is 0\.30\.0"):
+        adapters = reload(unregistered)
+    layer = adapters.LoCALinear(nn.Linear(8, 6), 5, zero_init=False)
+    assert layer(torch.ones(2, 8)).shape == (2, 6)
+    with pytest.raises(ResourceError, match=r"this is 0\.30\.0"):
+        adapters.LoCAConfig  # noqa: B018
 
 
 def test_an_unknown_name_is_no_attribute():

@@ -31,7 +31,7 @@ def reselect(places, vacated, z, h):
     return exchange.reselect(places, vacated, gains(z, h))
 
 
-problems = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+problems = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
 
 def random(*shape, seed):

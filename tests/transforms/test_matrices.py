@@ -30,7 +30,7 @@ U = EPS / 2
 ENTRY = 22 * U
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 25, 768, 4096])
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 25, 768, 2000])
 def test_entries_are_the_definition(n, fresh_cache):
     matrix = dct_matrix(n)
     assert matrix.shape == (n, n)
