@@ -16,7 +16,7 @@ from loca_theory.adapters import LoCACallback, LoCAConfig, parameter_groups
 pytestmark = pytest.mark.filterwarnings(
     r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
 )
-STEPS = 150
+STEPS = 80
 
 
 def base():
@@ -68,7 +68,7 @@ def test_it_learns_by_the_trainer_and_predicts_the_same_after_reloading(tmp_path
 
     def dataset(part):
         texts, targets = zip(*part, strict=True)
-        tokens = tokens_of(list(texts), 48)
+        tokens = tokens_of(list(texts), 32)
         return [
             {**{name: values[i] for name, values in tokens.items()}, "labels": target}
             for i, target in enumerate(targets)
@@ -76,7 +76,7 @@ def test_it_learns_by_the_trainer_and_predicts_the_same_after_reloading(tmp_path
 
     config = LoCAConfig(
         n_frequency=1000, task_type="SEQ_CLS", coefficient_steps=5, location_steps=5,
-        alternating_steps=60,
+        alternating_steps=40,
     )  # fmt: skip
     model = get_peft_model(base(), config)
     before = places_of(model)

@@ -89,10 +89,10 @@ def bound(x, sizes, dtype=None):
 
     Of butterflies this is the worst case, and a tenth of it is usual; a length with a large prime
     factor needs two FFTs of twice the length, which that covers. Of a dot product with random x it
-    is not: partial sums grow like a random walk, and each is rounded, which gives √(n/6)·u at
-    one standard deviation when a machine adds one by one, and less when it adds in blocks; n terms
-    that all round alike would give n·u. 2√n·u are five such deviations of every single entry, and
-    the norm over n of them stays far closer to one.
+    is not: partial sums grow like a random walk, and each is rounded. That gives √n/2·u at one
+    standard deviation where a machine adds one by one (at most: u²/3 times the mean of the partial
+    variances, 0.5 n to 0.7 n), and less where it adds in blocks. The √n eps granted are four such
+    deviations of every single entry, and the norm over n of them stays far closer to one.
     """
     stages = sum(4 * (math.log2(n) + 2) + math.sqrt(n) for n in sizes)
     return torch.finfo(dtype or x.dtype).eps * stages * float(x.double().norm())
@@ -268,10 +268,10 @@ def test_float32_meets_the_accuracy_requirement_at_4096(transform, method):
 
 
 def largest_error_of_products(n):
-    """Six times what two n-term products are off by, √n·u each at more than two deviations.
+    """Twice six deviations of two n-term products, each of √n/2·u at most, see bound.
 
-    One deviation is √(n/6)·u where a machine adds one by one, see bound; how far below it they
-    stay depends on the blocks in which its BLAS adds up. The requirement above is out of reach.
+    How far below this they stay depends on the blocks in which the machine's BLAS adds up. The
+    requirement above is out of reach for them.
     """
     return 6 * math.sqrt(2 * n) * 2**-24
 
