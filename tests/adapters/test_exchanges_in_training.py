@@ -98,7 +98,7 @@ def test_after_the_last_exchange_coefficients_go_on_in_their_places(search):
     assert training.steps_done == 10
 
 
-@by_exchange
+@pytest.mark.parametrize("search", ["swap", "reselect"])
 def test_steps_of_the_optimiser_count_and_parts_of_them_are_seen_as_one(search):
     whole, parts = small(search), small(search)
     schedule = AlternatingSchedule(2, 3, 20, observed_steps=2)
@@ -161,10 +161,9 @@ def test_who_moves_forgets_its_momentum_and_no_other_does(search, make, name):
     assert training.steps_done == 15
 
 
-@by_exchange
-def test_a_loop_that_counts_by_itself_finds_the_same_places(search):
+def test_a_loop_that_counts_by_itself_finds_the_same_places():
     schedule = AlternatingSchedule(2, 3, 20, observed_steps=2)
-    counted, by_hand = small(search), small(search)
+    counted, by_hand = small(), small()
     LocationTraining(counted, schedule)
     train(counted, adamw(counted), 22)
     training = LocationTraining(by_hand, schedule, automatic=False)
@@ -232,10 +231,9 @@ def test_resumed_training_is_bitwise_the_uninterrupted_one(search, steps):
         assert torch.equal(one.coefficients, other.coefficients)
 
 
-@by_exchange
-def test_a_training_told_where_it_stood_exchanges_at_the_same_steps(search):
+def test_a_training_told_where_it_stood_exchanges_at_the_same_steps():
     schedule = AlternatingSchedule(2, 3, 20, observed_steps=2)
-    model = small(search)
+    model = small()
     training = LocationTraining(model, schedule)
     training.go_to(8)
     happened = exchanges_of(model, training)
@@ -246,10 +244,9 @@ def test_a_training_told_where_it_stood_exchanges_at_the_same_steps(search):
         training.go_to(1)
 
 
-@by_exchange
-def test_going_elsewhere_forgets_what_was_left_out(search):
+def test_going_elsewhere_forgets_what_was_left_out():
     # Where a schedule stands anew nothing is under way, unless the step itself is looked at.
-    model = small(search)
+    model = small()
     training = LocationTraining(model, AlternatingSchedule(5, 5, 40, observed_steps=2))
     training.go_to(8)
     assert [s.is_observing for s in spectra(model)] == [True, False]
@@ -310,7 +307,7 @@ def test_central_differences_hardly_find_planted_places(by_differences):
     assert loss > 1
 
 
-@pytest.mark.parametrize("search", LEAST)
+@pytest.mark.parametrize("search", ["reselect", pytest.param("swap", marks=pytest.mark.deep)])
 def test_exchanges_find_planted_places(search, by_differences):
     seed, _, of_differences = by_differences
     found, loss = recovered(search, seed)
@@ -336,12 +333,12 @@ def test_a_compiled_model_finds_the_places_of_an_eager_one(search, backend):
     torch._dynamo.reset()
     eager, other = small(search), small(search)
     compiled = torch.compile(other, backend=backend)
-    schedule = AlternatingSchedule(2, 3, 30, observed_steps=2)
+    schedule = AlternatingSchedule(2, 3, 10, observed_steps=2)
     for model in (eager, other):
         LocationTraining(model, schedule)
     start = all_places(eager)
     optimizers = [adamw(eager), adamw(other)]
-    for step in range(32):
+    for step in range(12):
         train(eager, optimizers[0], 1, start=step)
         train(other, optimizers[1], 1, start=step, run=compiled)
         assert same(all_places(eager), all_places(other)), step

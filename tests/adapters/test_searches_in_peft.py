@@ -244,26 +244,14 @@ def trainer_of(model, folder, **options):
         "use_cpu": True,
         "seed": 3,
         "dataloader_pin_memory": False,
+        "gradient_checkpointing": True,
     }
     arguments = TrainingArguments(output_dir=str(folder), **settings | options)
     return Trainer(model, arguments, train_dataset=Sentences(), callbacks=[LoCACallback()])
 
 
 @of_peft
-def test_the_trainer_needs_no_optimiser_of_ours(tmp_path):
-    model = adapted(location_search="reselect", init_locations="gradient")
-    before = all_places(model)
-    trainer_of(
-        model, tmp_path, save_strategy="no", gradient_checkpointing=True,
-        gradient_accumulation_steps=2,
-    ).train()  # fmt: skip
-    assert model.base_model.location_training["default"].steps_done == 20
-    assert not any(map(torch.equal, before, all_places(model)))
-    assert not any(s.learns_locations for s in spectra(model))
-
-
-@of_peft
-def test_the_trainer_resumes_a_search_where_it_stood(tmp_path):
+def test_the_trainer_with_its_own_optimiser_resumes_a_search_where_it_stood(tmp_path):
     options = {"location_search": "reselect", "observed_steps": 1}
     model = adapted(**options)
     trainer_of(model, tmp_path).train()

@@ -20,7 +20,7 @@ from loca_theory.transforms import (
     idft2,
 )
 
-reproducible = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+reproducible = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 
 methods = st.sampled_from(["scipy", "fft", "matmul"])
 precisions = st.sampled_from([np.float32, np.float64])
