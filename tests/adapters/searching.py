@@ -5,12 +5,10 @@ import torch
 from torch import nn
 
 from loca_theory.adapters import CosineSpectrum, LoCALinear, parameter_groups
-from loca_theory.adapters.location_search import SEARCHES
 from loca_theory.transforms import idct2
 
 EXCHANGES = ["swap", "swap-raw", "reselect"]
 by_exchange = pytest.mark.parametrize("search", EXCHANGES)
-by_search = pytest.mark.parametrize("search", SEARCHES)
 
 # A search, and another that goes on from its checkpoint.
 PAIRS = [("central", "swap"), ("reselect", "central"), ("swap", "reselect"), ("swap", "swap")]
