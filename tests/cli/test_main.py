@@ -144,7 +144,8 @@ def test_a_mistake_of_the_program_is_not_dressed_up(monkeypatch, here):
         main()
 
 
-FORMATS = ["table", "json", "csv"]
+# One is printed as it comes, the other when the command ends.
+FORMATS = ["table", "json"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is Linux")  # noqa: PTH110
@@ -155,7 +156,7 @@ def test_a_full_disk_behind_stdout_is_one_line(here, command, output_format):
             [*command, *map(str, ANSWER), "--format", output_format],
             stdout=full,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
     assert (done.returncode, done.stderr) == (
@@ -174,7 +175,7 @@ def test_a_reader_that_went_away_is_no_reason_to_complain(here, command, output_
             [*command, *map(str, ANSWER), "--format", output_format],
             stdout=writer,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
     finally:

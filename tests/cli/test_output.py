@@ -88,11 +88,6 @@ def test_csv_leaves_null_empty_and_quotes_what_needs_it(capsys):
     ]
 
 
-def test_csv_with_another_key_is_a_mistake_of_the_program():
-    with pytest.raises(ValueError, match="fields not in fieldnames"):
-        print_csv([{"a": 1, "b": 2}], ("a",))
-
-
 def test_the_worst_curve_comes_first(table):
     lines = table(row("D", error=0.6), row("R", error=0.9), row("F2", error=0.7))
     assert header(lines) == [["r", "R", "F2", "D"]]

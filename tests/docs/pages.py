@@ -105,8 +105,6 @@ def _shell(script: str) -> subprocess.CompletedProcess[str]:
     """Run a script where we stand, with the command of this environment and this code."""
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": scripts, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    # Threads of several processes that share few cores wait for each other.
-    environment |= {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env={**os.environ, **environment},

@@ -4,9 +4,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-pytest.importorskip("peft", reason="needs the extra 'adapters'")
-pytest.importorskip("sybil", reason="needs the extra 'dev'")
-
 from .pages import PAGES, REASONS, ROOT, RUN, SHOWN, blocks, name, tokens
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name)
@@ -29,7 +26,7 @@ def make_checkpoints(folder):
 
 @pytest.mark.filterwarnings(r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning")
 @each_page
-def test_the_blocks_of_a_page_run_one_after_the_other(page, here, one_thread):
+def test_the_blocks_of_a_page_run_one_after_the_other(page, here):
     if page == ROOT / "README.md":
         make_checkpoints(here)
     for block in blocks(page):

@@ -4,8 +4,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-pytest.importorskip("sybil", reason="needs the extra 'dev'")
-
 from loca_theory.claims import load_ledger
 
 from .pages import DOCS, PAGES, ROOT, name, tokens

@@ -7,10 +7,6 @@ from importlib import import_module
 from urllib.parse import unquote, urlsplit
 
 import pytest
-
-pytest.importorskip("sphinx", reason="needs the extra 'docs'")
-pytest.importorskip("sybil", reason="needs the extra 'dev'")
-
 from sphinx.util.inventory import InventoryFile
 
 import loca_theory
