@@ -66,14 +66,19 @@ def test_a_run_with_workers_killed_again_and_again_ends_with_the_same_bytes(cli,
     assert_finished(here, "again")
 
 
+# A shell has its background jobs, and all that they start, ignore Ctrl-C.
+HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+
+
 @pytest.fixture
 def start(here, command):
     """Start ``loca-theory ARGUMENTS`` as the leader of a process group, and end what is left."""
+    python, option, script = command
     started = []
 
     def run(*arguments):
         process = subprocess.Popen(
-            [*command, *map(str, arguments)],
+            [python, option, HEEDING + script, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",

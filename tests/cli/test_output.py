@@ -53,7 +53,7 @@ def body(lines):
     return {line.split()[0]: line.split()[1:] for line in lines if re.match(r"\s*\d+ +[≈0]", line)}
 
 
-@reproducible
+@settings(reproducible, max_examples=25)
 @given(
     st.recursive(
         st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -1,5 +1,6 @@
 """Links between pages as a reader on GitHub follows them."""
 
+from functools import cache
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -15,6 +16,7 @@ def targets(page):
             yield token.attrGet("href") or token.attrGet("src")
 
 
+@cache
 def anchors(page):
     """Of headings, in the form that GitHub gives them; of claims too, which the build adds."""
     found = {"".join(letter for letter in text.lower().replace(" ", "-") if letter.isalnum()
