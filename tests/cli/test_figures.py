@@ -46,6 +46,7 @@ def unseen(monkeypatch):
 
     def save(draw, folder, name):
         draw()
+        folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}{suffix}" for suffix in (".png", ".pdf")]
         for path in paths:
             path.write_bytes(b"")
