@@ -24,8 +24,8 @@ def commands(text: str) -> list[str]:
         fitting = [block for block in blocks if form.fullmatch(block)]
         if len(fitting) != 1:
             sys.exit(
-                f"README.md has {len(fitting)} commands that install the package and run {purpose}; "
-                f"it needs one, alone in a block of sh, of the form {form.pattern}"
+                f"README.md has {len(fitting)} commands that install the package and run {purpose};"
+                f" it needs one, alone in a block of sh, of the form {form.pattern}"
             )
         found += fitting
     return found

@@ -100,7 +100,7 @@ def measure_pair(base: Path, tuned: Path, device: str) -> list[dict[str, Any]]:
             "seconds_a_matrix": seconds / count,
             "peak_mib": peak,
             "median_spikes": float(np.median([row["spikes"] for row in document["rows"]])),
-            "median_mp_sigma": float(np.median([row["mp_sigma"] for row in document["rows"]])),
+            "median_mp_sigma": float(np.median([row["mp_sigma"] or 0 for row in document["rows"]])),
         }
     ]
 

@@ -22,6 +22,7 @@ import click
 import torch
 
 from experiments.docstrings import PACKAGES, model_folder, splits
+from loca_theory.cli.options import Folder
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
           "special_tokens_map.json", "vocab.txt")  # fmt: skip
@@ -45,7 +46,7 @@ class Classifier(torch.nn.Module):
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("pair"), show_default=True)
+@click.option("--out", type=Folder(), default=Path("pair"), show_default=True)
 @click.option("--steps", default=STEPS, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path, steps: int, seed: int) -> None:

@@ -22,20 +22,19 @@ def ci(folder, readme):
     )
 
 
-@pytest.mark.parametrize(
-    ("readme", "says"),
-    [
-        (README.replace(MAIN, ""), "README.md has 0 commands that install the package and run the"
-         " main comparison; it needs one"),
-        (README.replace(TESTS, ""), "has 0 commands that install the package and run the tests"),
-        (README.replace("-m pytest", "-m unittest"), "has 0 commands that install the package and"
-         " run the tests"),
-        (README.replace("-c constraints.txt ", ""), "has 0 commands"),
-        (README.replace(f"{TESTS}\n", f"{TESTS}\n```\n\n```sh\n{TESTS}\n"), "has 2 commands"),
-        ("", "has 0 commands"),
-    ],
-    ids=["no comparison", "no tests", "another runner", "other versions", "twice", "empty"],
-)  # fmt: skip
+NO_COMPARISON = "has 0 commands that install the package and run the main comparison; it needs one"
+NO_TESTS = "has 0 commands that install the package and run the tests; it needs one"
+BAD = {
+    "no comparison": (README.replace(MAIN, ""), NO_COMPARISON),
+    "no tests": (README.replace(TESTS, ""), NO_TESTS),
+    "another runner": (README.replace("-m pytest", "-m unittest"), NO_TESTS),
+    "other versions": (README.replace("-c constraints.txt ", ""), NO_COMPARISON),
+    "twice": (README.replace(TESTS, f"{TESTS}\n```\n\n```sh\n{TESTS}"), "has 2 commands"),
+    "empty": ("", NO_COMPARISON),
+}
+
+
+@pytest.mark.parametrize(("readme", "says"), BAD.values(), ids=BAD.keys())
 def test_ci_fails_where_the_readme_has_not_the_two_commands(tmp_path, readme, says):
     done = ci(tmp_path, readme)
     assert done.returncode == 1
@@ -45,6 +44,7 @@ def test_ci_fails_where_the_readme_has_not_the_two_commands(tmp_path, readme, sa
 
 def test_the_readme_has_them():
     script = ROOT / ".ci" / "readme.py"
-    done = subprocess.run(["python3", script, ROOT / "README.md"], capture_output=True, text=True)
+    command = ["python3", script, ROOT / "README.md"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [MAIN, TESTS]

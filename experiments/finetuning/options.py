@@ -10,11 +10,12 @@ import click
 
 from experiments.command import OneLineCommand
 from experiments.finetuning.session import Session
+from loca_theory.cli.options import Folder
 
 DEFAULT_OUT = Path("loca-results") / "experiments"
 _OPTIONS = (
     click.option(
-        "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
+        "--out", type=Folder(), default=DEFAULT_OUT, show_default=True,
         help="Folder of runs, tables and figures; what is there is not run again.",
     ),
     click.option("--quick", is_flag=True, help="Small, to see that it works: means nothing."),

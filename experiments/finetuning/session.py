@@ -26,6 +26,7 @@ from experiments.finetuning.protocol import (
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
+from loca_theory.cli.progress import count_column
 from loca_theory.plotting import save_figure, store_rows
 from loca_theory.sweeps import Point, ResultStore, manifest, run
 from loca_theory.sweeps.files import writable_folder
@@ -251,21 +252,9 @@ def _bar(title: str, *, quiet: bool) -> Iterator[tuple[Any, Any]]:
     if quiet or not console.is_terminal:
         yield None, None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (
-        BarColumn(bar_width=12),
-        MofNCompleteColumn(),
-        TextColumn("about"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left, {task.description}"),
-    )
+    columns = (BarColumn(bar_width=12), count_column("runs"), TextColumn("{task.description}"))
     console.print(f"[bold]{title}[/bold]", highlight=False)
     with Progress(*columns, console=console) as bar:
         shown = bar.add_task("", total=None)

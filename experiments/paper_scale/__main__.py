@@ -13,6 +13,7 @@ from experiments.command import OneLineGroup
 from experiments.paper_scale.listing import show
 from experiments.paper_scale.sources import families
 from loca_theory._lookup import find
+from loca_theory.cli.options import Folder
 
 _OUT = Path("loca-results") / "paper-scale"
 
@@ -41,7 +42,7 @@ def _shared(size: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                      help="Steps from one checkpoint to the next."),
         click.option("--model", help="A folder, or another address on the hub."),
         click.option("--data", help="A folder with a file or a folder for each part."),
-        click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=_OUT,
+        click.option("--out", type=Folder(file_okay=False), default=_OUT,
                      show_default=True, help="Where the results go."),
     )  # fmt: skip
 

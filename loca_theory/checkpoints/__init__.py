@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         EXTRACTION_COLUMNS,
         AdapterSize,
         Extraction,
+        check_folder,
         extract,
     )
     from loca_theory.checkpoints.matrix import MatrixAnalysis, Settings, analyse_matrix
@@ -38,6 +39,7 @@ _EXPORTS = {
     "adapter_config": "recommendation",
     "analyse_matrix": "matrix",
     "analyse_pair": "report",
+    "check_folder": "extraction",
     "extract": "extraction",
     "open_checkpoint": "sources",
     "open_pair": "pairs",
@@ -65,6 +67,7 @@ __all__ = [
     "adapter_config",
     "analyse_matrix",
     "analyse_pair",
+    "check_folder",
     "extract",
     "open_checkpoint",
     "open_pair",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -11,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs import CheckpointPair, Skipped
-from loca_theory.checkpoints.sources import DamagedError
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.checkpoints.pairs import CheckpointPair, Skipped, not_finite
+from loca_theory.checkpoints.sources import ADAPTER_CONFIG, DamagedError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ _FULL_SVD_UP_TO = 1024
 _TRANSPOSED = re.compile(r"\.(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _FUSED = ".c_attn.weight"
 _KEY = "base_model.model.{}"
+_WEIGHTS, _README = "adapter_model.safetensors", "README.md"
+_WITH_WEIGHTS = (_README, ADAPTER_CONFIG)
+# What holds a model, or part of one.
+_OF_MODELS = re.compile(
+    r"config\.json|.*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|gguf|onnx|index\.json)"
+)
 _CARD = """---
 library_name: peft
 base_model: {base}
@@ -120,21 +128,26 @@ class Extraction:
     def write(self, folder: Path) -> list[Path]:
         """Write the adapter as PEFT saves one. The configuration comes last.
 
+        The header of the weights has the digest of each file beside them, by which
+        :func:`check_folder` knows them again.
+
         Raises:
-            ResourceError: the folder cannot be written to.
+            ResourceError: the folder cannot be written to, or holds what no extraction wrote.
         """
         from safetensors.torch import save_file
 
-        writable_folder(folder)
-        texts = {
-            "README.md": self._card(),
-            "adapter_config.json": json.dumps(self.config(), indent=2) + "\n",
-        }
-        paths = [folder / "adapter_model.safetensors", *(folder / name for name in texts)]
-        paths[-1].unlink(missing_ok=True)
-        write_atomically(paths[0], lambda path: save_file(self.tensors, path))
-        for name, text in texts.items():
-            write_atomically(folder / name, lambda path, text=text: _write_text(path, text))
+        writable_folder(check_folder(folder))
+        texts = {_README: self._card(), ADAPTER_CONFIG: json.dumps(self.config(), indent=2) + "\n"}
+        contents = {name: text.encode() for name, text in texts.items()}
+        paths = [folder / _WEIGHTS, *(folder / name for name in contents)]
+        # Killed in between, it leaves no file that the weights do not know.
+        for path in reversed(paths[1:]):
+            path.unlink(missing_ok=True)
+        digests = {name: _digest(content) for name, content in contents.items()}
+        header = {"format": "pt", **digests}
+        write_atomically(paths[0], lambda path: save_file(self.tensors, path, header))
+        for name, content in contents.items():
+            write_atomically(folder / name, lambda path, content=content: _write(path, content))
         return paths
 
     def config(self) -> dict[str, Any]:
@@ -183,6 +196,33 @@ class Extraction:
             first=self.rows[0]["name"],
             left_out=_reasons(self.skipped),
         )
+
+
+def check_folder(folder: Path) -> Path:
+    """Make sure that an adapter in this folder replaces and disturbs nothing.
+
+    Beside the weights of a model an adapter would be loaded on top of them. An adapter of another
+    maker is not replaced, nor is one that was changed since an extraction wrote it, nor a README.
+
+    Args:
+        folder: Where an adapter shall be written; it need not exist.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ResourceError: it holds part of a model, or an adapter or README that no extraction wrote.
+    """
+    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    ours = _written(folder / _WEIGHTS) if _WEIGHTS in present else set()
+    for name in present:
+        if name not in ours and (name in _WITH_WEIGHTS or _OF_MODELS.fullmatch(name)):
+            msg = (
+                f"{folder} holds {name}, which is not as an extraction wrote it: an adapter there "
+            )
+            msg += "would replace it or be loaded on top of it; choose a new folder"
+            raise ResourceError(msg)
+    return folder
 
 
 def extract(
@@ -235,6 +275,8 @@ def extract(
 def _add(
     found: Extraction, pair: CheckpointPair, name: str, own: str, *, is_transposed: bool
 ) -> None:
+    from loca_theory.transforms.inputs import balanced
+
     if not own.endswith(".weight"):
         found.skipped.append(Skipped(name, "not the weight of a layer"))
         return
@@ -242,21 +284,21 @@ def _add(
         found.skipped.append(Skipped(name, "embedding: no linear layer"))
         return
     increment = pair.increment(name)
+    if reason := not_finite(increment):
+        raise DamagedError(reason)
+    increment, exponent = balanced(increment, "increment")
     energy = increment.double().square().sum().item()
-    if not energy < float("inf"):
-        raise DamagedError("it has entries that are not finite")  # noqa: EM101
     if energy == 0:
         found.skipped.append(Skipped(name, "unchanged by the fine-tune"))
         return
     if is_transposed:
         increment = increment.T
-        found.is_transposed = True
     p, q = increment.shape
     module = _KEY.format(own.removesuffix(".weight"))
     r, components = None, None
     if found.method == "loca":
         components = found.size.components(p, q)
-        tensors, kept = _best_components(increment, components)
+        tensors, kept = _best_components(increment, components, exponent)
         numbers = components
         prefix = f"{module}.loca_spectrum"
     else:
@@ -264,9 +306,15 @@ def _add(
         if r < 1:
             found.skipped.append(Skipped(name, f"the budget is below rank 1: {p}x{q}"))
             return
-        tensors, kept = _best_factors(increment, r)
+        tensors, kept = _best_factors(increment, r, exponent)
         numbers = (p + q) * r
         prefix = module
+    learned = [one for one in tensors.values() if one.is_floating_point()]
+    if not all(one.isfinite().all() and one.any() for one in learned):
+        reason = "too large or too small: an adapter holds float32"
+        found.skipped.append(Skipped(name, f"{reason}, and its entries are about 2^{exponent}"))
+        return
+    found.is_transposed |= is_transposed
     found.tensors |= {f"{prefix}.{key}": tensor for key, tensor in tensors.items()}
     found.rows.append(
         {
@@ -276,32 +324,43 @@ def _add(
             "components": components,
             "numbers": numbers,
             "error": min(max(1 - kept / energy, 0.0), 1.0),
-            "energy": energy,
+            "energy": math.ldexp(energy, 2 * exponent),
         }
     )
 
 
-def _best_components(increment: torch.Tensor, count: int) -> tuple[dict[str, torch.Tensor], float]:
-    """The largest DCT coefficients, and the energy they hold."""
+def _best_components(
+    increment: torch.Tensor, count: int, exponent: int
+) -> tuple[dict[str, torch.Tensor], float]:
+    """The largest DCT coefficients of 2ᵉ times a matrix, and the energy they hold of the matrix."""
     import torch
 
     from loca_theory.transforms import dct2
+    from loca_theory.transforms.inputs import times_power_of_two
 
     spectrum = dct2(increment).flatten()
     flat = spectrum.abs().topk(count, sorted=False).indices.sort().values
     q = increment.shape[1]
     places = torch.stack([flat // q, flat % q], dim=1)
+    best = spectrum[flat].double()
+    stored = times_power_of_two(best, exponent).float()
     tensors = {
-        "coefficients": spectrum[flat].float(),
+        "coefficients": stored,
         "places": places,
         "shape": torch.tensor(increment.shape),
     }
-    return tensors, spectrum[flat].double().square().sum().item()
+    # What storing rounds off is lost as well: near the smallest float32 numbers that is much.
+    lost = best - times_power_of_two(stored.double(), -exponent)
+    return tensors, (best.square().sum() - lost.square().sum()).item()
 
 
-def _best_factors(increment: torch.Tensor, r: int) -> tuple[dict[str, torch.Tensor], float]:
-    """The leading singular triplets as B·A, and the energy they hold."""
+def _best_factors(
+    increment: torch.Tensor, r: int, exponent: int
+) -> tuple[dict[str, torch.Tensor], float]:
+    """The leading singular triplets of 2ᵉ times a matrix as B·A, and their energy in the matrix."""
     import torch
+
+    from loca_theory.transforms.inputs import times_power_of_two
 
     if min(increment.shape) <= _FULL_SVD_UP_TO or 4 * r >= min(increment.shape):
         u, s, vh = torch.linalg.svd(increment, full_matrices=False)
@@ -313,10 +372,10 @@ def _best_factors(increment: torch.Tensor, r: int) -> tuple[dict[str, torch.Tens
         start = np.random.default_rng(0).normal(size=min(increment.shape)).astype(np.float32)
         parts = svds(increment.numpy(), k=r, v0=start)
         u, s, vh = (torch.from_numpy(part.copy()) for part in parts)
-    root = s.clamp(min=0).sqrt()
+    root, half = s.clamp(min=0).sqrt(), exponent // 2
     tensors = {
-        "lora_A.weight": (root[:, None] * vh).float().contiguous(),
-        "lora_B.weight": (u * root).float().contiguous(),
+        "lora_A.weight": times_power_of_two(root[:, None] * vh, half).float().contiguous(),
+        "lora_B.weight": times_power_of_two(u * root, exponent - half).float().contiguous(),
     }
     return tensors, s.double().square().sum().item()
 
@@ -335,5 +394,32 @@ def _reasons(skipped: list[Skipped]) -> str:
     )
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _written(weights: Path) -> set[str]:
+    """Names of the files that were written together with an extracted adapter's weights.
+
+    Files that were changed since are not among them, and none is beside the weights of others.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(weights, framework="pt") as tensors:
+            header = tensors.metadata() or {}
+    except (SafetensorError, OSError):
+        return set()
+    if not header.keys() >= set(_WITH_WEIGHTS):
+        return set()
+    files = (weights.with_name(name) for name in _WITH_WEIGHTS)
+    same = {
+        path.name
+        for path in files
+        if path.is_file() and _digest(path.read_bytes()) == header[path.name]
+    }
+    return {weights.name, *same}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)

@@ -28,6 +28,8 @@ from loca_theory.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import torch
 
+# Between these, products of single-precision entries and their sums stay normal numbers.
+_LEAST, _MOST = 2.0**-64, 2.0**64
 _FACTOR = re.compile(r"^(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<which>[AB])\.weight$")
 
 
@@ -86,13 +88,16 @@ class LoraIncrements:
                 self.entries[name] = Entry(shape, a.dtype)
 
     def load(self, name: str) -> torch.Tensor:
-        """s·BA in float32.
+        """s·BA in float32, or in float64 where float32 could not hold a product of two entries.
 
         Raises:
             DamagedError: a factor cannot be read.
         """
         a, b = (self._source.load(self._factors[name][which]).float() for which in "AB")
-        increment = self._scale(name.removesuffix(".weight"), a.shape[0]) * (b @ a)
+        scale = self._scale(name.removesuffix(".weight"), a.shape[0])
+        if not _LEAST < abs(scale) * float(a.abs().max()) * float(b.abs().max()) < _MOST:
+            a, b = a.double(), b.double()
+        increment = scale * (b @ a)
         return increment.T.contiguous() if self._config.get("fan_in_fan_out") else increment
 
     def _scale(self, module: str, rank: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -38,6 +39,8 @@ from loca_theory.sweeps import generator
 
 if TYPE_CHECKING:
     import torch
+
+    from loca_theory.transforms.inputs import TensorLike
 
 CURVES = ("R", "F1", "FourierFT", "F2", "F3", "D", "S")
 """Curves that a real increment is measured against."""
@@ -95,8 +98,10 @@ class MatrixAnalysis:
             for independent normal entries of that shape) and ``shuffled_error`` (of the same
             entries in random order: dependence gone, their distribution kept).
         counts: Counts of standardised entries, for the histogram.
-        bulk: The Marchenko–Pastur fit.
-        eigenvalues: Squared singular values, smallest first.
+        bulk: The Marchenko–Pastur fit, of the eigenvalues as they stand below.
+        eigenvalues: Squared singular values of ΔW/2^exponent, smallest first.
+        exponent: 0, unless the largest entry lies beyond 2^32 or below 2^-32: then of about its
+            size, so that squares stay in range.
         notes: What a reader has to know about this matrix.
     """
 
@@ -105,6 +110,7 @@ class MatrixAnalysis:
     counts: Histogram
     bulk: BulkFit
     eigenvalues: NDArray[np.float64]
+    exponent: int
     notes: list[str]
 
     def to_json(self) -> dict[str, Any]:
@@ -115,6 +121,7 @@ class MatrixAnalysis:
             "counts": {**asdict(self.counts), "counts": self.counts.counts.tolist()},
             "bulk": asdict(self.bulk),
             "eigenvalues": self.eigenvalues.tolist(),
+            "exponent": self.exponent,
             "notes": self.notes,
         }
 
@@ -128,28 +135,39 @@ class MatrixAnalysis:
             Histogram(**counts),
             BulkFit(**stored["bulk"]),
             np.array(stored["eigenvalues"]),
+            stored["exponent"],
             stored["notes"],
         )
 
 
 def analyse_matrix(
-    name: str, increment: torch.Tensor, settings: Settings, *, consume: bool = False
+    name: str, increment: TensorLike, settings: Settings, *, consume: bool = False
 ) -> MatrixAnalysis:
     """Everything that is reported of one increment.
 
+    All but ``sigma``, ``mean``, ``energy``, ``mp_sigma`` and the p-value as printed, whose noise
+    has a size, are the same for a multiple of the increment, however large or small. ``energy`` is
+    None where it does not fit float64; what the fit of the bulk has is None without a bulk.
+
     Args:
         name: Its name, which with the seed decides the random numbers.
-        increment: ΔW, shape (p, q), finite, not constant.
+        increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
         settings: How.
         consume: The increment is not needed any more and may be overwritten, which saves a copy.
 
     Raises:
-        InvalidArgumentError: the increment is constant or not finite.
+        InvalidArgumentError: the increment is constant or not finite, or no real dense matrix.
     """
-    p, q = increment.shape
-    increment = increment.to(settings.device)
-    increment = increment if consume else increment.clone()
-    counts = histogram(increment)
+    from loca_theory.transforms.inputs import balanced, fits_squared, usable
+
+    given = usable(increment, "increment").detach().to(settings.device)
+    counts = histogram(given)
+    change, exponent = balanced(given, "increment")
+    if change is given and not consume:
+        change = change.clone()
+    del given
+    eigenvalues = squared_singular_values(change)
+    p, q = change.shape
     notes: list[str] = []
     variation = calibrated_test(
         counts, generator(settings.seed, "increments.bootstrap", name), epsilon=settings.epsilon
@@ -161,20 +179,26 @@ def analyse_matrix(
     except AcceptanceError as error:
         printed = None
         notes.append(str(error))
-    eigenvalues = squared_singular_values(increment)
     bulk = fit_bulk(eigenvalues, p, q)
-    if bulk.kolmogorov > FAR_FROM_LAW:
+    if bulk.sigma is None or bulk.kolmogorov is None:
+        notes.append(f"the spectrum has no bulk: {bulk.spikes} eigenvalues, and rounding")
+    elif bulk.kolmogorov > FAR_FROM_LAW:
         notes.append("the spectrum has no Marchenko-Pastur bulk; mp_sigma and spikes mean little")
+    energy = None
+    if fits_squared(exponent):
+        energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)
+    else:
+        notes.append("its energy does not fit float64")
     budgets = [budget for r in settings.ranks if (budget := _fitting(p, q, r, settings))]
     if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
         notes.append(
             f"no errors at r = {', '.join(map(str, left_out))}: more than the matrix holds"
         )
-    errors = _errors(name, increment, eigenvalues, budgets, settings)
+    errors = _errors(name, change, eigenvalues, budgets, settings)
     statistics = {
         "sigma": counts.deviation,
         "mean": counts.mean,
-        "energy": float(eigenvalues.sum()),
+        "energy": energy,
         "zero_fraction": counts.zero_fraction,
         "excess_kurtosis": counts.excess_kurtosis,
         "tv": variation.estimate,
@@ -182,7 +206,7 @@ def analyse_matrix(
         "tv_high": variation.high,
         "tv_p_value": variation.p_value,
         "tv_p_value_as_printed": printed,
-        "mp_sigma": bulk.sigma,
+        "mp_sigma": None if bulk.sigma is None else math.ldexp(bulk.sigma, exponent),
         "mp_distance": bulk.kolmogorov,
         "mp_wasserstein": bulk.wasserstein,
         "outlier_mass": bulk.outlier_mass,
@@ -191,7 +215,7 @@ def analyse_matrix(
         "stable_rank": stable_rank(eigenvalues),
         "tail_exponent": tail_exponent(eigenvalues),
     }
-    return MatrixAnalysis(statistics, errors, counts, bulk, eigenvalues, notes)
+    return MatrixAnalysis(statistics, errors, counts, bulk, eigenvalues, exponent, notes)
 
 
 def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:

@@ -170,7 +170,7 @@ class CheckpointPair:
         return None if reason is None else Skipped(name, reason)
 
     def increment(self, name: str) -> torch.Tensor:
-        """ΔW in float32, or in float64 where a side is stored so.
+        """ΔW in float32, or in float64 where a side is stored so or float32 cannot hold it.
 
         Narrow formats are widened before they are subtracted, which is exact.
 
@@ -183,10 +183,19 @@ class CheckpointPair:
         """
         import torch
 
+        change = self._difference(name, torch.float32)
+        if change.dtype == torch.float32 and not torch.stack(change.aminmax()).isfinite().all():
+            # Two finite numbers of opposite signs may be further apart than float32 reaches.
+            change = self._difference(name, torch.float64)
+        return change
+
+    def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
+        import torch
+
         tuned = self.tuned.load(name)
         base = None if self.base is None else self.base.load(self.names[name])
-        is_double = torch.float64 in (tuned.dtype, None if base is None else base.dtype)
-        wide = torch.float64 if is_double else torch.float32
+        if torch.float64 in (tuned.dtype, None if base is None else base.dtype):
+            wide = torch.float64
         kind = tuned.dtype
         try:
             change = tuned.to(wide, copy=True)
@@ -203,6 +212,15 @@ class CheckpointPair:
             msg = f"{name} does not fit into memory ({error}); leave it out with --max-size"
             raise ResourceError(msg) from error
         return change
+
+
+def not_finite(increment: torch.Tensor) -> str | None:
+    """Why an increment cannot be used, or None where all its entries are finite."""
+    # Their ends say so without another tensor of that size.
+    if all(end.isfinite() for end in increment.aminmax()):
+        return None
+    bad = int((~increment.isfinite()).sum())
+    return f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
 
 
 def _check_base(base: Checkpoint, increments: LoraIncrements) -> None:

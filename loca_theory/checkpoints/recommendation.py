@@ -59,10 +59,12 @@ def _spectrum(total: Mapping[str, Any]) -> str:
     # A few large eigenvalues hardly move the distance: the bulk may follow the law, and most of
     # the energy be elsewhere.
     text = f"In {follow} of {count} the bulk of the spectrum is close to the Marchenko–Pastur law "
-    text += f"of independent entries (median distance {total['median_mp_distance']:.2f}"
+    text += "of independent entries"
+    distance = total["median_mp_distance"]
+    details = [] if distance is None else [f"median distance {distance:.2f}"]
     if follow < count:
-        text += f"; {share} of the energy lies outside the law's support in the median"
-    text += ")"
+        details.append(f"{share} of the energy lies outside the law's support in the median")
+    text += f" ({'; '.join(details)})" if details else ""
     if follow and total["with_spikes"]:
         text += f"; {total['with_spikes']} of {count} have eigenvalues above it, with {share} of "
         text += "the energy in the median"

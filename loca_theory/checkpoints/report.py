@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ from loca_theory.checkpoints.matrix import (
     analyse_matrix,
 )
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.pairs import CheckpointPair, Skipped
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.checkpoints.pairs import CheckpointPair, Skipped, not_finite
+from loca_theory.errors import ResourceError
 from loca_theory.sweeps import Point, ResultStore, code_version
 
 if TYPE_CHECKING:
@@ -106,12 +107,8 @@ def analyse_pair(
         analysis: MatrixAnalysis | None = None
         obstacle = _obstacle(name, increment)
         if obstacle is None:
-            try:
-                analysis = _stored_or_new(name, increment, settings, store)
-            except InvalidArgumentError as error:
-                # Finite, but beyond what single precision squares: nothing that was trained.
-                obstacle = Skipped(name, f"cannot be analysed: {error}", damaged=True)
-        if obstacle is not None:
+            analysis = _stored_or_new(name, increment, settings, store)
+        else:
             skipped.append(obstacle)
             if obstacle.damaged:
                 nothing = dict.fromkeys(STATISTICS)
@@ -132,11 +129,8 @@ def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:
         return Skipped(name, "unchanged: every entry of the increment is 0")
     if low == high:
         return Skipped(name, "every entry of the increment is the same")
-    if not np.isfinite(low) or not np.isfinite(high):
-        bad = int((~increment.isfinite()).sum())
-        reason = f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
-        return Skipped(name, reason, damaged=True)
-    return None
+    reason = not_finite(increment)
+    return None if reason is None else Skipped(name, reason, damaged=True)
 
 
 def _stored_or_new(
@@ -161,7 +155,8 @@ def _stored_or_new(
 def summarise(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> Row:
     """Totals over all matrices, by kind and by layer.
 
-    The mean error of a method is weighted by energy: what it leaves of the whole fine-tune.
+    The mean error of a method is weighted by energy: what it leaves of the whole fine-tune. A total
+    energy is None where one of its terms does not fit float64.
 
     Args:
         rows: Rows of a :class:`Report`.
@@ -186,37 +181,61 @@ def _totals(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> Row:
     if not rows:
         return {"matrices": 0, "errors": []}
     medians = {
-        f"median_{key}": float(np.median([row[key] for row in rows]))
+        f"median_{key}": _median(row[key] for row in rows)
         for key in ("tv", "outlier_mass", "mp_distance", "spikes", "stable_rank", "zero_fraction")
     }
     return {
         "matrices": len(rows),
-        "energy": float(sum(row["energy"] for row in rows)),
+        "energy": _total([row["energy"] for row in rows]),
         "not_normal": sum(row["tv_p_value"] <= 0.05 for row in rows),
         "not_normal_as_printed": sum(
             row["tv_p_value_as_printed"] is not None and row["tv_p_value_as_printed"] <= 0.05
             for row in rows
         ),
-        "follow_mp": sum(row["mp_distance"] <= FAR_FROM_LAW for row in rows),
+        "follow_mp": sum(
+            row["mp_distance"] is not None and row["mp_distance"] <= FAR_FROM_LAW for row in rows
+        ),
         "with_spikes": sum(row["spikes"] > 0 for row in rows),
         **medians,
         "errors": list(_mean_errors(rows, ranks)),
     }
 
 
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of the values that are there."""
+    found = [value for value in values if value is not None]
+    return float(np.median(found)) if found else None
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return float(sum(found)) if len(found) == len(values) else None
+
+
+def _weights(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Energies as parts of the largest: the energies themselves may not fit float64."""
+    sizes = [math.hypot(row["sigma"], row["mean"]) for row in rows]
+    largest = max(sizes)
+    return [
+        math.prod(row["shape"]) * (size / largest) ** 2
+        for row, size in zip(rows, sizes, strict=True)
+    ]
+
+
 def _mean_errors(rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> Iterator[Row]:
+    weights = _weights(rows)
     for r in ranks:
         for curve in CURVES:
             found = [
-                (row["energy"], error)
-                for row in rows
+                (weight, error)
+                for row, weight in zip(rows, weights, strict=True)
                 for error in row["errors"]
                 if (error["r"], error["curve"]) == (r, curve)
             ]
             if found:
-                total = sum(energy for energy, _ in found)
+                total = sum(weight for weight, _ in found)
                 means = {
-                    key: float(sum(energy * error[key] for energy, error in found) / total)
+                    key: float(sum(weight * error[key] for weight, error in found) / total)
                     for key in ("error", "iid_error", "shuffled_error")
                 }
                 best = sum(_is_best(row, r, curve) for row in rows)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from loca_theory.increments import squared_singular_values
 
 if TYPE_CHECKING:
+    import torch
+
     from loca_theory.checkpoints.report import Report, Row
     from loca_theory.checkpoints.sources import Checkpoint
 
 _KINDS = ("query", "value")
 _CELLS = 8  # of the fine grid, for one of the figure's
+_SINGLE = 4  # bytes
 
 
 def representative(rows: Sequence[Row]) -> list[str]:
@@ -44,7 +47,8 @@ def shown_rows(report: Report, tuned: Checkpoint | None) -> list[Row]:
     Returns:
         For each matrix a row a ``quantity``: ``entries`` (shares of the standardised entries in
         128 equal cells from −8 to 8), ``increment`` (squared singular values of ΔW, smallest first)
-        and ``weights`` (those of W′), in ``values``; beside them ``name``, ``p``, ``q`` and of ΔW
+        and ``weights`` (those of W′ unless it is 0), in ``values``; of entries beyond 2^±32 those
+        of the matrix divided by a power of two; beside them ``name``, ``p``, ``q`` and of ΔW
         ``sigma``, ``tv``, ``excess_kurtosis``.
     """
     rows = {row["name"]: row for row in report.rows}
@@ -64,12 +68,20 @@ def shown_rows(report: Report, tuned: Checkpoint | None) -> list[Row]:
 def _quantities(
     report: Report, tuned: Checkpoint | None, name: str
 ) -> Iterator[tuple[str, list[Any]]]:
+    from loca_theory.transforms.inputs import balanced
+
     analysis = report.analyses[name]
     counts = analysis.counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1)
     yield "entries", (counts / analysis.counts.size).tolist()
     yield "increment", analysis.eigenvalues.tolist()
     if tuned is not None:
-        yield "weights", squared_singular_values(tuned.load(name).float()).tolist()
+        values = squared_singular_values(balanced(_widened(tuned.load(name)), name)[0])
+        if values.any():
+            yield "weights", values.tolist()
+
+
+def _widened(weights: torch.Tensor) -> torch.Tensor:
+    return weights if weights.itemsize > _SINGLE else weights.float()
 
 
 def _layer(row: Row) -> float:

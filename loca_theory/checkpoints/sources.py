@@ -212,8 +212,8 @@ def resolve(source: str | os.PathLike[str]) -> Path:
 
         return download(text.removeprefix("hub:"))
     path = Path(text).expanduser()
-    if not path.exists():
-        msg = f"there is no file or folder {text}"
+    if not text or not path.exists():
+        msg = f"there is no file or folder {text or 'without a name'}"
         raise InvalidArgumentError(msg)
     if path.is_dir() and (path / "snapshots").is_dir():
         return _snapshot(path)

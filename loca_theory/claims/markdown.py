@@ -18,6 +18,8 @@ read in several ways, each reading is a claim of its own. The verdict follows fr
 number and its error by a rule that was fixed before. A slip of the pen is a statement that cannot
 be meant as it is printed; its note names the claim that is. Claims on this package's own code are
 marked, and counted apart."""
+WRITTEN_BY = _PREFACE.partition(".")[0]
+"""What tells this page from any other of the same name."""
 _OLD = "observed with an older version of the code"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loca_theory.claims.ledger import PACKAGE, Ledger
-from loca_theory.claims.markdown import markdown
+from loca_theory.claims.markdown import WRITTEN_BY, markdown
 from loca_theory.claims.measurement import Effort, Measurement
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 from loca_theory.claims.summary import count_slips, counts
@@ -67,8 +67,9 @@ def read_entries(folder: Path) -> list[Entry]:
     """What an earlier run has left in a folder; nothing where there was none.
 
     Raises:
-        ResourceError: there is a claims.json that no run has written.
+        ResourceError: there is a claims.json or CLAIMS.md that no run has written.
     """
+    _check_page(folder)
     path = folder / _NAMES[0]
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))["claims"]
@@ -89,9 +90,9 @@ def write_report(
     """Write both files, each complete or not at all, and return them.
 
     Raises:
-        ResourceError: the folder cannot be written to.
+        ResourceError: the folder cannot be written to, or has a CLAIMS.md that no run has written.
     """
-    writable_folder(folder)
+    _check_page(writable_folder(folder))
     texts = (
         json.dumps(document(entries, ledger, manifest), indent=1, allow_nan=False) + "\n",
         markdown(entries, ledger),
@@ -121,6 +122,13 @@ def document(
         "family": {"rate": FAMILY_WISE, "comparisons": ledger.comparisons},
         "manifest": dict(manifest),
     }
+
+
+def _check_page(folder: Path) -> None:
+    page = folder / _NAMES[1]
+    if page.is_file() and WRITTEN_BY not in page.read_text(encoding="utf-8", errors="replace"):
+        msg = f"{page} was not written here; move it away, or choose another folder"
+        raise ResourceError(msg)
 
 
 def _write(path: Path, text: str) -> None:

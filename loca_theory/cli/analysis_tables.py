@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from loca_theory.cli.output import console, plain_table
+from loca_theory.cli.output import console, plain_table, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,19 +48,15 @@ def _print_matrices(out: Console, rows: Sequence[Mapping[str, Any]], ranks: Sequ
     out.print()
     is_wide = out.width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
-    room = out.width - sum(column.width + 2 for column in columns)
-    table = plain_table()
-    table.add_column("matrix", no_wrap=True)
-    for column in columns:
-        table.add_column(column.heading, justify="right", no_wrap=True)
+    table = plain_table("matrix", *(column.heading for column in columns))
     for row in rows[:_MOST_ROWS]:
-        name = _fitted(_label(row, is_wide=is_wide), max(room, 14))
+        name = _label(row, is_wide=is_wide)
         if row["sigma"] is None:
             table.add_row(name, "x".join(map(str, row["shape"])), "not finite", style="red")
             continue
         found = {error["curve"]: error for error in row["errors"] if error["r"] == r}
         table.add_row(name, *(column.cell(row, found) for column in columns))
-    out.print(table)
+    print_table(table, out)
     if len(rows) > _MOST_ROWS:
         out.print(f"… and {len(rows) - _MOST_ROWS} more; all of them in --format json or csv")
     out.print()
@@ -70,18 +64,21 @@ def _print_matrices(out: Console, rows: Sequence[Mapping[str, Any]], ranks: Sequ
 
 @dataclass(frozen=True)
 class _Column:
-    """A column: its heading, what it shows of a row and its errors, and its usual width."""
+    """A column: its heading, and what it shows of a row and its errors."""
 
     heading: str
     cell: Callable[[Mapping[str, Any], Mapping[str, Any]], str]
-    width: int = 5
     only_wide: bool = False
 
 
-def _printed(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    del found
-    value = row["tv_p_value_as_printed"]
-    return "none" if value is None else f"{value:.3f}"
+def _number(key: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
+    """A statistic that not every matrix has."""
+
+    def cell(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+        del found
+        return "none" if row[key] is None else f"{row[key]:.3f}"
+
+    return cell
 
 
 def _error(curve: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
@@ -97,18 +94,18 @@ def _error(curve: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
 
 
 _COLUMNS = (
-    _Column("shape", lambda row, _: "x".join(map(str, row["shape"])), 9),
-    _Column("TV", lambda row, _: f"{row['tv']:.4f}", 6),
+    _Column("shape", lambda row, _: "x".join(map(str, row["shape"]))),
+    _Column("TV", lambda row, _: f"{row['tv']:.4f}"),
     _Column("p", lambda row, _: f"{row['tv_p_value']:.3f}"),
-    _Column("p printed", _printed, 9, only_wide=True),
+    _Column("p printed", _number("tv_p_value_as_printed"), only_wide=True),
     _Column("zeros", lambda row, _: f"{row['zero_fraction']:.0%}", only_wide=True),
-    _Column("MP dist.", lambda row, _: f"{row['mp_distance']:.3f}", 8, only_wide=True),
-    _Column("outside", lambda row, _: f"{row['outlier_mass']:.0%}", 7),
-    _Column("spikes", lambda row, _: str(row["spikes"]), 6, only_wide=True),
+    _Column("MP dist.", _number("mp_distance"), only_wide=True),
+    _Column("outside", lambda row, _: f"{row['outlier_mass']:.0%}"),
+    _Column("spikes", lambda row, _: str(row["spikes"]), only_wide=True),
     _Column("R", _error("R")),
     _Column("shuf.", lambda _, found: f"{found['R']['shuffled_error']:.3f}" if found else ""),
     _Column("D", _error("D")),
-    _Column("FourierFT", _error("FourierFT"), 9, only_wide=True),
+    _Column("FourierFT", _error("FourierFT"), only_wide=True),
     _Column("S", _error("S")),
 )
 
@@ -120,27 +117,18 @@ def _label(row: Mapping[str, Any], *, is_wide: bool) -> str:
     return f"{row['layer']} {row['kind']}"
 
 
-def _fitted(name: str, room: int) -> str:
-    """The end of a name, which tells it from others."""
-    return name if len(name) <= room else f"…{name[1 - room :]}"
-
-
 def _print_totals(out: Console, title: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
     out.print(title, style="bold")
     out.print("errors weighted by energy; in brackets the expectation for independent normal "
               "entries", style="dim")  # fmt: skip
     out.print()
-    table: Table = plain_table()
-    table.add_column("", no_wrap=True)
-    for heading in ("number", "not normal", "TV", "outside"):
-        table.add_column(heading, justify="right", no_wrap=True)
     ranks = list(
         dict.fromkeys(error["r"] for group in groups.values() for error in group["errors"])
     )
     shown = ranks if out.width >= _WIDE else ranks[:1]
     columns = [(r, curve) for r in shown[:3] for curve in ("R", "D")]
-    for r, curve in columns:
-        table.add_column(f"{curve}, r={r}", justify="right", no_wrap=True)
+    errors_at = (f"{curve}, r={r}" for r, curve in columns)
+    table = plain_table("", "number", "not normal", "TV", "outside", *errors_at)
     for name, group in groups.items():
         errors = {(error["r"], error["curve"]): error for error in group["errors"]}
         cells = [
@@ -155,7 +143,7 @@ def _print_totals(out: Console, title: str, groups: Mapping[str, Mapping[str, An
             f"{group['median_outlier_mass']:.0%}",
             *cells,
         )
-    out.print(table)
+    print_table(table, out)
     out.print()
 
 

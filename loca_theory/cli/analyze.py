@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.options import DEVICE, SEED, Common, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.ranges import IntegerList
@@ -65,7 +65,12 @@ class Entries(click.ParamType):
     show_default=True,
     help="How budgets count.",
 )
-@common_options
+@options(
+    SEED,
+    DEVICE,
+    out="Store tables, figures and analyze.html here, and each matrix once it is done, for an "
+    "interrupted run to go on from.  [default: nothing is stored]",
+)
 def command(
     *,
     common: Common,
@@ -99,7 +104,7 @@ def command(
         ranks, common.seed, epsilon, Accounting(budget), resolve_device(common.device)
     )
     store = open_store(common, checkpoints.version()) if common.out else None
-    with progress_bar("matrices", quiet=common.quiet) as progress:
+    with progress_bar("analysing", "matrices", quiet=common.quiet) as progress:
         report = checkpoints.analyse_pair(pair, settings, store=store, progress=progress)
     summary = checkpoints.summarise(report.rows, ranks)
     origin = manifest(

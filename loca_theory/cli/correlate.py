@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     help="Draws of the tests' law under independence.",
 )
 @click.option("--level", type=float, default=0.05, show_default=True, help="Size of the tests.")
-@common_options
+@options(SEED, *WORKERS, out=f"Store tables, manifests and figures here.  {POINTS_ONLY}")
 def command(
     *,
     common: Common,
@@ -133,7 +133,7 @@ def command(
         cluster=common.cluster,
     )
     _check_used(given, structures)
-    tables, origin = run_study(study, common, command="correlate", doing="sweeping")
+    tables, origin = run_study(study, common, doing="sweeping")
     if common.out:
         _write(tables, origin, study, common)
     match common.output_format:

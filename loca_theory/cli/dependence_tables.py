@@ -1,18 +1,17 @@
-"""Printing what a dependence study found, in 80 columns."""
+"""Printing what a dependence study found."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from loca_theory.cli.output import console, plain_table, print_table
 
-from loca_theory.cli.output import console, plain_table
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Row = Mapping[str, Any]
 
-# Ranks side by side; more of them go into a table below.
-_RANKS_A_TABLE = 4
 _SHORT = {"rho": "ρ", "low-frequency": "low freq."}
 _PROTOCOLS = {
     "same-draw": "same-draw: every method sees the same matrix",
@@ -29,17 +28,13 @@ def print_crossings(rows: Sequence[Row]) -> None:
         out.print()
         out.print(_PROTOCOLS[protocol], highlight=False)
         mine = [row for row in rows if row["protocol"] == protocol]
-        for start in range(0, len(ranks), _RANKS_A_TABLE):
-            out.print(_crossings_table(mine, ranks[start : start + _RANKS_A_TABLE]))
+        print_table(_crossings_table(mine, ranks), out)
     out.print()
 
 
 def _crossings_table(rows: Sequence[Row], ranks: Sequence[int]) -> Table:
-    table = plain_table()
-    table.add_column("structure", no_wrap=True)
-    for r in ranks:
-        table.add_column(f"r = {r}", justify="right", no_wrap=True, min_width=11)
-    table.add_column("searched", no_wrap=True)
+    table = plain_table("structure", *(f"r = {r}" for r in ranks), "searched")
+    table.columns[-1].justify = "left"
     for structure, parameter in dict.fromkeys((row["structure"], row["parameter"]) for row in rows):
         mine = {row["r"]: row for row in rows if row["structure"] == structure}
         first = mine[ranks[0]]
@@ -79,12 +74,8 @@ def print_detection(rows: Sequence[Row]) -> None:
     out.print(counts, style="dim", highlight=False)
     out.print()
     statistics = list(dict.fromkeys(row["statistic"] for row in rows))
-    table = plain_table()
-    table.add_column("structure", no_wrap=True)
-    table.add_column("value", no_wrap=True)
-    table.add_column("mean T", justify="right", no_wrap=True)
-    for name in statistics:
-        table.add_column(str(_SHORT.get(name, name)), justify="right", no_wrap=True)
+    headings = [str(_SHORT.get(name, name)) for name in statistics]
+    table = plain_table("structure", "mean T", *headings)
     for structure, value in dict.fromkeys((row["structure"], row["value"]) for row in rows):
         mine = {
             (row["statistic"], row["centred"]): row
@@ -94,9 +85,9 @@ def print_detection(rows: Sequence[Row]) -> None:
         cells = [_power(mine.get((name, False)), mine.get((name, True))) for name in statistics]
         first = mine["T", False]
         parameter = _SHORT.get(first["parameter"], first["parameter"])
-        shown = "" if value is None else f"{parameter} {value:g}"
-        table.add_row(structure, shown, f"{first['mean']:.3f}", *cells)
-    out.print(table)
+        name = structure if value is None else f"{structure}, {parameter} {value:g}"
+        table.add_row(name, f"{first['mean']:.3f}", *cells)
+    print_table(table, out)
     bounds = {(row["statistic"], row["centred"]): row["critical_value"] for row in rows}
     for centred, label in ((False, "as it is"), (True, "centred")):
         shown = ", ".join(f"{name} {bounds[name, centred]:.3g}" for name in statistics)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from loca_theory.cli.analyze import Entries
-from loca_theory.cli.options import Common, common_options
-from loca_theory.cli.output import console, plain_table, print_csv, print_json
+from loca_theory.cli.options import DEFAULT_OUT, Common, options
+from loca_theory.cli.output import console, plain_table, print_csv, print_json, print_table
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.sweeps import manifest
+from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import command_line
 
 if TYPE_CHECKING:
@@ -40,7 +42,10 @@ _MOST_ROWS = 60
 @click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part.")
 @click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part.")
 @click.option("--max-size", type=Entries(), help="Skip matrices with more entries, such as 50M.")
-@common_options
+@options(
+    out="Write the adapter here, into a folder without a model or another adapter.  "
+    f"[default: {DEFAULT_OUT}]",
+)
 def command(
     *,
     common: Common,
@@ -69,10 +74,12 @@ def command(
     from loca_theory import checkpoints, plotting
 
     size = checkpoints.AdapterSize(rank, budget)
+    checkpoints.check_folder(common.folder)
     pair = checkpoints.open_pair(
         base, tuned, checkpoints.Selection(include, exclude, max_size, smallest_side=1)
     )
-    with progress_bar("matrices", quiet=common.quiet) as progress:
+    writable_folder(common.folder)
+    with progress_bar("extracting", "matrices", quiet=common.quiet) as progress:
         found = checkpoints.extract(
             pair, method, size, base=base.removeprefix("hub:"), progress=progress
         )
@@ -80,7 +87,7 @@ def command(
         argv=command_line(),
         grid={"base": base, "finetuned": tuned, "method": method, "r": rank, "budget": budget,
               "include": include, "exclude": exclude, "max_size": max_size},
-        seed=common.seed,
+        seed=None,
         device="cpu",
         dtype="float32",
     )  # fmt: skip
@@ -90,13 +97,19 @@ def command(
         case "json":
             skipped = [{"name": one.name, "reason": one.reason} for one in found.skipped]
             print_json(
-                {"rows": found.rows, "error": found.error, "skipped": skipped, "manifest": origin}
+                {
+                    "rows": found.rows,
+                    "error": found.error,
+                    "skipped": skipped,
+                    "files": [str(path) for path in written],
+                    "manifest": origin,
+                }
             )
         case "csv":
             shown = [{**row, "shape": "x".join(map(str, row["shape"]))} for row in found.rows]
             print_csv(shown, checkpoints.EXTRACTION_COLUMNS)
         case _:
-            _print(found)
+            _print(found, common.folder)
     for path in written:
         note(f"wrote {path}", quiet=common.quiet)
     damaged = [one for one in found.skipped if one.damaged]
@@ -106,15 +119,12 @@ def command(
     return _INCOMPLETE if damaged else 0
 
 
-def _print(found: Extraction) -> None:
+def _print(found: Extraction, folder: Path) -> None:
     from loca_theory.cli.analysis_tables import print_skipped
 
     out = console()
     which = "components" if found.method == "loca" else "r"
-    table = plain_table()
-    table.add_column("matrix", overflow="fold")
-    for heading in ("shape", which, "numbers", "error"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table("matrix", "shape", which, "numbers", "error")
     for row in found.rows[:_MOST_ROWS]:
         p, q = row["shape"]
         table.add_row(
@@ -124,7 +134,7 @@ def _print(found: Extraction) -> None:
             f"{row['numbers']:,}",
             f"{row['error']:.3f}",
         )
-    out.print(table)
+    print_table(table, out)
     if len(found.rows) > _MOST_ROWS:
         out.print(f"… and {len(found.rows) - _MOST_ROWS} more, all in extract.parquet")
     numbers = sum(row["numbers"] for row in found.rows)
@@ -135,4 +145,5 @@ def _print(found: Extraction) -> None:
         f"{len(found.rows)} increments.",
         highlight=False,
     )
+    out.print(f"The adapter is in {folder}.", highlight=False, markup=False, soft_wrap=True)
     print_skipped(out, found.skipped)

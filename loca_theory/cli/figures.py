@@ -16,7 +16,7 @@ from loca_theory import (
     __version__,
     plotting,
 )
-from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.options import DEFAULT_OUT, DEVICE, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.stores import report_rejected
@@ -56,12 +56,17 @@ class _Drawing:
 @click.argument("labels", nargs=-1, metavar="[ID]...")
 @click.option(
     "--results",
-    type=click.Path(path_type=Path),
+    type=Folder(),
     metavar="DIR",
     help="Folder with the stored tables, looked through with its subfolders.  "
     "[default: the folder of --out]",
 )
-@common_options
+@options(
+    SEED,
+    DEVICE,
+    *WORKERS,
+    out=f"Write figures here, and the tables that are computed for them.  [default: {DEFAULT_OUT}]",
+)
 def command(*, common: Common, labels: tuple[str, ...], results: Path | None) -> None:
     """Draw figures of the paper; without ID, all that can be.
 
@@ -79,6 +84,7 @@ def command(*, common: Common, labels: tuple[str, ...], results: Path | None) ->
     if results is not None and not results.is_dir():
         msg = f"there is no folder {results}; name the one that holds the stored tables"
         raise ResourceError(msg)
+    common.cluster.check()
     folder = results or common.folder
     if labels:
         # What is missing is told before anything is computed.
@@ -195,7 +201,7 @@ def _compute(
     common: Common,
 ) -> None:
     store = ResultStore(common.folder / "points", source.version)
-    with progress_bar(label, quiet=common.quiet) as progress:
+    with progress_bar(label, "blocks", quiet=common.quiet) as progress:
         if isinstance(source, Simulation):
             rows, device = source.run(store=store, progress=progress), source.device
         else:

@@ -1,9 +1,9 @@
-"""Options that every command has."""
+"""Options that commands share; each command names those that do something for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +12,33 @@ import click
 from loca_theory.sweeps import Backend, Cluster
 
 DEFAULT_OUT = Path("loca-results")
+# The end of what --out does, for commands that store nothing but finished points without it.
+POINTS_ONLY = f"[default: {DEFAULT_OUT}, for the points that an interrupted run goes on from]"
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
 class Common:
-    """The values of the common options.
+    """The values of the shared options; the default of one that a command does not offer.
 
     Attributes:
-        seed: Root seed.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``, as typed.
-        jobs: Worker processes; −1 for one a core.
-        out: Folder for results, None where the user named none.
         output_format: ``table``, ``json`` or ``csv``.
         quiet: No progress, no notes.
+        out: Folder for results, None where the user named none.
+        seed: Root seed.
+        device: ``auto``, ``cpu`` or ``cuda[:N]``, as typed.
+        jobs: Worker processes; −1 for one per core.
         cluster: Where workers are.
     """
 
-    seed: int
-    device: str
-    jobs: int
-    out: Path | None
     output_format: str
     quiet: bool
-    cluster: Cluster
+    out: Path | None
+    seed: int = 0
+    device: str = "cpu"
+    jobs: int = 1
+    cluster: Cluster = field(default_factory=Cluster)
 
     @property
     def folder(self) -> Path:
@@ -42,59 +46,74 @@ class Common:
         return self.out or DEFAULT_OUT
 
 
-def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common options; the command receives them as one argument, ``common``."""
+class Folder(click.Path):
+    """The path of a folder; an empty one, as an unset shell variable leaves it, is refused."""
 
-    def with_common(
-        *,
-        seed: int,
-        device: str,
-        jobs: int,
-        out: Path | None,
-        output_format: str,
-        quiet: bool,
-        backend: str,
-        scheduler: str | None,
-        debug: bool,
-        **own: Any,
-    ) -> Any:
-        del debug  # read in main()
-        cluster = Cluster(Backend(backend), scheduler)
-        common = Common(seed, device, jobs, out, output_format, quiet, cluster)
-        return function(common=common, **own)
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, path_type=Path)
 
-    with_common.__doc__ = function.__doc__
-    with_common.__name__ = function.__name__
-    with_common.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    for option in reversed(_OPTIONS):
-        with_common = option(with_common)
-    return with_common
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("the name of the folder is empty; name one, or leave the option out",
+                      param, ctx)  # fmt: skip
+        return super().convert(value, param, ctx)
+
+
+def options(*own: Decorator, out: str) -> Decorator:
+    """Add shared options; the command receives their values as one argument, ``common``.
+
+    Args:
+        own: Those among ``SEED``, ``DEVICE`` and ``*WORKERS`` that do something for the
+            command. It gets ``--out``, ``--format``, ``--quiet`` and ``--debug`` besides.
+        out: What ``--out`` does, for the help.
+    """
+    with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def with_common(*, debug: bool, **given: Any) -> Any:
+            del debug  # read in main()
+            if "backend" in given:
+                backend = Backend(given.pop("backend"))
+                given["cluster"] = Cluster(backend, given.pop("scheduler"))
+            shared = {name: given.pop(name) for name in _SHARED & set(given)}
+            return function(common=Common(**shared), **given)
+
+        with_common.__doc__ = function.__doc__
+        with_common.__name__ = function.__name__
+        with_common.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        for option in reversed((*own, with_out, *_PRINTING)):
+            with_common = option(with_common)
+        return with_common
+
+    return decorate
 
 
 def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
     if value == 0 or value < -1:
-        msg = f"{value} workers make no sense; give a positive number, or -1 for one a core"
+        msg = f"{value} workers make no sense; give a positive number, or -1 for one per core"
         raise click.BadParameter(msg, ctx, param)
     return value
 
 
-_OPTIONS = (
-    # Seeds stand in a table of 64-bit integers.
-    click.option(
-        "--seed",
-        type=click.IntRange(max=2**63 - 1),
-        default=0,
-        show_default=True,
-        metavar="INTEGER",
-        help="Root seed.",
-    ),
-    click.option(
-        "--device",
-        default="auto",
-        show_default=True,
-        metavar="auto|cpu|cuda[:N]",
-        help="Where dense linear algebra runs.",
-    ),
+_SHARED = set(Common.__dataclass_fields__)
+# Seeds stand in a table of 64-bit integers.
+SEED = click.option(
+    "--seed",
+    type=click.IntRange(max=2**63 - 1),
+    default=0,
+    show_default=True,
+    metavar="INTEGER",
+    help="Root seed.",
+)
+DEVICE = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="auto|cpu|cuda[:N]",
+    help="Where dense linear algebra runs.",
+)
+WORKERS = (
     click.option(
         "-j",
         "--jobs",
@@ -102,7 +121,7 @@ _OPTIONS = (
         default=-1,
         callback=_nonzero,
         show_default=True,
-        help="Worker processes, -1 for one a core. Results do not depend on it.",
+        help="Worker processes, -1 for one per core. Results do not depend on it.",
     ),
     click.option(
         "--backend",
@@ -114,12 +133,10 @@ _OPTIONS = (
     click.option(
         "--scheduler", metavar="ADDRESS", help="A running dask scheduler or Ray head to use."
     ),
-    click.option(
-        "--out",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Store results here: table, manifest, figure.",
-    ),
+)
+
+
+_PRINTING = (
     click.option(
         "--format",
         "output_format",

@@ -43,11 +43,62 @@ def console() -> Console:
     return out
 
 
-def plain_table() -> Table:
-    """A table with a rule under its head and nothing else."""
-    return Table(
+def plain_table(name: str, *headings: str) -> Table:
+    """A table with a rule under its head and nothing else.
+
+    Args:
+        name: Heading of the first column, which names the rows.
+        headings: Those of the others, which hold numbers.
+    """
+    table = Table(
         box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
     )
+    table.add_column(name, overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def print_table(table: Table, out: Console) -> None:
+    """Print a table made by :func:`plain_table` so that nothing of it is cut off.
+
+    Where it is wider than the console, the names of its rows are folded, down to half the width;
+    where that does not do, its columns are spread over several tables, each with the names.
+    """
+    names = _width(_part(table, [0]), out)
+    foldable = max(names - out.width // 2, 0)
+    parts: list[list[int]] = []
+    for i in range(1, len(table.columns)):
+        if parts and _width(_part(table, [*parts[-1], i]), out) - foldable <= out.width:
+            parts[-1].append(i)
+        else:
+            parts.append([0, i])
+    for number, columns in enumerate(parts):
+        if number:
+            out.print()
+        out.print(_part(table, columns))
+
+
+def fits(table: Table, out: Console) -> bool:
+    """Whether a table fits the console as it is."""
+    return _width(table, out) <= out.width
+
+
+def _part(table: Table, columns: Sequence[int]) -> Table:
+    """The same table with some of its columns, less the rows that have nothing in them."""
+    chosen = [table.columns[i] for i in columns]
+    part = plain_table("", *("" for _ in chosen[1:]))
+    for new, column in zip(part.columns, chosen, strict=True):
+        new.header, new.footer, new.justify = column.header, column.footer, column.justify
+    part.show_footer = any(column.footer for column in chosen[1:])
+    for row, cells in zip(table.rows, zip(*(c.cells for c in chosen), strict=True), strict=True):
+        if any(cells[1:]) or len(cells) == 1:
+            part.add_row(*cells, style=row.style)
+    return part
+
+
+def _width(table: Table, out: Console) -> int:
+    return out.measure(table, options=out.options.update_width(10_000)).maximum
 
 
 def print_errors(rows: Sequence[Row]) -> None:
@@ -61,13 +112,14 @@ def print_errors(rows: Sequence[Row]) -> None:
     out = console()
     for shape in dict.fromkeys((row["p"], row["q"]) for row in rows):
         mine = [row for row in rows if (row["p"], row["q"]) == shape]
-        tables = _tables(mine, out)
+        table = _table(mine, between=" ± ")
+        if not fits(table, out):
+            table = _table(mine, between="\n± ")
         title = f"{shape[0]} × {shape[1]}: expected relative error ‖W − Ŵ‖² / ‖W‖²"
         out.print(title, style="bold", highlight=False)
-        for table in tables:
-            out.print()
-            out.print(table)
-        if any(table.show_footer for table in tables):
+        out.print()
+        print_table(table, out)
+        if table.show_footer:
             draws = max(row["draws"] or 0 for row in mine)
             text = f"max z: largest |Monte Carlo − exact| in standard errors, {draws} draws"
             out.print(text, style="dim", highlight=False)
@@ -76,24 +128,6 @@ def print_errors(rows: Sequence[Row]) -> None:
     width = max(len(name) for name in shown)
     for name in shown:
         out.print(f"  {name:<{width}}  {CURVES[name].title}", style="dim", highlight=False)
-
-
-def _tables(rows: Sequence[Row], console: Console) -> list[Table]:
-    """One table if it fits the console, else as many as it takes: no number is cut off."""
-    table = _table(rows, between=" ± ")
-    if _width(table, console) > console.width:
-        table = _table(rows, between="\n± ")
-    curves = _worst_first(rows)
-    if _width(table, console) <= console.width or len(curves) == 1:
-        return [table]
-    halves = curves[: len(curves) // 2], curves[len(curves) // 2 :]
-    parts = ([row for row in rows if row["curve"] in half] for half in halves)
-    return [table for part in parts for table in _tables(part, console)]
-
-
-def _width(table: Table, console: Console) -> int:
-    unlimited = console.options.update_width(10_000)
-    return console.measure(table, options=unlimited).maximum
 
 
 def _worst_first(rows: Sequence[Row]) -> list[str]:
@@ -120,15 +154,12 @@ def _table(rows: Sequence[Row], *, between: str) -> Table:
     for curve in _worst_first(rows):
         columns.setdefault(tuple(_cell(best(curve, r), between) for r in ranks), []).append(curve)
 
-    table = plain_table()
+    table = plain_table("r", *("\n".join(names) for names in columns.values()))
     disagreement = [_largest_disagreement(cells, names, ranks) for names in columns.values()]
-    footed = any(disagreement)
-    table.show_footer = footed
-    table.add_column("r", justify="right", footer="max z" if footed else "", no_wrap=True)
-    for names, z in zip(columns.values(), disagreement, strict=True):
-        table.add_column(
-            "\n".join(names), justify="right", vertical="bottom", footer=z, no_wrap=True
-        )
+    table.show_footer = any(disagreement)
+    table.columns[0].justify = "right"
+    for column, footer in zip(table.columns, ("max z", *disagreement), strict=True):
+        column.footer = footer
     for i, r in enumerate(ranks):
         table.add_row(str(r), *(column[i] for column in columns))
     return table

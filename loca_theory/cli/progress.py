@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn, Task
 
 
 def note(text: str, *, quiet: bool) -> None:
@@ -16,8 +21,15 @@ def note(text: str, *, quiet: bool) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(
+    title: str, unit: str, *, quiet: bool
+) -> Iterator[Callable[[int, int], None] | None]:
     """A bar with the time left, where stderr is a terminal; nothing elsewhere.
+
+    Args:
+        title: What is being done.
+        unit: What is counted, in the plural.
+        quiet: Show nothing.
 
     Yields:
         A function to call with (finished, total), or None.
@@ -26,22 +38,30 @@ def progress_bar(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], No
     if quiet or not console.is_terminal:
         yield None
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("blocks, about"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), count_column(unit))
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def count_column(unit: str) -> ProgressColumn:
+    """The column of a bar that says how much is done and how long the rest may take."""
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_in_words(task, unit))
+
+    return Count()
+
+
+def _in_words(task: Task, unit: str) -> str:
+    if not task.total:
+        return "starting"
+    text = f"{task.completed:.0f} of {task.total:.0f} {unit}"
+    if task.finished or task.time_remaining is None:
+        return text
+    return f"{text}, about {timedelta(seconds=round(task.time_remaining))} left"

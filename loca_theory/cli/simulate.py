@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.options import DEVICE, POINTS_ONLY, SEED, WORKERS, Common, options
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
-from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.cli.stores import note_idle, open_store, report_rejected
 from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Accounting, Engine, Sampler, Simulation
 from loca_theory.expressivity.simulation import COLUMNS, DEFAULT_DRAWS, squares
 from loca_theory.sweeps import manifest
@@ -66,7 +66,12 @@ _MOST_DRAWS = 10_000_000
     help="How to draw: from the law of the error, or from dense matrices. Default: reduced where "
     "a curve has such a law.",
 )
-@common_options
+@options(
+    SEED,
+    DEVICE,
+    *WORKERS,
+    out=f"Store the table, its manifest and the figure here.  {POINTS_ONLY}",
+)
 def command(
     *,
     common: Common,
@@ -111,7 +116,7 @@ def command(
     # Exact values are not worth a folder of their own.
     stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines
     store = open_store(common, simulation.version) if stored else None
-    with progress_bar("simulating", quiet=common.quiet) as progress:
+    with progress_bar("simulating", "blocks", quiet=common.quiet) as progress:
         rows = simulation.run(store=store, progress=progress)
     description = manifest(
         argv=command_line(),
@@ -120,7 +125,10 @@ def command(
         device=simulation.device,
         dtype="float64",
     )
-    report_rejected(store, common)
+    if stored:
+        report_rejected(store, common)
+    else:
+        note_idle(store, common)
     _say_what_to_know(simulation, common)
     if common.out:
         # Importing pandas and matplotlib takes longer than the exact curves.

@@ -19,23 +19,20 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def run_study(
-    study: Study | ConvergenceStudy, common: Common, *, command: str, doing: str
+    study: Study | ConvergenceStudy, common: Common, *, doing: str
 ) -> tuple[Tables, dict[str, Any]]:
     """Run it with a bar and a store, so that it can be resumed.
 
     Args:
         study: What to run.
         common: The common options.
-        command: The command's name, for a note.
         doing: What the bar says.
 
     Returns:
         The tables, and the manifest that belongs to them.
     """
-    if common.device.startswith("cuda"):
-        note(f"{command} works on the processor; --device is not used", quiet=common.quiet)
     store = open_store(common, study.version)
-    with progress_bar(doing, quiet=common.quiet) as progress:
+    with progress_bar(doing, "blocks", quiet=common.quiet) as progress:
         tables = study.run(store=store, progress=progress)
     origin = manifest(
         argv=command_line(),

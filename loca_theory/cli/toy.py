@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.studies import report_written, run_study, store_tables
@@ -83,7 +83,7 @@ _PRINTED = "gaussian"
     show_default=True,
     help="Learning rate of locations.",
 )
-@common_options
+@options(SEED, *WORKERS, out=f"Store tables, manifests and figures here.  {POINTS_ONLY}")
 def command(
     *,
     common: Common,
@@ -126,7 +126,7 @@ def command(
         jobs=common.jobs,
         cluster=common.cluster,
     )
-    tables, origin = run_study(study, common, command="toy", doing="searching")
+    tables, origin = run_study(study, common, doing="searching")
     if common.out:
         _write(tables, origin, common)
     match common.output_format:

@@ -1,4 +1,4 @@
-"""Printing rates of recovery, in 80 columns."""
+"""Printing rates of recovery."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from loca_theory.cli.output import console, plain_table
+from loca_theory.cli.output import console, plain_table, print_table
 
 Row = Mapping[str, Any]
 
-# Kinds of problems side by side; more of them go into a table below.
-_KINDS_A_TABLE = 4
 _NOTES = (
     "low..high: exact interval, 95%; diverged problems count as not recovered",
     "found: true places that are occupied in the end, on average",
@@ -29,22 +27,14 @@ def print_recovery(rows: Sequence[Row]) -> None:
     if len(kinds) == 1:
         first = rows[0]
         out.print(f"{first['problems']} problems: {_words(first)}", highlight=False)
-        out.print()
-        out.print(_full(rows))
-    else:
-        for start in range(0, len(kinds), _KINDS_A_TABLE):
-            out.print()
-            out.print(_compared(rows, kinds[start : start + _KINDS_A_TABLE]))
+    out.print()
+    print_table(_full(rows) if len(kinds) == 1 else _compared(rows, kinds), out)
     for line in _NOTES if len(kinds) == 1 else _NOTES[:1]:
         out.print(line, style="dim", highlight=False)
 
 
 def _full(rows: Sequence[Row]) -> Table:
-    table = plain_table()
-    table.add_column("search", no_wrap=True)
-    names = ("recovered", "low..high", "found", "median loss", "diverged")
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table("search", "recovered", "low..high", "found", "median loss", "diverged")
     for row in rows:
         table.add_row(
             row["search"],
@@ -58,12 +48,9 @@ def _full(rows: Sequence[Row]) -> Table:
 
 
 def _compared(rows: Sequence[Row], kinds: Sequence[tuple[Any, ...]]) -> Table:
-    table = plain_table()
-    table.add_column("search", no_wrap=True)
     cells = {(row["search"], _kind(row)): row for row in rows}
-    for kind in kinds:
-        row = next(row for row in rows if _kind(row) == kind)
-        table.add_column(_heading(row, rows), justify="right", no_wrap=True)
+    firsts = [next(row for row in rows if _kind(row) == kind) for kind in kinds]
+    table = plain_table("search", *(_heading(row, rows) for row in firsts))
     for search in dict.fromkeys(row["search"] for row in rows):
         mine = [cells[search, kind] for kind in kinds]
         table.add_row(search, *(f"{100 * row['recovered']:.1f} %" for row in mine))

@@ -21,7 +21,7 @@ from loca_theory.claims import (
     read_entries,
     write_report,
 )
-from loca_theory.cli.options import Common, common_options
+from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.stores import open_store, report_rejected
@@ -57,7 +57,7 @@ class VerdictsChangedError(LocaTheoryError):
 @click.option("--list", "only_list", is_flag=True, help="Show the ledger; decide nothing.")
 @click.option(
     "--results",
-    type=click.Path(path_type=Path),
+    type=Folder(),
     metavar="DIR",
     help="Folder with the tables of experiments, for the empirical claims.  "
     "[default: the folder of --out, where there is one]",
@@ -69,7 +69,12 @@ class VerdictsChangedError(LocaTheoryError):
     metavar="FILE",
     help="A ledger instead of the package's own.",
 )
-@common_options
+@options(
+    SEED,
+    *WORKERS,
+    out="Write CLAIMS.md, claims.json and claims.parquet here, with what earlier runs decided.  "
+    f"[default: {DEFAULT_OUT}]",
+)
 def command(
     *,
     common: Common,
@@ -119,34 +124,36 @@ def command(
         device="cpu",
         dtype="float64",
     )
-    _print(entries, ledger, origin, common)
     together = merged(earlier, entries, ledger)
+    written = _write(together, ledger, origin, common)
+    _print(entries, ledger, origin, written, common)
     _note_kept(entries, together, common)
-    _write(together, ledger, origin, common)
+    report_written(written, common)
     return _end(entries, common, strict=strict, as_expected=as_expected)
 
 
 def _run(verification: Verification, common: Common) -> list[Entry]:
     store = open_store(common, verification.version)
-    with progress_bar("deciding", quiet=common.quiet) as progress:
+    with progress_bar("deciding", "claims", quiet=common.quiet) as progress:
         entries = verification.run(store=store, progress=progress)
     report_rejected(store, common)
     return entries
 
 
-def _write(entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common) -> None:
+def _write(
+    entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common
+) -> list[Path]:
     from loca_theory import plotting
 
     rows = [{name: one[name] for name in _TABLE_COLUMNS} for one in entries]
     try:
         written = write_report(common.folder, entries, ledger, origin)
-        written += plotting.store_rows(rows, origin, common.folder, "claims")
+        return written + plotting.store_rows(rows, origin, common.folder, "claims")
     except ResourceError:
         if common.out:
             raise
         note("CLAIMS.md and claims.json are not written", quiet=common.quiet)
-    else:
-        report_written(written, common)
+        return []
 
 
 def _check_figures(ledger: Ledger) -> None:
@@ -178,16 +185,25 @@ def _note_kept(entries: Sequence[Entry], together: Sequence[Entry], common: Comm
     note(text, quiet=common.quiet)
 
 
-def _print(entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common) -> None:
+def _print(
+    entries: list[Entry],
+    ledger: Ledger,
+    origin: dict[str, Any],
+    written: list[Path],
+    common: Common,
+) -> None:
     match common.output_format:
         case "json":
-            print_json(document(entries, ledger, origin))
+            files = [str(path) for path in written]
+            print_json({**document(entries, ledger, origin), "files": files})
         case "csv":
             print_csv([{name: one[name] for name in _CSV_COLUMNS} for one in entries], _CSV_COLUMNS)
         case _:
             from loca_theory.cli.claim_tables import print_claims
 
             print_claims(entries, ledger)
+            if written:
+                click.echo(f"CLAIMS.md and claims.json are in {common.folder}.")
 
 
 def _end(entries: list[Entry], common: Common, *, strict: bool, as_expected: bool) -> int:

@@ -18,10 +18,16 @@ from loca_theory.expressivity.curves import Engine, Selection, find_curve
 from loca_theory.expressivity.kept import largest_sums
 from loca_theory.expressivity.random_choices import first_hits, random_places, required
 from loca_theory.transforms import RealSpectrum, dct2, idct2
+from loca_theory.transforms.inputs import (
+    TensorLike,
+    balanced,
+    squared_units,
+    times_power_of_two,
+)
 
 
 def approximate(
-    matrix: torch.Tensor, curve: str, budget: Budget, rng: np.random.Generator | None = None
+    matrix: TensorLike, curve: str, budget: Budget, rng: np.random.Generator | None = None
 ) -> torch.Tensor:
     """Best approximation Ŵ of one matrix within a curve's budget.
 
@@ -29,23 +35,32 @@ def approximate(
     VeRA's is a local optimum (see :mod:`loca_theory.expressivity.low_rank_variants`).
 
     Args:
-        matrix: W, shape (p, q), float32 or float64, on any device.
+        matrix: W, shape (p, q), a real tensor or NumPy array with finite entries, on any device.
+            float16 and bfloat16 are widened to float32, integers to float64.
         curve: ``R``, ``F1``, ``V1``, ``FourierFT``, ``F2``, ``F3``, ``D``, ``S``, ``DoRA`` or
             ``VeRA``.
         budget: Budget for the shape (p, q).
         rng: Source of the random places or factors; needed by the curves that have them.
 
     Returns:
-        Ŵ, shape (p, q).
+        Ŵ, shape (p, q), a tensor of the type computed in.
 
     Raises:
         InvalidArgumentError: the curve is unknown or approximates nothing (U, M1, M2, RD), the
-            shape is not the budget's, or a random curve got no ``rng``.
+            shape is not the budget's, or a random curve got no ``rng``; the matrix is complex,
+            sparse or of 8 bits, or has entries that are not finite.
 
     Source: Ŵ_R, Ŵ_F^(1), Ŵ_F^(2), Ŵ_F^(3) and Ŵ_D of the paper; DoRA and VeRA as in its appendix
     "Extended Analysis on other LoRA Variants".
     """
-    _check(matrix, curve, budget)
+    matrix, exponent = _checked(matrix, curve, [budget])
+    found = _approximate(matrix, curve, budget, rng)
+    return times_power_of_two(found, exponent)
+
+
+def _approximate(
+    matrix: torch.Tensor, curve: str, budget: Budget, rng: np.random.Generator | None
+) -> torch.Tensor:
     selection = find_curve(curve).selection
     if selection is None:
         return low_rank_variants.approximate(matrix, curve, budget, rng)
@@ -56,7 +71,7 @@ def approximate(
 
 
 def kept_energies(
-    matrix: torch.Tensor,
+    matrix: TensorLike,
     curve: str,
     budgets: Sequence[Budget],
     rng: np.random.Generator | None = None,
@@ -66,7 +81,7 @@ def kept_energies(
     Random places for a smaller budget are the first of those for a larger one.
 
     Args:
-        matrix: W, shape (p, q).
+        matrix: W, as for :func:`approximate`.
         curve: As for :func:`approximate`.
         budgets: Budgets for the shape (p, q).
         rng: As for :func:`approximate`.
@@ -75,13 +90,19 @@ def kept_energies(
         One energy a budget.
 
     Raises:
-        InvalidArgumentError: as for :func:`approximate`.
+        InvalidArgumentError: as for :func:`approximate`, or the entries are so large or small that
+            their squares do not fit float64.
     """
-    selection = find_curve(curve).selection
-    for budget in budgets:
-        _check(matrix, curve, budget)
+    matrix, exponent = _checked(matrix, curve, budgets)
     if not budgets:
         return np.zeros(0)
+    return squared_units(_kept_energies(matrix, curve, budgets, rng), exponent, "matrix")
+
+
+def _kept_energies(
+    matrix: torch.Tensor, curve: str, budgets: Sequence[Budget], rng: np.random.Generator | None
+) -> NDArray[np.float64]:
+    selection = find_curve(curve).selection
     if selection is None:
         return low_rank_variants.kept_energies(matrix, curve, budgets, rng)
     counts = [selection.count(budget) for budget in budgets]
@@ -93,15 +114,19 @@ def kept_energies(
     return np.concatenate([[0.0], np.cumsum(kept, dtype=np.float64)])[counts]
 
 
-def _check(matrix: torch.Tensor, curve: str, budget: Budget) -> None:
+def _checked(value: TensorLike, curve: str, budgets: Sequence[Budget]) -> tuple[torch.Tensor, int]:
+    """The matrix by a power of two, for which nothing overflows, and the power."""
     entry = find_curve(curve)
     if Engine.MONTE_CARLO not in entry.engines:
         msg = f"{curve} is a formula, not an approximation of a given matrix"
         raise InvalidArgumentError(msg)
-    if matrix.shape != (budget.p, budget.q) or matrix.dtype not in (torch.float32, torch.float64):
-        msg = f"expected a float32 or float64 matrix of shape ({budget.p}, {budget.q}), not "
-        msg += f"{matrix.dtype} of shape {tuple(matrix.shape)}"
-        raise InvalidArgumentError(msg)
+    matrix, exponent = balanced(value, "matrix")
+    for budget in budgets:
+        if matrix.shape != (budget.p, budget.q):
+            msg = f"matrix must be of shape ({budget.p}, {budget.q}), which the budget is for, not "
+            msg += f"{tuple(matrix.shape)}"
+            raise InvalidArgumentError(msg)
+    return matrix, exponent
 
 
 def _coordinates(matrix: torch.Tensor, selection: Selection) -> torch.Tensor:

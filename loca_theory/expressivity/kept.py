@@ -16,17 +16,18 @@ from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.curves import Selection, find_curve
 from loca_theory.expressivity.exact import pair_hit_probability
 from loca_theory.transforms import RealSpectrum, dct2
+from loca_theory.transforms.inputs import TensorLike, balanced, squared_units
 
 _PIECE = 2**22
 
 
 def expected_kept_energies(
-    matrix: torch.Tensor, curves: Sequence[str], budgets: Sequence[Budget]
+    matrix: TensorLike, curves: Sequence[str], budgets: Sequence[Budget]
 ) -> dict[str, NDArray[np.float64]]:
     """Energy that selections keep of one matrix; with random places, its mean over their choice.
 
     Args:
-        matrix: W, shape (p, q), float32 or float64, on any device.
+        matrix: W, as for :func:`~loca_theory.expressivity.approximate`.
         curves: Any of ``F1``, ``V1``, ``FourierFT``, ``F2``, ``F3``, ``D``, ``S``.
         budgets: Budgets for the shape (p, q).
 
@@ -34,7 +35,8 @@ def expected_kept_energies(
         For each curve one energy a budget.
 
     Raises:
-        InvalidArgumentError: a curve selects nothing, or the shape is not the budgets'.
+        InvalidArgumentError: a curve selects nothing, the shape is not the budgets', or the matrix
+            is none that :func:`~loca_theory.expressivity.kept_energies` takes.
     """
     selections: dict[str, Selection] = {}
     for curve in curves:
@@ -43,8 +45,9 @@ def expected_kept_energies(
             msg = f"{curve} selects no coefficients"
             raise InvalidArgumentError(msg)
         selections[curve] = selection
+    matrix, exponent = balanced(matrix, "matrix")
     if any(matrix.shape != (budget.p, budget.q) for budget in budgets):
-        msg = f"the budgets are not for a matrix of shape {tuple(matrix.shape)}"
+        msg = f"matrix is of shape {tuple(matrix.shape)}, which the budgets are not for"
         raise InvalidArgumentError(msg)
     if not budgets:
         return {curve: np.zeros(0) for curve in curves}
@@ -55,7 +58,7 @@ def expected_kept_energies(
             kept |= _fourier(matrix.detach(), mine, budgets)
         else:
             kept |= _orthogonal(matrix.detach(), mine, budgets, is_cosine=basis == "cosine")
-    return {curve: kept[curve] for curve in curves}
+    return {curve: squared_units(kept[curve], exponent, "matrix") for curve in curves}
 
 
 def _orthogonal(

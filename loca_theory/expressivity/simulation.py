@@ -157,12 +157,14 @@ class Simulation:
             standard_error is 0 for exact values and null where none is known.
 
         Raises:
-            ResourceError: a dense simulation does not fit the memory, or a result cannot be stored.
+            InvalidArgumentError: the address of the cluster's scheduler is none.
+            ResourceError: a dense simulation does not fit the memory, the cluster is not there, or
+                a result cannot be stored.
             SweepInterruptedError: Ctrl-C.
         """
         self.check_memory()
         series = list(self._series())
-        estimates = self._monte_carlo.run(series, store=store, progress=progress) if series else []
+        estimates = self._monte_carlo.run(series, store=store, progress=progress)
         simulated = {
             (one.curve, one.p, one.q, r): (one, estimate)
             for one, row in zip(series, estimates, strict=True)

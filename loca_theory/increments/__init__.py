@@ -1,6 +1,7 @@
 """Weight increments: are they normal, are they independent, what does their spectrum say?
 
-What is computed from tensors (counts of entries, eigenvalues) imports torch on first use.
+What is computed from entries (counts, eigenvalues) takes tensors or NumPy arrays of any real type
+and size, and imports torch on first use.
 """
 
 from loca_theory.increments.eigenvalues import (

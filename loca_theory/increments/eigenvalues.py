@@ -1,6 +1,7 @@
 """Squared singular values: all of them, or the leading ones of a large matrix.
 
-Values only, from the smaller Gram matrix, or from a block Krylov space: no dense SVD.
+Values only, from the smaller Gram matrix, or from a block Krylov space: no dense SVD. Rounding the
+Gram matrix moves its eigenvalues by up to about ε max(p, q) λ₁, so smaller ones are given as 0.
 """
 
 from __future__ import annotations
@@ -10,37 +11,78 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     import torch
+
+    from loca_theory.transforms.inputs import TensorLike
 
 _Array = NDArray[np.float64]
 
 # Up to this smaller side the Gram matrix is formed and solved in double precision.
 _DOUBLE_UP_TO = 1536
+# Above it too, where half of the eigenvalues are a smaller part of the largest: single precision is
+# good to a few 1e-6 of that.
+_SINGLE_DOWN_TO = 2.0**-13
+_ROWS = 1024
 # Blocks of the Krylov space, and columns of a block beyond the values wanted.
 _STEPS, _SPARE = 8, 16
 
 
-def squared_singular_values(matrix: torch.Tensor) -> _Array:
+def squared_singular_values(matrix: TensorLike) -> _Array:
     """Eigenvalues of the smaller Gram matrix, smallest first, on the matrix's own device.
 
     Args:
-        matrix: W, shape (p, q), float32 or float64.
+        matrix: W, shape (p, q), a real tensor or NumPy array with finite entries.
 
     Returns:
-        min(p, q) values, not negative. For float32 matrices with both sides above 1536 they are
-        computed in single precision: good to about 1e-6 of the largest.
+        min(p, q) values, not negative; those within rounding of 0 are 0. For float32 matrices with
+        both sides above 1536, of which more than a few directions matter, they are computed in
+        single precision: good to a few 1e-6 of the largest.
+
+    Raises:
+        InvalidArgumentError: W is no matrix or has no entries; is complex, sparse or of 8 bits; has
+            entries that are not finite, or so large or small that their squares do not fit float64.
     """
     import torch
 
-    if min(matrix.shape) <= _DOUBLE_UP_TO:
-        matrix = matrix.double()
-    gram = matrix @ matrix.mT if matrix.shape[0] < matrix.shape[1] else matrix.mT @ matrix
+    from loca_theory.transforms.inputs import squared_units
+
+    balanced, exponent = _balanced(matrix)
+    tall = balanced if balanced.shape[0] >= balanced.shape[1] else balanced.mT
+    values = None
+    if tall.shape[1] > _DOUBLE_UP_TO and tall.dtype == torch.float32:
+        values = _eigenvalues(tall.mT @ tall)
+        if values[len(values) // 2] < _SINGLE_DOWN_TO * values[-1]:
+            values = None
+    if values is None:
+        gram = tall.new_zeros((tall.shape[1], tall.shape[1]), dtype=torch.float64)
+        for rows in tall.split(_ROWS):
+            gram.addmm_(rows.mT.double(), rows.double())
+        values = _eigenvalues(gram)
+        values[values < np.finfo(np.float64).eps * tall.shape[0] * values[-1]] = 0
+    return squared_units(values, exponent, "matrix")
+
+
+def _eigenvalues(gram: torch.Tensor) -> _Array:
+    import torch
+
     return torch.linalg.eigvalsh(gram).clamp_(min=0).cpu().numpy().astype(np.float64)
 
 
+def _balanced(matrix: TensorLike) -> tuple[torch.Tensor, int]:
+    from loca_theory.transforms.inputs import balanced
+
+    found, exponent = balanced(matrix, "matrix")
+    if found.ndim != 2 or not found.numel():
+        msg = f"matrix must have two dimensions that are not empty, not shape {tuple(found.shape)}"
+        raise InvalidArgumentError(msg)
+    return found.detach(), exponent
+
+
 def leading_squared_singular_values(
-    matrix: torch.Tensor, count: int, rng: np.random.Generator
+    matrix: TensorLike, count: int, rng: np.random.Generator
 ) -> _Array:
     r"""The largest squared singular values, largest first, from a block Krylov space.
 
@@ -49,19 +91,29 @@ def leading_squared_singular_values(
     independent entries, their sum is short by less than 0.1%.
 
     Args:
-        matrix: W, shape (p, q), float32 or float64.
-        count: How many.
+        matrix: W, as for :func:`squared_singular_values`.
+        count: How many, at least 1.
         rng: Draws the starting block.
+
+    Raises:
+        InvalidArgumentError: as for :func:`squared_singular_values`, or the count is below 1.
 
     Source: C. Musco and C. Musco, NeurIPS 2015.
     """
     import torch
 
+    from loca_theory.transforms.inputs import squared_units
+
+    if count < 1:
+        msg = f"count must be at least 1, not {count}"
+        raise InvalidArgumentError(msg)
+    matrix, exponent = _balanced(matrix)
     tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT
     side = tall.shape[1]
     width = count + _SPARE
     if width * _STEPS * 2 >= side:
-        return squared_singular_values(matrix)[::-1][:count]
+        values = squared_singular_values(matrix)[::-1][:count]
+        return squared_units(values, exponent, "matrix")
     start = torch.from_numpy(rng.standard_normal((side, width))).to(tall)
     block, blocks = torch.linalg.qr(start).Q, []
     for _ in range(_STEPS):
@@ -69,5 +121,5 @@ def leading_squared_singular_values(
         block = torch.linalg.qr(tall.mT @ (tall @ block)).Q
     basis = torch.linalg.qr(torch.cat(blocks, dim=1)).Q
     image = (tall @ basis).double()
-    values = torch.linalg.eigvalsh(image.mT @ image)
-    return values.flip(0)[:count].cpu().numpy()
+    values = _eigenvalues(image.mT @ image)[::-1][:count]
+    return squared_units(values, exponent, "matrix")

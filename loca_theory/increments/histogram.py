@@ -6,6 +6,8 @@ entries.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -18,6 +20,8 @@ from loca_theory.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import torch
+
+    from loca_theory.transforms.inputs import TensorLike
 
 _Array = NDArray[np.float64]
 
@@ -61,40 +65,59 @@ class Histogram:
         return self.zeros / self.size
 
 
-def histogram(entries: torch.Tensor) -> Histogram:
+def histogram(entries: TensorLike) -> Histogram:
     """Count the entries of a tensor on the standard grid, on the tensor's own device.
 
+    Everything but the mean and the deviation is the same for entries times a constant, however
+    large or small.
+
     Args:
-        entries: A real tensor of any shape, finite and not constant.
+        entries: A real tensor or NumPy array of any shape, finite and not constant.
 
     Raises:
-        InvalidArgumentError: an entry is not finite, or all are equal.
+        InvalidArgumentError: an entry is not finite, or all are equal; the entries are complex,
+            sparse or of 8 bits.
     """
     import torch
 
-    flat = entries.detach().flatten()
-    if not flat.is_floating_point() or flat.dtype.itemsize < torch.float32.itemsize:
-        flat = flat.float()
-    count = flat.numel()
-    pieces = flat.split(_PIECE)
-    mean = sum(float(piece.sum(dtype=torch.float64)) for piece in pieces) / max(count, 1)
-    squares = sum(float((one - mean).square_().sum(dtype=torch.float64)) for one in pieces)
-    deviation = float(np.sqrt(squares / max(count, 1)))
-    if not np.isfinite(deviation) or not deviation > 0:
-        msg = "needs finite entries that are not all equal"
+    from loca_theory.transforms.inputs import ends, exponent_of, times_power_of_two, usable
+
+    flat = usable(entries, "entries").detach().flatten()
+    low, high = ends(flat, "entries")
+    count, exponent = flat.numel(), exponent_of(low, high)
+    if low == high:
+        msg = "entries must not all be equal: constant entries have no distribution; leave them out"
         raise InvalidArgumentError(msg)
+
+    def pieces() -> Iterator[torch.Tensor]:
+        return (times_power_of_two(piece, -exponent) for piece in flat.split(_PIECE))
+
+    # The mean, rounded to the entries' own type: entries near one another differ from it exactly.
+    # What the rounding did is put right afterwards.
+    mean = sum(float(piece.sum(dtype=torch.float64)) for piece in pieces()) / count
+    centre = float(torch.tensor(mean, dtype=flat.dtype))
+    rest = squares = 0.0
+    for piece in pieces():
+        apart = piece - centre
+        rest += float(apart.sum(dtype=torch.float64)) / count
+        squares += float(apart.square_().sum(dtype=torch.float64)) / count
+    deviation = math.sqrt(squares - rest**2)
     cells = 2 * STEPS * REACH + 2
     counts = torch.zeros(cells, dtype=torch.int64, device=flat.device)
-    fourth, nonzero = 0.0, 0
-    for piece in pieces:
-        z = (piece - mean).div_(deviation)
+    fourth = 0.0
+    for piece in pieces():
+        z = (piece - centre).sub_(rest).div_(deviation)
         fourth += float(z.square().square_().sum(dtype=torch.float64))
         places = z.mul_(STEPS).floor_().clamp_(-STEPS * REACH - 1, STEPS * REACH)
         places = places.add_(STEPS * REACH + 1).to(torch.int32)
         counts += torch.bincount(places, minlength=cells)
-        nonzero += int(torch.count_nonzero(piece))
-    kurtosis = fourth / count - 3.0
-    return Histogram(counts.cpu().numpy(), mean, deviation, kurtosis, count - nonzero)
+    return Histogram(
+        counts.cpu().numpy(),
+        mean=math.ldexp(mean, exponent),
+        deviation=max(math.ldexp(deviation, exponent), math.ulp(0.0)),
+        excess_kurtosis=fourth / count - 3.0,
+        zeros=count - int(torch.count_nonzero(flat)),
+    )
 
 
 @cache

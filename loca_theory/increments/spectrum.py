@@ -5,7 +5,8 @@ Marchenko–Pastur law of independent entries.
 
 - *Bulk fit*: σ from the slope of the quantiles between the 10th and 90th percentile against the
   law's, after setting aside what stands above the edge; repeated until nothing new does. The mean
-  of λ, which spikes inflate, is not used.
+  of λ, which spikes inflate, is not used. What is left of a matrix of low rank, or of a nearly
+  constant one, is rounding: such a spectrum has no bulk.
 - *Spikes*: eigenvalues above the edge, which is the 0.99 quantile of the Tracy–Widom limit.
 - *T*: the share of Σλ outside the law's support, the paper's statistic.
 - *Tail*: exponent α of a density :math:`x^{-α}` for the largest eigenvalues.
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.marchenko_pastur import MarchenkoPastur
@@ -44,27 +45,37 @@ class BulkFit:
     """A spectrum against the Marchenko–Pastur law fitted to its bulk.
 
     Attributes:
-        sigma: Standard deviation of an entry of the bulk.
-        spikes: Eigenvalues above the edge.
+        sigma: Standard deviation of an entry of the bulk; None without a bulk.
+        spikes: Eigenvalues above the edge; without a bulk, all that are more than rounding.
         edge: The edge, in units of the given eigenvalues.
-        outlier_mass: Share of Σλ outside the law's support: T with the fitted σ.
-        kolmogorov: Largest distance between the distribution functions of all eigenvalues and law.
-        wasserstein: Mean distance of the ordered eigenvalues from the law's quantiles, over σ².
+        outlier_mass: Fraction of Σλ outside the law's support: T with the fitted σ; without a bulk,
+            all of it: 1.
+        kolmogorov: Largest distance between the distribution functions of all eigenvalues and law;
+            None without a bulk.
+        wasserstein: Mean distance of the ordered eigenvalues from the law's quantiles, over σ²;
+            None without a bulk.
     """
 
-    sigma: float
+    sigma: float | None
     spikes: int
     edge: float
     outlier_mass: float
-    kolmogorov: float
-    wasserstein: float
+    kolmogorov: float | None
+    wasserstein: float | None
 
     def law(self, p: int, q: int) -> MarchenkoPastur:
-        """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q)."""
+        """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q).
+
+        Raises:
+            InvalidArgumentError: there is no bulk, and so no law.
+        """
+        if self.sigma is None:
+            msg = "the spectrum has no bulk, so no law was fitted; look at sigma first"
+            raise InvalidArgumentError(msg)
         return MarchenkoPastur(min(p, q) / max(p, q), self.sigma)
 
 
-def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
+def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
     """Fit σ to the bulk of a spectrum and count what stands above it.
 
     Args:
@@ -73,15 +84,17 @@ def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
         q: Columns of W.
 
     Raises:
-        InvalidArgumentError: there are not min(p, q) finite values, or all are zero.
+        InvalidArgumentError: there are not min(p, q) values, one is negative or not finite, or all
+            are zero.
     """
-    ordered = np.sort(np.asarray(eigenvalues, dtype=np.float64))
+    balanced, exponent = _balanced(eigenvalues)
+    ordered = np.sort(balanced)
     count = min(p, q)
-    if len(ordered) != count or not np.isfinite(ordered).all() or ordered[-1] <= 0:
-        msg = f"needs the {count} finite eigenvalues of a {p}x{q} matrix that is not zero"
+    if len(ordered) != count:
+        msg = f"eigenvalues must be all {count} of a {p}x{q} matrix, not {len(ordered)}"
         raise InvalidArgumentError(msg)
     spikes = 0
-    # A matrix of low rank has no bulk at all; its law is then as narrow as rounding.
+    # A σ below this is that of entries' own rounding.
     smallest = float(ordered[-1] / max(p, q) * np.finfo(np.float32).eps ** 2)
     while True:
         variance = _bulk_variance(ordered[: count - spikes], p - spikes, q - spikes)
@@ -93,6 +106,8 @@ def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
             spikes = max(spikes, found)
             break
         spikes = found
+    if variance <= smallest:
+        return BulkFit(None, spikes, float(np.ldexp(edge, exponent)), 1.0, None, None)
     law = MarchenkoPastur(count / max(p, q), float(np.sqrt(variance)))
     scaled = ordered / max(p, q)
     low, high = law.support
@@ -102,9 +117,9 @@ def fit_bulk(eigenvalues: _Array, p: int, q: int) -> BulkFit:
     gaps = np.maximum(np.abs(expected - steps[1:]), np.abs(expected - steps[:-1]))
     quantiles = law.ppf((np.arange(count) + 0.5) / count)
     return BulkFit(
-        sigma=law.sigma,
+        sigma=float(np.ldexp(law.sigma, exponent // 2)),
         spikes=spikes,
-        edge=float(edge),
+        edge=float(np.ldexp(edge, exponent)),
         outlier_mass=float(ordered[outside].sum() / ordered.sum()),
         kolmogorov=float(gaps.max()),
         wasserstein=float(np.abs(scaled - quantiles).mean() / variance),
@@ -121,7 +136,7 @@ def _bulk_variance(ordered: _Array, p: int, q: int) -> float:
     return float(quantiles @ ordered[low:high] / (quantiles @ quantiles))
 
 
-def spectral_statistics(eigenvalues: _Array, p: int, q: int) -> dict[str, float]:
+def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, float]:
     """``T``, ``largest`` and ``spikes`` against the law with σ² the mean square entry.
 
     ``T`` is the appendix's statistic, the share of Σλ outside the edges; ``largest`` is λ₁ in the
@@ -131,7 +146,12 @@ def spectral_statistics(eigenvalues: _Array, p: int, q: int) -> dict[str, float]
         eigenvalues: All min(p, q) squared singular values of W.
         p: Rows of W; of a centred W, its degrees of freedom, one less.
         q: Columns of W.
+
+    Raises:
+        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero; p or q is
+            below 1.
     """
+    eigenvalues, _ = _balanced(eigenvalues)
     total = float(eigenvalues.sum())
     variance = total / (p * q)
     small, large = min(p, q), max(p, q)
@@ -146,12 +166,20 @@ def spectral_statistics(eigenvalues: _Array, p: int, q: int) -> dict[str, float]
     }
 
 
-def stable_rank(eigenvalues: _Array) -> float:
-    """‖W‖²_F/‖W‖²₂, between 1 and the rank."""
+def stable_rank(eigenvalues: ArrayLike) -> float:
+    """‖W‖²_F/‖W‖²₂, between 1 and the rank.
+
+    Args:
+        eigenvalues: Squared singular values, in any order.
+
+    Raises:
+        InvalidArgumentError: one is negative or not finite, or all are zero.
+    """
+    eigenvalues, _ = _balanced(eigenvalues)
     return float(eigenvalues.sum() / eigenvalues.max())
 
 
-def tail_exponent(eigenvalues: _Array) -> float | None:
+def tail_exponent(eigenvalues: ArrayLike) -> float | None:
     r"""Exponent α of a power law :math:`x^{-α}` fitted to the largest eigenvalues.
 
     For each candidate start x₀ the maximum likelihood estimate :math:`1 + n/\sum\ln(x_i/x_0)`; the
@@ -162,7 +190,11 @@ def tail_exponent(eigenvalues: _Array) -> float | None:
 
     Returns:
         α, or None for fewer than 10 positive values.
+
+    Raises:
+        InvalidArgumentError: one is negative or not finite, or all are zero.
     """
+    eigenvalues, _ = _balanced(eigenvalues)
     ordered = np.sort(eigenvalues[eigenvalues > 0])[::-1]
     if len(ordered) < _SMALLEST_TAIL:
         return None
@@ -180,6 +212,29 @@ def tail_exponent(eigenvalues: _Array) -> float | None:
         if distance < best[0]:
             best = (distance, 1 + float(slope))
     return best[1]
+
+
+def _balanced(eigenvalues: ArrayLike) -> tuple[_Array, int]:
+    """(x, 2e) with eigenvalues = 4ᵉ x, which is exact, and the largest x near 1."""
+    try:
+        values = np.asarray(eigenvalues)
+    except TypeError as error:
+        msg = f"eigenvalues must be a NumPy array, not {type(eigenvalues).__name__}: {error}"
+        raise InvalidArgumentError(msg) from error
+    if values.ndim != 1 or values.dtype.kind not in "fiu":
+        msg = f"eigenvalues must be a vector of real numbers, not {values.dtype} of shape "
+        msg += f"{values.shape}"
+        raise InvalidArgumentError(msg)
+    values = values.astype(np.float64)
+    if bad := int((~(np.isfinite(values) & (values >= 0))).sum()):
+        msg = f"eigenvalues must be finite and not negative: {bad} of {len(values)} are not; take "
+        msg += "them from squared_singular_values"
+        raise InvalidArgumentError(msg)
+    if not values.any():
+        msg = "eigenvalues must not all be 0: a matrix of zeros has no spectrum; leave it out"
+        raise InvalidArgumentError(msg)
+    exponent = int(np.frexp(values.max())[1]) // 2 * 2
+    return np.ldexp(values, -exponent), exponent
 
 
 @lru_cache(maxsize=1)

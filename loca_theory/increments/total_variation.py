@@ -47,6 +47,8 @@ _Array = NDArray[np.float64]
 _BINNED_REACH = 4
 _SPREAD_REPLICATES = 199
 _BINNINGS = (8, 4, 2, 1)
+# A perturbation of so many standard deviations leaves nothing of a sample.
+_ENDLESS = 1e9
 
 
 class AcceptanceError(LocaTheoryError):
@@ -226,7 +228,7 @@ class PrintedTest:
             InvalidArgumentError: the grid cannot be merged into such bins.
         """
         sample = rng.standard_normal(self.samples)
-        noise = self.noise / entries.deviation
+        noise = min(self.noise / entries.deviation, _ENDLESS)
         bins, kept = self._binned_copies(sample, noise, rng)
         first, reference = coarse_cells(bins, REACH), _shares(sample, bins)
         n = entries.size
@@ -273,6 +275,6 @@ class PrintedTest:
 
 def _shares(z: _Array, steps: int) -> _Array:
     """Share of the values in each bin of width 1/steps from −8 to 8, and beyond."""
-    cells = np.clip(np.floor(z * steps).astype(np.int64), -REACH * steps - 1, REACH * steps)
+    cells = np.clip(np.floor(z * steps), -REACH * steps - 1, REACH * steps).astype(np.int64)
     cells += REACH * steps + 1
     return np.bincount(cells, minlength=2 * REACH * steps + 2) / len(z)

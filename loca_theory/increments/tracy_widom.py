@@ -64,7 +64,13 @@ def edge_scaling(p: int, q: int) -> tuple[float, float]:
     Args:
         p: Rows of W, whose entries are independent N(0, 1).
         q: Its columns.
+
+    Raises:
+        InvalidArgumentError: p or q is below 1.
     """
+    if not (p >= 1 and q >= 1):
+        msg = f"a matrix has at least 1 row and 1 column, not {p}x{q}"
+        raise InvalidArgumentError(msg)
     a, b = np.sqrt(p - 0.5), np.sqrt(q - 0.5)
     return float((a + b) ** 2), float((a + b) * (1 / a + 1 / b) ** (1 / 3))
 

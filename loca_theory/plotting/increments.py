@@ -93,7 +93,8 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
 def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
     """Density of the eigenvalues with the fitted Marchenko–Pastur law (Fig. 1c).
 
-    What lies beyond 1.5 times the upper edge is counted in words.
+    What lies beyond 1.5 times the upper edge is counted in words, and so is a spectrum without a
+    bulk, which no law fits.
 
     Args:
         table: Rows of :func:`loca_theory.checkpoints.shown_rows`; a panel a matrix.
@@ -110,7 +111,8 @@ def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
         axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), first bins cut")
         axis.set_title(_short(row["name"]), fontsize=8)
     axes[0].set_ylabel("density")
-    axes[-1].legend(loc="upper right", fontsize=7)
+    if drawn := [axis for axis in axes if axis.has_data()]:
+        drawn[-1].legend(loc="upper right", fontsize=7)
     return figure
 
 
@@ -118,6 +120,11 @@ def _draw_spectrum(
     axis: Axes, eigenvalues: NDArray[np.float64], bulk: BulkFit, shape: Sequence[int]
 ) -> None:
     p, q = shape
+    if bulk.sigma is None:
+        text = f"no bulk: {bulk.spikes} of {len(eigenvalues)}\neigenvalues hold all the energy"
+        axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", fontsize=7)
+        axis.set(xticks=[], yticks=[])
+        return
     unit = bulk.sigma**2
     values = eigenvalues / max(p, q) / unit
     law = bulk.law(p, q)

@@ -32,6 +32,9 @@ class Backend(StrEnum):
     RAY = "ray"
 
 
+_MODULES = {Backend.DASK: "distributed", Backend.RAY: "ray"}
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Where workers are.
@@ -42,7 +45,8 @@ class Cluster:
             ``host:6379`` (Ray); None starts workers on this machine, on the loopback interface.
 
     Raises:
-        InvalidArgumentError: a scheduler is named for processes on this machine.
+        InvalidArgumentError: a scheduler is named for processes on this machine, or its address is
+            empty.
     """
 
     backend: Backend = Backend.LOKY
@@ -52,11 +56,26 @@ class Cluster:
         if self.scheduler is not None and self.backend is Backend.LOKY:
             msg = "--scheduler needs --backend dask or --backend ray"
             raise InvalidArgumentError(msg)
+        if self.scheduler == "":
+            raise self._no_address()
 
     @property
     def streams(self) -> bool:
         """Whether results come back one by one as they are finished."""
         return self.backend is not Backend.RAY
+
+    def check(self) -> None:
+        """Make sure that the workers can be had, without starting any.
+
+        Raises:
+            InvalidArgumentError: the scheduler's address is none.
+            ResourceError: the backend is not installed, or nobody answers at the address.
+        """
+        if self.scheduler is not None:
+            with self.connected(1):
+                pass
+        elif self.backend is not Backend.LOKY:
+            _installed(_MODULES[self.backend], self.backend)
 
     @contextmanager
     def connected(self, jobs: int) -> Iterator[None]:
@@ -84,7 +103,7 @@ class Cluster:
 
     @contextmanager
     def _dask(self, jobs: int) -> Iterator[None]:
-        distributed = _installed("distributed", self.backend)
+        distributed = _installed(_MODULES[self.backend], self.backend)
         try:
             if self.scheduler:
                 client = distributed.Client(self.scheduler, timeout=_TIMEOUT_S)
@@ -109,7 +128,7 @@ class Cluster:
 
     @contextmanager
     def _ray(self, jobs: int) -> Iterator[None]:
-        ray = _installed("ray", self.backend)
+        ray = _installed(_MODULES[self.backend], self.backend)
         if self.scheduler:
             self._probe(self.scheduler)
         with warnings.catch_warnings():

@@ -74,7 +74,8 @@ def run(
         compute: Module-level function from a point to plain JSON data.
         store: Where results are kept as they come; None keeps them in memory only.
         jobs: Worker processes; −1 for one a core. The results do not depend on it.
-        cluster: Where workers are, if not on this machine; it decides nothing else either.
+        cluster: Where workers are, if not on this machine: they compute whatever is missing, be it
+            little, and have to be there even where nothing is. It decides nothing else either.
         progress: Called with (finished, total) whenever a point is finished.
         watch: Called with each point that was computed now and its result, once it is kept.
 
@@ -83,8 +84,9 @@ def run(
 
     Raises:
         SweepInterruptedError: Ctrl-C. Finished points are in the store.
-        ResourceError: a result cannot be stored, or a worker was killed. Finished points are in
-            the store.
+        InvalidArgumentError: the address of the cluster's scheduler is none.
+        ResourceError: the cluster is not there, a result cannot be stored, or a worker was killed.
+            Finished points are in the store.
     """
     results: dict[int, dict[str, Any]] = {}
     for index, point in enumerate(points):
@@ -105,6 +107,8 @@ def run(
     try:
         if progress:
             progress(len(results), len(points))
+        if not missing:
+            cluster.check()
         if cluster.backend is Backend.LOKY:
             missing = _run_here(missing, points, compute, keep, joblib.effective_n_jobs(jobs))
         if missing:

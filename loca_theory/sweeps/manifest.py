@@ -18,14 +18,14 @@ _LIBRARIES = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
 
 
 def manifest(
-    *, argv: Sequence[str], grid: Mapping[str, Any], seed: int, device: str, dtype: str
+    *, argv: Sequence[str], grid: Mapping[str, Any], seed: int | None, device: str, dtype: str
 ) -> dict[str, Any]:
     """What it takes to understand and repeat a run.
 
     Args:
         argv: The command line.
         grid: The expanded grid and options, after defaults.
-        seed: Root seed.
+        seed: Root seed; None where nothing is random.
         device: Where tensors lived.
         dtype: In which precision.
 

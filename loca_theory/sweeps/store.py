@@ -29,6 +29,8 @@ class ResultStore:
 
     Attributes:
         rejected: One line for each file that was not believed, with the reason.
+        loaded: How many stored results it has given since it was opened.
+        saved: How many results it has taken since then.
 
     Raises:
         ResourceError: the folder cannot be created or written to.
@@ -38,6 +40,7 @@ class ResultStore:
         self.folder = writable_folder(folder)
         self.version = version
         self.rejected: list[str] = []
+        self.loaded, self.saved = 0, 0
         self._experiments: set[str] = set()
         self._remove_abandoned()
 
@@ -75,6 +78,7 @@ class ResultStore:
         if reason:
             self.rejected.append(f"{path.name}: {reason}, recomputed")
             return None
+        self.loaded += 1
         return content["result"]
 
     def save(self, point: Point, result: dict[str, Any]) -> None:
@@ -92,6 +96,7 @@ class ResultStore:
         }
         text = json.dumps(content)
         write_atomically(self.path(point), lambda path: _write_text(path, text))
+        self.saved += 1
 
     def _distrust(self, content: Any, point: Point) -> str | None:
         if not isinstance(content, dict) or content.get("format") != _FORMAT:

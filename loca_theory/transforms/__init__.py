@@ -2,7 +2,9 @@
 
 Everything acts on the last one or two dimensions, accepts any leading batch dimensions and any
 length, odd or even, and is differentiable to any order (each map is linear and orthogonal or
-unitary, so the backward pass is the inverse map).
+unitary, so the backward pass is the inverse map). A NumPy array may stand for a tensor, and the
+result is a tensor. Sparse tensors and float8 are refused, integers and complex numbers where the
+map is a real one; entries that are not finite spread, as in torch itself.
 
 - :func:`dct`, :func:`idct`, :func:`dct2`, :func:`idct2`: DCT-II and its inverse, orthonormal.
 - :func:`dct_matrix`: the same map as a dense matrix, one shared copy a size, dtype and device.

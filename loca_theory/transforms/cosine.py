@@ -20,19 +20,20 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct_paths
+from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 
 Method = Literal["auto", "scipy", "fft", "matmul"]
 
 
-def dct(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def dct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
     r"""Orthonormal DCT-II along the last dimension.
 
     .. math:: X_k = \sqrt{2/n}\; k_k \sum_{j=0}^{n-1} x_j \cos\frac{\pi (2j+1) k}{2n},
               \qquad k_0 = 1/\sqrt2,\; k_k = 1 \text{ for } k > 0 .
 
     Args:
-        x: Real tensor of shape (..., n), n at least 1. float16 and bfloat16 are computed in
-            float32 and cast back.
+        x: Real tensor or NumPy array of shape (..., n), n at least 1. float16 and bfloat16
+            are computed in float32 and cast back.
         method: ``auto``, ``scipy`` (CPU only), ``fft`` or ``matmul``; see the module's text.
         allow_tf32: Let the ``matmul`` path use TF32 on CUDA.
 
@@ -40,8 +41,9 @@ def dct(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False) -
         Tensor of the shape and dtype of ``x``.
 
     Raises:
-        InvalidArgumentError: x is not floating, has no dimension or an empty last one; the method
-            is unknown, or ``scipy`` was asked for off the CPU.
+        InvalidArgumentError: x is no dense real floating tensor or array of 16 bits or more, has no
+            dimension or an empty last one; the method is unknown, or ``scipy`` was asked for off
+            the CPU.
 
     Source: the rows of C in the paper's section "Inverse Discrete Cosine Transform-based
     Reparameterization".
@@ -49,12 +51,12 @@ def dct(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False) -
     return _transform(x, 1, inverse=False, method=method, allow_tf32=allow_tf32)
 
 
-def idct(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def idct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
     """Inverse of :func:`dct` (the orthonormal DCT-III); same arguments, errors and source."""
     return _transform(x, 1, inverse=True, method=method, allow_tf32=allow_tf32)
 
 
-def dct2(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def dct2(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
     r"""Orthonormal two-dimensional DCT-II, :math:`C\,x\,D^\top`, over the last two dimensions.
 
     C and D are the DCT matrices of orders p and q for x of shape (..., p, q). The squared
@@ -63,7 +65,7 @@ def dct2(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False) 
     return _transform(x, 2, inverse=False, method=method, allow_tf32=allow_tf32)
 
 
-def idct2(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def idct2(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
     r"""Inverse of :func:`dct2`, :math:`C^\top x\,D`: the map from spectrum to ΔW in LoCA.
 
     Arguments and errors as for :func:`dct2`. Source: equation (original_dct) of the paper.
@@ -72,11 +74,9 @@ def idct2(x: torch.Tensor, *, method: Method = "auto", allow_tf32: bool = False)
 
 
 def _transform(
-    x: torch.Tensor, dims: int, *, inverse: bool, method: Method, allow_tf32: bool
+    x: TensorLike, dims: int, *, inverse: bool, method: Method, allow_tf32: bool
 ) -> torch.Tensor:
-    if not x.is_floating_point():
-        msg = f"the DCT needs a real floating tensor, not {x.dtype}; convert it with .to(...)"
-        raise InvalidArgumentError(msg)
+    x = real_tensor(x, "x")
     if x.ndim < dims or 0 in x.shape[x.ndim - dims :]:
         msg = f"the DCT over {dims} dimension(s) needs them non-empty, not shape {tuple(x.shape)}"
         raise InvalidArgumentError(msg)
@@ -88,8 +88,7 @@ def _transform(
         raise InvalidArgumentError(msg)
     if method == "auto":
         method = "scipy" if x.device.type == "cpu" else "fft"
-    working = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
-    y = _OrthogonalTransform.apply(x.to(working), dims, inverse, method, allow_tf32)
+    y = _OrthogonalTransform.apply(widened(x), dims, inverse, method, allow_tf32)
     return y.to(x.dtype)
 
 

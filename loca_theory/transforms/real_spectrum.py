@@ -9,6 +9,7 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.half_spectrum import HalfSpectrum
+from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 
 
 class RealSpectrum:
@@ -25,6 +26,9 @@ class RealSpectrum:
     weight 2 in F^H, F^R and F^I. Keeping locations (curves F1, F2) or single real or imaginary
     coefficients (F3) is keeping coordinates of this one orthonormal basis; without the √2 the
     largest coefficients would not be the best ones.
+
+    Every method takes tensors or NumPy arrays and returns tensors of the same type; float16 and
+    bfloat16 are computed in float32 and cast back.
 
     Args:
         p: Rows, at least 1.
@@ -45,27 +49,30 @@ class RealSpectrum:
         """(p, q)."""
         return self.half.p, self.half.q
 
-    def forward(self, matrix: torch.Tensor) -> torch.Tensor:
+    def forward(self, matrix: TensorLike) -> torch.Tensor:
         """Coordinates, shape (..., p·q), of real matrices, shape (..., p, q).
 
         Raises:
-            InvalidArgumentError: the last two dimensions are not (p, q), or the dtype is not real.
+            InvalidArgumentError: the last two dimensions are not (p, q), or the matrices are no
+                dense real floating tensor or array of 16 bits or more.
         """
-        if matrix.shape[-2:] != self.shape or not matrix.is_floating_point():
-            msg = f"expected a real floating tensor (..., {self.half.p}, {self.half.q}), not "
-            msg += f"{matrix.dtype} of shape {tuple(matrix.shape)}"
+        matrix = real_tensor(matrix, "matrix")
+        if matrix.shape[-2:] != self.shape:
+            msg = f"matrix must be of shape (..., {self.half.p}, {self.half.q}), not "
+            msg += f"{tuple(matrix.shape)}"
             raise InvalidArgumentError(msg)
         if matrix.numel() == 0:  # torch's FFTs refuse empty batches
             return matrix.flatten(-2)
         s = self.half.self_conjugate_count
         # Every entry that is kept lies in the columns 0 .. q//2 that rfft2 computes.
-        spectrum = torch.fft.rfft2(matrix, norm="ortho").flatten(-2)
+        spectrum = torch.fft.rfft2(widened(matrix), norm="ortho").flatten(-2)
         kept = spectrum.index_select(-1, _kept_places(self.half, matrix.device))
         parts = torch.view_as_real(kept)
         pairs = math.sqrt(2.0) * parts[..., s:, :]
-        return torch.cat([parts[..., :s, 0], pairs[..., 0], pairs[..., 1]], dim=-1)
+        found = torch.cat([parts[..., :s, 0], pairs[..., 0], pairs[..., 1]], dim=-1)
+        return found.to(matrix.dtype)
 
-    def coordinate_energies(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinate_energies(self, matrix: TensorLike) -> torch.Tensor:
         """Squares of the coordinates of one matrix, by kind and otherwise in no particular order.
 
         First the s self-conjugate ones, then the m real and the m imaginary parts of the pairs, the
@@ -79,19 +86,19 @@ class RealSpectrum:
             Shape (p·q,).
 
         Raises:
-            InvalidArgumentError: the shape is not (p, q), or the dtype is not real.
+            InvalidArgumentError: the shape is not (p, q), or as for :meth:`forward`.
         """
-        if matrix.shape != self.shape or not matrix.is_floating_point():
-            msg = f"expected a real floating tensor of shape {self.shape}, not "
-            msg += f"{matrix.dtype} of shape {tuple(matrix.shape)}"
+        matrix = real_tensor(matrix, "matrix")
+        if matrix.shape != self.shape:
+            msg = f"matrix must be of shape {self.shape}, not {tuple(matrix.shape)}"
             raise InvalidArgumentError(msg)
         p, q = self.shape
         s, m = self.half.self_conjugate_count, self.half.pair_count
-        spectrum = torch.fft.rfft2(matrix.detach(), norm="ortho")
+        spectrum = torch.fft.rfft2(widened(matrix.detach()), norm="ortho")
         # Columns 0 and q/2 hold both members of their pairs, and the self-conjugate entries.
         mirrored = spectrum[:, :: q // 2] if q % 2 == 0 else spectrum[:, :1]
         inner, outer = spectrum[:, 1 : (q + 1) // 2], mirrored[1 : (p + 1) // 2]
-        energies = matrix.new_empty(p * q)
+        energies = spectrum.new_empty(p * q, dtype=spectrum.real.dtype)
         rows = [0, p // 2] if p % 2 == 0 else [0]
         energies[:s] = mirrored[rows].real.flatten().square()
         for start, part in ((s, torch.real), (s + m, torch.imag)):
@@ -99,18 +106,20 @@ class RealSpectrum:
             torch.square(part(inner), out=energies[start:stop].view(inner.shape))
             energies[stop : start + m] = part(outer).flatten().square()
         energies[s:] *= 2
-        return energies
+        return energies.to(matrix.dtype)
 
-    def inverse(self, coordinates: torch.Tensor) -> torch.Tensor:
+    def inverse(self, coordinates: TensorLike) -> torch.Tensor:
         """Real matrices, shape (..., p, q), from coordinates, shape (..., p·q).
 
         Raises:
-            InvalidArgumentError: the last dimension is not p·q, or the dtype is not real.
+            InvalidArgumentError: the last dimension is not p·q, or the coordinates are no dense
+                real floating tensor or array of 16 bits or more.
         """
-        self._check_coordinates(coordinates)
+        given = self._coordinates(coordinates)
+        coordinates = widened(given)
         p, q = self.shape
         if coordinates.numel() == 0:
-            return coordinates.unflatten(-1, (p, q))
+            return given.unflatten(-1, (p, q))
         s, m = self.half.self_conjugate_count, self.half.pair_count
         own, real, imaginary = coordinates.split([s, m, m], dim=-1)
         pairs = torch.complex(real, imaginary) / math.sqrt(2.0)
@@ -122,9 +131,9 @@ class RealSpectrum:
         width = q // 2 + 1
         flat = values.new_zeros((*coordinates.shape[:-1], p * width))
         spectrum = flat.index_copy(-1, places, values).unflatten(-1, (p, width))
-        return torch.fft.irfft2(spectrum, s=(p, q), norm="ortho")
+        return torch.fft.irfft2(spectrum, s=(p, q), norm="ortho").to(given.dtype)
 
-    def location_energies(self, coordinates: torch.Tensor) -> torch.Tensor:
+    def location_energies(self, coordinates: TensorLike) -> torch.Tensor:
         r"""Energy of each location: :math:`F^2` or :math:`2|F|^2`, the appendix's F^H.
 
         Args:
@@ -134,10 +143,9 @@ class RealSpectrum:
             Shape (..., s + m), self-conjugate entries first. Each row sums to ‖W‖².
 
         Raises:
-            InvalidArgumentError: the last dimension is not p·q, or the dtype is not real.
+            InvalidArgumentError: as for :meth:`inverse`.
         """
-        self._check_coordinates(coordinates)
-        return self.merge_pairs(coordinates.square())
+        return self.merge_pairs(self._coordinates(coordinates).square())
 
     def merge_pairs(self, energies: torch.Tensor) -> torch.Tensor:
         """Energy of each location from those of the coordinates.
@@ -152,12 +160,13 @@ class RealSpectrum:
         own, real, imaginary = energies.split([s, m, m], dim=-1)
         return torch.cat([own, real + imaginary], dim=-1)
 
-    def _check_coordinates(self, coordinates: torch.Tensor) -> None:
+    def _coordinates(self, value: TensorLike) -> torch.Tensor:
+        coordinates = real_tensor(value, "coordinates")
         size = self.half.p * self.half.q
-        if coordinates.shape[-1:] != (size,) or not coordinates.is_floating_point():
-            msg = f"expected a real floating tensor (..., {size}), not "
-            msg += f"{coordinates.dtype} of shape {tuple(coordinates.shape)}"
+        if coordinates.shape[-1:] != (size,):
+            msg = f"coordinates must be of shape (..., {size}), not {tuple(coordinates.shape)}"
             raise InvalidArgumentError(msg)
+        return coordinates
 
 
 # Tensors first made in inference mode could never be used in a graph later on.

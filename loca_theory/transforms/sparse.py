@@ -9,6 +9,7 @@ import torch
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.cosine import idct2
 from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.inputs import TensorLike, as_tensor, real_tensor, widened
 from loca_theory.transforms.matrices import dct_matrix
 
 SparseMethod = Literal["auto", "scatter", "outer"]
@@ -20,8 +21,8 @@ _OUTER_UP_TO = 384
 
 
 def idct2_sparse(
-    values: torch.Tensor,
-    locations: torch.Tensor,
+    values: TensorLike,
+    locations: TensorLike,
     shape: tuple[int, int],
     *,
     method: SparseMethod = "auto",
@@ -37,7 +38,8 @@ def idct2_sparse(
     Args:
         values: The coefficients a, shape (..., B), floating. float16 and bfloat16 are computed in
             float32 and cast back.
-        locations: The places l, integer tensor of shape (B, 2), 0-based row and column.
+        locations: The locations l, integers of shape (B, 2), 0-based row and column, on the device
+            of the values.
         shape: (p, q) of the result.
         method: ``scatter`` (scatter, then :func:`~loca_theory.transforms.idct2`), ``outer`` (the
             sum above as one matrix product) or ``auto``, which takes the faster.
@@ -50,13 +52,13 @@ def idct2_sparse(
 
     Source: equation (original_dct) of the paper with α = 1, and the sum that follows it.
     """
+    values, locations = real_tensor(values, "values"), as_tensor(locations, "locations")
     _check(values, locations, shape, method)
     p, q = shape
-    working = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else values.dtype
-    a = values.to(working)
+    a = widened(values)
     if method == "outer" or (method == "auto" and locations.shape[0] <= _OUTER_UP_TO):
-        rows = dct_matrix(p, dtype=working, device=a.device).index_select(0, locations[:, 0])
-        columns = dct_matrix(q, dtype=working, device=a.device).index_select(0, locations[:, 1])
+        rows = dct_matrix(p, dtype=a.dtype, device=a.device).index_select(0, locations[:, 0])
+        columns = dct_matrix(q, dtype=a.dtype, device=a.device).index_select(0, locations[:, 1])
         with float32_products(a.device):
             return ((rows.T * a.unsqueeze(-2)) @ columns).to(values.dtype)
     flat = a.new_zeros((*a.shape[:-1], p * q))
@@ -77,9 +79,6 @@ def _check(
     ):
         msg = "locations must be an integer tensor of shape (B, 2) for values of shape (..., B), "
         msg += f"not {locations.dtype} {tuple(locations.shape)} for {tuple(values.shape)}"
-        raise InvalidArgumentError(msg)
-    if not values.is_floating_point():
-        msg = f"values must be floating, not {values.dtype}"
         raise InvalidArgumentError(msg)
     if min(shape) < 1:
         msg = f"the shape must be at least 1x1, not {shape[0]}x{shape[1]}"

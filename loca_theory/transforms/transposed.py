@@ -10,36 +10,49 @@ from __future__ import annotations
 import scipy.fft
 import torch
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.cosine import dct, idct
+from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 
 
-def rows_to_spectra(x: torch.Tensor) -> torch.Tensor:
+def rows_to_spectra(x: TensorLike) -> torch.Tensor:
     r"""The spectra of the rows of x, as columns: :math:`D\,x^\top`, D the DCT matrix of order q.
 
     Args:
-        x: Real tensor of shape (T, q), float32 or float64.
+        x: Real tensor or NumPy array of shape (T, q). float16 and bfloat16 are computed in float32
+            and cast back.
 
     Returns:
         Contiguous tensor of shape (q, T). Not differentiable.
 
     Raises:
-        InvalidArgumentError: x is not floating, or q is 0.
+        InvalidArgumentError: x is no dense real floating matrix of 16 bits or more, or q is 0.
     """
-    x = x.detach()
+    x = _matrix(x, "x")
     if x.device.type == "cpu" and x.numel():
-        spectra = scipy.fft.dct(x.numpy().T, axis=0, norm="ortho", workers=torch.get_num_threads())
-        return torch.from_numpy(spectra)
+        rows = widened(x).numpy()
+        spectra = scipy.fft.dct(rows.T, axis=0, norm="ortho", workers=torch.get_num_threads())
+        return torch.from_numpy(spectra).to(x.dtype)
     return dct(x).T.contiguous()
 
 
-def spectra_to_rows(spectra: torch.Tensor) -> torch.Tensor:
+def spectra_to_rows(spectra: TensorLike) -> torch.Tensor:
     r"""The inverse of :func:`rows_to_spectra`: :math:`z^\top D` for spectra z of shape (q, T).
 
     Raises:
-        InvalidArgumentError: the spectra are not floating, or q is 0.
+        InvalidArgumentError: as for :func:`rows_to_spectra`.
     """
-    spectra = spectra.detach()
+    spectra = _matrix(spectra, "spectra")
     if spectra.device.type == "cpu" and spectra.numel():
-        x = scipy.fft.idct(spectra.numpy().T, axis=1, norm="ortho", workers=torch.get_num_threads())
-        return torch.from_numpy(x)
+        columns = widened(spectra).numpy()
+        x = scipy.fft.idct(columns.T, axis=1, norm="ortho", workers=torch.get_num_threads())
+        return torch.from_numpy(x).to(spectra.dtype)
     return idct(spectra.T.contiguous())
+
+
+def _matrix(value: TensorLike, name: str) -> torch.Tensor:
+    x = real_tensor(value, name).detach()
+    if x.ndim != 2:
+        msg = f"{name} must be a matrix, not of shape {tuple(x.shape)}"
+        raise InvalidArgumentError(msg)
+    return x

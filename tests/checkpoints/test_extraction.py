@@ -1,14 +1,15 @@
 """A full fine-tune as an adapter: the best of its kind, and PEFT loads it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from loca_theory.checkpoints import AdapterSize, Selection, extract, open_pair
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.checkpoints import AdapterSize, Selection, check_folder, extract, open_pair
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import dct_matrix
 
 LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
@@ -73,6 +74,60 @@ def test_a_rank_buys_loca_the_budget_of_the_paper():
     assert size.rank(24, 20) == 4
     assert AdapterSize(budget=100).rank(24, 20) == 2
     assert AdapterSize(budget=10**6).components(24, 20) == 24 * 20
+
+
+def written(folder, size=10):
+    """A folder with an adapter that was extracted to it."""
+    source = folder / "source"
+    source.mkdir(exist_ok=True)
+    found = extract(checkpoints(source)[2], "loca", AdapterSize(budget=size), base="base")
+    found.write(folder / "adapter")
+    return found, folder / "adapter"
+
+
+def test_an_extracted_adapter_can_be_replaced_by_another(tmp_path):
+    _, folder = written(tmp_path)
+    first = (folder / "adapter_model.safetensors").read_bytes()
+    assert check_folder(folder) == folder
+    (folder / "notes.txt").write_text("mine")
+    written(tmp_path, size=20)
+    assert (folder / "adapter_model.safetensors").read_bytes() != first
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json",
+     "pytorch_model.bin", "weights.pt", "config.json", "README.md", "adapter_config.json",
+     "adapter_model.safetensors", "adapter_model.bin"],
+)  # fmt: skip
+def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / name).write_bytes(b"not ours")
+    with pytest.raises(
+        ResourceError, match=rf"adapter holds {re.escape(name)}, which is not as an ex"
+    ):
+        written(tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"not ours"}
+
+
+@pytest.mark.parametrize("name", ["README.md", "adapter_config.json", "adapter_model.safetensors"])
+def test_an_adapter_that_was_changed_since_is_not_replaced(tmp_path, name):
+    found, folder = written(tmp_path)
+    if name.endswith(".safetensors"):
+        save_file(found.tensors, folder / name, {"format": "pt"})  # as PEFT does after training
+    else:
+        (folder / name).write_text("edited")
+    with pytest.raises(ResourceError, match=r"adapter holds \w.*; choose a new folder"):
+        check_folder(folder)
+
+
+def test_a_folder_with_results_of_other_commands_takes_an_adapter(tmp_path):
+    for name in ("claims.json", "simulate.parquet", "points"):
+        (tmp_path / name).mkdir()
+    assert check_folder(tmp_path) == tmp_path
+    assert check_folder(tmp_path / "new") == tmp_path / "new"
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
@@ -190,3 +245,65 @@ def test_small_layers_and_an_output_head_are_linear_layers_too(tmp_path):
         open_pair(*files, Selection(smallest_side=1)), "loca", AdapterSize(budget=5), base="base"
     )
     assert [row["name"] for row in found.rows] == list(layers)
+
+
+@pytest.mark.parametrize("method", ["loca", "lora"])
+@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-40], ids=str)
+def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, method, scale):
+    source = torch.Generator().manual_seed(0)
+    w = (torch.randn(24, 20, generator=source, dtype=torch.float64) * scale).float()
+    save_file({"q.weight": torch.zeros(24, 20)}, tmp_path / "base.safetensors")
+    save_file({"q.weight": w}, tmp_path / "tuned.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, method, AdapterSize(r=3), base="base")
+    (row,) = found.rows
+    delta = w.double() / scale
+    if method == "lora":
+        a, b = (found.tensors[f"base_model.model.q.lora_{which}.weight"] for which in "AB")
+        rebuilt = b.double() @ a.double() / scale
+    else:
+        spectrum = torch.zeros(24, 20, dtype=torch.float64)
+        places = found.tensors["base_model.model.q.loca_spectrum.places"]
+        kept = found.tensors["base_model.model.q.loca_spectrum.coefficients"]
+        spectrum[places[:, 0], places[:, 1]] = kept.double() / scale
+        rebuilt = dct_matrix(24).T @ spectrum @ dct_matrix(20)
+    error = float((delta - rebuilt).square().sum() / delta.square().sum())
+    assert row["error"] == pytest.approx(error, rel=1e-5)
+    assert found.error == pytest.approx(row["error"])
+    assert row["energy"] == pytest.approx(float(delta.square().sum()) * scale**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["loca", "lora"])
+@pytest.mark.parametrize("scale", [1e300, 1e-300], ids=str)
+def test_what_an_adapter_cannot_hold_is_named(tmp_path, method, scale):
+    _, tuned, _ = checkpoints(tmp_path)
+    name = "a.0.q.weight"
+    base = {key: torch.zeros_like(value) for key, value in tuned.items()}
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(tuned | {name: tuned[name].double() * scale}, tmp_path / "tuned.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, method, AdapterSize(r=2), base="base")
+    assert [row["name"] for row in found.rows] == ["a.0.up.weight"]
+    (left,) = found.skipped
+    assert left.name == name
+    assert left.reason.startswith("too large or too small: an adapter holds float32")
+
+
+def test_a_matrix_that_is_not_finite_is_damaged(tmp_path):
+    _, tuned, _ = checkpoints(tmp_path)
+    tuned["a.0.q.weight"][0, 0] = float("nan")
+    save_file(tuned, tmp_path / "tuned.safetensors")
+    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    (left,) = found.skipped
+    assert left.damaged
+    assert left.reason == "not finite: 1 of 480 entries are NaN or infinite"
+
+
+def test_one_coefficient_at_the_origin_is_an_adapter(tmp_path):
+    save_file({"q.weight": torch.zeros(6, 5)}, tmp_path / "base.safetensors")
+    save_file({"q.weight": torch.ones(6, 5)}, tmp_path / "tuned.safetensors")
+    files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    pair = open_pair(*files, Selection(smallest_side=1))
+    (row,) = extract(pair, "loca", AdapterSize(budget=1), base="base").rows
+    assert row["error"] == pytest.approx(0, abs=1e-6)

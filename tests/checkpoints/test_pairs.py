@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import DamagedError, Selection, open_pair
 from loca_theory.errors import InvalidArgumentError
@@ -179,6 +179,16 @@ def test_an_adapter_is_its_increment(tmp_path, config, scale):
     opened = open_pair(tmp_path / "adapter")
     assert opened.tuned.entries["a.0.q.weight"].shape == (20, 24)
     torch.testing.assert_close(opened.increment("a.0.q.weight"), scale * product)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25], ids=str)
+def test_factors_whose_product_single_precision_cannot_hold(tmp_path, scale):
+    product = adapter(tmp_path / "adapter")
+    stored = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    scaled = {name: scale * value for name, value in stored.items()}
+    save_file(scaled, tmp_path / "adapter" / "adapter_model.safetensors")
+    found = open_pair(tmp_path / "adapter").increment("a.0.q.weight")
+    torch.testing.assert_close(found / scale**2, 3.0 * product.double(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_transposed_adapter_is_transposed_back(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from loca_theory.checkpoints import (
     summarise,
     verdict,
 )
-from loca_theory.checkpoints.matrix import CURVES
+from loca_theory.checkpoints.matrix import CURVES, STATISTICS
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
 from loca_theory.expressivity import Accounting, Budget, approximate, exact_error
 from loca_theory.increments import PrintedTest
@@ -180,18 +181,105 @@ def test_the_increment_is_left_as_it_was():
     assert torch.equal(w, before)
 
 
-@pytest.mark.parametrize("scale", [1e25, 1e-30])
-def test_a_scale_beyond_single_precision_costs_one_matrix(tmp_path, weights, scale):
-    base, tuned = weights
-    changed = {**tuned, "head.weight": base["head.weight"] + scale * torch.randn(64, 48)}
-    zeros = {**base, "head.weight": torch.zeros(64, 48)}
-    changed["head.weight"] = scale * torch.randn(64, 48)
-    save_file(zeros, tmp_path / "a.safetensors")
-    save_file(changed, tmp_path / "b.safetensors")
-    opened = open_pair(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    found = analyse_pair(opened, SETTINGS)
-    assert [one.name for one in found.skipped if one.damaged] == ["head.weight"]
-    assert len(found.rows) > 3
+WITH_UNITS = ("sigma", "mean", "mp_sigma")
+# The noise of the printed test has a size of its own.
+WITHOUT = set(STATISTICS) - {*WITH_UNITS, "energy", "tv_p_value_as_printed"}
+
+
+def stored_pair(folder, base, tuned):
+    for name, tensors in (("a", base), ("b", tuned)):
+        save_file(tensors, folder / f"{name}.safetensors")
+    return open_pair(folder / "a.safetensors", folder / "b.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [
+        (torch.float32, 1e30),
+        (torch.float32, 1e-40),
+        (torch.float64, 1e300),
+        (torch.float64, 1e-300),
+    ],
+    ids=["1e30", "1e-40", "1e300", "1e-300"],
+)
+def test_finite_increments_of_any_size_are_analysed(tmp_path, dtype, scale):
+    """As a matrix of ordinary size with the very digits that are stored."""
+    source = torch.Generator().manual_seed(0)
+    w = (torch.randn(40, 32, generator=source, dtype=torch.float64) * scale).to(dtype)
+    pair = stored_pair(tmp_path, {"w.weight": torch.zeros_like(w)}, {"w.weight": w})
+    found = analyse_pair(pair, SETTINGS)
+    (row,) = found.rows
+    assert found.is_complete
+    power = int(np.frexp(float(w.double().abs().max()))[1])
+    plain = analyse_matrix(
+        "w.weight", torch.from_numpy(np.ldexp(w.double().numpy(), -power)), SETTINGS
+    )
+    # Sums of 1280 squares, in the type of the entries.
+    close = partial(pytest.approx, rel=1280 * torch.finfo(dtype).eps, abs=1e-9)
+    for name in WITHOUT:
+        assert row[name] == close(plain.statistics[name]), name
+    for name in WITH_UNITS:
+        assert row[name] == close(plain.statistics[name] * 2.0**power)
+    for mine, other in zip(row["errors"], plain.errors, strict=True):
+        assert mine["error"] == close(other["error"])
+        assert mine["shuffled_error"] == close(other["shuffled_error"])
+    total = summarise(found.rows, (2, 4))["all"]
+    (mean,) = [e["error"] for e in total["errors"] if (e["r"], e["curve"]) == (2, "D")]
+    assert mean == pytest.approx(row["errors"][CURVES.index("D")]["error"])
+    if dtype == torch.float32:
+        assert row["energy"] == pytest.approx(float(w.double().square().sum()), rel=1e-4)
+        assert total["energy"] == row["energy"]
+    else:
+        assert row["energy"] is None
+        assert total["energy"] is None
+        assert "energy does not fit float64" in row["note"]
+    json.dumps([found.rows, total], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("base", "tuned"),
+    [
+        pytest.param(1e30, 1.0, id="base"),
+        pytest.param(1.0, 1e30, id="tuned"),
+        pytest.param(3e38, -3e38, id="both, further apart than float32 reaches"),
+    ],
+)
+def test_one_huge_side_is_analysed(tmp_path, base, tuned):
+    source = torch.Generator().manual_seed(0)
+    a, b = (torch.rand(20, 24, generator=source) * scale for scale in (base, tuned))
+    found = analyse_pair(stored_pair(tmp_path, {"w": a}, {"w": b}), SETTINGS)
+    (row,) = found.rows
+    change = b.double() - a.double()
+    scale = float(change.abs().max())
+    assert row["sigma"] == pytest.approx(
+        scale * float((change / scale).std(correction=0)), rel=1e-5
+    )
+    assert found.is_complete
+
+
+NO_BULK = {
+    "nearly constant": lambda: torch.full((20, 24), 0.1).index_put(
+        (torch.tensor(3), torch.tensor(4)), torch.tensor(0.10000001)
+    ),
+    "rank 1": lambda: torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 25)),
+    "one row": lambda: torch.eye(20)[:, :1] @ torch.arange(24.0)[None],
+}
+
+
+@pytest.mark.parametrize("make", NO_BULK.values(), ids=NO_BULK.keys())
+def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(tmp_path, make):
+    w = make()
+    found = analyse_pair(stored_pair(tmp_path, {"w": torch.zeros_like(w)}, {"w": w}), SETTINGS)
+    (row,) = found.rows
+    assert [row[f"mp_{name}"] for name in ("sigma", "distance", "wasserstein")] == [None] * 3
+    assert (row["spikes"], row["outlier_mass"]) == (1, 1.0)
+    assert row["tail_exponent"] is None
+    assert "the spectrum has no bulk: 1 eigenvalues, and rounding" in row["note"]
+    summary = summarise(found.rows, (2, 4))
+    assert summary["all"]["median_mp_distance"] is None
+    assert summary["all"]["follow_mp"] == 0
+    assert "In 0 of 1 the bulk of the spectrum is close" in verdict(summary, (2, 4), 0.001)
+    json.dumps([found.rows, summary], allow_nan=False)
 
 
 def test_totals_weigh_by_energy(report):

@@ -96,6 +96,35 @@ def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair):
     assert len(rows) == 4
 
 
+def test_strange_but_finite_increments_have_rows_tables_figures_and_a_page(cli, here):
+    """Squares beyond float64, no bulk, a fine-tune to zero: JSON has no word for infinity."""
+    source = torch.Generator().manual_seed(0)
+    normal = torch.randn(24, 20, generator=source)
+    tuned = {
+        "h.0.q_proj.weight": torch.outer(normal[:, 0], normal[0]),
+        "h.0.v_proj.weight": torch.zeros(24, 20, dtype=torch.float64),
+        "h.0.k_proj.weight": 1e30 * normal,
+        "h.0.o_proj.weight": 1e-40 * normal,
+    }
+    base = {name: torch.zeros_like(value) for name, value in tuned.items()}
+    base["h.0.v_proj.weight"] = 1e300 * normal.double()
+    save_file(base, here / "a.safetensors")
+    save_file(tuned, here / "b.safetensors")
+    arguments = ("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--quiet", "--out", "o")
+    done = cli(*arguments, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    rows = {row["name"]: row for row in json.loads(done.out)["rows"]}
+    assert rows["h.0.q_proj.weight"]["mp_sigma"] is None
+    assert rows["h.0.v_proj.weight"]["energy"] is None
+    assert rows["h.0.v_proj.weight"]["sigma"] > 1e299
+    page = (here / "o" / "analyze.html").read_text()
+    assert "the spectrum has no bulk" in page
+    assert (here / "o" / "analyze-spectra.png").exists()
+    table = cli(*arguments)
+    assert table.code == 0
+    assert "not finite" not in table.out
+
+
 def test_identical_checkpoints_are_said_to_be(cli, pair):
     done = cli("analyze", pair[0], pair[0], "--r", "2", "--quiet")
     assert done.code == 0
@@ -105,6 +134,7 @@ def test_identical_checkpoints_are_said_to_be(cli, pair):
 
 BAD = {
     "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
+    "no name": (("", "tuned.safetensors"), 2, "there is no file or folder without a name"),
     "one alone": (("base.safetensors",), 2, "needs a second checkpoint"),
     "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
                          "no matrix is left"),

@@ -1,6 +1,7 @@
 """``loca-theory extract`` as a user meets it."""
 
 import json
+import shutil
 
 import pandas as pd
 import pytest
@@ -55,6 +56,32 @@ def test_csv_has_a_line_a_matrix(cli, pair):
     lines = done.out.splitlines()
     assert lines[0] == "name,shape,r,components,numbers,error,energy"
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,,100,100,")
+
+
+@pytest.mark.parametrize("out", [(), ("--out", "adapter")], ids=["default", "named"])
+def test_the_result_says_where_the_adapter_is(cli, here, pair, out):
+    folder = out[-1] if out else "loca-results"
+    done = cli("extract", *pair, "--budget", "100", *out, "--quiet")
+    assert f"The adapter is in {folder}.\n" in done.out
+    done = cli("extract", *pair, "--budget", "100", *out, "--quiet", "--format", "json")
+    assert json.loads(done.out)["files"] == [
+        f"{folder}/{name}"
+        for name in ("adapter_model.safetensors", "README.md", "adapter_config.json",
+                     "extract.parquet", "extract.manifest.json")
+    ]  # fmt: skip
+
+
+def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, pair, monkeypatch):
+    folder = here / "model"
+    folder.mkdir()
+    shutil.copy(here / pair[1], folder / "model.safetensors")
+    (folder / "README.md").write_text("about my model", encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = cli("extract", "none", "none", "--r", "2", "--out", "model")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("loca-theory: model holds README.md, which is not as an ext")
+    assert len(done.err.splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_neither_size_is_one_line(cli, pair):

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -370,3 +371,11 @@ def test_a_table_that_lacks_what_is_shown_is_one_line(cli, here, label, odd):
     assert note.startswith(f"note: {label}: drawn from ")
     assert re.search(rf"^loca-theory: {label} cannot be drawn: .*{words}", error)
     assert not list((here / "loca-results").glob("*.png"))
+
+
+def test_a_cluster_that_is_not_there_is_refused_before_anything_is_drawn(cli, here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    done = cli("figures", "--backend", "dask")
+    assert (done.code, done.out) == (1, "")
+    assert "the dask backend is not installed" in done.err
+    assert list(here.iterdir()) == []

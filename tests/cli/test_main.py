@@ -144,6 +144,17 @@ def test_a_mistake_of_the_program_is_not_dressed_up(monkeypatch, here):
         main()
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_empty_folder_name_is_a_usage_error(cli, here, name):
+    """As an unset shell variable leaves it; it would stand for the current folder."""
+    needed = {"simulate": ANSWER[1:], "analyze": "ab", "extract": (*"ab", "--r", 1)}
+    done = cli(name, *needed.get(name, ()), "--out", "")
+    assert (done.code, done.out) == (2, "")
+    said = "Invalid value for '--out': the name of the folder is empty;"
+    assert re.fullmatch(rf"loca-theory: {said} [^\n]+\n", done.err)
+    assert list(here.iterdir()) == []
+
+
 # One is printed as it comes, the other when the command ends.
 FORMATS = ["table", "json"]
 

@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+from types import ModuleType
 
 import click
 import pandas as pd
@@ -552,6 +553,56 @@ def test_a_gpu_gives_the_mean_of_the_cpu_within_its_error(cli):
         assert gap < 5 * row["standard_error"]
 
 
+# --- clusters -------------------------------------------------------------------------------
+
+
+IDLE = {
+    "formulas": ("--engine", "exact"),
+    "stored formulas": ("--engine", "exact", "--out", "results"),
+    "all stored": (),
+}
+
+
+@pytest.mark.parametrize("options", IDLE.values(), ids=IDLE.keys())
+def test_a_cluster_that_is_named_is_refused_though_there_is_nothing_to_compute(
+    cli, monkeypatch, options
+):
+    asked = (*SMALL, "--curves", "D", *options)
+    assert cli(*asked).code == 0
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    done = cli(*asked, "--backend", "dask")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "loca-theory: the dask backend is not installed; install it with: "
+        "pip install 'loca-theory[dask]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (IDLE["formulas"], "formulas are evaluated in this process"),
+        (IDLE["stored formulas"], "formulas are evaluated in this process"),
+        (IDLE["all stored"], "everything is stored already"),
+    ],
+    ids=IDLE.keys(),
+)
+def test_a_cluster_that_had_nothing_to_do_is_said(cli, monkeypatch, options, why):
+    asked = (*SMALL, "--curves", "D", *options)
+    assert "nothing to compute" not in cli(*asked).err
+    monkeypatch.setitem(sys.modules, "distributed", ModuleType("distributed"))
+    done = cli(*asked, "--backend", "dask")
+    assert done.code == 0
+    (said,) = (line for line in done.err.splitlines() if "nothing to compute" in line)
+    assert said == f"note: {why}, so dask had nothing to compute"
+
+
+def test_an_empty_address_is_a_usage_error(cli):
+    done = cli(*SMALL, "--backend", "dask", "--scheduler", "")
+    assert (done.code, done.out) == (2, "")
+    assert "'' is no address of a dask scheduler; write tcp://host:8786" in done.err
+
+
 # --- help -----------------------------------------------------------------------------------
 
 
@@ -566,8 +617,37 @@ def test_help_has_examples_that_parse(cli, name):
         command.make_context(name, shlex.split(example)[2:])
 
 
+WORKERS = {"--jobs", "--backend", "--scheduler"}
+SHARED = {
+    "simulate": {"--seed", "--device", *WORKERS},
+    "correlate": {"--seed", *WORKERS},
+    "toy": {"--seed", *WORKERS},
+    "analyze": {"--seed", "--device"},
+    "extract": set(),
+    "verify": {"--seed", *WORKERS},
+    "figures": {"--seed", "--device", *WORKERS},
+}
+
+
 @pytest.mark.parametrize("name", group.list_commands(click.Context(group)))
-def test_every_command_has_the_common_options(cli, name):
-    shown = cli(name, "--help").out
-    for option in ("--seed", "--device", "--jobs", "--out", "--format", "--quiet", "--debug"):
-        assert option in shown
+def test_a_command_offers_the_shared_options_that_do_something_for_it(cli, name):
+    command = group.get_command(click.Context(group), name)
+    offered = {option for parameter in command.params for option in parameter.opts}
+    assert offered & {"--seed", "--device", *WORKERS} == SHARED[name]
+    assert offered >= {"--out", "--format", "--quiet", "--debug"}
+
+
+WITHOUT_OUT = {
+    "extract": "[default: loca-results]",
+    "verify": "[default: loca-results]",
+    "figures": "[default: loca-results]",
+    "analyze": "[default: nothing is stored]",
+    **dict.fromkeys(("simulate", "correlate", "toy"), "[default: loca-results, for the points"),
+}
+
+
+@pytest.mark.parametrize("name", group.list_commands(click.Context(group)))
+def test_help_says_where_results_go_without_out(cli, name):
+    shown = " ".join(cli(name, "--help").out.split())
+    (said,) = re.findall(r"--out DIR (.*?) --format", shown)
+    assert WITHOUT_OUT[name] in said.replace("- ", "-")

@@ -19,7 +19,9 @@ def test_json_has_the_claims(cli, here):
     done = cli("verify", "parseval.", *QUICK, "--quiet", "--format", "json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert set(document) == {"claims", "counts", "slips", "package", "family", "manifest"}
+    assert set(document) == {"claims", "counts", "slips", "package", "family", "files",
+                             "manifest"}  # fmt: skip
+    assert document["files"][:2] == ["loca-results/claims.json", "loca-results/CLAIMS.md"]
     assert [one["id"] for one in document["claims"]] == [
         "parseval.factor", "parseval.factor-unnormalised", "parseval.unitary",
     ]  # fmt: skip
@@ -255,6 +257,21 @@ def test_a_claim_that_lacks_its_table_says_what_makes_it(cli):
     assert done.code == 0
     assert "not run" in done.out
     assert "python -m experiments.comparison" in done.out
+
+
+def test_the_table_says_where_the_files_are(cli, here):
+    done = cli("verify", "parseval.unitary", *QUICK, "--quiet")
+    assert done.out.endswith("CLAIMS.md and claims.json are in loca-results.\n")
+
+
+def test_a_page_of_someone_else_is_not_replaced(cli, here):
+    (here / "CLAIMS.md").write_text("# What we claim from the insurance", encoding="utf-8")
+    done = cli("verify", "parseval.unitary", *QUICK, "--out", ".")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "loca-theory: CLAIMS.md was not written here; move it away, or choose another folder\n"
+    )
+    assert [path.name for path in here.iterdir()] == ["CLAIMS.md"]
 
 
 BAD = {

@@ -44,6 +44,7 @@ def test_every_command_explains_itself(name):
         ("comparison", ["--task", "generation", "--methods", "linear-probing"], 1, "no"),
         ("comparison", ["--full"], 2, "exclude each other"),
         ("comparison", ["--jobs", 0], 2, "0 workers make no sense"),
+        ("comparison", ["--out", ""], 2, "the name of the folder is empty"),
         ("comparison", ["--seeds", 1], 2, "--seeds"),
         pytest.param(
             "comparison",

@@ -267,14 +267,12 @@ def test_an_unknown_curve_is_refused():
 
 
 @pytest.mark.parametrize(
-    "matrix",
-    [torch.zeros(8, 7), torch.zeros(1, 8, 8), torch.zeros(8, 8, dtype=torch.int64)],
-    ids=["another shape", "a batch", "integers"],
+    "matrix", [torch.zeros(8, 7), torch.zeros(1, 8, 8)], ids=["another shape", "a batch"]
 )
 def test_a_matrix_that_does_not_fit_the_budget_is_refused(matrix):
-    with pytest.raises(InvalidArgumentError, match=r"expected a float32 or float64 .* \(8, 8\)"):
+    with pytest.raises(InvalidArgumentError, match=r"matrix must be of shape \(8, 8\)"):
         approximate(matrix, "D", Budget(8, 8, 2))
-    with pytest.raises(InvalidArgumentError, match=r"expected a float32 or float64 .* \(8, 8\)"):
+    with pytest.raises(InvalidArgumentError, match=r"matrix must be of shape \(8, 8\)"):
         kept_energies(matrix, "D", [Budget(8, 8, 2)])
 
 

@@ -58,16 +58,69 @@ def test_distances_and_mass_are_small_for_independent_and_large_for_low_rank():
     assert heavy.outlier_mass > 0.9
 
 
-def test_low_rank_has_a_fit_too():
-    fit = fit_bulk(np.r_[np.zeros(92), np.ones(8)], 100, 120)
-    assert fit.spikes == 8
-    assert fit.outlier_mass == pytest.approx(1.0)
+def random(*shape):
+    return np.random.default_rng(list(shape)).standard_normal(shape)
 
 
-@pytest.mark.parametrize("bad", [[1.0], [1.0, np.nan, 1.0], [0.0, 0.0, 0.0]])
-def test_refusals(bad):
-    with pytest.raises(InvalidArgumentError, match="needs the 3 finite eigenvalues"):
-        fit_bulk(np.array(bad), 3, 3)
+def one_step_off():
+    w = np.full((48, 40), np.float32(0.1))
+    w[3, 4] = np.nextafter(w[3, 4], np.float32(1))
+    return w
+
+
+NO_BULK = {
+    "constant": (np.full((48, 40), 0.1), 1),
+    "constant but one last digit": (one_step_off(), 1),
+    "rank 1 in single precision": ((random(48, 1) @ random(1, 40)).astype(np.float32), 1),
+    "one row": (np.eye(48)[:, :1] @ random(1, 40), 1),
+    "one entry": (np.eye(48)[:, :1] @ np.eye(40)[:1], 1),
+    "rank 5": (random(48, 5) @ random(5, 40), 5),
+}
+
+
+@pytest.mark.parametrize(("w", "rank"), NO_BULK.values(), ids=NO_BULK.keys())
+@pytest.mark.parametrize("scale", [1.0, 1e60, 1e-60])
+def test_what_is_left_of_low_rank_is_no_bulk(w, rank, scale):
+    fit = fit_bulk(squared_singular_values(w * np.float64(scale)), *w.shape)
+    assert (fit.sigma, fit.kolmogorov, fit.wasserstein) == (None, None, None)
+    assert (fit.spikes, fit.outlier_mass) == (rank, 1.0)
+    with pytest.raises(InvalidArgumentError, match="has no bulk, so no law was fitted"):
+        fit.law(*w.shape)
+
+
+def test_a_weak_bulk_beside_a_strong_direction_is_one():
+    w = 1e4 * np.ones((60, 60)) + random(60, 60)
+    fit = fit_bulk(squared_singular_values(w), 60, 60)
+    assert fit.spikes == 1
+    assert fit.sigma == pytest.approx(1, abs=2 / 60)
+
+
+def test_zero_is_zero_where_single_precision_would_leave_noise(monkeypatch):
+    """As matrices too large for double precision throughout are computed."""
+    monkeypatch.setattr("loca_theory.increments.eigenvalues._DOUBLE_UP_TO", 8)
+    w = (random(80, 3) @ random(3, 60)).astype(np.float32)
+    values = squared_singular_values(w)
+    assert np.count_nonzero(values) == 3
+    np.testing.assert_allclose(
+        values[-3:], np.linalg.svd(w.astype(np.float64))[1][2::-1] ** 2, rtol=1e-9
+    )
+    full = random(80, 60).astype(np.float32)
+    np.testing.assert_allclose(
+        squared_singular_values(full),
+        np.linalg.svd(full.astype(np.float64))[1][::-1] ** 2,
+        # A product of 80 terms and a solver, each within 80 roundings of the largest.
+        atol=160 * np.finfo(np.float32).eps * float(np.square(full).sum()),
+    )
+
+
+@pytest.mark.parametrize("power", [-900, 900])
+def test_a_fit_scales_with_the_eigenvalues(power):
+    values = spiked(40, 30, 1.0, [5.0])
+    plain, scaled = fit_bulk(values, 40, 30), fit_bulk(np.ldexp(values, power), 40, 30)
+    assert scaled.sigma == np.ldexp(plain.sigma, power // 2)
+    assert scaled.edge == np.ldexp(plain.edge, power)
+    for name in ("spikes", "outlier_mass", "kolmogorov", "wasserstein"):
+        assert getattr(scaled, name) == getattr(plain, name)
 
 
 def test_t_is_the_share_outside_the_edges():

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import Backend, Cluster, backends
+from loca_theory.sweeps import Backend, Cluster, Point, backends, run
 
 pytest.importorskip("distributed", reason="needs the extra 'dask'")
 
@@ -72,6 +72,18 @@ def test_the_table_is_that_of_a_serial_run(cluster, undisturbed, tmp_path):
     on_cluster = ["--backend", "dask", "--scheduler", address, "--out", tmp_path]
     subprocess.run([*RUN, *GRID, *on_cluster], check=True, capture_output=True)
     assert (tmp_path / "simulate.parquet").read_bytes() == undisturbed
+
+
+def test_a_single_short_point_runs_there_as_well(cluster):
+    address, workers = cluster
+
+    def where(point):
+        import os
+
+        return {"pid": os.getpid()}
+
+    (result,) = run([Point("test", {})], where, cluster=Cluster(Backend.DASK, address))
+    assert result["pid"] in [worker.pid for worker in workers]
 
 
 CORRELATE = [*RUN[:-1], "correlate", "--K", "64", "--r", "4,8", "--draws", "600", "--structures",
@@ -195,3 +207,5 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch):
 def test_a_scheduler_needs_a_backend_that_has_one():
     with pytest.raises(InvalidArgumentError, match="needs --backend dask"):
         Cluster(Backend.LOKY, "tcp://127.0.0.1:9")
+    with pytest.raises(InvalidArgumentError, match="'' is no address of a dask scheduler"):
+        Cluster(Backend.DASK, "")

@@ -12,6 +12,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from loca_theory import ResourceError
 from loca_theory.sweeps import (
+    Backend,
+    Cluster,
     Point,
     ResultStore,
     SweepInterruptedError,
@@ -108,6 +110,23 @@ def test_only_what_is_missing_is_computed(at_once, store, undisturbed, stored, j
     assert run(points, make_compute(), store=store, jobs=jobs) == undisturbed
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
     assert run(points, None, store=store, jobs=jobs) == undisturbed, "all stored: no compute"
+
+
+@pytest.mark.parametrize("stored", [0, 3], ids=["no points", "all stored"])
+def test_a_cluster_is_refused_even_where_nothing_is_missing(monkeypatch, store, stored):
+    points = make_points(stored)
+    run(points, make_compute(), store=store, jobs=1)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ResourceError, match="the dask backend is not installed"):
+        run(points, make_compute(), store=store, cluster=Cluster(Backend.DASK))
+
+
+def test_a_store_counts_what_it_gives_and_takes(store):
+    run(make_points(3), make_compute(), store=store, jobs=1)
+    assert (store.loaded, store.saved) == (0, 3)
+    again = ResultStore(store.folder, store.version)
+    run(make_points(4), make_compute(), store=again, jobs=1)
+    assert (again.loaded, again.saved) == (3, 1)
 
 
 def test_more_points_extend_a_run(store, undisturbed):

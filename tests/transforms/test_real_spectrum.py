@@ -207,12 +207,10 @@ def test_vmap_equals_a_batch():
     [
         pytest.param(torch.zeros(4, 3), id="transposed"),
         pytest.param(torch.zeros(4), id="vector"),
-        pytest.param(torch.zeros(3, 4, dtype=torch.int64), id="integers"),
-        pytest.param(torch.zeros(3, 4, dtype=torch.complex64), id="complex"),
     ],
 )
 def test_forward_refuses_what_does_not_fit(matrix):
-    with pytest.raises(InvalidArgumentError, match=r"real floating tensor \(\.\.\., 3, 4\), not"):
+    with pytest.raises(InvalidArgumentError, match=r"of shape \(\.\.\., 3, 4\), not"):
         RealSpectrum(3, 4).forward(matrix)
 
 
@@ -222,12 +220,10 @@ def test_forward_refuses_what_does_not_fit(matrix):
     [
         pytest.param(torch.zeros(3, 4), id="a matrix"),
         pytest.param(torch.zeros(()), id="scalar"),
-        pytest.param(torch.zeros(12, dtype=torch.int64), id="integers"),
-        pytest.param(torch.zeros(12, dtype=torch.complex64), id="complex"),
     ],
 )
 def test_coordinates_that_do_not_fit_are_refused(name, coordinates):
-    with pytest.raises(InvalidArgumentError, match=r"real floating tensor \(\.\.\., 12\), not"):
+    with pytest.raises(InvalidArgumentError, match=r"of shape \(\.\.\., 12\), not"):
         getattr(RealSpectrum(3, 4), name)(coordinates)
 
 
@@ -263,5 +259,5 @@ def test_unordered_energies_are_those_of_the_coordinates(shape):
         spectrum.merge_pairs(found).sort().values,
         spectrum.location_energies(spectrum.forward(x)).sort().values,
     )
-    with pytest.raises(InvalidArgumentError, match="expected a real floating tensor of shape"):
+    with pytest.raises(InvalidArgumentError, match=r"of shape \(\d, \d\), not \(1, \d, \d\)"):
         spectrum.coordinate_energies(x[None])

@@ -220,12 +220,6 @@ def test_locations_that_do_not_fit_the_values_are_refused(values, locations):
         idct2_sparse(values, locations, (4, 4))
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64], ids=["int64", "complex64"])
-def test_values_that_are_not_floating_are_refused(dtype):
-    with pytest.raises(InvalidArgumentError, match=f"values must be floating, not {dtype}"):
-        idct2_sparse(torch.ones(2, dtype=dtype), places(2, (4, 4)), (4, 4))
-
-
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (-1, 2)], ids=str)
 def test_a_shape_without_entries_is_refused(shape):
     with pytest.raises(InvalidArgumentError, match=f"at least 1x1, not {shape[0]}x{shape[1]}"):

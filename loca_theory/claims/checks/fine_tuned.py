@@ -9,7 +9,7 @@ from scipy import stats
 
 from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.measurement import Measurement, Part, Setting
-from loca_theory.increments import calibrated_test, fit_bulk, histogram
+from loca_theory.increments import BulkFit, calibrated_test, fit_bulk, histogram
 
 _Array = NDArray[np.float64]
 
@@ -43,7 +43,8 @@ def increments(
 def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
     """Kolmogorov distance of the spectrum of W′ from Marchenko and Pastur's law, a part a matrix.
 
-    The law's σ is fitted to the bulk, as for ΔW.
+    The law's σ is fitted to the bulk, as for ΔW. A spectrum without a bulk counts as 1 away, the
+    largest distance there is.
 
     Args:
         setting: Where the tables are.
@@ -57,10 +58,14 @@ def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
     if rows is None or "weights" not in set(rows["quantity"]):
         return Measurement.missing(f"There is no table {table}.parquet with the weights' spectra.")
     return Measurement.of(
-        Part(name, fit_bulk(np.asarray(values, float), p, q).kolmogorov)
+        Part(name, _distance(fit_bulk(values, p, q)))
         for name, quantity, p, q, values in rows.itertuples(index=False)
         if quantity == "weights"
     )
+
+
+def _distance(fit: BulkFit) -> float:
+    return 1.0 if fit.kolmogorov is None else fit.kolmogorov
 
 
 def rank_advantage(setting: Setting, *, table: str) -> Measurement:

@@ -94,5 +94,6 @@ def marchenko_pastur(setting: Setting, *, rows: int, columns: int) -> Measuremen
     found = []
     for _ in range(draws):
         matrix = torch.from_numpy(setting.rng.standard_normal((rows, columns)))
-        found.append(fit_bulk(squared_singular_values(matrix), rows, columns).kolmogorov)
+        law = fit_bulk(squared_singular_values(matrix), rows, columns)
+        found.append(1.0 if law.kolmogorov is None else law.kolmogorov)
     return Measurement.of(Part.mean(found), f"{rows}×{columns}.")

@@ -1,0 +1,148 @@
+"""Tables and progress in terminals of any width: no number is cut off."""
+
+import re
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import save_file
+
+from loca_theory.cli.output import plain_table, print_table
+from loca_theory.cli.progress import progress_bar
+
+WIDTHS = [40, 60, 80, 120, 200]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Make stdout and stderr a terminal of so many columns."""
+
+    def make(width):
+        monkeypatch.setattr(Console, "is_terminal", True)
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setenv("TERM", "xterm")
+
+    return make
+
+
+def plain(text):
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+@pytest.fixture
+def pair(here):
+    """Matrices with long names, a normal one and one that is not finite."""
+    source = torch.Generator().manual_seed(0)
+    names = [f"backbone.stages.{i}.a_rather_long_name.{kind}_proj.weight" for i in (0, 1)
+             for kind in "qv"]  # fmt: skip
+    base = {name: torch.randn(32, 32, generator=source) for name in names}
+    tuned = {name: w + 0.01 * torch.randn(w.shape, generator=source) for name, w in base.items()}
+    tuned[names[0]][0, 0] = float("nan")
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content, here / f"{name}.safetensors")
+    return "base.safetensors", "tuned.safetensors"
+
+
+STUDY = ("--jobs", 1, "--quiet")
+COMMANDS = {
+    "simulate": (("--K", 64, "--r", "1,2,32", "--draws", 4, *STUDY), r"0\.\d{4}"),
+    "correlate": (("--K", 16, "--r", "2..6..2", "--draws", 4, "--structures", "spiked", "--share",
+                   "0..0.4..0.2", "--null-draws", 100, "--level", 0.2, *STUDY),
+                  r"\d+ / \d+"),
+    "toy": (("--problems", 4, "--steps", 40, "--search", "central,annealed-pursuit", "--reading",
+             "default,deviation,places", *STUDY), r"\d+\.\d\d\.\.\d+\.\d\d"),
+}  # fmt: skip
+
+
+def numbers(text, pattern):
+    return sorted(re.findall(pattern, text))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_number_of_a_table_is_there_at_every_width(cli, terminal, name):
+    arguments, pattern = COMMANDS[name]
+    whole = numbers(cli(name, *arguments).out, pattern)
+    assert whole
+    for width in WIDTHS:
+        terminal(width)
+        shown = plain(cli(name, *arguments).out)
+        assert "…" not in shown
+        assert max(map(len, shown.splitlines())) <= width
+        assert numbers(shown, pattern) == whole
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
+    terminal(width)
+    shown = plain(cli("analyze", *pair, "--r", "2", "--quiet").out)
+    tables = shown[: shown.index("Totals by layer")]
+    assert "…" not in tables
+    assert max(map(len, shown.splitlines())) <= width
+    # Three matrices, each with its errors of R (and shuffled), D and S.
+    assert len(re.findall(r"0\.\d{3}(?!\d)", tables)) >= 3 * 4
+    assert {"R", "shuf.", "D", "S", "TV", "p", "outside"} <= set(tables.split())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_extraction_is_readable_at_every_width(cli, pair, terminal, width):
+    terminal(width)
+    shown = plain(cli("extract", *pair, "--budget", "1000", "--quiet").out)
+    assert "…" not in shown
+    assert shown.count(" 1,000") >= 3
+    assert {"shape", "components", "numbers", "error"} <= set(shown.split())
+
+
+def printed(table, width):
+    out = Console(width=width, color_system=None)
+    with out.capture() as capture:
+        print_table(table, out)
+    return capture.get()
+
+
+def made(*rows):
+    table = plain_table("name", "first", "second", "third")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def test_a_table_that_fits_is_printed_as_it_is():
+    lines = printed(made(("a", "1.234567", "2.345678", "3.456789")), 34).splitlines()
+    assert [line.split() for line in lines if "─" not in line] == [
+        ["name", "first", "second", "third"],
+        ["a", "1.234567", "2.345678", "3.456789"],
+    ]
+
+
+def test_one_that_does_not_is_spread_with_the_names_in_front_of_each_part():
+    table = made(("a", "1.234567", "2.345678", "3.456789"), ("b", "", "", "4.567890"))
+    lines = printed(table, 32).splitlines()
+    assert [line.split() for line in lines if "─" not in line] == [
+        ["name", "first", "second"],
+        ["a", "1.234567", "2.345678"],
+        [],
+        ["name", "third"],
+        ["a", "3.456789"],
+        ["b", "4.567890"],
+    ]
+
+
+def test_long_names_are_folded_first():
+    text = printed(made(("abcdefghij" * 6, "1.234567", "2.345678", "3.456789")), 60)
+    assert text.count("name") == 1
+    names = [line.split()[0] for line in text.splitlines()[2:]]
+    assert names == ["abcdefghij" * 3] * 2
+
+
+def test_progress_begins_with_a_word_and_counts_in_the_unit_of_the_command(terminal, capfd):
+    terminal(80)
+    with progress_bar("searching", "matrices", quiet=False) as progress:
+        pass
+    assert "starting" in capfd.readouterr().err
+    with progress_bar("searching", "matrices", quiet=False) as progress:
+        progress(0, 3)
+        progress(3, 3)
+    shown = plain(capfd.readouterr().err)
+    assert "3 of 3 matrices" in shown
+    assert "?" not in shown
+    assert "blocks" not in shown

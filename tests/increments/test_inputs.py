@@ -1,0 +1,156 @@
+"""What these functions refuse, each bad input once, and that arrays are as good as tensors."""
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments import (
+    edge_scaling,
+    fit_bulk,
+    histogram,
+    leading_squared_singular_values,
+    spectral_statistics,
+    squared_singular_values,
+    stable_rank,
+    tail_exponent,
+)
+
+
+def leading(matrix):
+    return leading_squared_singular_values(matrix, 3, np.random.default_rng(0))
+
+
+OF_ENTRIES = {
+    "histogram": (histogram, "entries"),
+    "squared_singular_values": (squared_singular_values, "matrix"),
+    "leading_squared_singular_values": (leading, "matrix"),
+}
+OF_MATRICES = {name: pair for name, pair in OF_ENTRIES.items() if pair[1] == "matrix"}
+OF_EIGENVALUES = {
+    "fit_bulk": lambda values: fit_bulk(values, 4, 4),
+    "spectral_statistics": lambda values: spectral_statistics(values, 4, 4),
+    "stable_rank": stable_rank,
+    "tail_exponent": tail_exponent,
+}
+
+
+def entries():
+    return torch.arange(1.0, 31, dtype=torch.float64).reshape(5, 6)
+
+
+def spoiled(value):
+    x = entries()
+    x[0, 0] = x[3, 4] = value
+    return x
+
+
+BAD_ENTRIES = {
+    "NaN": (spoiled(np.nan), "must be finite: 2 of 30 entries are NaN or infinite"),
+    "infinite": (spoiled(-np.inf), "must be finite: 2 of 30 entries are NaN or infinite"),
+    "NaN array": (spoiled(np.nan).numpy(), "must be finite: 2 of 30 entries"),
+    "complex": (entries() + 1j, r"must be real and floating, not torch\.complex128; pass its real"),
+    "sparse": (entries().to_sparse(), r"must be dense, not torch\.sparse_coo; pass \w+\.to_dense"),
+    "float8": (
+        entries().to(torch.float8_e5m2),
+        r"16 bits an entry or more.* widen it with \w+\.fl",
+    ),
+    "list": (entries().tolist(), r"not list; convert it with numpy\.asarray"),
+}
+
+
+@pytest.mark.parametrize(("function", "name"), OF_ENTRIES.values(), ids=OF_ENTRIES.keys())
+@pytest.mark.parametrize(("bad", "message"), BAD_ENTRIES.values(), ids=BAD_ENTRIES.keys())
+def test_bad_entries_are_one_line_that_names_the_argument(function, name, bad, message):
+    with pytest.raises(InvalidArgumentError, match=message) as caught:
+        function(bad)
+    assert caught.match(f"^{name} must ")
+
+
+@pytest.mark.parametrize(("function", "name"), OF_MATRICES.values(), ids=OF_MATRICES.keys())
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        pytest.param(torch.ones(3), "two dimensions that are not empty", id="vector"),
+        pytest.param(torch.ones(2, 3, 3), "two dimensions that are not empty", id="batch"),
+        pytest.param(torch.ones(0, 3), "two dimensions that are not empty", id="empty"),
+        pytest.param(1e300 * entries(), r"entries of about 2\^\d+, whose squares", id="large"),
+        pytest.param(1e-300 * entries(), r"entries of about 2\^-\d+, whose squares", id="small"),
+    ],
+)
+def test_what_is_no_matrix_or_has_no_squares_is_refused(function, name, bad, message):
+    with pytest.raises(InvalidArgumentError, match=f"{name} .*{message}"):
+        function(bad)
+
+
+BAD_EIGENVALUES = {
+    "NaN": ([1.0, np.nan, 1.0, 2.0], "1 of 4 are not; take them from"),
+    "infinite": ([1.0, np.inf, 1.0, 2.0], "1 of 4 are not; take them from"),
+    "negative": ([1.0, -1.0, 1.0, 2.0], "1 of 4 are not; take them from"),
+    "zeros": ([0.0, 0.0, 0.0, 0.0], "must not all be 0"),
+    "none": ([], "must not all be 0"),
+    "complex": ([1.0, 1.0j, 1.0, 2.0], "must be a vector of real numbers, not complex128"),
+    "matrix": (np.ones((4, 4)), r"must be a vector of real numbers, not float64 of shape \(4, 4\)"),
+    "sparse": (torch.ones(4).to_sparse(), "must be a NumPy array, not Tensor"),
+}
+
+
+@pytest.mark.parametrize("function", OF_EIGENVALUES.values(), ids=OF_EIGENVALUES.keys())
+@pytest.mark.parametrize(("bad", "message"), BAD_EIGENVALUES.values(), ids=BAD_EIGENVALUES.keys())
+def test_bad_eigenvalues_are_one_line(function, bad, message):
+    with pytest.raises(InvalidArgumentError, match=message) as caught:
+        function(bad)
+    assert caught.match("^eigenvalues must ")
+
+
+def test_a_fit_needs_all_eigenvalues():
+    with pytest.raises(InvalidArgumentError, match="must be all 4 of a 4x6 matrix, not 3"):
+        fit_bulk(np.ones(3), 4, 6)
+
+
+def test_leading_ones_are_counted_from_one():
+    with pytest.raises(InvalidArgumentError, match="count must be at least 1, not 0"):
+        leading_squared_singular_values(entries(), 0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("p", "q"), [(0, 4), (4, 0), (-1, 4)])
+def test_a_matrix_without_entries_has_no_edge(p, q):
+    with pytest.raises(InvalidArgumentError, match=f"at least 1 row and 1 column, not {p}x{q}"):
+        edge_scaling(p, q)
+
+
+KINDS = {
+    "array": lambda x: x.numpy(),
+    "half": torch.Tensor.half,
+    "integers": torch.Tensor.int,
+    "integer array": lambda x: x.numpy().astype(np.uint16),
+    "with a gradient": lambda x: x.clone().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize(("function", "name"), OF_ENTRIES.values(), ids=OF_ENTRIES.keys())
+def test_every_kind_of_the_same_numbers_gives_the_same(kind, function, name):
+    del name
+    expected, found = function(entries()), function(kind(entries()))
+    if function is histogram:
+        np.testing.assert_array_equal(found.counts, expected.counts)
+        assert found.deviation == pytest.approx(expected.deviation, rel=1e-6)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize(("dtype", "power"), [(torch.float32, 100), (torch.float32, -120)])
+def test_eigenvalues_beyond_single_precision_are_right(dtype, power):
+    w = entries().to(dtype)
+    scaled = torch.ldexp(w, torch.tensor(power))
+    assert scaled.isfinite().all()
+    np.testing.assert_array_equal(
+        squared_singular_values(scaled), np.ldexp(squared_singular_values(w), 2 * power)
+    )
+
+
+def test_leading_eigenvalues_beyond_single_precision_are_right():
+    w = torch.randn(900, 700, generator=torch.Generator().manual_seed(0))
+    plain, scaled = leading(w), leading(w * 2.0**90)
+    np.testing.assert_allclose(scaled, np.ldexp(plain, 180), rtol=1e-5)

@@ -1,0 +1,186 @@
+"""What the transforms take besides tensors, and how they refuse the rest."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.transforms import (
+    RealSpectrum,
+    dct,
+    dct2,
+    dft2,
+    idct,
+    idct2,
+    idct2_sparse,
+    idft2,
+    rows_to_spectra,
+    spectra_to_rows,
+)
+from loca_theory.transforms.inputs import balanced, squared_units, times_power_of_two
+
+P, Q = 3, 4
+LOCATIONS = torch.tensor([[0, 0], [1, 2], [2, 3], [1, 1]])
+
+
+# Each takes a (3, 4) tensor, and is named with its argument.
+REAL = {
+    ("dct", "x"): dct,
+    ("idct", "x"): idct,
+    ("dct2", "x"): dct2,
+    ("idct2", "x"): idct2,
+    ("rows_to_spectra", "x"): rows_to_spectra,
+    ("spectra_to_rows", "spectra"): spectra_to_rows,
+    ("idct2_sparse", "values"): lambda x: idct2_sparse(x, LOCATIONS, (P, Q)),
+    ("forward", "matrix"): RealSpectrum(P, Q).forward,
+    ("coordinate_energies", "matrix"): RealSpectrum(P, Q).coordinate_energies,
+    ("inverse", "coordinates"): RealSpectrum(1, Q).inverse,
+    ("location_energies", "coordinates"): RealSpectrum(1, Q).location_energies,
+}
+COMPLEX = {("dft2", "x"): dft2, ("idft2", "spectrum"): idft2}
+each = pytest.mark.parametrize(
+    ("name", "function"),
+    [pytest.param(key[1], function, id=key[0]) for key, function in {**REAL, **COMPLEX}.items()],
+)
+each_real = pytest.mark.parametrize(
+    ("name", "function"),
+    [pytest.param(key[1], function, id=key[0]) for key, function in REAL.items()],
+)
+
+
+def numbers():
+    return torch.arange(1.0, 13, dtype=torch.float64).reshape(P, Q)
+
+
+UNFIT = {
+    "sparse": (lambda x: x.to_sparse(), r"be dense, not torch\.sparse_coo; pass \w+\.to_dense"),
+    "float8": (lambda x: x.to(torch.float8_e4m3fn), r"not torch\.float8_e4m3fn; widen it with"),
+    "list": (lambda x: x.tolist(), r"not list; convert it with numpy\.asarray"),
+    "objects": (lambda x: x.numpy().astype(object), "not object; convert it"),
+}
+UNREAL = {
+    "complex": (lambda x: x + 1j, r"not torch\.complex128; pass its real part"),
+    "complex array": (lambda x: x.numpy() + 1j, r"not torch\.complex128; pass its real part"),
+    "integers": (lambda x: x.long(), r"not torch\.int64; convert it to float64"),
+    "booleans": (lambda x: x > 2, r"not torch\.bool; convert it to float64"),
+}
+
+
+@each
+@pytest.mark.parametrize(("spoil", "message"), UNFIT.values(), ids=UNFIT.keys())
+def test_what_is_no_dense_tensor_of_numbers_is_refused_by_name(name, function, spoil, message):
+    with pytest.raises(InvalidArgumentError, match=rf"^{name} must .*({message})"):
+        function(spoil(numbers()))
+
+
+@each_real
+@pytest.mark.parametrize(("spoil", "message"), UNREAL.values(), ids=UNREAL.keys())
+def test_what_is_not_real_and_floating_is_refused_by_name(name, function, spoil, message):
+    with pytest.raises(InvalidArgumentError, match=rf"^{name} must be real.*{message}"):
+        function(spoil(numbers()))
+
+
+ARRAYS = {
+    "plain": lambda a: a,
+    "backwards": lambda a: a[::-1, ::-1].copy()[::-1, ::-1],
+    "read only": lambda a: np.broadcast_to(a, a.shape),
+    "other byte order": lambda a: a.astype(">f8"),
+    "by columns": np.asfortranarray,
+}
+
+
+@each
+@pytest.mark.parametrize("layout", ARRAYS.values(), ids=ARRAYS.keys())
+def test_a_numpy_array_stands_for_a_tensor(name, function, layout):
+    del name
+    array = layout(numbers().numpy())
+    found = function(array)
+    assert isinstance(found, torch.Tensor)
+    # Another order of the entries may be another order of additions.
+    torch.testing.assert_close(found, function(numbers()), rtol=1e-14, atol=1e-13)
+    np.testing.assert_array_equal(array, numbers())
+
+
+@each_real
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_narrow_floats_are_computed_in_single_precision(name, function, dtype):
+    del name
+    narrow = numbers().to(dtype)
+    found = function(narrow)
+    assert found.dtype == dtype
+    expected = function(narrow.double())
+    # One rounding to the narrow type, of the value and in squares of the coordinate.
+    bound = 4 * torch.finfo(dtype).eps * float(expected.abs().max())
+    assert float((found.double() - expected).abs().max()) <= bound
+
+
+def test_the_fourier_transform_computes_integers_in_double_precision():
+    assert dft2(numbers().long()).dtype == torch.complex128
+    assert dft2(numbers().half()).dtype == torch.complex64
+
+
+@pytest.mark.parametrize("function", [dft2, idft2])
+@pytest.mark.parametrize("shape", [(3,), (0, 3), (2, 3, 0)], ids=str)
+def test_the_fourier_transform_needs_planes(function, shape):
+    with pytest.raises(InvalidArgumentError, match=re.escape(f"not empty, not shape {shape}")):
+        function(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("function", [rows_to_spectra, spectra_to_rows])
+def test_rows_are_those_of_a_matrix(function):
+    with pytest.raises(InvalidArgumentError, match=r"must be a matrix, not of shape \(3,\)"):
+        function(torch.zeros(3))
+
+
+META = {key: function for key, function in REAL.items() if key[0] != "idct2_sparse"}
+
+
+@pytest.mark.parametrize("function", META.values(), ids=[key[0] for key in META])
+def test_no_entry_is_read(function):
+    """As a check of entries would, which on an accelerator makes training wait."""
+    with torch.device("meta"):
+        x = torch.ones(P, Q)
+    assert function(x).is_meta
+
+
+# --- powers of two ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [
+        (torch.float32, 1e38),
+        (torch.float32, 1e-44),
+        (torch.float64, 1e308),
+        (torch.float64, 5e-324),
+    ],
+)
+def test_balancing_is_exact_and_squares_fit(dtype, scale):
+    x = torch.tensor([[1.0, -0.5, 0.0]], dtype=torch.float64).mul(scale).to(dtype)
+    found, exponent = balanced(x, "x")
+    assert 0.5 <= float(found.abs().max()) < 1
+    assert torch.equal(times_power_of_two(found, exponent), x)
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0**-32, 1.0, 2.0**32])
+def test_moderate_entries_are_passed_on_as_they_are(scale):
+    x = torch.tensor([scale, -scale / 2])
+    found, exponent = balanced(x, "x")
+    assert found is x
+    assert exponent == 0
+
+
+def test_entries_that_are_not_finite_are_counted():
+    x = torch.tensor([1.0, math.nan, math.inf, -math.inf])
+    with pytest.raises(InvalidArgumentError, match=r"^x must be finite: 3 of 4 entries are NaN"):
+        balanced(x, "x")
+
+
+@pytest.mark.parametrize("exponent", [-481, 481])
+def test_squares_beyond_float64_are_refused(exponent):
+    with pytest.raises(InvalidArgumentError, match=rf"x has entries of about 2\^{exponent}, whose"):
+        squared_units(np.ones(2), exponent, "x")
+    np.testing.assert_array_equal(squared_units(np.ones(2), 480, "x"), 2.0**960)
