@@ -110,8 +110,8 @@ def test_strange_but_finite_increments_have_rows_tables_figures_and_a_page(cli, 
     base["h.0.v_proj.weight"] = 1e300 * normal.double()
     save_file(base, here / "a.safetensors")
     save_file(tuned, here / "b.safetensors")
-    arguments = ("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--quiet", "--out", "o")
-    done = cli(*arguments, "--format", "json")
+    arguments = ("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--quiet")
+    done = cli(*arguments, "--format", "json", "--out", "o")
     assert (done.code, done.err) == (0, "")
     rows = {row["name"]: row for row in json.loads(done.out)["rows"]}
     assert rows["h.0.q_proj.weight"]["mp_sigma"] is None
