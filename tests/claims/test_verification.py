@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,7 +16,6 @@ from loca_theory.claims import (
     Ledger,
     Measurement,
     Part,
-    Setting,
     Verdict,
     Verification,
     load_ledger,
@@ -26,10 +24,9 @@ from loca_theory.claims import (
     write_report,
 )
 from loca_theory.claims import verification as module
-from loca_theory.claims.checks import fourier
 from loca_theory.claims.markdown import markdown
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import ResultStore, SweepInterruptedError
+from loca_theory.sweeps import ResultStore
 
 LEDGER = load_ledger()
 # Exact, and done in a blink.
@@ -53,9 +50,8 @@ def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
 
 @pytest.mark.parametrize(
     "name",
-    ["theorem2.equality", "dora.expectation", "theorem1.order", "proposition1.variance",
-     "order-statistic.density", "gradient.neighbour"],
-)  # fmt: skip
+    ["dora.expectation", "theorem1.order", "gradient.neighbour"],
+)
 def test_some_that_are_simulated_do_so_too(name):
     (one,) = Verification(names=(name,), effort=Effort.QUICK, jobs=1).run()
     assert one["verdict"] == LEDGER.find([name])[0].ledger
@@ -80,7 +76,7 @@ def without_time(entries):
 
 
 def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
-    chosen = Verification(names=("f3.law", "parseval."), effort=Effort.QUICK, jobs=1)
+    chosen = Verification(names=("dora.expectation", "parseval."), effort=Effort.QUICK, jobs=1)
     store = ResultStore(tmp_path / "points", chosen.version)
     first = chosen.run(store=store)
 
@@ -98,11 +94,12 @@ def test_the_work_can_be_sent_to_workers():
 
 
 def test_a_claim_does_not_depend_on_the_others():
-    alone = Verification(names=("f3.law",), effort=Effort.QUICK, jobs=1).run()
-    among = Verification(names=("f2.law", "f3.law"), effort=Effort.QUICK, jobs=1).run()
+    name, other = "dora.expectation", "proposition1.iid-isotropic"
+    alone = Verification(names=(name,), effort=Effort.QUICK, jobs=1).run()
+    among = Verification(names=(other, name), effort=Effort.QUICK, jobs=1).run()
     assert without_time(alone) == without_time(among[1:])
-    other = Verification(names=("f3.law",), effort=Effort.QUICK, seed=1, jobs=1).run()
-    assert other[0]["observed"] != alone[0]["observed"]
+    reseeded = Verification(names=(name,), effort=Effort.QUICK, seed=1, jobs=1).run()
+    assert reseeded[0]["observed"] != alone[0]["observed"]
 
 
 # --- earlier verdicts ------------------------------------------------------------------------
@@ -270,17 +267,6 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
     assert rest.count("- observed with an older version of the code") == 1
 
 
-def test_an_interrupted_sweep_inside_a_check_interrupts_the_claims(tmp_path, monkeypatch):
-    def check(setting):
-        raise SweepInterruptedError(7, 8, stored=False)
-
-    monkeypatch.setattr(fourier, "parseval", lambda setting, **arguments: check(setting))
-    chosen = Verification(names=("parseval.",), effort=Effort.QUICK, jobs=1)
-    store = ResultStore(tmp_path / "points", chosen.version)
-    with pytest.raises(SweepInterruptedError, match="0 of 3 points are stored; run the same"):
-        chosen.run(store=store)
-
-
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"claims": [{}]}', '{"claims": 3}'], ids=["cut", "list", "empty", "number"]
 )
@@ -288,10 +274,6 @@ def test_a_foreign_report_is_refused(tmp_path, text):
     (tmp_path / "claims.json").write_text(text, encoding="utf-8")
     with pytest.raises(ResourceError, match=r"claims\.json cannot be read \(\w+\); move it away"):
         read_entries(tmp_path)
-
-
-def setting(results=None):
-    return Setting(Effort.QUICK, np.random.default_rng(0), results)
 
 
 # --- stored tables ---------------------------------------------------------------------------

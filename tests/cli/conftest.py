@@ -1,5 +1,6 @@
 """Running the command: inside this process for speed, in one of its own where that matters."""
 
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,14 @@ def here(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch):
+    """What is printed depends on neither the terminal that the tests run in nor the locale."""
+    for name in ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONUTF8", "1")
+
+
 @pytest.fixture
 def cli(here, monkeypatch, capfd):
     """Run ``loca-theory ARGUMENTS`` through its entry point."""
@@ -36,7 +45,7 @@ def cli(here, monkeypatch, capfd):
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["/usr/bin/loca-theory", *map(str, arguments)])
         capfd.readouterr()
-        with pytest.raises(SystemExit, match=r".*") as ended:
+        with pytest.raises(SystemExit, match=r"^(0|1|2|3|4|130)$") as ended:
             main()
         out, err = capfd.readouterr()
         return Outcome(ended.value.code, out, err)
@@ -58,11 +67,83 @@ def process(here, command):
         done = subprocess.run(
             [*command, *map(str, arguments)],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=False,
-            timeout=120,
             env={**os.environ, **environment},
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+# Runs ``loca-theory ARGUMENTS --out FOLDER`` for each pair [N, FOLDER], in a process forked from
+# one that has imported what takes long. The N-th time that the command is about to make, rename or
+# open for writing a file in a folder of that name, its process group is killed; N = 0 spares it.
+KILLED = """
+import json, os, signal, sys
+from loca_theory.cli import main, simulate, verify
+import matplotlib.backends.backend_agg, matplotlib.backends.backend_pdf, pandas
+from loca_theory.plotting import draw_errors
+
+outcomes = []
+pairs, *arguments = sys.argv[1:]
+for number, folder in json.loads(pairs):
+    if not (child := os.fork()):
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        seen = 0
+
+        def count(event, given):
+            global seen
+            changes = event in ("os.mkdir", "os.rename") or (event == "open" and given[1] != "r")
+            if changes and folder in str(given[0]):
+                seen += 1
+                if seen == number:
+                    os.killpg(0, signal.SIGKILL)
+
+        sys.addaudithook(count)
+        sys.argv = ["loca-theory", *arguments, "--out", folder]
+        main()
+    _, status = os.waitpid(child, 0)
+    points = os.path.join(folder, "points")
+    kept = sorted(os.listdir(points)) if os.path.isdir(points) else []
+    outcomes.append((os.waitstatus_to_exitcode(status), kept))
+print(json.dumps(outcomes))
+"""
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """What became of commands that were killed.
+
+    Attributes:
+        codes: Exit codes, negative for a signal.
+        points: The finished points that each of them left.
+        err: What they said on stderr.
+    """
+
+    codes: list[int]
+    points: list[set[str]]
+    err: str
+
+
+@pytest.fixture
+def killed(here):
+    """Run ``loca-theory ARGUMENTS --out FOLDER`` and kill it at the N-th change of a file there.
+
+    A change of a file is an event; a time would be another one on each machine.
+    """
+
+    def run(pairs, *arguments):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, json.dumps(pairs), *map(str, arguments)],
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        codes, left = zip(*json.loads(done.stdout), strict=True)
+        points = [{name for name in names if name.endswith(".json")} for names in left]
+        return Attempts(list(codes), points, done.stderr)
 
     return run

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 
 @pytest.fixture
@@ -59,6 +59,11 @@ def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
 
 
 def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here, pair):
+    for name in pair:
+        content = load_file(here / name)
+        hostile = "layers.0.<script>alert(1)</script>.q_proj.weight"
+        content[hostile] = content.pop("layers.0.q_proj.weight")
+        save_file(content, here / name)
     done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--format", "csv")
     assert done.code == 0, done.err
     assert len(done.out.splitlines()) == 5
@@ -72,21 +77,11 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
     page = (folder / "analyze.html").read_text()
     assert page.count("data:image/png;base64,") == 6
     assert not re.search(r"(src|href)=.(?!data:)", page)
-
-
-def test_names_from_a_file_are_escaped_in_the_page(cli, here):
-    for name, seed in (("a", 0), ("b", 1)):
-        weight = torch.randn(20, 20, generator=torch.Generator().manual_seed(seed))
-        save_file({"<script>alert(1)</script>": weight}, here / f"{name}.safetensors")
-    assert (
-        cli("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--out", "o", "-q").code == 0
-    )
-    assert "<script>" not in (here / "o" / "analyze.html").read_text()
+    assert "<script>" not in page, "names from a file are escaped"
+    assert "&lt;script&gt;" in page
 
 
 def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair):
-    from safetensors.torch import load_file
-
     content = load_file(here / "tuned.safetensors")
     content["layers.1.q_proj.weight"][0, 0] = float("inf")
     save_file(content, here / "tuned.safetensors")
@@ -115,8 +110,8 @@ def test_strange_but_finite_increments_have_rows_tables_figures_and_a_page(cli, 
     base["h.0.v_proj.weight"] = 1e300 * normal.double()
     save_file(base, here / "a.safetensors")
     save_file(tuned, here / "b.safetensors")
-    arguments = ("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--quiet", "--out", "o")
-    done = cli(*arguments, "--format", "json")
+    arguments = ("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--quiet")
+    done = cli(*arguments, "--format", "json", "--out", "o")
     assert (done.code, done.err) == (0, "")
     rows = {row["name"]: row for row in json.loads(done.out)["rows"]}
     assert rows["h.0.q_proj.weight"]["mp_sigma"] is None

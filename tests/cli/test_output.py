@@ -53,7 +53,7 @@ def body(lines):
     return {line.split()[0]: line.split()[1:] for line in lines if re.match(r"\s*\d+ +[≈0]", line)}
 
 
-@reproducible
+@settings(reproducible, max_examples=25)
 @given(
     st.recursive(
         st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -86,11 +86,6 @@ def test_csv_leaves_null_empty_and_quotes_what_needs_it(capsys):
         {"a": "0.1", "b": ""},
         {"a": 'x,"y"', "b": "2"},
     ]
-
-
-def test_csv_with_another_key_is_a_mistake_of_the_program():
-    with pytest.raises(ValueError, match="fields not in fieldnames"):
-        print_csv([{"a": 1, "b": 2}], ("a",))
 
 
 def test_the_worst_curve_comes_first(table):

@@ -25,12 +25,6 @@ def ranges(draw):
 
 
 @reproducible
-@given(numbers)
-def test_a_number(number):
-    assert parse_integers(str(number)) == (number,)
-
-
-@reproducible
 @given(st.lists(numbers, min_size=1, max_size=20))
 def test_a_list_is_sorted_and_holds_each_number_once(values):
     assert parse_integers(",".join(map(str, values))) == tuple(sorted(set(values)))
@@ -48,13 +42,6 @@ def test_a_range(given_):
 def test_a_mix_means_the_union_of_its_parts(parts, space):
     text = f"{space},{space}".join(part for part, _ in parts)
     assert parse_integers(text) == tuple(sorted(set().union(*(wanted for _, wanted in parts))))
-
-
-@reproducible
-@given(st.lists(numbers, min_size=1, max_size=20))
-def test_what_is_parsed_parses_again(values):
-    once = parse_integers(",".join(map(str, values)))
-    assert parse_integers(",".join(map(str, once))) == once
 
 
 @reproducible

@@ -21,6 +21,7 @@ from rich.console import Console
 
 import loca_theory
 from loca_theory.cli.main import group
+from loca_theory.cli.output import print_errors
 from loca_theory.expressivity import CURVES, DEFAULT_CURVES
 
 COLUMNS = [
@@ -216,16 +217,11 @@ def test_the_result_does_not_depend_on_other_curves_or_shapes(cli):
 # --- the table ------------------------------------------------------------------------------
 
 TABLES = {
-    "default, exact sizes": ("--K", 16),
-    "default, one simulated": ("--K", 64),
-    "default, the paper's size": ("--K", 768, "--r", "8..10"),
-    "several shapes": ("--K", "16,64,300"),
+    "several shapes": ("--K", "16,64"),
     "every engine": ("--K", 16, "--engine", "all"),
-    "simulation alone": ("--K", 16, "--engine", "monte-carlo"),
     "limits": ("--K", 64, "--engine", "asymptotic"),
-    "every curve": ("--K", 16, "--curves", "all"),
-    "one draw": ("--K", 16, "--curves", "all", "--engine", "monte-carlo", "--draws", 1),
-    "a rectangle": ("--shape", "1024x4096"),
+    "every curve, one draw": ("--K", 16, "--curves", "all", "--draws", 1),
+    "a rectangle": ("--shape", "64x256"),
 }
 NUMBERS = re.compile(r"0\.\d{4,}")
 
@@ -235,20 +231,25 @@ def table_lines(text):
 
 
 @pytest.mark.parametrize("options", TABLES.values(), ids=TABLES.keys())
-@pytest.mark.parametrize("columns", [80, 50, None], ids=["80 columns", "50 columns", "a pipe"])
-def test_no_number_is_cut_off(cli, monkeypatch, options, columns):
-    if columns:
-        terminal = functools.partial(Console, width=columns, force_terminal=True)
-        monkeypatch.setattr("loca_theory.cli.output.Console", terminal)
-    done = cli("simulate", "--r", "1,2", "--draws", 4, *options)
-    assert done.code == 0
-    lines = table_lines(done.out)
-    assert "…" not in "\n".join(lines)
-    assert columns is None or max(map(len, lines)) <= columns
-    shown = {round(float(number), 4) for line in lines for number in NUMBERS.findall(line)}
-    rows = parse(cli("simulate", "--r", "1,2", "--draws", 4, *options, "--format", "json").out)
-    exact = {round(row["error"], 4) for row in rows["rows"] if row["engine"] == "exact"}
-    assert exact <= shown
+def test_no_number_is_cut_off(cli, monkeypatch, capfd, options):
+    """At 80 columns, at 50 and in a pipe."""
+    done = cli("simulate", "--r", "1,2", "--draws", 4, *options, "--format", "json", "--jobs", 1)
+    rows = parse(done.out)["rows"]
+    known = {round(row["error"], 4) for row in rows}
+    exact = {round(row["error"], 4) for row in rows if row["engine"] == "exact"}
+    for columns in (80, 50, None):
+        if columns:
+            terminal = functools.partial(Console, width=columns, force_terminal=True)
+            monkeypatch.setattr("loca_theory.cli.output.Console", terminal)
+        else:
+            monkeypatch.undo()
+        print_errors(rows)
+        lines = table_lines(capfd.readouterr().out)
+        assert "…" not in "\n".join(lines)
+        assert columns is None or max(map(len, lines)) <= columns
+        shown = {round(float(number), 4) for line in lines for number in NUMBERS.findall(line)}
+        assert exact <= shown
+        assert exact or shown == known
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals of POSIX")
@@ -342,22 +343,15 @@ def test_out_may_be_deep_and_may_hold_a_space(cli, here):
     assert (here / "a" / "b c" / "d" / "simulate.parquet").is_file()
 
 
-@pytest.mark.parametrize("again", ["same folder", "another folder"])
-def test_the_same_command_writes_the_same_bytes(cli, here, again):
+def test_the_same_command_writes_the_same_bytes(cli, process, here):
     command = (*SMALL, "--curves", "R,D,FourierFT")
     cli(*command, "--out", "one")
     before = results(here / "one")
-    folder = "one" if again == "same folder" else "two"
-    cli(*command, "--out", folder)
-    assert results(here / folder) == before
-
-
-@pytest.mark.parametrize("hash_seed", ["0", "1"])
-def test_another_process_writes_the_same_bytes(cli, process, here, hash_seed):
-    command = (*SMALL, "--curves", "R,D,FourierFT")
     cli(*command, "--out", "one")
-    assert process(*command, "--out", "two", PYTHONHASHSEED=hash_seed).code == 0
-    assert results(here / "two") == results(here / "one")
+    assert results(here / "one") == before
+    # Two processes, of which one has another order of sets.
+    assert process(*command, "--out", "two", PYTHONHASHSEED="1").code == 0
+    assert results(here / "two") == before
 
 
 def test_folders_do_not_interfere(cli, here):
@@ -417,24 +411,8 @@ def modules_of(here, *arguments):
     return set(done.stderr.split()) & HEAVY
 
 
-@pytest.mark.parametrize(
-    ("arguments", "imported"),
-    [
-        pytest.param(("--help",), set(), id="help"),
-        pytest.param(("simulate", "--help"), set(), id="help of simulate"),
-        pytest.param(("simulate", "--K", "16", "--r", "1", "--engine", "exact"), set(), id="exact"),
-        pytest.param(
-            ("simulate", "--K", "16", "--r", "1", "--draws", "2"), set(), id="reduced sampler"
-        ),
-        pytest.param(
-            ("simulate", "--K", "16", "--r", "1", "--draws", "2", "--sampler", "dense"),
-            {"torch"},
-            id="dense sampler",
-        ),
-    ],
-)
-def test_only_what_is_needed_is_imported(here, arguments, imported):
-    assert modules_of(here, *arguments) == imported
+def test_nothing_heavy_is_imported_for_exact_values_and_reduced_draws(here):
+    assert modules_of(here, "simulate", "--K", "16", "--r", "1", "--draws", "2") == set()
 
 
 # --- what it refuses ------------------------------------------------------------------------
@@ -443,19 +421,8 @@ BAD = {
     "no size": (("--r", 1), 2, "give either --K (square matrices) or --shape PxQ"),
     "two sizes": (("--K", 16, "--shape", "8x8", "--r", 1), 2, "give either --K"),
     "no rank": (("--K", 16), 2, "Missing option '--r'"),
-    "K zero": (("--K", 0, "--r", 1), 2, "0 in '0' is not positive"),
-    "K negative": (("--K", -16, "--r", 1), 2, "'-16' is not a positive whole number"),
-    "K a fraction": (("--K", 16.5, "--r", 1), 2, "'16.5' is not a positive whole number"),
-    "K a word": (("--K", "big", "--r", 1), 2, "'big' is not a positive whole number"),
-    "K empty": (("--K", "", "--r", 1), 2, "'' is empty"),
-    "K a slice": (("--K", "8:16", "--r", 1), 2, "for a range write 8..16"),
     "K reversed": (("--K", "16..8", "--r", 1), 2, "is reversed; write 8..16"),
-    "K huge": (("--K", "9" * 30, "--r", 1), 2, "is too large"),
-    "K an endless range": (("--K", "1..999999999", "--r", 1), 2, "holds more than 100000 numbers"),
     "r zero": (("--K", 16, "--r", 0), 2, "0 in '0' is not positive"),
-    "r a fraction": (("--K", 16, "--r", "1.5"), 2, "'1.5' is not a positive whole number"),
-    "r scientific": (("--K", 16, "--r", "1e0"), 2, "'1e0' is not a positive whole number"),
-    "r from zero": (("--K", 16, "--r", "0..4"), 2, "0 in '0..4' is not positive"),
     "r above K": (("--K", 16, "--r", 17), 2, "rank 17 does not fit a 16x16 matrix: choose 1 <= r"),
     "r above one of the K": (("--K", "8,16", "--r", 9), 2, "rank 9 does not fit a 8x8 matrix"),
     "r above the shorter side": (
@@ -474,11 +441,9 @@ BAD = {
         "budget larger than the matrix",
     ),
     "a shape of one side": (("--shape", "16", "--r", 1), 2, "'16' is not a shape"),
-    "a shape with a zero": (("--shape", "0x16", "--r", 1), 2, "'0x16' is not a shape"),
     "no draws": (("--K", 16, "--r", 1, "--draws", 0), 2, "needs at least 1 draw"),
     "negative draws": (("--K", 16, "--r", 1, "--draws", -4), 2, "needs at least 1 draw"),
     "draws without end": (("--K", 16, "--r", 1, "--draws", 10**15), 2, "is not in the range"),
-    "draws in words": (("--K", 16, "--r", 1, "--draws", "many"), 2, "not a valid integer"),
     "a negative seed": (("--K", 16, "--r", 1, "--seed", -1), 2, "the seed must not be negative"),
     "a seed of 70 bits": (("--K", 16, "--r", 1, "--seed", 2**70), 2, "is not in the range"),
     "no value bits": (("--K", 16, "--r", 1, "--value-bits", 0), 2, "at least 1 bit"),
@@ -494,13 +459,7 @@ BAD = {
         2,
         "unknown curve 'Z'; choose from R, U, F1",
     ),
-    "an empty curve": (("--K", 16, "--r", 1, "--curves", "D,,R"), 2, "holds an empty name"),
     "an unknown engine": (("--K", 16, "--r", 1, "--engine", "magic"), 2, "'magic' is not one of"),
-    "an unknown budget": (("--K", 16, "--r", 1, "--budget", "free"), 2, "'free' is not one of"),
-    "an unknown sampler": (("--K", 16, "--r", 1, "--sampler", "x"), 2, "'x' is not one of"),
-    "an unknown format": (("--K", 16, "--r", 1, "--format", "xml"), 2, "'xml' is not one of"),
-    "an unknown option": (("--K", 16, "--r", 1, "--rank", 2), 2, "No such option"),
-    "an argument too many": (("--K", 16, "--r", 1, "16"), 2, "unexpected extra argument"),
     "an unknown device": (
         ("--K", 16, "--r", 1, "--device", "gpu"),
         2,
@@ -553,16 +512,11 @@ def test_bad_input_is_one_line_and_nothing_else(cli, here, arguments, code, mess
     assert files(here) == {}
 
 
-@pytest.mark.parametrize("out", ["file", "file/deeper", "/proc/nowhere"])
-@pytest.mark.parametrize("engine", ["exact", "monte-carlo"])
-def test_an_out_that_takes_no_files_is_an_error_before_any_work(
-    cli, here, monkeypatch, out, engine
-):
-    if out.startswith("/proc") and sys.platform != "linux":
-        pytest.skip("/proc is Linux")
+@pytest.mark.parametrize("out", ["file", "file/deeper"])
+def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monkeypatch, out):
     (here / "file").write_text("kept")
     monkeypatch.setattr("loca_theory.expressivity.Simulation.run", None)
-    done = cli(*SMALL, "--engine", engine, "--out", out)
+    done = cli(*SMALL, "--out", out)
     assert re.fullmatch(
         r"loca-theory: cannot write to [^\n]+; choose another folder with --out\n", done.err
     )
@@ -571,11 +525,8 @@ def test_an_out_that_takes_no_files_is_an_error_before_any_work(
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])
-def test_a_missing_gpu_is_an_error(cli, here, device):
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a CUDA device")
+def test_a_missing_gpu_is_an_error(cli, here, monkeypatch, device):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     done = cli(*SMALL, "--sampler", "dense", "--device", device)
     assert done.err == "loca-theory: no CUDA device is available to torch; choose --device cpu\n"
     assert (done.code, done.out) == (1, "")
@@ -600,13 +551,6 @@ def test_a_gpu_gives_the_mean_of_the_cpu_within_its_error(cli):
         # Four comparisons; 5 standard errors: false alarm below 1e-5 with t of 199 degrees.
         gap = abs(row["error"] - wanted[row["curve"], row["r"]])
         assert gap < 5 * row["standard_error"]
-
-
-def test_a_child_process_reports_errors_likewise(process, here):
-    done = process("simulate", "--K", 16, "--r", 9)
-    assert re.fullmatch(r"loca-theory: budget larger than the matrix[^\n]+\n", done.err)
-    assert (done.code, done.out) == (2, "")
-    assert list(here.iterdir()) == []
 
 
 # --- clusters -------------------------------------------------------------------------------

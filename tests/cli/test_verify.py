@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import time
 
 import pandas as pd
 import pytest
@@ -50,11 +48,11 @@ def test_csv_has_a_line_a_claim(cli):
 
 
 def test_runs_add_up_and_quick_does_not_overwrite(cli, here):
-    cli("verify", "f3.law", "--jobs", "1")
-    cli("verify", "f3.law", "f2.law", *QUICK)
+    cli("verify", "condition-u", "--jobs", "1")
+    cli("verify", "condition-u", "sigma.sum", *QUICK)
     document = json.loads((here / "loca-results" / "claims.json").read_text(encoding="utf-8"))
     assert {one["id"]: one["effort"] for one in document["claims"]} == {
-        "f2.law": "quick", "f3.law": "default",
+        "condition-u": "default", "sigma.sum": "quick",
     }  # fmt: skip
 
 
@@ -141,17 +139,21 @@ def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
     assert not any(one["stale"] for one in json.loads(path.read_text(encoding="utf-8"))["claims"])
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_no_line_is_broken_in_a_terminal(cli, monkeypatch, width):
+def test_no_line_is_broken_in_a_terminal(cli, monkeypatch):
     """Each claim has lines of its own: its name and verdict whole, its numbers whole."""
     monkeypatch.setattr(Console, "is_terminal", True)
-    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
-    done = cli("verify", "theorem1.n2-main-text", "sigma.", "noniid.marginals", *QUICK)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", done.out).splitlines()
+    names = ("theorem1.n2-main-text", "sigma.", "noniid.marginals")
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert_unbroken(cli("verify", *names, *QUICK).out, width, names)
+
+
+def assert_unbroken(out, width, names):
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
     assert max(map(len, lines)) <= width
     ledger = load_ledger()
-    claims = ledger.find(["theorem1.n2-main-text", "sigma.", "noniid.marginals"])
+    claims = ledger.find(names)
     assert lines[: lines.index("")] == [line.rstrip() for line in lines[: lines.index("")]]
     expected = []
     for title, names in ledger.grouped({claim.id for claim in claims}).items():
@@ -179,10 +181,10 @@ def test_a_slip_and_a_claim_on_the_package_are_told_apart(cli, here):
 
 
 def test_a_pipe_gets_a_line_a_claim_with_the_deciding_bounds(cli):
-    done = cli("verify", "f2.law", "condition-u", *QUICK)
+    done = cli("verify", "proposition1.iid-isotropic", "condition-u", *QUICK)
     lines = [line for line in done.out.splitlines() if line.startswith("  ")]
     assert [line.split()[0] for line in lines] == [
-        claim.id for claim in load_ledger().find(["f2.law", "condition-u"])
+        claim.id for claim in load_ledger().find(["proposition1.iid-isotropic", "condition-u"])
     ]
     assert all(line.endswith(" s") and len(line) <= 140 for line in lines)
     assert "2 claims on the paper: " in done.out
@@ -209,49 +211,36 @@ def test_the_printed_command_decides_once_its_table_is_made(cli, here):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_killed_in_between_it_goes_on_where_it_was(here, command):
-    chosen = ("theorem1.", "f2.law", "f3.law", *QUICK)
-    undisturbed = subprocess.run([*command, "verify", *chosen, "--out", "one"], check=False)
-    assert undisturbed.returncode == 0
-    process = subprocess.Popen([*command, "verify", *chosen, "--out", "two"])
-    points = here / "two" / "points"
-    end = time.monotonic() + 120
-    while not list(points.glob("*.json")):
-        assert time.monotonic() < end, "nothing happens"
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert not (here / "two" / "claims.json").exists()
-    before = {path.name: path.read_bytes() for path in points.glob("*.json")}
-    assert (
-        subprocess.run([*command, "verify", *chosen, "--out", "two"], check=False).returncode == 0
-    )
-    assert all((points / name).read_bytes() == kept for name, kept in before.items())
+def test_killed_in_between_it_goes_on_where_it_was(cli, here, killed):
+    chosen = ("verify", "parseval.", "condition-u", *QUICK)
+    assert cli(*chosen, "--out", "undisturbed").code == 0
+    found = killed([(10, "killed-once")], *chosen)
+    assert found.codes == [-signal.SIGKILL]
+    assert 1 <= len(found.points[0]) <= 3
+    folder = here / "killed-once"
+    assert not (folder / "claims.json").exists()
+    before = {name: (folder / "points" / name).stat().st_mtime_ns for name in found.points[0]}
+    assert cli(*chosen, "--out", "killed-once").code == 0
+    assert all((folder / "points" / name).stat().st_mtime_ns == t for name, t in before.items())
     one, two = (
         json.loads((here / name / "claims.json").read_text(encoding="utf-8"))["claims"]
-        for name in ("one", "two")
+        for name in ("undisturbed", "killed-once")
     )
     assert [{**x, "seconds": 0} for x in one] == [{**x, "seconds": 0} for x in two]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_ctrl_c_inside_a_check_counts_claims(here, command):
+def test_ctrl_c_inside_a_check_counts_claims(cli, monkeypatch):
     """Its own sweep is of no interest to the user."""
-    process = subprocess.Popen(
-        [*command, "verify", "toy.", "--jobs", "1"], stderr=subprocess.PIPE, text=True
+
+    def interrupted(point):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("loca_theory.convergence.simulation.compute", interrupted)
+    done = cli("verify", "parseval.", "toy.recovery", *QUICK)
+    assert (done.code, done.out) == (130, "")
+    assert done.err == (
+        "loca-theory: interrupted: 0 of 4 points are stored; run the same command again to finish\n"
     )
-    end = time.monotonic() + 120
-    while not (here / "loca-results" / "points").is_dir():
-        assert time.monotonic() < end, "nothing happens"
-        time.sleep(0.05)
-    time.sleep(3)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    total = len(load_ledger().find(["toy."]))
-    assert process.returncode == 130, err
-    said = rf"loca-theory: interrupted: \d of {total} points are stored; run the same command .*\n"
-    assert re.fullmatch(said, err), err
 
 
 def test_the_ledger_is_listed_without_work(cli, here):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,10 +42,12 @@ class Block:
 
     Attributes:
         example: What Sybil found.
+        is_shell: Whether it starts processes of its own.
         reason: Why it is not run, None if it is.
     """
 
     example: Example
+    is_shell: bool
     reason: str | None
 
 
@@ -64,9 +67,18 @@ def blocks(page: Path) -> Iterator[Block]:
             continue
         between = document.text[since : example.start]
         assert reason is None or between.strip(" \n->") == "", f"{page}: an exemption of no block"
-        yield Block(example, reason)
+        is_shell = example.region.evaluator in (_run_script, _compare_session)
+        yield Block(example, is_shell, reason)
         reason = None
     assert reason is None, f"{page}: an exemption of no block"
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of every ``loca-theory`` on a page, in blocks that are not run as well."""
+    for token in tokens(page):
+        if token.type == "fence" and token.info.strip() in ("sh", "console"):
+            for line in re.findall(r"^(?:\$ |.*/)?loca-theory (.*)$", token.content, re.M):
+                yield shlex.split(line, comments=True)
 
 
 def tokens(page: Path) -> Iterator:
@@ -95,18 +107,21 @@ def _compare_session(example: Example) -> str | None:
         done = _shell(command)
         if done.returncode:
             return f"$ {command}\nexit code {done.returncode}:\n{done.stderr}"
-        if not checker.check_output(expected, done.stdout, options):
+        if not checker.check_output(_shown(expected), _shown(done.stdout), options):
             test = doctest.Example(command, expected)
             return f"$ {command}\n{checker.output_difference(test, done.stdout, options)}"
     return None
+
+
+def _shown(text: str) -> str:
+    """Without numbers such as 2.9e-22, which are rounding and differ between processors."""
+    return re.sub(r"\d\.\d+e[+-]\d+", "#", text)
 
 
 def _shell(script: str) -> subprocess.CompletedProcess[str]:
     """Run a script where we stand, with the command of this environment and this code."""
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": scripts, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    # Threads of several processes that share few cores wait for each other.
-    environment |= {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env={**os.environ, **environment},

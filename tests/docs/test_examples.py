@@ -1,15 +1,28 @@
 """Every block of code in the documentation runs, or says why not."""
 
+import click
 import pytest
 import torch
 from safetensors.torch import save_file
 
-pytest.importorskip("peft", reason="needs the extra 'adapters'")
-pytest.importorskip("sybil", reason="needs the extra 'dev'")
+from loca_theory.cli.main import group
 
-from .pages import PAGES, REASONS, ROOT, RUN, SHOWN, blocks, name, tokens
+from .pages import PAGES, REASONS, ROOT, RUN, SHOWN, blocks, commands, name, tokens
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name)
+
+
+def runs(page, *, shell):
+    """Whether a page has blocks that are run; of Python at least, or of any kind."""
+    return any(block.reason is None and (shell or not block.is_shell) for block in blocks(page))
+
+
+each_with_python = pytest.mark.parametrize(
+    "page", [page for page in PAGES if runs(page, shell=False)], ids=name
+)
+each_with_blocks = pytest.mark.parametrize(
+    "page", [page for page in PAGES if runs(page, shell=True)], ids=name
+)
 
 
 @pytest.fixture
@@ -27,9 +40,24 @@ def make_checkpoints(folder):
         save_file(weights, folder / which / "model.safetensors")
 
 
-@pytest.mark.filterwarnings(r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning")
-@each_page
-def test_the_blocks_of_a_page_run_one_after_the_other(page, here, one_thread):
+trains = pytest.mark.filterwarnings(
+    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
+)
+
+
+@trains
+@each_with_python
+def test_the_python_of_a_page_runs(page, here):
+    """Each command of a page takes seconds to start, its Python does not."""
+    for block in blocks(page):
+        if block.reason is None and not block.is_shell:
+            block.example.evaluate()
+
+
+@pytest.mark.deep
+@trains
+@each_with_blocks
+def test_the_blocks_of_a_page_run_one_after_the_other(page, here):
     if page == ROOT / "README.md":
         make_checkpoints(here)
     for block in blocks(page):
@@ -37,9 +65,13 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, here, one_thread):
             block.example.evaluate()
 
 
-@each_page
-def test_blocks_that_are_not_run_say_why_not(page):
-    assert {block.reason for block in blocks(page)} <= {None, *REASONS}
+def test_every_command_of_the_pages_can_be_parsed():
+    found = set()
+    for command, *arguments in (one for page in PAGES for one in commands(page)):
+        found.add(command)
+        if command != "--version":
+            group.get_command(click.Context(group), command).make_context(command, arguments)
+    assert found >= set(group.list_commands(click.Context(group)))
 
 
 @each_page

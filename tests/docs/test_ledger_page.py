@@ -5,9 +5,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-pytest.importorskip("sphinx", reason="needs the extra 'docs'")
-pytest.importorskip("sybil", reason="needs the extra 'dev'")
-
 from loca_theory.claims import load_ledger
 from loca_theory.claims.verification import definition
 

@@ -1,10 +1,9 @@
 """Links between pages as a reader on GitHub follows them."""
 
+from functools import cache
 from urllib.parse import unquote, urlsplit
 
 import pytest
-
-pytest.importorskip("sybil", reason="needs the extra 'dev'")
 
 from loca_theory.claims import load_ledger
 
@@ -17,6 +16,7 @@ def targets(page):
             yield token.attrGet("href") or token.attrGet("src")
 
 
+@cache
 def anchors(page):
     """Of headings, in the form that GitHub gives them; of claims too, which the build adds."""
     found = {"".join(letter for letter in text.lower().replace(" ", "-") if letter.isalnum()

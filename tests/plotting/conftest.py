@@ -26,11 +26,6 @@ SIMULATIONS = {
 
 
 @pytest.fixture(scope="session")
-def simulations():
-    return SIMULATIONS
-
-
-@pytest.fixture(scope="session")
 def tables(tmp_path_factory):
     """The stored table of each simulation, computed once."""
     folder = tmp_path_factory.mktemp("tables")

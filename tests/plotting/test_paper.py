@@ -10,7 +10,6 @@ from loca_theory import InvalidArgumentError, __version__
 from loca_theory.expressivity import CURVES, Engine, has_exact_value, squares
 from loca_theory.plotting import FIGURES, Computed, find_figure, load_rows
 
-each = pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES.keys())
 COMPUTED = [figure for figure in FIGURES.values() if isinstance(figure.data, Computed)]
 SIMULATIONS = [FIGURES["sim_1"], FIGURES["sim_2"]]
 TOYS = [figure for figure in COMPUTED if figure.label.startswith("toy_")]
@@ -19,10 +18,9 @@ each_simulation = pytest.mark.parametrize("figure", SIMULATIONS, ids=lambda one:
 each_study = pytest.mark.parametrize("figure", STUDIES, ids=lambda one: one.label)
 
 
-@each
-def test_a_figure_stands_under_its_label(figure):
-    assert find_figure(figure.label) is figure
-    assert FIGURES[figure.label] is figure
+def test_a_figure_stands_under_its_label():
+    assert [figure.label for figure in FIGURES.values()] == list(FIGURES)
+    assert find_figure("sim_2") is FIGURES["sim_2"]
 
 
 @each_simulation
@@ -83,7 +81,7 @@ def test_a_study_is_drawn_from_the_table_it_names(figure):
     )
     drawn = figure.draw(pd.DataFrame(small.run()[figure.data.table]))
     drawn.draw_without_rendering()
-    assert drawn.axes
+    assert any(axis.has_data() for axis in drawn.axes)
 
 
 def test_the_studies_are_the_appendix_sweep():
@@ -102,7 +100,7 @@ def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
     small = replace(source, searches=("swap",), problems=20, steps=300, jobs=1)
     drawn = figure.draw(pd.DataFrame(small.run()[figure.data.table]))
     drawn.draw_without_rendering()
-    assert drawn.axes
+    assert any(axis.has_data() for axis in drawn.axes)
 
 
 @pytest.mark.deep

@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-from importlib.resources import files
 
 import matplotlib as mpl
 import pandas as pd
@@ -163,13 +162,6 @@ def test_a_figure_is_written_as_png_and_pdf(tmp_path, draw):
     assert content.rstrip().endswith(b"%%EOF")
 
 
-def test_the_same_data_is_the_same_bytes(tmp_path, draw):
-    for name in ("a", "b"):
-        save_figure(draw, tmp_path, name)
-    for suffix in (".png", ".pdf"):
-        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-
-
 def test_files_hold_no_date_and_no_name_of_a_program(tmp_path, draw):
     png, pdf = save_figure(draw, tmp_path, "name")
     for word in (b"CreationDate", b"/Creator", b"/Producer"):
@@ -231,13 +223,6 @@ def test_a_failed_drawing_leaves_nothing_and_the_settings_alone(tmp_path):
         save_figure(draw, tmp_path, "name")
     assert names(tmp_path) == []
     assert dict(mpl.rcParams) == before
-
-
-def test_the_style_is_shipped_and_known_to_matplotlib():
-    style = files("loca_theory.plotting") / "loca.mplstyle"
-    assert style.is_file()
-    with mpl.rc_context():
-        mpl.style.use(str(style))
 
 
 def test_the_table_is_an_ordinary_parquet_file(tmp_path):

@@ -124,6 +124,14 @@ def test_a_changed_file_makes_it_dirty(repository):
     assert manifest(**GIVEN)["git_dirty"] is True
 
 
+def test_the_index_is_left_alone(repository):
+    """To refresh it `git status` takes a lock, and a commit made meanwhile fails."""
+    os.utime(repository / "file.txt", (0, 0))
+    before = (repository / ".git" / "index").read_bytes()
+    assert manifest(**GIVEN)["git_dirty"] is False
+    assert (repository / ".git" / "index").read_bytes() == before
+
+
 def test_the_repository_where_the_user_stands_does_not_matter(repository, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
