@@ -123,8 +123,8 @@ def _run_here(
     workers: int,
 ) -> list[int]:
     """Compute in this process; returns what is left once workers would be faster."""
-    start = time.perf_counter()
     with _one_thread():
+        start = time.perf_counter()
         for done, index in enumerate(missing):
             left = len(missing) - done
             expected = (time.perf_counter() - start) / max(done, 1) * left
