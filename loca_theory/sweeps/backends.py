@@ -90,7 +90,11 @@ class Cluster:
                 client = distributed.Client(self.scheduler, timeout=_TIMEOUT_S)
             else:
                 client = distributed.Client(
-                    n_workers=jobs, threads_per_worker=1, dashboard_address=None
+                    n_workers=jobs,
+                    threads_per_worker=1,
+                    # Any free port: at its own one the scheduler warns where another scheduler is.
+                    dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
                 )
         except ValueError as error:
             raise self._no_address() from error
