@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -77,8 +78,6 @@ def test_a_rank_buys_loca_the_budget_of_the_paper():
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
 def test_peft_loads_it_and_gets_the_increments(tmp_path, method):
-    peft = pytest.importorskip("peft")
-    pytest.importorskip("loca_theory.adapters")
     base, tuned, pair = checkpoints(tmp_path)
     size = AdapterSize(budget=400) if method == "loca" else AdapterSize(r=19)
     found = extract(pair, method, size, base="base")

@@ -128,7 +128,11 @@ def test_a_damaged_block_is_computed_again(tmp_path, computed):
     assert "checksum" in store.rejected[0]
 
 
-@pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
+@pytest.mark.parametrize(
+    "sampler",
+    [Sampler.REDUCED, pytest.param(Sampler.DENSE, marks=pytest.mark.deep)],
+    ids=lambda sampler: sampler.value,
+)
 def test_two_processes_give_the_numbers_of_one(monkeypatch, sampler):
     monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
     series = [Series(curve, 12, 10, (1, 2), sampler) for curve in ("R", "D", "FourierFT")]
