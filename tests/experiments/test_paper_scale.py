@@ -89,6 +89,7 @@ class TestGlue:
         assert "(stored)" in call(*command)
         assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()} == before
 
+    @pytest.mark.deep
     def test_learned_places_are_charged_though_settled_by_the_end(self, glue, tmp_path):
         call("glue", "--task", "MRPC", "--method", "loca-v1", "--components", 10, "--seed", 6,
              "--max-steps", 1, *glue)  # fmt: skip
