@@ -184,7 +184,6 @@ TABLES = {
     SIMULATE: ["simulate.parquet"],
     CORRELATE: [f"correlate-{name}.parquet" for name in ("rows", "crossings", "detection")],
 }
-studies = pytest.mark.parametrize("study", [SIMULATE, CORRELATE], ids=["simulate", "correlate"])
 
 
 def command(study, folder, *more, results=-1):
@@ -211,8 +210,10 @@ def serial(tmp_path_factory):
 
 @deep
 @posix
-@studies
-@pytest.mark.parametrize("kills", [3, 20], ids="{} kills".format)
+@pytest.mark.parametrize(
+    ("study", "kills"),
+    [pytest.param(SIMULATE, 20, id="simulate"), pytest.param(CORRELATE, 5, id="correlate")],
+)
 def test_a_killed_driver_resumes(cluster, serial, tmp_path, study, kills):
     """Killed when so many results are there, from the first of the grid to the last of a search."""
     expected, count = serial[study]
