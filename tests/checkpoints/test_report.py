@@ -170,8 +170,8 @@ def test_damage_costs_the_matrix_and_is_marked(tmp_path, weights):
 def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting):
     w = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
     found = analyse_matrix("w", w, replace(SETTINGS, ranks=(1, 16, 40), accounting=accounting))
-    assert {error["r"] for error in found.errors} >= {1}
-    assert 40 not in {error["r"] for error in found.errors}
+    # R's own numbers are counted as the paper does, and 16·(32 + 16) are more than 512.
+    assert {error["r"] for error in found.errors} == {1}
     assert "no errors at r =" in found.notes[-1]
 
 
@@ -205,7 +205,7 @@ def test_totals_weigh_by_energy(report):
     )  # fmt: skip
     assert mean == pytest.approx(left / sum(row["energy"] for row in report.rows))
     best = [e["best_on"] for e in total["errors"] if e["r"] == 2]
-    assert sum(best) >= len(report.rows)
+    assert sum(best) == len(report.rows)
 
 
 @pytest.mark.parametrize(
