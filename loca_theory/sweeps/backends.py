@@ -17,6 +17,7 @@ import joblib
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 _TIMEOUT_S = 10
+_FEWEST_CPUS = 2
 
 
 class Backend(StrEnum):
@@ -109,7 +110,11 @@ class Cluster:
                 client = distributed.Client(self.scheduler, timeout=_TIMEOUT_S)
             else:
                 client = distributed.Client(
-                    n_workers=jobs, threads_per_worker=1, dashboard_address=None
+                    n_workers=jobs,
+                    threads_per_worker=1,
+                    # Any free port: at its own one the scheduler warns where another scheduler is.
+                    dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
                 )
         except ValueError as error:
             raise self._no_address() from error
@@ -124,6 +129,10 @@ class Cluster:
                 msg += f"start some with: dask worker {place}"
                 raise ResourceError(msg) from error
             with joblib.parallel_config(backend="dask"):
+                active, _ = joblib.parallel.get_active_backend()
+                workers = active.effective_n_jobs
+                # Where there is one worker alone, joblib would compute in this process.
+                active.effective_n_jobs = lambda n_jobs: max(2, workers(n_jobs))
                 yield
 
     @contextmanager
@@ -147,6 +156,10 @@ class Cluster:
             except (OSError, ValueError, RuntimeError) as error:
                 raise self._unreachable() from error
         try:
+            if self.scheduler and ray.cluster_resources().get("CPU", 0) < _FEWEST_CPUS:
+                msg = f"the Ray cluster at {self.scheduler} has a single CPU, and joblib would "
+                msg += "compute in this process instead; add a node, or choose dask"
+                raise ResourceError(msg)
             import_module("ray.util.joblib").register_ray()
             with joblib.parallel_config(backend="ray"):
                 yield

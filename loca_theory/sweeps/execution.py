@@ -128,8 +128,8 @@ def _run_here(
     workers: int,
 ) -> list[int]:
     """Compute in this process; returns what is left once workers would be faster."""
-    start = time.perf_counter()
     with _one_thread():
+        start = time.perf_counter()
         for done, index in enumerate(missing):
             left = len(missing) - done
             expected = (time.perf_counter() - start) / max(done, 1) * left
@@ -168,7 +168,7 @@ def _run_on_workers(
 ) -> None:
     version = package_version()
     if not cluster.streams:
-        _run_in_batches(missing, points, compute, keep, jobs)
+        _run_in_batches(missing, points, compute, keep, -1 if cluster.scheduler else jobs)
         return
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     tasks = (joblib.delayed(_compute_one)(i, points[i], compute, version) for i in missing)

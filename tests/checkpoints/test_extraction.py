@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -132,8 +133,6 @@ def test_a_folder_with_results_of_other_commands_takes_an_adapter(tmp_path):
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
 def test_peft_loads_it_and_gets_the_increments(tmp_path, method):
-    peft = pytest.importorskip("peft")
-    pytest.importorskip("loca_theory.adapters")
     base, tuned, pair = checkpoints(tmp_path)
     size = AdapterSize(budget=400) if method == "loca" else AdapterSize(r=19)
     found = extract(pair, method, size, base="base")

@@ -2,6 +2,7 @@
 
 import json
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -258,7 +259,6 @@ def test_one_checkpoint_alone_is_not_enough(tmp_path):
 
 def test_peft_agrees(tmp_path):
     """The increment of an adapter that PEFT itself has written."""
-    peft = pytest.importorskip("peft", reason="needs peft")
     torch.manual_seed(0)
     model = torch.nn.ModuleDict({"q": torch.nn.Linear(24, 20)})
     model.forward = lambda x: model["q"](x)

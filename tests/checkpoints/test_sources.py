@@ -3,6 +3,7 @@
 import json
 import pickle
 import struct
+import sys
 
 import pytest
 import torch
@@ -239,8 +240,6 @@ def test_a_hub_name_has_two_parts(name):
 
 
 def test_a_missing_hub_extra_says_how_to_install_it(monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ResourceError, match=r"pip install 'loca-theory\[hub\]'"):
         open_checkpoint("hub:org/name")
@@ -272,7 +271,7 @@ HEADERS = st.recursive(
 @settings(
     deadline=None,
     derandomize=True,
-    max_examples=300,
+    max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(header=HEADERS, body=st.binary(max_size=64), lie=st.integers(-8, 8))

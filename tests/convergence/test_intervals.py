@@ -18,8 +18,7 @@ def test_it_is_the_interval_of_scipy(trials, level):
         )
 
 
-@pytest.mark.parametrize("level", [0.8, 0.95], ids="level {}".format)
-@pytest.mark.parametrize("trials", [5, 30], ids="{} trials".format)
+@pytest.mark.parametrize(("trials", "level"), [(5, 0.95), (30, 0.8)])
 def test_it_covers_every_probability_at_least_as_often_as_it_says(trials, level):
     intervals = [binomial_interval(k, trials, level) for k in range(trials + 1)]
     for n in range(1, 200):

@@ -12,13 +12,9 @@ from loca_theory.convergence.problems import SAMPLES, network
 
 SEED, STEPS, MOVING = 11, 150, 75
 # In all of these places move, and no two components share one when they are frozen, where the
-# layer alone would give one of them a place of its own. In some they share one on the way.
-NUMBERS = {
-    "central": (4, 11, 30),
-    "forward": (13, 14),
-    "backward": (13, 18),
-    "eight-direction": (12, 2),
-}
+# layer alone would give one of them a place of its own. On the way they share one in all of the
+# first of each rule.
+NUMBERS = {"central": (4, 11), "forward": (13,), "backward": (13, 18), "eight-direction": (12,)}
 CASES = [(rule, number) for rule, numbers in NUMBERS.items() for number in numbers]
 ROUNDING = 1e-12
 RATES = Rates(coefficients=0.02, locations=0.05)
@@ -90,14 +86,5 @@ def test_every_step_is_that_of_the_layer(rule, number):
     moved = [before != after for before, after in pairwise(places)]
     assert sum(moved) >= 3
     assert not any(moved[MOVING:])
-
-
-def test_some_of_the_cases_share_places_on_the_way():
-    shared = 0
-    for rule, number in CASES:
-        point = simulation.point(
-            Family(), "default", rule, RATES, STEPS, SEED, (number, number + 1)
-        )
-        for entries in simulation.compute_trace(point)["components"]:
-            shared += len({tuple(entry[:2]) for entry in entries}) < 3
-    assert shared > 0
+    shares = any(len({tuple(place) for place in each}) < 3 for each in places)
+    assert shares or number != NUMBERS[rule][0]

@@ -288,8 +288,7 @@ def test_printed_weights_and_data_have_the_printed_variances():
         assert abs(values.mean()) < 4.5 * math.sqrt(variance / values.size)
 
 
-@pytest.mark.parametrize("condition", [None, 3.0], ids="condition {}".format)
-@pytest.mark.parametrize("size", [3, 6, 12, 24], ids="K={}".format)
+@pytest.mark.parametrize(("size", "condition"), [(3, None), (24, None), (6, 3.0), (24, 3.0)])
 def test_the_mean_curvature_does_not_depend_on_the_size(size, condition):
     count = 300
     batch = draw(Family(size, 3, condition), Reading(), SEED, range(count), samples=100)

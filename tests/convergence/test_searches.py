@@ -350,19 +350,20 @@ def test_without_moves_one_recovers_what_the_start_has_found():
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_problem_is_the_same_in_a_run_of_more(search):
+    """To rounding: a library may multiply many matrices in another order than one."""
+
     def run(first, end):
         numbers = (first, end)
         point = simulation.point(Family(), "default", search, Rates(), 240, SEED, numbers)
         return simulation.compute(point)
 
-    block = simulation.block(6)
-    assert block == 500
-    few, every = run(0, 30), run(0, block)
-    for name, values in few.items():
-        assert values == every[name][:30], name
-    one = run(17, 18)
-    for name, values in one.items():
-        assert values == every[name][17:18], name
+    every = run(0, simulation.block(6))
+    for first, end in ((0, 30), (17, 18)):
+        some = run(first, end)
+        losses = zip(some.pop("loss"), every["loss"][first:end], strict=True)
+        # 240 steps that contract, each off by some 100 u; losses are relative to that of nothing.
+        assert all(mine == pytest.approx(other, rel=1e-10, abs=1e-20) for mine, other in losses)
+        assert some == {name: every[name][first:end] for name in some}
 
 
 @pytest.mark.parametrize("search", STOCHASTIC)

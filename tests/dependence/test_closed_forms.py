@@ -83,13 +83,15 @@ def test_simulated_curves_meet_at_the_crossing():
     assert abs(gap.mean[0]) < Z * gap.standard_error[0] + 5 / size**2
 
 
-def test_boundary_solves_its_equation_and_rises():
+@pytest.mark.parametrize("aspect", [1.0, 0.25], ids="aspect {}".format)
+def test_boundary_solves_its_equation_and_rises(aspect):
+    """At the paper's budget (p + q)r/2 of the pq coefficients."""
     ratios = [0.01, 0.05, 0.1, 0.2, 0.3]
-    shares = [limit_boundary(ratio) for ratio in ratios]
+    shares = [limit_boundary(ratio, aspect) for ratio in ratios]
     assert shares == sorted(shares)
     for ratio, share in zip(ratios, shares, strict=True):
-        loss = selection_loss_with_spike(share / (1 - share), ratio)
-        assert loss == pytest.approx(1 - low_rank_share(ratio), abs=1e-10)
+        loss = selection_loss_with_spike(share / (1 - share), ratio * (1 + aspect) / 2)
+        assert loss == pytest.approx(1 - low_rank_share(ratio, aspect), abs=1e-10)
 
 
 def test_finite_crossing_tends_to_the_boundary():
@@ -99,8 +101,14 @@ def test_finite_crossing_tends_to_the_boundary():
     assert t / (1 + t) == pytest.approx(limit_boundary(0.1), abs=1e-3)
 
 
-@pytest.mark.parametrize("structure", ["shared-mean", "equicorrelated"])
-@pytest.mark.parametrize(("p", "q", "rho"), [(60, 60, 0.05), (60, 60, 0.3), (80, 40, 0.15)])
+@pytest.mark.parametrize(
+    ("structure", "p", "q", "rho"),
+    [
+        ("shared-mean", 60, 60, 0.3),
+        ("equicorrelated", 60, 60, 0.05),
+        ("equicorrelated", 80, 40, 0.15),
+    ],
+)
 def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     r, draws = 6, (0, 200)
     simulated = Blocks([compute(point(structure, rho, p, q, (r,), 3, draws))])
@@ -151,6 +159,7 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
             lambda: low_rank_loss_with_shared_mean(9, 9, -1.0, 0.5, 0.6), "variance", id="mean"
         ),
         pytest.param(lambda: limit_boundary(0.5), "r/K < 1/2", id="half"),
+        pytest.param(lambda: limit_boundary(0.1, 2.0), "0 < aspect <= 1", id="aspect above 1"),
     ],
 )
 def test_refusals(call, message):

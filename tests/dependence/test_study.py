@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import STRUCTURES, Study, limit_boundary, selection_loss_with_spike
+from loca_theory.dependence import STRUCTURES, Study, selection_loss_with_spike
 from loca_theory.dependence.structures import find_structure
 from loca_theory.errors import InvalidArgumentError
 
@@ -112,10 +112,3 @@ def test_the_mixture_is_integrated_at_any_strength(t, kept):
     )
     loss = mean(lambda v: v * special.gammainc(1.5, c * c / (2 * v)))
     assert selection_loss_with_spike(t, kept) == pytest.approx(loss, rel=1e-8)
-
-
-def test_the_boundary_knows_the_aspect_ratio():
-    square, wide = limit_boundary(0.1), limit_boundary(0.1, 0.25)
-    assert square != pytest.approx(wide, rel=0.05)
-    with pytest.raises(InvalidArgumentError, match="0 < aspect <= 1"):
-        limit_boundary(0.1, 2.0)

@@ -8,7 +8,6 @@ from experiments.finetuning.parameters import count
 from experiments.finetuning.settings import task_names
 from loca_theory.errors import InvalidArgumentError
 
-pytest.importorskip("peft")
 P, Q, LAYERS = 10, 14, 2
 RUN = [name for name, method in methods().items() if method.kind != "not-run"]
 BUDGETED = [name for name in RUN if methods()[name].has_budget]
@@ -54,7 +53,7 @@ def trained(name, r):
     }[kind]
 
 
-@pytest.mark.parametrize("r", [1, 3, 5])
+@pytest.mark.parametrize("r", [1, 5])
 @pytest.mark.parametrize("name", BUDGETED)
 def test_trained_numbers(name, r):
     found = count(tiny(name, r), "head")
@@ -117,7 +116,11 @@ def test_only_what_should_is_trained(begin, name):
     assert asked <= heads | allowed
 
 
-@pytest.mark.parametrize("name", RUN)
+# One of each kind; those of LoCA differ in their training, not in what they merge.
+KINDS = list({methods()[name].kind: name for name in reversed(RUN)}.values())
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_merged_weights_predict_as_the_adapted_model(begin, name):
     run = begin(name, rate=3e-2)
     plain = begin("linear-probing").model
@@ -137,7 +140,7 @@ def test_adalora_ends_with_its_budget(begin):
     run.train()
     left = [int((m.lora_E["default"] != 0).sum()) for m in run.model.modules()
             if hasattr(m, "lora_E")]  # fmt: skip
-    assert sum(left) == 2 * len(left) == 16
+    assert sum(left) == 2 * len(left) == 8
 
 
 def test_adalora_is_trained_with_its_regulariser(begin):

@@ -5,12 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from experiments.finetuning.statistics import holm, interval, paired_p_value, summary
 
+reproducible = settings(deadline=None, derandomize=True, database=None)
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
 P_VALUES = st.lists(st.floats(0, 1), max_size=8)
 
@@ -56,6 +57,7 @@ def test_differences_without_spread(differences, p):
     assert paired_p_value(differences) == p
 
 
+@reproducible
 @given(VALUES, st.floats(0.5, 4))
 def test_units_do_not_change_the_p_value(values, factor):
     scaled = [value * factor for value in values]
@@ -74,11 +76,13 @@ def naive_holm(p_values):
     return adjusted
 
 
+@reproducible
 @given(P_VALUES)
 def test_holm_is_the_step_down_procedure(p_values):
     assert holm(p_values) == pytest.approx(naive_holm(p_values))
 
 
+@reproducible
 @given(P_VALUES)
 def test_holm_never_lowers_and_keeps_the_order(p_values):
     adjusted = holm(p_values)

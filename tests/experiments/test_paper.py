@@ -184,14 +184,13 @@ def test_a_table_says_what_it_is(name):
     assert used == set(table.fields)
 
 
+POSITIVE = ("learning_rate", "scaling", "batch_size", "epochs", "_steps", "rank", "parameters",
+            "frequency_components", "max_length", "speed", "memory")  # fmt: skip
+
+
 @each_table
-@pytest.mark.parametrize(
-    "word",
-    ["learning_rate", "scaling", "batch_size", "epochs", "_steps", "rank", "parameters",
-     "frequency_components", "max_length", "speed", "memory"],
-)  # fmt: skip
-def test_what_must_be_positive_is(name, word):
-    assert all(number > 0 for number in numbers(load(name), word))
+def test_what_must_be_positive_is(name):
+    assert all(number > 0 for word in POSITIVE for number in numbers(load(name), word))
 
 
 @each_table

@@ -3,9 +3,6 @@
 import pytest
 import torch
 
-pytest.importorskip("peft", reason="needs the extra 'paper-scale'")
-pytest.importorskip("transformers", reason="needs the extra 'paper-scale'")
-
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.parameters import count
 from experiments.paper import load
@@ -117,7 +114,6 @@ def test_regulariser_is_that_of_peft():
 
 @pytest.mark.parametrize("method", ["loca", "adalora"])
 def test_training_clips_every_group_on_its_own_and_regularises(method, tmp_path, monkeypatch):
-    pytest.importorskip("accelerate", reason="needs the extra 'paper-scale'")
     from transformers import TrainerCallback
 
     from experiments.paper_scale import callbacks

@@ -24,7 +24,8 @@ APPROXIMATING = ["R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S", "DoRA", "Ve
 SELECTING = [name for name, curve in CURVES.items() if curve.selection]
 FORMULAS = ["U", "M1", "M2", "RD"]
 
-SHAPES = [(2, 2, 1), (3, 3, 1), (8, 8, 2), (9, 9, 3), (6, 9, 2), (9, 6, 2), (16, 5, 3), (5, 12, 3)]
+# Entries that are their own conjugates alone; even, odd, wide and tall.
+SHAPES = [(2, 2, 1), (8, 8, 2), (9, 9, 3), (9, 6, 2), (5, 12, 3)]
 shapes = pytest.mark.parametrize(
     ("p", "q", "r"), SHAPES, ids=[f"{p}x{q} r{r}" for p, q, r in SHAPES]
 )
@@ -67,15 +68,19 @@ def cosine_atoms(p, q):
     return np.kron(basis(p), basis(q))
 
 
-@shapes
+CASES = [(*shape, Accounting.PAPER) for shape in SHAPES]
+CASES += [(10, 8, 2, accounting) for accounting in Accounting]
+
+
 @pytest.mark.parametrize("curve", APPROXIMATING)
-def test_kept_energy_is_what_the_approximation_does_not_lose(p, q, r, curve):
-    matrix, budget = gaussian(p, q), Budget(p, q, r)
-    loss = np.sum((matrix - approximated(matrix, curve, budget)) ** 2)
-    energy = kept_energies(torch.from_numpy(matrix), curve, [budget], np.random.default_rng(7))
-    assert energy.shape == (1,)
-    assert energy[0] == pytest.approx(np.sum(matrix**2) - loss, rel=ROUNDING, abs=ROUNDING)
-    assert 0 <= loss <= np.sum(matrix**2) * (1 + ROUNDING)
+def test_kept_energy_is_what_the_approximation_does_not_lose(curve):
+    for p, q, r, accounting in CASES:
+        matrix, budget = gaussian(p, q), Budget(p, q, r, accounting)
+        loss = np.sum((matrix - approximated(matrix, curve, budget)) ** 2)
+        energy = kept_energies(torch.from_numpy(matrix), curve, [budget], np.random.default_rng(7))
+        assert energy.shape == (1,)
+        assert energy[0] == pytest.approx(np.sum(matrix**2) - loss, rel=ROUNDING, abs=ROUNDING)
+        assert 0 <= loss <= np.sum(matrix**2) * (1 + ROUNDING)
 
 
 @shapes
@@ -107,8 +112,7 @@ def test_d_is_the_projection_on_the_best_cosines(p, q, r):
 
 @shapes
 @pytest.mark.parametrize("curve", ["D", "F2", "F3", "S"])
-def test_no_other_choice_of_as_many_items_keeps_more(p, q, r, curve):
-    """Against random choices of the same number of items of the same dense basis."""
+def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, curve):
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     flat = matrix.ravel()
     match curve:
@@ -128,9 +132,6 @@ def test_no_other_choice_of_as_many_items_keeps_more(p, q, r, curve):
     count = budget.chosen_locations if curve == "F2" else budget.chosen_coefficients
     kept = kept_energies(torch.from_numpy(matrix), curve, [budget])[0]
     assert kept == pytest.approx(np.sort(energies)[::-1][:count].sum(), rel=ROUNDING)
-    rng = np.random.default_rng(1)
-    for _ in range(30):
-        assert rng.choice(energies, count, replace=False).sum() <= kept * (1 + ROUNDING)
 
 
 def brute_best_of_locations(matrix, count):
@@ -194,15 +195,6 @@ def test_several_budgets_at_once_are_the_same_budgets_one_by_one(curve):
         kept_energies(matrix, curve, [budget], np.random.default_rng(3))[0] for budget in budgets
     ]
     np.testing.assert_allclose(together, alone, rtol=ROUNDING)
-
-
-@pytest.mark.parametrize("curve", APPROXIMATING)
-@pytest.mark.parametrize("accounting", [*Accounting], ids=[a.value for a in Accounting])
-def test_every_accounting_can_be_approximated(curve, accounting):
-    matrix, budget = gaussian(10, 8), Budget(10, 8, 2, accounting)
-    loss = np.sum((matrix - approximated(matrix, curve, budget)) ** 2)
-    energy = kept_energies(torch.from_numpy(matrix), curve, [budget], np.random.default_rng(7))[0]
-    assert energy == pytest.approx(np.sum(matrix**2) - loss, rel=ROUNDING, abs=ROUNDING)
 
 
 @pytest.mark.parametrize("curve", APPROXIMATING)

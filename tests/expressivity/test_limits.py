@@ -102,7 +102,7 @@ def test_exact_energies_approach_the_limit(shape):
     """
     small, large = sorted(shape)
     aspect, rests = small / large, []
-    for size in (8, 16, 32):
+    for size in (4, 8, 16):
         p, q = size * large, size * small
         share = expected_leading_energy(p, q)[q // 4] / (p * q)
         first = first_correction(aspect, 0.25) / q
@@ -168,32 +168,27 @@ def crossings_by_other_formulas():
     }
 
 
-def test_crossings_are_those_of_other_formulas():
-    found = {(c.lower, c.upper): c.ratio for c in limit_crossings()}
+@pytest.fixture(scope="module")
+def crossings():
+    return limit_crossings()
+
+
+def test_crossings_are_those_of_other_formulas_in_order(crossings):
+    found = {(c.lower, c.upper): c.ratio for c in crossings}
     expected = crossings_by_other_formulas()
-    assert found.keys() == expected.keys()
+    assert list(found) == sorted(expected, key=expected.get)
     for pair, ratio in expected.items():
         assert found[pair] == pytest.approx(ratio, abs=1e-9)
 
 
-def test_crossings_to_six_digits():
-    digits = [(c.lower, c.upper, round(c.ratio, 6)) for c in limit_crossings()]
-    assert digits == [
-        ("R", "U", 0.412661),
-        ("D", "F2", 0.421019),
-        ("D", "U", 0.452176),
-        ("F2", "U", 0.454898),
-    ]
-
-
-def test_both_curves_have_the_crossings_error():
+def test_both_curves_have_the_crossings_error(crossings):
     errors = {
         "U": lambda rho: 1 - 2 * rho,
         "R": lambda rho: 1 - quarter_circle(rho),
         "F2": lambda rho: 1 - location_share(4 * rho / 3),
         "D": lambda rho: 1 - coefficient_share(rho),
     }
-    for crossing in limit_crossings():
+    for crossing in crossings:
         for curve in (crossing.lower, crossing.upper):
             assert errors[curve](crossing.ratio) == pytest.approx(crossing.error, abs=1e-9)
         lower, upper = (errors[curve] for curve in (crossing.lower, crossing.upper))

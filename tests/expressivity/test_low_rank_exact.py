@@ -30,7 +30,9 @@ def test_two_columns_in_closed_form(p):
     np.testing.assert_allclose(expected_leading_energy(p, 2), expected, rtol=PROMISED)
 
 
-@pytest.mark.parametrize("q", [1, 2, 3, 4, 7, 16, 31, 40], ids=lambda q: f"{q + 1}x{q}")
+@pytest.mark.parametrize(
+    "q", [1, 2, 3, 16, pytest.param(40, marks=pytest.mark.deep)], ids=lambda q: f"{q + 1}x{q}"
+)
 def test_one_row_more_than_columns(q):
     """λ_min of a (q+1)×q matrix is exponential with mean 2/q (Edelman, 1988)."""
     energies = expected_leading_energy(q + 1, q)
@@ -52,9 +54,12 @@ def test_the_smallest_eigenvalue_of_a_square_matrix(K):
     assert K * K - energies[K - 1] == pytest.approx(smallest, abs=PROMISED * K * K)
 
 
-SHAPES = [(1, 1), (2, 2), (3, 3), (5, 4), (4, 9), (8, 8), (17, 30), (40, 40), (40, 41), (6, 2000)]
+SHAPES = [(1, 1), (2, 2), (3, 3), (5, 4), (4, 9), (8, 8), (17, 30), (6, 2000)]
 SHAPES += [(10, 10**5), (1, 10**7)]
-all_shapes = pytest.mark.parametrize(("p", "q"), SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
+LARGEST = pytest.param(40, 40, marks=pytest.mark.deep, id="40x40")
+all_shapes = pytest.mark.parametrize(
+    ("p", "q"), [*(pytest.param(p, q, id=f"{p}x{q}") for p, q in SHAPES), LARGEST]
+)
 
 
 @all_shapes

@@ -98,15 +98,16 @@ def test_two_degrees_of_freedom_are_harmonic_numbers(n):
         assert expected_top_sum(n, count, 2) == pytest.approx(expected, rel=PROMISED, abs=0)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 9], ids=str)
+@pytest.mark.parametrize("n", [1, 4], ids=str)
 def test_one_degree_of_freedom_is_the_sum_of_textbook_densities(n):
     for count in range(n + 1):
         expected = sum_of_order_statistics(n, count, 1)
         assert expected_top_sum(n, count, 1) == pytest.approx(expected, rel=BY_QUADRATURE, abs=0)
 
 
-@pytest.mark.parametrize("n", [2, 5, 30, 200, 1000], ids=str)
-@pytest.mark.parametrize("df", [1, 2], ids=["one degree", "two degrees"])
+@pytest.mark.parametrize(
+    ("n", "df"), [(2, 1), (30, 1), (1000, 1), (30, 2)], ids=lambda value: f"{value}"
+)
 def test_every_count_by_exceedances(n, df):
     expected = by_exceedances(n, 0) if df == 1 else by_exceedances(0, n)
     got = [expected_top_sum(n, count, df) for count in range(n + 1)]
@@ -261,7 +262,7 @@ def test_an_outlier_of_variance_one_is_no_outlier(n, count):
 
 
 @pytest.mark.parametrize(("n", "count", "variance"), [(2, 1, 9.0), (2, 1, 0.2), (6, 2, 30.0),
-                                                      (300, 12, 500.0), (300, 1, 4.0)])  # fmt: skip
+                                                      (60, 7, 500.0), (60, 1, 4.0)])  # fmt: skip
 def test_an_outlier_against_simulation(n, count, variance):
     rng = np.random.default_rng(n + count)
     draws = 40_000

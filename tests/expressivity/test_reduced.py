@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import CURVES, Accounting, Budget, reduced_errors
+from loca_theory.expressivity import CURVES, Budget, reduced_errors
 from loca_theory.expressivity.random_choices import first_hits, random_places, required
 
 REDUCED = [name for name, curve in CURVES.items() if curve.reduced and curve.selection]
@@ -19,7 +19,7 @@ LARGE = (1 << 20) + 5
 
 
 @every_curve
-@pytest.mark.parametrize("shape", [(2, 2), (5, 5), (12, 12), (9, 20), (64, 30)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (12, 12), (9, 20)], ids=str)
 def test_a_smaller_budget_reads_a_prefix(curve, shape):
     p, q = shape
     ranks = range(1, p * q // (p + q) + 1)
@@ -30,25 +30,19 @@ def test_a_smaller_budget_reads_a_prefix(curve, shape):
     assert (np.diff(together) <= ROUNDING).all()
 
 
-@every_curve
-@pytest.mark.parametrize("larger", [9, 200, 300], ids=["nearby", "below half", "above half"])
+@pytest.mark.parametrize(
+    ("curve", "larger"),
+    [
+        *((curve, 9) for curve in (*REDUCED, "R")),
+        *((curve, larger) for curve in ("F1", "V1", "FourierFT") for larger in (200, 300)),
+    ],
+)
 def test_a_smaller_budget_reads_a_prefix_of_a_large_matrix(curve, larger):
     """1030² places: FourierFT draws its 2060 a rank with replacement up to half of them."""
     small = Budget(1030, 1030, 8)
     alone = reduced_errors(curve, [small], np.random.default_rng(3))
     both = reduced_errors(curve, [Budget(1030, 1030, larger), small], np.random.default_rng(3))
     assert alone[0] == pytest.approx(both[1], abs=ROUNDING)
-
-
-@every_curve
-@pytest.mark.parametrize("accounting", [*Accounting], ids=[a.value for a in Accounting])
-def test_every_accounting_gives_errors_of_the_right_size(curve, accounting):
-    """A draw's energy is relative to its mean: between 0 and what 5 standard deviations allow."""
-    budgets = [Budget(20, 14, r, accounting) for r in (1, 2, 5)]
-    errors = reduced_errors(curve, budgets, np.random.default_rng(0))
-    assert errors.shape == (3,)
-    assert errors.max() < 1
-    assert errors.min() > -5 * np.sqrt(2 / (20 * 14))
 
 
 @pytest.mark.parametrize("curve", ["U", "M1", "M2", "RD", "DoRA", "VeRA"])
@@ -67,42 +61,27 @@ def test_random_curves_without_a_generator_are_refused():
         required(None)
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 10], ids=lambda count: f"{count} of 10")
-def test_places_are_different_and_in_range(count):
-    places = random_places(10, count, np.random.default_rng(0))
-    assert places.shape == (count,)
-    assert len(set(places.tolist())) == count
-    assert set(places.tolist()) <= set(range(10))
-
-
-@pytest.mark.parametrize(
-    "count",
-    [0, 1, 8192, 300_000, LARGE // 2, LARGE // 2 + 1, 700_000, LARGE],
-    ids=lambda count: f"{count}",
-)
-def test_many_places_are_different_and_in_range(count):
-    places = random_places(LARGE, count, np.random.default_rng(0))
-    assert places.shape == (count,)
-    assert len(np.unique(places)) == count
-    assert count == 0 or (places.min() >= 0 and places.max() < LARGE)
-
-
-def test_fewer_of_many_places_are_the_first_of_more():
+def test_many_places_are_all_there_are_and_fewer_are_the_first_of_more():
     longest = random_places(LARGE, LARGE, np.random.default_rng(1))
-    for count in (1, 8000, 8192, 8193, 100_000, LARGE // 2, LARGE // 2 + 1, 900_000):
+    np.testing.assert_array_equal(np.sort(longest), np.arange(LARGE))
+    for count in (0, 1, 8192, 100_000, LARGE // 2, LARGE // 2 + 1):
         ours = random_places(LARGE, count, np.random.default_rng(1))
         np.testing.assert_array_equal(ours, longest[:count])
 
 
 def test_many_places_are_a_stream_of_uniform_integers_without_its_repeats():
-    """Against a loop over the stream, for counts that just fill a chunk or just do not."""
-    stream = np.random.default_rng(2).integers(0, LARGE, 40 * 8192)
+    """Against a loop over the stream, for counts that just fill chunks or just do not."""
+    chunk = 8192
+    stream = np.random.default_rng(2).integers(0, LARGE, 40 * chunk)
     distinct = np.array(list(dict.fromkeys(stream.tolist())))
-    # Up to 8160 places one chunk is expected to do; here it holds 8153.
-    assert len(np.unique(stream[:8192])) == 8153
-    for count in [*range(8150, 8180), *range(81_000, 82_000, 7), 200_000, 250_001]:
-        ours = random_places(LARGE, count, np.random.default_rng(2))
-        np.testing.assert_array_equal(ours, distinct[:count])
+    for chunks in (1, 2, 10):
+        # What so many chunks hold on average, from where on one more is drawn, and what they hold.
+        expected = int(-LARGE * np.expm1(-chunks * chunk / LARGE))
+        held = len(np.unique(stream[: chunks * chunk]))
+        assert expected != held
+        for count in (*range(expected - 1, expected + 3), held - 1, held, held + 1):
+            ours = random_places(LARGE, count, np.random.default_rng(2))
+            np.testing.assert_array_equal(ours, distinct[:count])
 
 
 def test_every_ordering_of_few_places_is_equally_likely():

@@ -43,9 +43,9 @@ def test_the_mean_square_would_be_inflated_where_the_fit_is_not():
 
 
 def test_no_spikes_in_independent_entries_but_at_the_stated_rate():
-    found = [fit_bulk(spiked(60, 60, 1.0, [], seed), 60, 60).spikes > 0 for seed in range(300)]
+    found = [fit_bulk(spiked(40, 40, 1.0, [], seed), 40, 40).spikes > 0 for seed in range(200)]
     # The level is 0.01; the law's finite-size error and σ's own are of the same order.
-    assert np.mean(found) < 0.01 + 4.5 * np.sqrt(0.01 * 0.99 / 300)
+    assert np.mean(found) < 0.01 + 4.5 * np.sqrt(0.01 * 0.99 / 200)
 
 
 def test_distances_and_mass_are_small_for_independent_and_large_for_low_rank():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-import torch
 from scipy import stats
 
 # A correct package fails some test of this folder for at most one root seed in a thousand. The
@@ -42,12 +40,3 @@ class Gate:
 @pytest.fixture(scope="session")
 def gate() -> Gate:
     return Gate()
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Many small matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -1,199 +1,105 @@
-"""Sweeps on a dask cluster of separate processes over TCP: the same table, whatever dies."""
+"""Sweeps on clusters: the same table as without, whoever dies."""
 
+import contextlib
+import os
 import random
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 
-import pandas as pd
+import distributed
+import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import Backend, Cluster, Point, backends, run
+from loca_theory.sweeps import Backend, Cluster, Point, backends, generator, run
 
-pytest.importorskip("distributed", reason="needs the extra 'dask'")
-
-RUN = [sys.executable, "-c", "from loca_theory.cli import main; main()", "simulate"]
-GRID = ["--K", "200", "--r", "4,8", "--draws", "1500", "--curves", "R,F1", "--quiet"]
+# Guards against hanging for ever, generous enough for any machine.
+WAIT_S = 600
 
 
-def start(*command):
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def make_compute(*, dies_at=None, trace=None):
+    """Work that travels to workers by value; at one point it kills its worker, the first time."""
+
+    def compute(point):
+        i = point.parameters["i"]
+        if i == dies_at and not trace.exists():
+            trace.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        rng = generator(0, "test", i)
+        return {"i": i, "values": np.linalg.svd(rng.normal(size=(9, 9)))[1].tolist()}
+
+    return compute
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """A scheduler and two workers on the loopback interface; (address, workers)."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    folder = tmp_path_factory.mktemp("dask")
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    scheduler = start(*dask, "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address]
-    options = ("--nthreads", "1", "--no-dashboard", "--local-directory", str(folder))
-    # Without a nanny a killed worker stays dead.
-    workers = [start(*worker, *options, "--no-nanny") for _ in range(2)]
-    try:
-        wait_for_workers(address, 2)
-        yield address, workers
-    finally:
-        for process in (*workers, scheduler):
-            process.kill()
-            process.wait()
+def where(point):
+    return {"thread": threading.current_thread().name}
 
 
-def wait_for_workers(address, count):
-    import distributed
-
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            with distributed.Client(address, timeout=5) as client:
-                client.wait_for_workers(count, timeout=30)
-                return
-        except OSError:
-            time.sleep(0.3)
-    pytest.fail("the dask cluster did not start")
+POINTS = [Point("test", {"i": i}) for i in range(12)]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("serial")
-    subprocess.run([*RUN, *GRID, "--jobs", "1", "--out", folder], check=True, capture_output=True)
-    return (folder / "simulate.parquet").read_bytes()
+def undisturbed():
+    return run(POINTS, make_compute(), jobs=1)
 
 
-def test_the_table_is_that_of_a_serial_run(cluster, undisturbed, tmp_path):
-    address, _ = cluster
-    on_cluster = ["--backend", "dask", "--scheduler", address, "--out", tmp_path]
-    subprocess.run([*RUN, *GRID, *on_cluster], check=True, capture_output=True)
-    assert (tmp_path / "simulate.parquet").read_bytes() == undisturbed
+def test_a_sweep_on_a_cluster_gives_the_results_of_a_serial_one(undisturbed, store):
+    """Over TCP, with a scheduler and a worker of dask as threads of this process."""
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp://",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
+    ) as local:
+        cluster = Cluster(Backend.DASK, local.scheduler_address)
+        assert run(POINTS, make_compute(), store=store, cluster=cluster) == undisturbed
+        # Short work runs there as well: nobody names a cluster for nothing.
+        (alone,) = run(POINTS[:1], where, cluster=cluster)
+        assert "Dask" in alone["thread"]
+    assert [store.load(point) for point in POINTS] == undisturbed
 
 
-def test_a_single_short_point_runs_there_as_well(cluster):
-    address, workers = cluster
-
-    def where(point):
-        import os
-
-        return {"pid": os.getpid()}
-
-    (result,) = run([Point("test", {})], where, cluster=Cluster(Backend.DASK, address))
-    assert result["pid"] in [worker.pid for worker in workers]
+# --- addresses ---
 
 
-CORRELATE = [*RUN[:-1], "correlate", "--K", "64", "--r", "4,8", "--draws", "600", "--structures",
-             "spiked", "--share", "0..0.4..0.1", "--null-draws", "1000", "--quiet"]  # fmt: skip
-TABLES = [f"correlate-{name}.parquet" for name in ("rows", "crossings", "detection")]
-
-
-@pytest.fixture(scope="module")
-def undisturbed_study(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("study")
-    subprocess.run([*CORRELATE, "--jobs", "1", "--out", folder], check=True, capture_output=True)
-    return [(folder / name).read_bytes() for name in TABLES]
-
-
-KILLS = pytest.mark.parametrize(
-    "kills",
-    [
-        pytest.param(3, id="3 kills"),
-        pytest.param(20, id="20 kills", marks=pytest.mark.deep),
-    ],
-)
-
-
-def killed_and_resumed(command, folder, kills):
-    """Run a command to its end after killing it so many times in mid-sweep.
-
-    Each time it is given until it has added a result, and then a random moment.
-    """
-    moments = random.Random(kills)
-    points = folder / "points"
-    partial = 0
-    for _ in range(kills):
-        before = len(list(points.glob("*.json")))
-        driver = start(*command)
-        deadline = time.monotonic() + 60
-        while (
-            driver.poll() is None
-            and time.monotonic() < deadline
-            and len(list(points.glob("*.json"))) == before
-        ):
-            time.sleep(0.01)
-        time.sleep(moments.uniform(0, 0.3))
-        partial += driver.poll() is None
-        driver.send_signal(signal.SIGKILL)
-        driver.wait()
-    subprocess.run(command, check=True, capture_output=True)
-    return partial
-
-
-@KILLS
-def test_a_killed_driver_resumes(cluster, undisturbed, tmp_path, kills):
-    address, _ = cluster
-    command = [*RUN, *GRID, "--backend", "dask", "--scheduler", address, "--out", tmp_path]
-    assert killed_and_resumed(command, tmp_path, kills) > 0
-    assert (tmp_path / "simulate.parquet").read_bytes() == undisturbed
-
-
-@KILLS
-def test_a_killed_study_resumes_its_search_as_well(cluster, undisturbed_study, tmp_path, kills):
-    address, _ = cluster
-    command = [*CORRELATE, "--backend", "dask", "--scheduler", address, "--out", tmp_path]
-    assert killed_and_resumed(command, tmp_path, kills) > 0
-    assert [(tmp_path / name).read_bytes() for name in TABLES] == undisturbed_study
-
-
-@pytest.mark.deep
-def test_ray_gives_the_table_of_a_serial_run(undisturbed_study, tmp_path):
-    pytest.importorskip("ray", reason="needs the extra 'ray'")
-    command = [*CORRELATE, "--backend", "ray", "--jobs", "2", "--out", tmp_path]
-    subprocess.run(command, check=True, capture_output=True)
-    assert [(tmp_path / name).read_bytes() for name in TABLES] == undisturbed_study
-
-
-def test_a_killed_worker_is_replaced_by_the_other(cluster, undisturbed, tmp_path):
-    address, workers = cluster
-    command = [*RUN, *GRID, "--backend", "dask", "--scheduler", address, "--out", tmp_path]
-    driver = start(*command)
-    points = tmp_path / "points"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and len(list(points.glob("*.json"))) < 3:
-        time.sleep(0.02)
-    workers[0].send_signal(signal.SIGKILL)
-    assert driver.wait(timeout=120) == 0
-    assert (tmp_path / "simulate.parquet").read_bytes() == undisturbed
-    assert len(pd.read_parquet(tmp_path / "simulate.parquet")) > 0
-
-
-def test_an_unreachable_scheduler_is_named(monkeypatch):
+@pytest.fixture
+def deaf(monkeypatch):
+    """An address of this machine that refuses connections, as long as the test holds it."""
     monkeypatch.setattr(backends, "_TIMEOUT_S", 1)
-    nobody = Cluster(Backend.DASK, "tcp://127.0.0.1:9")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("backend", "scheme"), [(Backend.DASK, "tcp://"), (Backend.RAY, "")], ids=["dask", "ray"]
+)
+def test_an_unreachable_scheduler_is_named(deaf, backend, scheme):
+    nobody = Cluster(backend, scheme + deaf)
     with (
-        pytest.raises(ResourceError, match=r"answered at tcp://127\.0\.0\.1:9"),
+        pytest.raises(ResourceError, match=f"no {backend} scheduler answered at {scheme}{deaf}"),
         nobody.connected(1),
     ):
         pass
 
 
 @pytest.mark.parametrize(
-    ("cluster_at", "error", "message"),
+    ("cluster", "error", "message"),
     [
-        (Cluster(Backend.RAY, "127.0.0.1:9"), ResourceError, r"answered at 127\.0\.0\.1:9"),
         (Cluster(Backend.RAY, "nowhere"), InvalidArgumentError, "no address of a ray scheduler"),
+        (Cluster(Backend.RAY, "localhost:99999"), ResourceError, "answered at localhost:99999"),
         (Cluster(Backend.DASK, "odd://x"), InvalidArgumentError, "no address of a dask scheduler"),
     ],
-    ids=["ray, nobody there", "ray, no address", "dask, no address"],
+    ids=["ray, no port", "ray, no such port", "dask, no such protocol"],
 )
-def test_a_wrong_address_is_found_at_once(monkeypatch, cluster_at, error, message):
-    monkeypatch.setattr(backends, "_TIMEOUT_S", 1)
-    monkeypatch.setattr(backends, "_installed", lambda module, _: pytest.importorskip(module))
-    with pytest.raises(error, match=message), cluster_at.connected(1):
+def test_what_is_no_address_is_found_at_once(cluster, error, message):
+    with pytest.raises(error, match=message), cluster.connected(1):
         pass
 
 
@@ -209,3 +115,131 @@ def test_a_scheduler_needs_a_backend_that_has_one():
         Cluster(Backend.LOKY, "tcp://127.0.0.1:9")
     with pytest.raises(InvalidArgumentError, match="'' is no address of a dask scheduler"):
         Cluster(Backend.DASK, "")
+
+
+# --- processes that die ---
+
+deep = pytest.mark.deep
+posix = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
+
+
+def start(*command):
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """The address of a scheduler of dask with two workers, in processes of their own."""
+    folder = tmp_path_factory.mktemp("dask")
+    file = str(folder / "scheduler.json")
+    at = ("--host", "127.0.0.1", "--scheduler-file", file, "--no-dashboard")
+    at += ("--dashboard-address", "127.0.0.1:0")
+    module = "distributed.cli.dask_"
+    scheduler = start(sys.executable, "-m", f"{module}scheduler", "--port", "0", *at)
+    # Without a nanny a killed worker stays dead. All wait for the scheduler's file.
+    options = ("--nthreads", "1", "--local-directory", str(folder), "--no-nanny")
+    worker = (sys.executable, "-m", f"{module}worker", *at, *options)
+    workers = [start(*worker) for _ in range(2)]
+    try:
+        with distributed.Client(scheduler_file=file, timeout=WAIT_S) as client:
+            client.wait_for_workers(2, timeout=WAIT_S)
+            address = client.scheduler.address
+        yield address
+    finally:
+        for process in (*workers, scheduler):
+            process.kill()
+            process.wait()
+
+
+@deep
+def test_workers_of_dask_on_this_machine_take_no_port_that_another_has(undisturbed):
+    """Its web pages are at port 8787 by default; the test or somebody else holds that."""
+    with socket.socket() as held:
+        with contextlib.suppress(OSError):
+            held.bind(("127.0.0.1", 8787))
+            held.listen()
+        assert run(POINTS, make_compute(), jobs=1, cluster=Cluster(Backend.DASK)) == undisturbed
+
+
+@deep
+@posix
+def test_a_killed_worker_is_replaced_by_the_other(cluster, undisturbed, tmp_path):
+    compute = make_compute(dies_at=5, trace=tmp_path / "trace")
+    assert run(POINTS, compute, cluster=Cluster(Backend.DASK, cluster)) == undisturbed
+    assert (tmp_path / "trace").exists()
+
+
+# The command line, in a process that kills itself after so many results (-1: never).
+COMMAND = """
+import os, signal, sys
+from loca_theory.cli import main
+from loca_theory.sweeps import ResultStore
+
+left, save = int(sys.argv.pop(1)), ResultStore.save
+
+def counted(*arguments):
+    global left
+    save(*arguments)
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+ResultStore.save = counted
+main()
+"""
+SIMULATE = ("simulate", "--K", "200", "--r", "4,8", "--draws", "1500", "--curves", "R,F1")
+CORRELATE = ("correlate", "--K", "64", "--r", "4,8", "--draws", "600", "--structures", "spiked",
+             "--share", "0..0.4..0.1", "--null-draws", "1000")  # fmt: skip
+TABLES = {
+    SIMULATE: ["simulate.parquet"],
+    CORRELATE: [f"correlate-{name}.parquet" for name in ("rows", "crossings", "detection")],
+}
+
+
+def command(study, folder, *more, results=-1):
+    """Exit status of a study that ends itself after so many new results."""
+    given = [*study, "--quiet", "--out", folder, *more]
+    line = [sys.executable, "-c", COMMAND, str(results), *map(str, given)]
+    return subprocess.run(line, check=False, stdout=subprocess.DEVNULL, timeout=WAIT_S).returncode
+
+
+def tables(study, folder):
+    return [(folder / name).read_bytes() for name in TABLES[study]]
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    """Tables and number of stored results of each study without a cluster."""
+    found = {}
+    for study in TABLES:
+        folder = tmp_path_factory.mktemp("serial")
+        assert command(study, folder, "--jobs", 1) == 0
+        found[study] = tables(study, folder), len(list((folder / "points").glob("*.json")))
+    return found
+
+
+@deep
+@posix
+@pytest.mark.parametrize(
+    ("study", "kills"),
+    [pytest.param(SIMULATE, 20, id="simulate"), pytest.param(CORRELATE, 5, id="correlate")],
+)
+def test_a_killed_driver_resumes(cluster, serial, tmp_path, study, kills):
+    """Killed when so many results are there, from the first of the grid to the last of a search."""
+    expected, count = serial[study]
+    on_cluster = ("--backend", "dask", "--scheduler", cluster)
+    stored = 0
+    for until in sorted(random.Random(kills).sample(range(1, count), kills)):
+        status = command(study, tmp_path, *on_cluster, results=until - stored)
+        assert status == -signal.SIGKILL
+        stored = len(list((tmp_path / "points").glob("*.json")))
+        assert stored == until
+    assert command(study, tmp_path, *on_cluster) == 0
+    assert tables(study, tmp_path) == expected
+
+
+@deep
+def test_ray_gives_the_table_of_a_serial_run(serial, tmp_path):
+    expected, _ = serial[CORRELATE]
+    assert command(CORRELATE, tmp_path, "--backend", "ray", "--jobs", 2) == 0
+    assert tables(CORRELATE, tmp_path) == expected
