@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import joblib
 
@@ -129,7 +130,7 @@ class Cluster:
                 msg += f"start some with: dask worker {place}"
                 raise ResourceError(msg) from error
             with joblib.parallel_config(backend="dask"):
-                active, _ = joblib.parallel.get_active_backend()
+                active: Any = joblib.parallel.get_active_backend()[0]
                 workers = active.effective_n_jobs
                 # Where there is one worker alone, joblib would compute in this process.
                 active.effective_n_jobs = lambda n_jobs: max(2, workers(n_jobs))

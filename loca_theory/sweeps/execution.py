@@ -106,7 +106,7 @@ def run(
             progress(len(results), len(points))
 
     try:
-        if progress:
+        if progress and points:
             progress(len(results), len(points))
         if not missing:
             cluster.check()
