@@ -26,6 +26,9 @@ _DOUBLE_UP_TO = 1536
 # good to a few 1e-6 of that.
 _SINGLE_DOWN_TO = 2.0**-13
 _ROWS = 1024
+# Dimensions of the space in which the rows of a matrix of low rank, such as an adapter's, must lie,
+# and the part of their energy that may lie outside: the rounding of a product of hundreds of terms.
+_LOW_RANK, _ROUNDING = 160, (64 * 2.0**-24) ** 2
 # Blocks of the Krylov space, and columns of a block beyond the values wanted.
 _STEPS, _SPARE = 8, 16
 
@@ -38,8 +41,8 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
 
     Returns:
         min(p, q) values, not negative; those within rounding of 0 are 0. For float32 matrices with
-        both sides above 1536, of which more than a few directions matter, they are computed in
-        single precision: good to a few 1e-6 of the largest.
+        both sides above 1536 a rank of at most 160 is made use of, and where more than a few
+        directions matter, they are computed in single precision: good to a few 1e-6 of the largest.
 
     Raises:
         InvalidArgumentError: W is no matrix or has no entries; is complex, sparse or of 8 bits; has
@@ -53,9 +56,11 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
     tall = balanced if balanced.shape[0] >= balanced.shape[1] else balanced.mT
     values = None
     if tall.shape[1] > _DOUBLE_UP_TO and tall.dtype == torch.float32:
-        values = _eigenvalues(tall.mT @ tall)
-        if values[len(values) // 2] < _SINGLE_DOWN_TO * values[-1]:
-            values = None
+        values = _of_low_rank(tall)
+        if values is None:
+            values = _eigenvalues(tall.mT @ tall)
+            if values[len(values) // 2] < _SINGLE_DOWN_TO * values[-1]:
+                values = None
     if values is None:
         gram = tall.new_zeros((tall.shape[1], tall.shape[1]), dtype=torch.float64)
         for rows in tall.split(_ROWS):
@@ -63,6 +68,30 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
         values = _eigenvalues(gram)
         values[values < np.finfo(np.float64).eps * tall.shape[0] * values[-1]] = 0
     return squared_units(values, exponent, "matrix")
+
+
+def _of_low_rank(tall: torch.Tensor) -> _Array | None:
+    """The same, of a matrix whose rows lie in a small space but for rounding; None for others.
+
+    The space is that of a few combinations of the first rows. Most others are told by these.
+    """
+    import torch
+
+    first = tall[:_ROWS].double()
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(_LOW_RANK, len(first), dtype=first.dtype, generator=generator).to(tall.device)
+    basis = torch.linalg.qr((mix @ first).mT).Q
+    gram = first.new_zeros((basis.shape[1], basis.shape[1]))
+    for rows in tall.split(_ROWS):
+        wide = rows.double()
+        image = wide @ basis
+        outside = (wide - image @ basis.mT).square().sum()
+        if outside > _ROUNDING * wide.square().sum():
+            return None
+        gram.addmm_(image.mT, image)
+    leading = _eigenvalues(gram)
+    leading[leading < _ROUNDING * leading[-1]] = 0
+    return np.concatenate([np.zeros(tall.shape[1] - len(leading)), leading])
 
 
 def _eigenvalues(gram: torch.Tensor) -> _Array:

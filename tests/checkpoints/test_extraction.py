@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import AdapterSize, Selection, check_folder, extract, open_pair
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import dct_matrix

@@ -98,11 +98,20 @@ def test_a_weak_bulk_beside_a_strong_direction_is_one():
 def test_zero_is_zero_where_single_precision_would_leave_noise(monkeypatch):
     """As matrices too large for double precision throughout are computed."""
     monkeypatch.setattr("loca_theory.increments.eigenvalues._DOUBLE_UP_TO", 8)
+    monkeypatch.setattr("loca_theory.increments.eigenvalues._LOW_RANK", 10)
+    monkeypatch.setattr("loca_theory.increments.eigenvalues._ROWS", 32)
     w = (random(80, 3) @ random(3, 60)).astype(np.float32)
     values = squared_singular_values(w)
     assert np.count_nonzero(values) == 3
     np.testing.assert_allclose(
         values[-3:], np.linalg.svd(w.astype(np.float64))[1][2::-1] ** 2, rtol=1e-9
+    )
+    # Rank 10 and a weak rest: more than rounding, less than single precision sees in the squares.
+    weak = (random(80, 10) @ random(10, 60) + 1e-5 * random(80, 60)).astype(np.float32)
+    np.testing.assert_allclose(
+        squared_singular_values(weak),
+        np.linalg.svd(weak.astype(np.float64))[1][::-1] ** 2,
+        rtol=1e-3,
     )
     full = random(80, 60).astype(np.float32)
     np.testing.assert_allclose(
