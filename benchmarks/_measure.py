@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -68,10 +67,13 @@ class Timing:
     Attributes:
         seconds: Seconds a call, one entry a round.
         other_load: Processors that other processes kept busy, in the worst of these rounds.
+        enqueueing: Of these seconds, those until the call returned. The rest went by waiting for
+            the device: where there is no such rest, the processor is what limits the speed.
     """
 
     seconds: tuple[float, ...]
     other_load: float
+    enqueueing: tuple[float, ...]
 
     @property
     def median(self) -> float:
@@ -96,6 +98,7 @@ class Timing:
             "lower_quartile_s": low,
             "upper_quartile_s": high,
             "other_load": self.other_load,
+            "median_enqueueing_s": statistics.median(self.enqueueing),
         }
 
 
@@ -105,6 +108,8 @@ def interleaved(
     rounds: int = 11,
     block_seconds: float = 0.05,
     device: str = "cpu",
+    attempts: int = ATTEMPTS,
+    seconds: float = math.inf,
 ) -> dict[Name, Timing]:
     """Time rivals in rounds; see the module's text.
 
@@ -113,13 +118,16 @@ def interleaved(
         rounds: Number of rounds that count, at least 2.
         block_seconds: Each block makes as many calls as fit into this time, at least one.
         device: Where the work happens; on CUDA each block waits for the device to finish.
+        attempts: Up to this many times the rounds asked for are made in search of undisturbed
+            ones.
+        seconds: No round begins later than this, but two are made at least.
     """
 
     def finish() -> None:
         if device.startswith("cuda"):
             torch.cuda.synchronize(device)
 
-    def block(rival: Rival, calls: int) -> float:
+    def block(rival: Rival, calls: int) -> tuple[float, float]:
         if rival.prepare is not None:
             rival.prepare()
         rival.call()
@@ -127,26 +135,35 @@ def interleaved(
         start = time.perf_counter()
         for _ in range(calls):
             rival.call()
+        returned = time.perf_counter()
         finish()
-        return (time.perf_counter() - start) / calls
+        return (time.perf_counter() - start) / calls, (returned - start) / calls
 
+    end = time.perf_counter() + seconds
     calls = {
-        name: max(1, math.floor(block_seconds / block(rival, 1))) for name, rival in rivals.items()
+        name: max(1, math.floor(block_seconds / block(rival, 1)[0]))
+        for name, rival in rivals.items()
     }
     order = list(rivals)
     shuffle = random.Random(0).shuffle
-    kept: list[tuple[float, dict[Name, float]]] = []
-    for _ in range(ATTEMPTS * rounds):
+    kept: list[tuple[float, dict[Name, tuple[float, float]]]] = []
+    for _ in range(attempts * rounds):
         shuffle(order)
         start, busy = time.perf_counter(), _busy_elsewhere()
-        seconds = {name: block(rivals[name], calls[name]) for name in order}
+        times = {name: block(rivals[name], calls[name]) for name in order}
         load = (_busy_elsewhere() - busy) / (time.perf_counter() - start)
-        kept.append((max(0.0, load), seconds))
+        kept.append((max(0.0, load), times))
         if sum(load <= QUIET for load, _ in kept) == rounds:
+            break
+        if len(kept) >= 2 and time.perf_counter() > end:
             break
     kept = sorted(kept, key=lambda entry: entry[0])[:rounds]
     worst = kept[-1][0]
-    return {name: Timing(tuple(seconds[name] for _, seconds in kept), worst) for name in rivals}
+    found: dict[Name, Timing] = {}
+    for name in rivals:
+        whole, enqueueing = zip(*(times[name] for _, times in kept), strict=True)
+        found[name] = Timing(whole, worst, enqueueing)
+    return found
 
 
 def _busy_elsewhere() -> float:
@@ -177,8 +194,16 @@ def environment(packages: Sequence[str]) -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "packages": {"loca-theory": loca_theory.__version__}
-        | {name: importlib.metadata.version(name) for name in packages},
+        | {name: _version(name) for name in packages},
     }
+
+
+def _version(name: str) -> str | None:
+    """Of a distribution; None where it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu_model() -> str:
@@ -188,22 +213,6 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a result file, floats cut to four digits: the fifth is noise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_shortened(record), indent=1) + "\n", encoding="utf-8")
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {key: _shortened(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shortened(item) for item in value]
-    return value
 
 
 def print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -25,7 +25,8 @@ from scipy import integrate, special
 from scipy.linalg import eigvalsh_tridiagonal
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
+from benchmarks._measure import Rival, environment, interleaved, print_rows
+from benchmarks._records import write_json
 from loca_theory.expressivity import (
     Budget,
     MonteCarlo,

@@ -31,7 +31,8 @@ import torch
 from rich.console import Console
 from safetensors.torch import save_file
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
+from benchmarks._measure import Rival, environment, interleaved, print_rows
+from benchmarks._records import write_json
 from loca_theory.checkpoints import open_pair
 from loca_theory.increments import (
     calibrated_test,

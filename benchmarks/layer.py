@@ -18,57 +18,30 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from peft import FourierFTConfig, LoraConfig, get_peft_model
 from rich.console import Console
-from torch import nn
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    ViTConfig,
-    ViTForImageClassification,
+
+from benchmarks._measure import Rival, environment, interleaved, print_rows
+from benchmarks._records import write_json
+from benchmarks._rivals import (
+    LOCA,
+    Layer,
+    Model,
+    Single,
+    Step,
+    adapted,
+    layer_step,
+    model_step,
+    network,
 )
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
-from loca_theory.adapters import LoCAConfig
-
 PACKAGES = ("numpy", "scipy", "torch", "peft", "transformers")
-TARGETS = ["query", "value", "q_proj", "v_proj"]
 _STEPS = 3
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One linear layer and its load."""
-
-    size: int
-    components: int
-    tokens: int
-    r: int
-
-    def __str__(self) -> str:
-        return f"{self.size}x{self.size}, B = {self.components}, {self.tokens} tokens"
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model, its load, and the budgets of the paper's experiments."""
-
-    name: str
-    components: int
-    r: int
-
-    def __str__(self) -> str:
-        return f"{self.name}, B = {self.components}, r = {self.r}"
 
 
 LAYERS = (
@@ -78,134 +51,28 @@ LAYERS = (
     Layer(4096, 150_000, 512, 64),
 )
 MODELS = (
-    Model("RoBERTa-base, 8 x 128", 1000, 8),
-    Model("ViT-base, 4 x 197", 3000, 16),
-    Model("MiniLM, 16 x 32", 3072, 4),
+    Model("RoBERTa-base", (8, 128), 1000, 8),
+    Model("ViT-base", (4, 197), 3000, 16),
+    Model("MiniLM", (16, 32), 3072, 4),
 )
-LAYER_RIVALS = ("frozen", "LoRA", "FourierFT", "LoCA", "LoCA locations",
-                "LoCA implicit", "LoCA fft", "LoCA dense", "LoCA sparse")  # fmt: skip
-MODEL_RIVALS = ("LoRA", "FourierFT", "LoCA", "LoCA locations", "LoCA implicit", "LoCA fft",
-                "LoCA dense", "LoCA sparse")  # fmt: skip
+LAYER_RIVALS = ("frozen", "LoRA", "FourierFT", *LOCA)
+MODEL_RIVALS = ("LoRA", "FourierFT", *LOCA)
 # Left out in layers of 4096x4096 and in models as wide as 768, where products with its DCT
 # matrices take seconds a step.
 _SLOW = {"LoCA dense", "LoCA sparse"}
 
 
-class Single(nn.Module):
-    """A model of one layer, so that PEFT adapts it as any other."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.query = nn.Linear(size, size)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The layer."""
-        return self.query(x)
-
-
-def targets_of(model: nn.Module) -> list[str]:
-    """The names of its query and value layers."""
-    return [t for t in TARGETS if any(name.endswith(t) for name, _ in model.named_modules())]
-
-
-def with_adapter(model: nn.Module, config: Any) -> Any:
-    """The model under PEFT, whose own deprecations are none of ours."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return get_peft_model(model, config)
-
-
-def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
-    """The model with the rival's adapter on its query and value layers."""
-    if rival == "frozen":
-        return model.requires_grad_(requires_grad=False)
-    targets = targets_of(model)
-    config: Any
-    if rival == "LoRA":
-        config = LoraConfig(r=r, lora_alpha=r, target_modules=targets)
-    elif rival == "FourierFT":
-        config = FourierFTConfig(n_frequency=components, target_modules=targets)
-    else:
-        way = rival.removeprefix("LoCA").strip()
-        config = LoCAConfig(
-            n_frequency=components,
-            target_modules=targets,
-            implementation="auto" if way in ("", "locations") else way,  # type: ignore[arg-type]
-        )
-    result = with_adapter(model, config)
-    if rival.startswith("LoCA"):
-        # It stays in the phase that is measured.
-        for training in result.base_model.location_training.values():
-            training.automatic = False
-            if rival == "LoCA locations":
-                training.go_to(training.schedule.coefficient_steps)
-    return result
-
-
-def layer_step(layer: Layer, rival: str, device: str) -> Callable[[], object]:
-    """Forward and backward of one layer."""
-    torch.manual_seed(0)
-    model = adapted(Single(layer.size), rival, layer.components, layer.r).to(device)
-    x = torch.randn(layer.tokens, layer.size, device=device, requires_grad=True)
-    g = torch.randn(layer.tokens, layer.size, device=device)
-
-    def step() -> None:
-        x.grad = None
-        model.zero_grad()
-        model(x).backward(g)
-
-    return step
-
-
-def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor]:
-    """A model with random weights, its inputs and labels."""
-    torch.manual_seed(0)
-    inputs: dict[str, torch.Tensor]
-    if model.name.startswith("RoBERTa"):
-        made: Any = RobertaForSequenceClassification(RobertaConfig(vocab_size=50265))
-        inputs = {"input_ids": torch.randint(10, 50265, (8, 128))}
-        labels = torch.randint(0, 2, (8,))
-    elif model.name.startswith("MiniLM"):
-        shape = BertConfig(
-            hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
-        )
-        made = BertForSequenceClassification(shape)
-        inputs = {"input_ids": torch.randint(1000, 30522, (16, 32))}
-        labels = torch.randint(0, 2, (16,))
-    else:
-        made = ViTForImageClassification(ViTConfig(id2label=dict(enumerate("abcdefghij"))))
-        inputs = {"pixel_values": torch.randn(4, 3, 224, 224)}
-        labels = torch.randint(0, 10, (4,))
-    return made, inputs, labels
-
-
-def model_step(model: Model, rival: str, device: str) -> Callable[[], object]:
-    """A training step of a model."""
+def build_step(part: str, index: int, rival: str, device: str) -> Step:
+    """The work of a rival at a load."""
+    if part == "layers":
+        layer = LAYERS[index]
+        torch.manual_seed(0)
+        made = adapted(Single(layer.size), rival, layer.components, layer.r).to(device)
+        return layer_step(layer, made, device)
+    model = MODELS[index]
     made, inputs, labels = network(model)
-    made = adapted(made, rival, model.components, model.r).to(device).train()
-    parameters = [p for p in made.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4)
-    return training_step(made, inputs, labels, optimizer, device)
-
-
-def training_step(
-    made: Any,
-    inputs: dict[str, torch.Tensor],
-    labels: torch.Tensor,
-    optimizer: torch.optim.Optimizer,
-    device: str,
-) -> Callable[[], object]:
-    """Forward, backward and a step of the optimiser."""
-    inputs = {name: value.to(device) for name, value in inputs.items()}
-    labels = labels.to(device)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(made(**inputs).logits, labels)
-        loss.backward()
-        optimizer.step()
-
-    return step
+    made = adapted(made, rival, model.components, model.r).to(device)
+    return model_step(made, inputs, labels, device)
 
 
 def peak_mib(part: str, index: int, rival: str, device: str) -> float:
@@ -219,8 +86,7 @@ def peak_mib(part: str, index: int, rival: str, device: str) -> float:
 
 def _own_peak(part: str, index: int, rival: str, device: str) -> float:
     """In the process of its own."""
-    work: Any = (LAYERS if part == "layers" else MODELS)[index]
-    step = (layer_step if part == "layers" else model_step)(work, rival, device)
+    step = build_step(part, index, rival, device)
     if device.startswith("cuda"):
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -254,11 +120,10 @@ def compare(
     work: Any = (LAYERS if part == "layers" else MODELS)[index]
     is_layer = part == "layers"
     names = rivals or (LAYER_RIVALS if is_layer else MODEL_RIVALS)
-    make: Any = layer_step if is_layer else model_step
     reference = "frozen" if is_layer else "LoRA"
     is_large = work.size > 1024 if is_layer else not work.name.startswith("MiniLM")
     slow = _SLOW if is_large else set()
-    steps = {name: make(work, name, device) for name in names if name not in slow}
+    steps = {name: build_step(part, index, name, device) for name in names if name not in slow}
     times = interleaved(
         {name: Rival(step) for name, step in steps.items()}, rounds=rounds, device=device
     )

@@ -19,11 +19,9 @@ import click
 import torch
 from rich.console import Console
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
-from benchmarks.layer import (
-    LAYERS,
-    MODELS,
-    PACKAGES,
+from benchmarks._measure import Rival, environment, interleaved, print_rows
+from benchmarks._records import write_json
+from benchmarks._rivals import (
     Layer,
     Model,
     Single,
@@ -32,6 +30,7 @@ from benchmarks.layer import (
     training_step,
     with_adapter,
 )
+from benchmarks.layer import LAYERS, MODELS, PACKAGES
 from loca_theory.adapters import LoCAConfig, parameter_groups
 
 SEARCHES = ("central", "eight-direction", "swap", "reselect")

@@ -23,7 +23,8 @@ import torch
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows, write_json
+from benchmarks._measure import Rival, environment, interleaved, print_rows
+from benchmarks._records import write_json
 from loca_theory.dependence import Study
 from loca_theory.dependence.draws import compute
 from loca_theory.dependence.draws import point as draw_block

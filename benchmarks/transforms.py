@@ -22,7 +22,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks._measure import Rival, environment, interleaved, write_json
+from benchmarks._measure import Rival, environment, interleaved
+from benchmarks._records import write_json
 from loca_theory.transforms import dct2, idct2, idct2_sparse
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ QUESTIONS = ("dense", "threads", "sparse")
 OURS = "dct2/idct2 (auto)"
 
 
-def _normal(*shape: int) -> torch.Tensor:
+def normal(*shape: int) -> torch.Tensor:
+    """N(0, 1) entries, the same in every run."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def _scipy(x: torch.Tensor, *, inverse: bool, workers: int) -> torch.Tensor:
+def scipy_transform(x: torch.Tensor, *, inverse: bool, workers: int) -> torch.Tensor:
+    """The reference, in the precision of its argument."""
     transform = scipy.fft.idctn if inverse else scipy.fft.dctn
     array = transform(x.numpy(), type=2, norm="ortho", axes=(-2, -1), workers=workers)
     return torch.from_numpy(array)
@@ -58,11 +61,12 @@ def _dense_transforms(inverse: bool, device: str) -> dict[str, Callable[[torch.T
     }
     if device == "cpu":
         workers = torch.get_num_threads()
-        methods["scipy.fft.dctn/idctn"] = partial(_scipy, inverse=inverse, workers=workers)
+        methods["scipy.fft.dctn/idctn"] = partial(scipy_transform, inverse=inverse, workers=workers)
     return methods
 
 
-def _floor(x: torch.Tensor, inverse: bool) -> Callable[[], torch.Tensor]:
+def floor(x: torch.Tensor, inverse: bool) -> Callable[[], torch.Tensor]:
+    """A plain real FFT of the size of x, or back to it from a spectrum made beforehand."""
     if not inverse:
         return partial(torch.fft.rfft2, x)
     return partial(torch.fft.irfft2, torch.fft.rfft2(x), s=x.shape[-2:])
@@ -70,12 +74,12 @@ def _floor(x: torch.Tensor, inverse: bool) -> Callable[[], torch.Tensor]:
 
 def dense(shape: tuple[int, ...], *, inverse: bool, device: str, rounds: int) -> list[dict]:
     """Records of every dense contender for one shape and direction."""
-    x = _normal(*shape)
-    expected = _scipy(x.double(), inverse=inverse, workers=torch.get_num_threads())
+    x = normal(*shape)
+    expected = scipy_transform(x.double(), inverse=inverse, workers=torch.get_num_threads())
     x = x.to(device)
     transforms = _dense_transforms(inverse, device)
     rivals = {name: Rival(partial(transform, x)) for name, transform in transforms.items()}
-    rivals["torch.fft.rfft2/irfft2 (floor)"] = Rival(_floor(x, inverse))
+    rivals["torch.fft.rfft2/irfft2 (floor)"] = Rival(floor(x, inverse))
     timings = interleaved(rivals, rounds=rounds, device=device)
     return [
         {
@@ -95,14 +99,14 @@ def dense(shape: tuple[int, ...], *, inverse: bool, device: str, rounds: int) ->
 
 def threads(shape: tuple[int, ...], *, rounds: int) -> list[dict]:
     """Records for each number of threads: all of the machine's, half of them, ..., 1."""
-    x = _normal(*shape)
+    x = normal(*shape)
     most = torch.get_num_threads()
     counts = sorted({max(1, most >> shift) for shift in range(most.bit_length())})
     rivals = {}
     for count in counts:
         prepare = partial(torch.set_num_threads, count)
         rivals["scipy.fft.dctn", count] = Rival(
-            partial(_scipy, x, inverse=False, workers=count), prepare
+            partial(scipy_transform, x, inverse=False, workers=count), prepare
         )
         rivals["ours, fft", count] = Rival(partial(dct2, x, method="fft"), prepare)
         rivals["torch.fft.rfft2", count] = Rival(partial(torch.fft.rfft2, x), prepare)
@@ -138,8 +142,8 @@ def sparse(n: int, places: int, *, backward: bool, device: str, rounds: int) -> 
     """Record of both sparse methods for one size and number of places."""
     generator = torch.Generator().manual_seed(0)
     locations = torch.randint(0, n, (places, 2), generator=generator).to(device)
-    values = _normal(places).to(device).requires_grad_(backward)
-    gradient = _normal(n, n).to(device) if backward else None
+    values = normal(places).to(device).requires_grad_(backward)
+    gradient = normal(n, n).to(device) if backward else None
     rivals = {
         method: Rival(partial(_sparse_step, values, locations, (n, n), method, gradient))
         for method in ("scatter", "outer")

@@ -1,0 +1,297 @@
+"""Layers and models under LoCA and its rivals of PEFT, and their training steps.
+
+PEFT and transformers are imported where they are used, so that what needs neither runs without.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from loca_theory.adapters import LoCALinear
+from loca_theory.errors import LocaTheoryError
+
+TARGETS = ["query", "value", "q_proj", "v_proj"]
+LOCA = ("LoCA", "LoCA locations", "LoCA implicit", "LoCA fft", "LoCA dense", "LoCA sparse")
+"""LoCA as it is by default, in a phase of locations, and as each implementation."""
+
+Step = Callable[[], object]
+
+
+class MissingRivalError(Exception):
+    """PEFT is not there, or has no such method."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One linear layer and its load."""
+
+    size: int
+    components: int
+    tokens: int
+    r: int
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        kind = "" if self.dtype == "float32" else f", {self.dtype}"
+        return f"{self.size}x{self.size}, B = {self.components}, {self.tokens} tokens{kind}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, its load (batch, tokens), and the budgets of the paper's experiments."""
+
+    name: str
+    load: tuple[int, int]
+    components: int
+    r: int
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        kind = "" if self.dtype == "float32" else f", {self.dtype}"
+        load = " x ".join(map(str, self.load))
+        return f"{self.name}, {load}, B = {self.components}, r = {self.r}{kind}"
+
+
+class Single(nn.Module):
+    """A model of one layer, so that PEFT adapts it as any other."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer."""
+        return self.query(x)
+
+
+def targets_of(model: nn.Module) -> list[str]:
+    """The names of its query and value layers."""
+    return [t for t in TARGETS if any(name.endswith(t) for name, _ in model.named_modules())]
+
+
+def with_adapter(model: nn.Module, config: Any) -> Any:
+    """The model under PEFT, whose own deprecations are none of ours."""
+    from peft import get_peft_model
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return get_peft_model(model, config)
+
+
+def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
+    """The model with the rival's adapter on its query and value layers.
+
+    LoRA and SHiRA count by ranks and C3A by blocks: LoRA has the rank r, the others come as near
+    as they can to the number of components.
+
+    Raises:
+        MissingRivalError: the installed PEFT, if any, does not have it.
+    """
+    if rival == "frozen":
+        return model.requires_grad_(requires_grad=False)
+    if rival in LOCA:
+        return _with_loca(model, rival, components)
+    targets = targets_of(model)
+    shapes = {
+        (layer.out_features, layer.in_features)
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and any(name.endswith(t) for t in targets)
+    }
+    return with_adapter(model, _config(rival, targets, shapes, components, r))
+
+
+def _config(
+    rival: str, targets: list[str], shapes: set[tuple[int, int]], components: int, r: int
+) -> Any:
+    name, options = {
+        "LoRA": ("LoraConfig", {"r": r, "lora_alpha": r}),
+        "FourierFT": ("FourierFTConfig", {"n_frequency": components}),
+        "WaveFT": ("WaveFTConfig", {"n_frequency": components}),
+        "C3A": ("C3AConfig", {"block_size": _block_size(shapes, components)}),
+        "SHiRA": ("ShiraConfig", {"r": _sparse_rank(shapes, components)}),
+    }[rival]
+    try:
+        import peft
+    except ImportError as error:
+        msg = f"{rival} needs peft: {error}"
+        raise MissingRivalError(msg) from None
+    config = getattr(peft, name, None)
+    if config is None:
+        msg = f"peft {peft.__version__} has no {name}"
+        raise MissingRivalError(msg)
+    return config(target_modules=targets, **options)
+
+
+def _block_size(shapes: set[tuple[int, int]], components: int) -> int:
+    """The size with which C3A comes nearest to the number of components: it has pq/b."""
+    common = math.gcd(*(side for shape in shapes for side in shape))
+    divisors = [b for b in range(1, common + 1) if common % b == 0]
+    p, q = max(shapes)
+    return min(divisors, key=lambda b: abs(math.log(p * q / b / components)))
+
+
+def _sparse_rank(shapes: set[tuple[int, int]], components: int) -> int:
+    """The rank with which SHiRA comes nearest to the number of components: it has (p+q)r."""
+    return max(1, round(components / sum(max(shapes))))
+
+
+def _with_loca(model: nn.Module, rival: str, components: int) -> Any:
+    implementation: Any = rival.removeprefix("LoCA").strip()
+    if implementation in ("", "locations"):
+        implementation = "auto"
+    targets = targets_of(model)
+    try:
+        from loca_theory.adapters import LoCAConfig
+    except (LocaTheoryError, ImportError, AttributeError):
+        # Without PEFT, or with one that LoCA was not tested with.
+        return _with_loca_by_hand(model, targets, rival, components, implementation)
+    config = LoCAConfig(
+        n_frequency=components, target_modules=targets, implementation=implementation
+    )
+    result = with_adapter(model, config)
+    # It stays in the phase that is measured.
+    for training in result.base_model.location_training.values():
+        training.automatic = False
+        if rival == "LoCA locations":
+            training.go_to(training.schedule.coefficient_steps)
+    return result
+
+
+def _with_loca_by_hand(
+    model: nn.Module, targets: list[str], rival: str, components: int, implementation: Any
+) -> nn.Module:
+    model.requires_grad_(requires_grad=False)
+    learns = rival == "LoCA locations"
+    for path, parent in list(model.named_modules()):
+        for name, child in list(parent.named_children()):
+            if name not in targets or not isinstance(child, nn.Linear):
+                continue
+            layer = LoCALinear(
+                child,
+                components,
+                learn_locations=learns,
+                implementation=implementation,
+                seed=(777, zlib.crc32(f"{path}.{name}".encode())),
+            )
+            layer.spectrum.float()  # as PEFT does in models of half precision
+            if learns:
+                layer.spectrum.set_phase("locations")
+            setattr(parent, name, layer)
+    return model
+
+
+def sharing_weights(model: Any) -> Any:
+    """A copy for a further adapter whose frozen weights are those of the original, not copies."""
+    shared = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+
+
+def layer_step(layer: Layer, model: Any, device: str) -> Step:
+    """Forward and backward of one layer, for tokens that ask for a gradient themselves."""
+    kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
+    x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
+    g = torch.randn(layer.tokens, layer.size, **kind)
+
+    def step() -> None:
+        x.grad = None
+        model.zero_grad()
+        model(x).backward(g)
+
+    return step
+
+
+def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
+    """A model with random weights, its inputs, and its labels if it is a classifier."""
+    torch.manual_seed(0)
+    made, inputs, labels = _network(model)
+    dtype = getattr(torch, model.dtype)
+    inputs = {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
+    return made.to(dtype), inputs, labels
+
+
+def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
+    import transformers as hf
+
+    count, tokens = model.load
+    if model.name.startswith("RoBERTa"):
+        made: Any = hf.RobertaForSequenceClassification(hf.RobertaConfig(vocab_size=50265))
+        inputs = {"input_ids": torch.randint(10, 50265, model.load)}
+        return made, inputs, torch.randint(0, 2, (count,))
+    if model.name.startswith("MiniLM"):
+        shape = hf.BertConfig(
+            hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+        )
+        inputs = {"input_ids": torch.randint(1000, 30522, model.load)}
+        return hf.BertForSequenceClassification(shape), inputs, torch.randint(0, 2, (count,))
+    if model.name.startswith("LLaMA"):
+        # Two of the 32 decoder layers of the model of 7 billion weights, and few words.
+        tiny = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
+        config = hf.LlamaConfig(
+            vocab_size=1000,
+            num_hidden_layers=2,
+            use_cache=False,
+            **({} if "7B" in model.name else tiny),
+        )
+        return hf.LlamaModel(config), {"input_ids": torch.randint(0, 1000, model.load)}, None
+    labels = dict(enumerate("abcdefghij"))
+    side = 16 * math.isqrt(tokens - 1)
+    made = hf.ViTForImageClassification(hf.ViTConfig(id2label=labels, image_size=side))
+    inputs = {"pixel_values": torch.randn(count, 3, side, side)}
+    return made, inputs, torch.randint(0, len(labels), (count,))
+
+
+def training_step(
+    made: Any,
+    inputs: dict[str, torch.Tensor],
+    labels: torch.Tensor | None,
+    optimizer: torch.optim.Optimizer | None,
+    device: str,
+) -> Step:
+    """Forward, backward and, where there is an optimiser, a step of it."""
+    inputs = {name: value.to(device) for name, value in inputs.items()}
+    labels = None if labels is None else labels.to(device)
+
+    def step() -> None:
+        if optimizer is not None:
+            optimizer.zero_grad()
+        output = made(**inputs)
+        if labels is None:
+            loss = output.last_hidden_state.float().square().mean()
+        else:
+            loss = nn.functional.cross_entropy(output.logits, labels)
+        loss.backward()
+        if optimizer is not None:
+            optimizer.step()
+
+    return step
+
+
+def model_step(
+    made: Any, inputs: dict[str, torch.Tensor], labels: torch.Tensor | None, device: str
+) -> Step:
+    """A training step of what of the model is not frozen.
+
+    Where all is, the gradient runs down to the embeddings, as with any adapter.
+    """
+    parameters = trained(made.train())
+    if parameters:
+        optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+        return training_step(made, inputs, labels, optimizer, device)
+    made.get_input_embeddings().register_forward_hook(
+        lambda _, __, output: output.requires_grad_(requires_grad=True)
+    )
+    return training_step(made, inputs, labels, None, device)
+
+
+def trained(model: nn.Module) -> Sequence[nn.Parameter]:
+    """The parameters that are not frozen."""
+    return [p for p in model.parameters() if p.requires_grad]

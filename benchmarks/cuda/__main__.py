@@ -1,0 +1,162 @@
+"""The command: see the package's text."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks._records import write_json, write_text
+from benchmarks.cuda.report import missing, report
+from benchmarks.cuda.runner import (
+    CHECKS,
+    DEVICE,
+    POISONED,
+    Check,
+    Outcome,
+    allowance,
+    command_of,
+    conduct,
+)
+from loca_theory.errors import LocaTheoryError
+
+# A check stops by itself so much before it is stopped.
+_EARLIER = 3.0
+# Kept for the last table.
+_RESERVE = 4.0
+_MOST_MINUTES = 1440
+# Below this a check would spend its time on starting.
+_LEAST = 12.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run all checks, or one in this process."""
+    given = _parse(arguments)
+    out = given.out.resolve()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if given.check:
+            return _answer(given.check, out, 60 * given.minutes, rehearse=given.rehearse)
+        return _run_all(out, 60 * given.minutes, rehearse=given.rehearse)
+    except (OSError, LocaTheoryError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"interrupted; what was found until then is in {out}", file=sys.stderr)
+        return 130
+
+
+def _parse(arguments: list[str] | None) -> Any:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cuda",
+        description="Tests, speed and memory on an NVIDIA card, the most telling first.",
+        epilog="Example: python -m benchmarks.cuda --out results --minutes 9",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of tables, JSON and traces")
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="when to stop by itself (default: 9)"
+    )
+    parser.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="run every check at tiny sizes on the CPU, to see that all is in place",
+    )
+    names = [check.name for check in (DEVICE, *CHECKS)]
+    parser.add_argument("--check", choices=names, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if not 0 <= given.minutes <= _MOST_MINUTES:
+        parser.error(f"--minutes must be from 0 to {_MOST_MINUTES}, not {given.minutes:g}")
+    return given
+
+
+def _run_all(out: Path, seconds: float, *, rehearse: bool) -> int:
+    end = time.monotonic() + seconds - _RESERVE
+    signal.signal(signal.SIGTERM, _interrupt)
+    for old in out.glob("*.log"):
+        old.unlink()
+
+    def run(check: Check, allowed: float, changed: Any) -> Outcome:
+        log = out / f"{check.name}.log"
+        return conduct(check, command_of(check, out, rehearse=rehearse), allowed, log, changed)
+
+    found = run(DEVICE, max(end - time.monotonic(), 0.0), lambda _: None)
+    machine = found.rows.get("device", {})
+    obstacle = machine.get("refused") or machine.get("error")
+    if obstacle or not machine.get("final"):
+        obstacle = obstacle or "; ".join(found.notes)
+        print(f"nothing was measured: {obstacle}", file=sys.stderr)
+        return 1
+    print(f"{machine['card']}: {seconds / 60:g} minutes at most", flush=True)
+    for line in missing(machine):
+        print(line, flush=True)
+    outcomes: list[Outcome] = []
+    left_out: dict[str, str] = {}
+
+    def write(current: Outcome | None = None) -> None:
+        if current is not None:
+            record = {"machine": machine, **current.as_record()}
+            write_json(out / f"{current.check.name}.json", record)
+        shown = [*outcomes, *([] if current is None else [current])]
+        write_text(out / "cuda.md", report(machine, shown, left_out))
+
+    for index, check in enumerate(CHECKS):
+        left = end - time.monotonic()
+        absent = [name for name in check.needs if name in machine["missing"]]
+        if absent:
+            left_out[check.title] = f"{' and '.join(absent)} missing"
+        elif left < _LEAST and not (rehearse and left > 0):
+            left_out[check.title] = f"no time: {max(left, 0.0):.0f} s were left"
+        else:
+            outcome = run(check, allowance(check, left, CHECKS[index + 1 :]), write)
+            write(outcome)
+            outcomes.append(outcome)
+            failed = sum("error" in row for row in outcome.rows.values())
+            line = f"{check.title}: {len(outcome.rows)} rows in {outcome.seconds:.0f} s"
+            print(line + (f", {failed} of them errors" if failed else ""), flush=True)
+            continue
+        print(f"{check.title}: left out, {left_out[check.title]}", flush=True)
+    write()
+    print((out / "cuda.md").read_text(encoding="utf-8"))
+    print(f"wrote {out}")
+    return 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _answer(name: str, out: Path, seconds: float, *, rehearse: bool) -> int:
+    """Run one check in this process; its lines go to where the output goes, all else to the log."""
+    faulthandler.enable()
+    # Should nobody be left to end this process, it ends itself.
+    faulthandler.dump_traceback_later(seconds + 30, exit=True)
+    deadline = time.monotonic() + seconds - _EARLIER
+    done = set(json.load(sys.stdin))
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    if rehearse:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    from benchmarks.cuda.session import PoisonedError, Session
+
+    device = "cpu" if rehearse else "cuda"
+    session = Session(out, lines, deadline, device, tiny=rehearse, done=done)
+    try:
+        importlib.import_module(f"benchmarks.cuda.{name}").check(session)
+    except PoisonedError as error:
+        session.note(f"a process lost the device and another went on: {error}")
+        return POISONED
+    except Exception as error:
+        session.note(f"{type(error).__name__}: {error}")
+        raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

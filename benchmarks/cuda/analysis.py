@@ -1,0 +1,98 @@
+"""``analyze`` on the device, of a made-up pair of checkpoints: as on the CPU, and how much faster.
+
+The changes are independent normal entries, and in the second matrix also of low rank.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.cuda.comparison import verdict
+from benchmarks.cuda.session import Row, Session
+from loca_theory.checkpoints import Settings, analyse_pair, open_pair
+
+_SHAPES = ((768, 768), (768, 3072), (2048, 2048))
+_TINY = ((24, 24), (24, 40))
+# Sums of up to four million products in float32, in another order.
+_ROUNDING = 1e-3
+
+
+def check(session: Session) -> None:
+    """One pair, matrix by matrix."""
+    shapes = _TINY if session.tiny else _SHAPES
+    ranks = (2,) if session.tiny else (8, 32)
+    with tempfile.TemporaryDirectory() as folder:
+        for index, shape in enumerate(shapes):
+
+            def work(row: Row, index: int = index, shape: tuple[int, int] = shape) -> None:
+                paths = _pair(Path(folder), index, shape)
+                if session.is_cuda:  # the first call on a device makes plans and workspaces
+                    _analysed(paths, Settings(ranks, device=session.device))
+                found = {}
+                for device, name in ((session.device, "s"), ("cpu", "cpu_s")):
+                    start = time.perf_counter()
+                    found[name] = _analysed(paths, Settings(ranks, device=device))
+                    row[name] = time.perf_counter() - start
+                row |= _difference(found["s"], found["cpu_s"])
+                row["speed_over_cpu"] = row["cpu_s"] / row["s"]
+
+            kind = "low rank and noise" if index % 2 else "noise"
+            key = f"matrix {index + 1}: {shape[0]} x {shape[1]}, {kind}"
+            session.attempt({"key": key}, work, seconds=8.0 if session.is_cuda else 0.0)
+
+
+def _pair(folder: Path, index: int, shape: tuple[int, int]) -> tuple[str, str]:
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(index)
+    base = torch.randn(shape, generator=generator) * 0.05
+    change = torch.randn(shape, generator=generator) * 1e-3
+    if index % 2:
+        left, right = (torch.randn(n, 4, generator=generator) for n in shape)
+        change += 3e-3 * left @ right.T
+    paths = folder / f"base{index}.safetensors", folder / f"tuned{index}.safetensors"
+    for path, value in zip(paths, (base, base + change), strict=True):
+        save_file({"layer.0.query.weight": value.contiguous()}, path)
+    return str(paths[0]), str(paths[1])
+
+
+def _analysed(paths: tuple[str, str], settings: Settings) -> dict[str, float]:
+    """The numbers of the one matrix, by name."""
+    report = analyse_pair(open_pair(*paths), settings)
+    if not report.rows:
+        msg = f"nothing was analysed: {[one.reason for one in report.skipped]}"
+        raise RuntimeError(msg)
+    (row,) = report.rows
+    found = {name: value for name, value in row.items() if isinstance(value, float)}
+    for error in row["errors"]:
+        named = f"{error['curve']} at r = {error['r']}"
+        found |= {
+            f"{key} of {named}": value for key, value in error.items() if isinstance(value, float)
+        }
+    return found
+
+
+def _difference(here: dict[str, float], cpu: dict[str, float]) -> dict[str, Any]:
+    def apart(name: str) -> float:
+        ours, theirs = here.get(name, math.nan), cpu[name]
+        if ours == theirs or (math.isnan(ours) and math.isnan(theirs)):
+            return 0.0
+        difference = abs(ours - theirs) / max(abs(theirs), 1e-6)
+        return math.inf if math.isnan(difference) else difference
+
+    worst = max(cpu, key=apart)
+    target = f"relative difference from the CPU at most {_ROUNDING:g}"
+    return {
+        "compared": len(cpu),
+        "largest_relative_difference": apart(worst),
+        "of": worst,
+        "here": here.get(worst),
+        "cpu": cpu[worst],
+        "verdicts": [verdict(target, apart(worst), reached=apart(worst) <= _ROUNDING)],
+    }

@@ -1,0 +1,169 @@
+"""Time and memory of rivals at one load, in one process.
+
+A process for each rival's memory would take longer than a short loan of a card. Here the rivals
+share their frozen weights, and the peak of each is counted from what was there before it was
+built, plus those weights: what it would hold alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from benchmarks._measure import Rival, Timing, interleaved
+from benchmarks.cuda.session import Row, Session, quietly
+from loca_theory.transforms import dct_matrix
+
+Step = Callable[[], object]
+Build = Callable[[], tuple[Step, Mapping[str, Any]]]
+Judge = Callable[[dict[str, Row], dict[str, Timing]], None]
+
+_MIB = 2**20
+
+
+def compare(
+    session: Session,
+    load: str,
+    prepare: Callable[[], tuple[Mapping[str, Build], int]],
+    *,
+    judge: Judge,
+    rounds: int = 5,
+) -> None:
+    """Say a row for every rival that can be built.
+
+    Args:
+        session: Where.
+        load: What is done, as the rows show it.
+        prepare: Returns the rivals (by name, what returns its step and facts to say about it), and
+            the bytes that all of them hold together.
+        judge: Adds to the rows what follows from several of them.
+        rounds: How often each is timed.
+    """
+    if _times_key(load) in session.done:
+        return
+
+    def work(_: Row) -> None:
+        _make_workspaces(session.device)
+        with quietly():
+            rivals, shared_bytes = prepare()
+        _compare(session, load, rivals, shared_bytes, judge, rounds)
+
+    row = {"key": f"{load} | set-up", "load": load, "rival": "all", "hidden": True}
+    session.attempt(row, work, seconds=4.0 if session.is_cuda else 0.0)
+
+
+def _times_key(load: str) -> str:
+    return f"{load} | times"
+
+
+def _compare(
+    session: Session,
+    load: str,
+    rivals: Mapping[str, Build],
+    shared_bytes: int,
+    judge: Judge,
+    rounds: int,
+) -> None:
+    steps: dict[str, Step] = {}
+    rows: dict[str, Row] = {}
+    for name, build in rivals.items():
+        row: Row = {"key": f"{load} | {name}", "load": load, "rival": name}
+
+        def measure(row: Row, name: str = name, build: Build = build) -> None:
+            _forget_shared_matrices()
+            before = session.allocated()
+            with quietly():
+                step, facts = build()
+                row |= facts
+                step()
+            peak = session.peak_of(lambda: [step() for _ in range(2)])
+            if peak is not None and "peak_mib" not in row:
+                row["peak_mib"] = (peak - before + shared_bytes) / _MIB
+            row["waits"] = session.synchronisations_of(step)
+            steps[name], rows[name] = step, row
+
+        session.attempt(row, measure, seconds=2.0 if session.is_cuda else 0.0, final=False)
+    if not steps:
+        return
+
+    def measure_times(_: Row) -> None:
+        with quietly():
+            times = interleaved(
+                {name: Rival(step) for name, step in steps.items()},
+                rounds=2 if session.tiny else rounds,
+                block_seconds=0.001 if session.tiny else 0.03,
+                device=session.device,
+                attempts=1,
+                seconds=min(session.left(), 20.0),
+            )
+        for name, row in rows.items():
+            row["ms"] = 1e3 * times[name].median
+            row["host_ms"] = 1e3 * statistics.median(times[name].enqueueing)
+            row["timing"] = times[name].as_record()
+        judge(rows, times)
+        for row in rows.values():
+            session.finish(row)
+
+    row = {"key": _times_key(load), "load": load, "rival": "all", "hidden": True}
+    session.attempt(row, measure_times, seconds=1.0)
+
+
+def verdict(target: str, found: float, *, reached: bool) -> dict[str, Any]:
+    """Whether a target was reached, as the table shows it."""
+    return {"target": target, "found": found, "reached": reached}
+
+
+def judge_adapters(rows: dict[str, Row], times: dict[str, Timing], *, is_model: bool) -> None:
+    """Ratios to the rivals, and the targets of LoCA as it is by default."""
+    for rival, key in (("LoRA", "of_lora"), ("FourierFT", "of_fourierft")):
+        for name, row in rows.items():
+            if rival in times:
+                row[key] = times[rival].ratio_to(times[name])
+    frozen = rows.get("frozen")
+    for name, row in rows.items():
+        if frozen is not None:
+            row["marginal_ms"] = row["ms"] - frozen["ms"]
+        if name in ("LoCA", "LoCA locations"):
+            row["verdicts"] = _verdicts(row, rows, is_model=is_model)
+
+
+def _verdicts(row: Row, rows: dict[str, Row], *, is_model: bool) -> list[dict[str, Any]]:
+    found = []
+    if "of_fourierft" in row:
+        ahead = row["of_fourierft"]
+        found.append(verdict("speed over FourierFT's above 1", ahead, reached=ahead > 1))
+    if is_model and "of_lora" in row:
+        near = row["of_lora"]
+        found.append(verdict("steps a second over LoRA's at least 0.9", near, reached=near >= 0.9))
+    for rival, most in (("FourierFT", 1.0), ("LoRA", 1.09)):
+        if "peak_mib" in row and rows.get(rival, {}).get("peak_mib"):
+            times = row["peak_mib"] / rows[rival]["peak_mib"]
+            found.append(
+                verdict(
+                    f"peak memory over {rival}'s at most {most:g}"
+                    if most > 1
+                    else f"peak memory over {rival}'s below 1",
+                    times,
+                    reached=times <= most if most > 1 else times < 1,
+                )
+            )
+    return found
+
+
+def _make_workspaces(device: str) -> None:
+    """Let the libraries allocate what they keep, so that no rival is charged with it.
+
+    Backward passes run in a thread of their own, with workspaces of its own.
+    """
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = torch.nn.Linear(64, 64, device=device, dtype=dtype)
+        x = torch.ones(64, 64, device=device, dtype=dtype, requires_grad=True)
+        layer(x).sum().backward()
+
+
+def _forget_shared_matrices() -> None:
+    """Whoever needs a DCT matrix pays for it, not only the first."""
+    dct_matrix.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]

@@ -1,0 +1,139 @@
+"""What is there: the card, its driver, the libraries, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import torch
+
+from benchmarks.cuda.session import Row, Session, is_out_of_memory
+
+WITHOUT = {
+    "pytest": "the tests",
+    "hypothesis": "the tests that draw their cases",
+    "torch_dct": "torch-dct beside dct2",
+    "cupy": "CuPy's DCT beside dct2",
+    "peft": "LoRA, FourierFT, WaveFT, C3A and SHiRA",
+    "transformers": "the models",
+    "safetensors": "the analysis of checkpoints",
+}
+"""What is left out where a module is missing."""
+
+_LIBRARIES = ("torch", "numpy", "scipy", "triton", *WITHOUT)
+
+
+def check(session: Session) -> None:
+    """Say what is there, or why nothing can be measured."""
+    row: Row = {"key": "device"}
+    session.starts("device")
+    row |= _libraries()
+    if session.is_cuda:
+        refused = refusal()
+        if refused:
+            row["refused"] = refused
+        else:
+            row |= _card()
+    else:
+        row["card"] = f"no card: a rehearsal on {platform.machine()}"
+    session.finish(row)
+
+
+def refusal() -> str | None:
+    """Why nothing can be computed on the device, in one line; None where it can."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            there = torch.cuda.is_available()
+        except Exception as error:
+            return f"CUDA does not start: {_first_line(error)}"
+    if not there:
+        return _absence([str(one.message) for one in heard])
+    try:
+        x = torch.ones(64, 64, device="cuda")
+        found = float(torch.fft.rfft2(x @ x)[0, 0].real)
+    except Exception as error:
+        return _failure(error)
+    return None if found == 64.0**3 else f"the card computes {found} where {64.0**3} is right"
+
+
+def _absence(heard: list[str]) -> str:
+    if torch.version.cuda is None:
+        return f"no CUDA: torch {torch.__version__} is built without it; install a build with it"
+    reason = next((text for text in heard if "CUDA" in text or "driver" in text), "")
+    if not reason:
+        try:
+            torch.cuda.init()
+        except Exception as error:
+            reason = str(error)
+    reason = _first_line(reason) or "torch sees no card"
+    return f"no CUDA device for torch {torch.__version__}: {reason}"
+
+
+def _failure(error: Exception) -> str:
+    if is_out_of_memory(error):
+        free, total = (f"{count / 2**30:.1f} GiB" for count in torch.cuda.mem_get_info())
+        return f"the card has no memory left: {free} free of {total}; end what else uses it"
+    try:
+        major, minor = torch.cuda.get_device_capability()
+        built = ", ".join(torch.cuda.get_arch_list())
+    except Exception:
+        return f"the card fails at its first product: {_first_line(error)}"
+    if "no kernel image" in str(error):
+        return (
+            f"the card is too old or too new for this torch: it is of compute capability "
+            f"{major}.{minor}, and torch {torch.__version__} was built for {built}"
+        )
+    return f"the card fails at its first product: {_first_line(error)}"
+
+
+def _first_line(text: object) -> str:
+    return next((line.strip() for line in str(text).splitlines() if line.strip()), "")[:300]
+
+
+def _card() -> Row:
+    found = torch.cuda.get_device_properties(0)
+    return {
+        "card": found.name,
+        "capability": f"{found.major}.{found.minor}",
+        "memory_gib": round(found.total_memory / 2**30, 1),
+        "multiprocessors": found.multi_processor_count,
+        "cards": torch.cuda.device_count(),
+        "driver": _driver(),
+        "cuda": torch.version.cuda,
+    }
+
+
+def _driver() -> str | None:
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return None
+    try:
+        done = subprocess.run(
+            [command, "--query-gpu=driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=20,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return _first_line(done.stdout) or None
+
+
+def _libraries() -> dict[str, Any]:
+    distributions = importlib.metadata.packages_distributions()
+    versions: dict[str, str | None] = {}
+    for name in _LIBRARIES:
+        versions[name] = None
+        if importlib.util.find_spec(name) is not None:
+            names = distributions.get(name, [])
+            versions[name] = importlib.metadata.version(names[0]) if names else "?"
+    missing = {name: what for name, what in WITHOUT.items() if versions[name] is None}
+    return {"python": sys.version.split()[0], "libraries": versions, "missing": missing}

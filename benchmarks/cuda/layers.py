@@ -1,0 +1,51 @@
+"""One layer, forward and backward, under LoCA's implementations and its rivals of PEFT."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks._rivals import LOCA, Layer, Single, adapted, layer_step, sharing_weights, trained
+from benchmarks.cuda.comparison import Build, compare, judge_adapters
+from benchmarks.cuda.session import Session
+
+RIVALS = ("frozen", "LoRA", "FourierFT", "LoCA", "WaveFT", "C3A", "SHiRA", *LOCA[1:])
+LAYERS = (
+    Layer(768, 1000, 4096, 8),
+    Layer(4096, 150_000, 4096, 64, "bfloat16"),
+    Layer(4096, 150_000, 512, 64),
+    Layer(768, 1000, 512, 8),
+    Layer(768, 1000, 4096, 8, "bfloat16"),
+    Layer(768, 10_000, 1024, 16),
+)
+_TINY = (Layer(16, 20, 8, 2), Layer(16, 20, 8, 2, "bfloat16"))
+
+
+def check(session: Session) -> None:
+    """Every load, and a trace of the first."""
+    layers = _TINY if session.tiny else LAYERS
+    judge = partial(judge_adapters, is_model=False)
+    for layer in layers:
+        compare(session, str(layer), partial(_rivals, session.device, layer), judge=judge)
+    session.trace("layer", lambda: _rivals(session.device, layers[0])[0]["LoCA"]()[0])
+
+
+def _rivals(device: str, layer: Layer) -> tuple[dict[str, Build], int]:
+    base = Single(layer.size).to(device, getattr(torch, layer.dtype))
+
+    def build(rival: str) -> tuple[Any, dict[str, Any]]:
+        torch.manual_seed(0)
+        model = adapted(sharing_weights(base), rival, layer.components, layer.r).to(device)
+        return layer_step(layer, model, device), facts_of(model)
+
+    held = sum(p.numel() * p.element_size() for p in base.parameters())
+    return {rival: partial(build, rival) for rival in RIVALS}, held
+
+
+def facts_of(model: torch.nn.Module) -> dict[str, Any]:
+    """How many parameters are trained, in which precision."""
+    parameters = trained(model)
+    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
+    return {"trained": sum(p.numel() for p in parameters), "in": ", ".join(dtypes)}

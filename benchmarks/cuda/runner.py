@@ -1,0 +1,266 @@
+"""One check after the other, each in processes of its own, until the time is over.
+
+A row that raises is a result. One that dies, hangs or loses the device takes its process with it,
+and the next process goes on after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+ROOT = Path(__file__).resolve().parents[2]
+POISONED = 3
+"""Exit code of a process that lost the device, and has said so in a row."""
+
+_START = 150.0
+"""Seconds that a process may take to its first row: imports, the driver, the first context."""
+
+# A process whose time is over is heard so much longer.
+_GRACE = 2.0
+
+Row = dict[str, Any]
+Command = Callable[[float], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A question to the device.
+
+    Attributes:
+        name: What ``--check`` calls it; also of its file and the module that answers it.
+        title: Heading of its table.
+        seconds: What it takes on a fast card; the checks before it leave it that much.
+        needs: Modules without which it has nothing to do.
+    """
+
+    name: str
+    title: str
+    seconds: float
+    needs: tuple[str, ...] = ()
+
+
+# In the order of what they tell; each has what is left beyond what those after it take.
+CHECKS = (
+    Check("suite", "Tests marked `cuda`", 90, ("pytest",)),
+    Check("transforms", "Cosine transforms", 70),
+    Check("layers", "One layer, forward and backward", 110),
+    Check("models", "Training steps of models", 130, ("transformers",)),
+    Check("simulation", "Dense simulation, device and CPU", 40),
+    Check("analysis", "`analyze`, device and CPU", 30, ("safetensors",)),
+)
+DEVICE = Check("device", "The machine", 30)
+
+
+@dataclass
+class Outcome:
+    """What became of a check.
+
+    Attributes:
+        check: Which.
+        rows: By key, in the order of their coming.
+        notes: What else there is to know.
+        seconds: What it took.
+    """
+
+    check: Check
+    rows: dict[str, Row] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """Take in a line of the check's process."""
+        if "row" in line:
+            row = line["row"]
+            self.rows[row["key"]] = {**self.rows.get(row["key"], {}), **row}
+        if "note" in line and line["note"] not in self.notes:
+            self.notes.append(line["note"])
+
+    @property
+    def done(self) -> list[str]:
+        """Keys of rows that need no further process."""
+        return [key for key, row in self.rows.items() if row.get("final")]
+
+    def as_record(self) -> dict[str, Any]:
+        """For the result file."""
+        return {
+            "check": self.check.name,
+            "seconds": self.seconds,
+            "notes": self.notes,
+            "rows": list(self.rows.values()),
+        }
+
+
+def allowance(check: Check, left: float, after: Sequence[Check]) -> float:
+    """Seconds for a check: all but what those after it take, and never less than its own part.
+
+    The part is what is left divided as the checks' costs are.
+    """
+    costs = sum(one.seconds for one in after)
+    return max(left - costs, left * check.seconds / (check.seconds + costs))
+
+
+def conduct(
+    check: Check,
+    command: Command,
+    seconds: float,
+    log: Path,
+    changed: Callable[[Outcome], None] = lambda _: None,
+) -> Outcome:
+    """Run a check in as many processes as it takes.
+
+    Args:
+        check: Which.
+        command: From the seconds that are left, what to run. It reads a JSON list of finished rows
+            from its input and says lines, as :mod:`benchmarks.cuda.session` describes them.
+        seconds: After these it is stopped, wherever it stands.
+        log: File to which the processes' other output goes.
+        changed: Called after each line that changes the outcome.
+
+    Returns:
+        The outcome, with what there was of rows that were under way.
+    """
+    outcome, start = Outcome(check), time.monotonic()
+    deadline = start + seconds
+    while True:
+        before = len(outcome.done)
+        process = _Process(command(deadline - time.monotonic()), outcome.done, log)
+        try:
+            for line in process.lines(deadline):
+                outcome.hear(line)
+                outcome.seconds = time.monotonic() - start
+                if "starts" not in line:
+                    changed(outcome)
+        except BaseException:
+            process.stop()
+            raise
+        ending = process.end()
+        outcome.seconds = time.monotonic() - start
+        if ending is None:
+            break
+        out_of_time = time.monotonic() >= deadline
+        if out_of_time:
+            outcome.notes.append(f"stopped after {outcome.seconds:.0f} s: its time was over")
+        if process.under_way is not None:
+            key = process.under_way
+            why = "its time was over" if out_of_time else ending
+            outcome.hear({"row": {"key": key, "error": why, "final": not out_of_time}})
+        elif process.code != POISONED and not out_of_time:
+            outcome.notes.append(f"{ending}; see {log.name}")
+        changed(outcome)
+        if out_of_time or len(outcome.done) == before:
+            break
+    return outcome
+
+
+class _Process:
+    """A process that says lines, and is ended when it says nothing for too long."""
+
+    def __init__(self, command: Sequence[str], done: Sequence[str], log: Path) -> None:
+        self.under_way: str | None = None
+        self.code: int | None = None
+        self._patience, self._why = _START, ""
+        self._log: TextIO = log.open("a", encoding="utf-8")
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            encoding="utf-8",
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+        )
+        self._said: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        given: Any = self._process.stdin
+        with contextlib.suppress(BrokenPipeError), given:
+            given.write(json.dumps(list(done)))
+
+    def _listen(self) -> None:
+        said: Any = self._process.stdout
+        for text in said:
+            self._said.put(text)
+        self._said.put(None)
+
+    def lines(self, deadline: float) -> Iterator[dict[str, Any]]:
+        """What it says until it ends, hangs or its time is over."""
+        while True:
+            left = deadline - time.monotonic()
+            if left < -_GRACE:  # it says so much that there is always something to hear
+                self._why = "its time was over"
+                return
+            try:
+                text = self._said.get(timeout=max(0.0, min(self._patience, left)))
+            except queue.Empty:
+                self._why = f"no answer for {self._patience:.0f} s: stopped"
+                return
+            if text is None:
+                return
+            try:
+                line = json.loads(text)
+            except ValueError:
+                self._log.write(text)
+                continue
+            if not isinstance(line, dict):
+                self._log.write(text)
+            elif "starts" in line:
+                self.under_way, self._patience = line["starts"], line["limit"]
+            elif line.get("row", {}).get("key") == self.under_way:
+                self.under_way = None
+            if isinstance(line, dict):
+                yield line
+
+    def end(self) -> str | None:
+        """End it, and say how it ended; None where it ended well."""
+        if self._why:
+            self.stop()
+        try:
+            self.code = self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._why = self._why or "it did not end"
+            self.stop()
+            self.code = self._process.poll()
+        self._log.close()
+        if self._why:
+            return self._why
+        if self.code == 0:
+            return None
+        if self.code is not None and self.code < 0:
+            return f"the process died of {signal.Signals(-self.code).name}"
+        return f"the process ended with exit code {self.code}"
+
+    def stop(self) -> None:
+        """End it at once."""
+        # The first makes Python say in the log where it stood.
+        for number in (signal.SIGABRT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=3)
+
+
+def command_of(check: Check, out: Path, *, rehearse: bool) -> Command:
+    """What runs a check."""
+
+    def command(seconds: float) -> list[str]:
+        given = [sys.executable, "-m", "benchmarks.cuda", "--check", check.name, "--out", str(out)]
+        given += ["--minutes", f"{max(seconds, 0.0) / 60:.6f}"]
+        return given + ["--rehearse"] * rehearse
+
+    return command
