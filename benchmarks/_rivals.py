@@ -234,7 +234,11 @@ def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor |
         return hf.BertForSequenceClassification(shape), inputs, torch.randint(0, 2, (count,))
     if model.name.startswith("LLaMA"):
         # Two of the 32 decoder layers of the model of 7 billion weights, and few words.
-        tiny = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
+        tiny: dict[str, Any] = {
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_attention_heads": 2,
+        }
         config = hf.LlamaConfig(
             vocab_size=1000,
             num_hidden_layers=2,

@@ -18,7 +18,7 @@ from benchmarks.cuda.session import Row, Session
 from loca_theory.checkpoints import Settings, analyse_pair, open_pair
 
 _SHAPES = ((768, 768), (768, 3072), (2048, 2048))
-_TINY = ((24, 24), (24, 40))
+_TINY = ((16, 16), (16, 24))
 # Sums of up to four million products in float32, in another order.
 _ROUNDING = 1e-3
 

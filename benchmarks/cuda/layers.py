@@ -24,12 +24,15 @@ _TINY = (Layer(16, 20, 8, 2), Layer(16, 20, 8, 2, "bfloat16"))
 
 
 def check(session: Session) -> None:
-    """Every load, and a trace of the first."""
+    """Every load, and a trace of the first two."""
     layers = _TINY if session.tiny else LAYERS
     judge = partial(judge_adapters, is_model=False)
-    for layer in layers:
-        compare(session, str(layer), partial(_rivals, session.device, layer), judge=judge)
-    session.trace("layer", lambda: _rivals(session.device, layers[0])[0]["LoCA"]()[0])
+    for index, layer in enumerate(layers):
+        rivals = partial(_rivals, session.device, layer)
+        compare(session, str(layer), rivals, judge=judge)
+        if index < 2:
+            name = f"layer-{layer.size}-{layer.dtype}"
+            session.trace(name, lambda rivals=rivals: rivals()[0]["LoCA"]()[0])
 
 
 def _rivals(device: str, layer: Layer) -> tuple[dict[str, Build], int]:

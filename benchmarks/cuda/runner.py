@@ -27,6 +27,8 @@ POISONED = 3
 _START = 150.0
 """Seconds that a process may take to its first row: imports, the driver, the first context."""
 
+# Seconds for a process to end by itself once it has said all, and when it is told to.
+_AFTERWARDS, _LAST_WORDS = 20.0, 3.0
 # A process whose time is over is heard so much longer.
 _GRACE = 2.0
 
@@ -187,15 +189,17 @@ class _Process:
             start_new_session=True,
         )
         self._said: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         given: Any = self._process.stdin
         with contextlib.suppress(BrokenPipeError), given:
             given.write(json.dumps(list(done)))
 
     def _listen(self) -> None:
         said: Any = self._process.stdout
-        for text in said:
-            self._said.put(text)
+        with said:
+            for text in said:
+                self._said.put(text)
         self._said.put(None)
 
     def lines(self, deadline: float) -> Iterator[dict[str, Any]]:
@@ -230,29 +234,28 @@ class _Process:
         """End it, and say how it ended; None where it ended well."""
         if self._why:
             self.stop()
-        try:
-            self.code = self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._why = self._why or "it did not end"
-            self.stop()
-            self.code = self._process.poll()
-        self._log.close()
-        if self._why:
             return self._why
-        if self.code == 0:
-            return None
+        try:
+            self.code = self._process.wait(timeout=_AFTERWARDS)
+        except subprocess.TimeoutExpired:
+            self._why = "it said all and did not end"
+        self.stop()
+        if self._why or self.code == 0:
+            return self._why or None
         if self.code is not None and self.code < 0:
             return f"the process died of {signal.Signals(-self.code).name}"
         return f"the process ended with exit code {self.code}"
 
     def stop(self) -> None:
-        """End it at once."""
+        """End it at once, and whatever it has started."""
         # The first makes Python say in the log where it stood.
         for number in (signal.SIGABRT, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=3)
+                self._process.wait(timeout=_LAST_WORDS)
+        self._listener.join(timeout=_LAST_WORDS)
+        self._log.close()
 
 
 def command_of(check: Check, out: Path, *, rehearse: bool) -> Command:

@@ -187,7 +187,7 @@ class Session:
                 step = build()
                 step()
             self.synchronize()
-            with profile(activities=activities) as profiler:
+            with quietly(), profile(activities=activities) as profiler:
                 for _ in range(3):
                     step()
                 self.synchronize()
