@@ -13,19 +13,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._records import write_json, write_text
-from benchmarks.cuda.report import missing, report
-from benchmarks.cuda.runner import (
-    CHECKS,
-    DEVICE,
-    POISONED,
-    Check,
-    Outcome,
-    allowance,
-    command_of,
-    conduct,
-)
-from loca_theory.errors import LocaTheoryError
+try:
+    from benchmarks._records import write_json, write_text
+    from benchmarks.cuda.report import missing, report
+    from benchmarks.cuda.runner import (
+        CHECKS,
+        DEVICE,
+        POISONED,
+        Check,
+        Outcome,
+        allowance,
+        command_of,
+        conduct,
+    )
+    from loca_theory.errors import LocaTheoryError
+except ModuleNotFoundError as error:
+    sys.exit(f"nothing was measured: {error.name} is missing, which the package itself needs")
 
 # A check stops by itself so much before it is stopped.
 _EARLIER = 3.0
@@ -90,7 +93,7 @@ def _run_all(out: Path, seconds: float, *, rehearse: bool) -> int:
     machine = found.rows.get("device", {})
     obstacle = machine.get("refused") or machine.get("error")
     if obstacle or not machine.get("final"):
-        obstacle = obstacle or "; ".join(found.notes)
+        obstacle = obstacle or "; ".join(found.notes) or f"see {out / 'device.log'}"
         print(f"nothing was measured: {obstacle}", file=sys.stderr)
         return 1
     print(f"{machine['card']}: {seconds / 60:g} minutes at most", flush=True)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks._measure import Rival, Timing, interleaved
+from benchmarks._rivals import MissingRivalError
 from benchmarks.cuda.session import Row, Session, quietly
 from loca_theory.transforms import dct_matrix
 
@@ -76,7 +77,11 @@ def _compare(
             _forget_shared_matrices()
             before = session.allocated()
             with quietly():
-                step, facts = build()
+                try:
+                    step, facts = build()
+                except MissingRivalError as error:
+                    row["left_out"] = str(error)
+                    return
                 row |= facts
                 step()
             peak = session.peak_of(lambda: [step() for _ in range(2)])
@@ -86,6 +91,8 @@ def _compare(
             steps[name], rows[name] = step, row
 
         session.attempt(row, measure, seconds=2.0 if session.is_cuda else 0.0, final=False)
+        if "left_out" in row:
+            session.finish(row)
     if not steps:
         return
 

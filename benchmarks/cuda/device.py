@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,10 +24,11 @@ WITHOUT = {
     "peft": "LoRA, FourierFT, WaveFT, C3A and SHiRA",
     "transformers": "the models",
     "safetensors": "the analysis of checkpoints",
+    **dict.fromkeys(("numpy", "scipy", "psutil", "click", "rich"), "nearly all: install it"),
 }
 """What is left out where a module is missing."""
 
-_LIBRARIES = ("torch", "numpy", "scipy", "triton", *WITHOUT)
+_LIBRARIES = ("torch", "triton", *WITHOUT)
 
 
 def check(session: Session) -> None:
@@ -129,11 +131,18 @@ def _driver() -> str | None:
 
 def _libraries() -> dict[str, Any]:
     distributions = importlib.metadata.packages_distributions()
-    versions: dict[str, str | None] = {}
-    for name in _LIBRARIES:
-        versions[name] = None
-        if importlib.util.find_spec(name) is not None:
-            names = distributions.get(name, [])
-            versions[name] = importlib.metadata.version(names[0]) if names else "?"
+    versions = {name: _version(name, distributions.get(name, [])) for name in _LIBRARIES}
     missing = {name: what for name, what in WITHOUT.items() if versions[name] is None}
     return {"python": sys.version.split()[0], "libraries": versions, "missing": missing}
+
+
+def _version(module: str, distributions: Sequence[str]) -> str | None:
+    """Of an installed module, ``?`` where it has none; None where there is no such module."""
+    try:
+        if importlib.util.find_spec(module) is None:
+            return None
+        return importlib.metadata.version(distributions[0])
+    except (ImportError, ValueError):
+        return None
+    except IndexError:
+        return "?"

@@ -15,7 +15,7 @@ from loca_theory.expressivity.simulation import Simulation, squares
 # (K, ranks, methods, draws); of the large ones only those whose work is dense linear algebra.
 _SIMULATED = tuple(name for name in DEFAULT_CURVES if Engine.MONTE_CARLO in CURVES[name].engines)
 LOADS = (
-    (300, (8, 32), _SIMULATED, 8),
+    (300, (8, 32), _SIMULATED, 64),
     (1024, (8,), ("R", "F2", "D"), 3),
     (2048, (8,), ("R", "F2", "D"), 2),
 )

@@ -153,7 +153,7 @@ def test_without_peft_loca_is_measured_by_itself_and_the_others_are_named(sessio
     monkeypatch.setitem(sys.modules, "loca_theory.adapters", ModuleType("loca_theory.adapters"))
     layers.check(session)
     rows = {row["rival"]: row for row in session.rows().values() if "rival" in row}
-    assert rows["LoRA"]["error"].startswith("MissingRivalError: LoRA needs peft")
+    assert rows["LoRA"]["left_out"].startswith("LoRA needs peft")
     for name in ("frozen", "LoCA", "LoCA locations", "LoCA implicit"):
         assert rows[name]["ms"] > 0, name
     assert rows["LoCA"]["in"] == "float32"
@@ -163,9 +163,8 @@ def test_without_peft_loca_is_measured_by_itself_and_the_others_are_named(sessio
 def test_an_old_peft_names_what_it_does_not_have(session, monkeypatch):
     monkeypatch.delattr("peft.WaveFTConfig")
     layers.check(session)
-    errors = {row["error"] for row in session.rows().values() if "error" in row}
-    (error,) = errors
-    assert re.fullmatch(r"MissingRivalError: peft [\d.]+ has no WaveFTConfig", error)
+    (reason,) = {row["left_out"] for row in session.rows().values() if "left_out" in row}
+    assert re.fullmatch(r"peft [\d.]+ has no WaveFTConfig", reason)
 
 
 # --- the tests ---
