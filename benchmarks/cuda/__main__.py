@@ -7,6 +7,7 @@ import faulthandler
 import importlib
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -138,6 +139,8 @@ def _interrupt(*_: object) -> None:
 def _answer(name: str, out: Path, seconds: float, *, rehearse: bool) -> int:
     """Run one check in this process; its lines go to where the output goes, all else to the log."""
     faulthandler.enable()
+    # A process that is ended because it hangs shall not spend minutes on writing its memory down.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Should nobody be left to end this process, it ends itself.
     faulthandler.dump_traceback_later(seconds + 30, exit=True)
     deadline = time.monotonic() + seconds - _EARLIER

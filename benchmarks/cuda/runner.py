@@ -57,7 +57,7 @@ class Check:
 CHECKS = (
     Check("suite", "Tests marked `cuda`", 90, ("pytest",)),
     Check("transforms", "Cosine transforms", 70),
-    Check("layers", "One layer, forward and backward", 110),
+    Check("layers", "One layer, forward and backward", 120),
     Check("models", "Training steps of models", 130, ("transformers",)),
     Check("simulation", "Dense simulation, device and CPU", 40),
     Check("analysis", "`analyze`, device and CPU", 30, ("safetensors",)),

@@ -152,7 +152,8 @@ def test_without_peft_loca_is_measured_by_itself_and_the_others_are_named(sessio
     monkeypatch.setitem(sys.modules, "peft", None)
     monkeypatch.setitem(sys.modules, "loca_theory.adapters", ModuleType("loca_theory.adapters"))
     layers.check(session)
-    rows = {row["rival"]: row for row in session.rows().values() if "rival" in row}
+    load = str(layers._TINY[0])
+    rows = {row["rival"]: row for row in session.rows().values() if row.get("load") == load}
     assert rows["LoRA"]["left_out"].startswith("LoRA needs peft")
     for name in ("frozen", "LoCA", "LoCA locations", "LoCA implicit"):
         assert rows[name]["ms"] > 0, name
