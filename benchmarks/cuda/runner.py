@@ -53,7 +53,7 @@ class Check:
     needs: tuple[str, ...] = ()
 
 
-# In the order of what they tell; each has what is left beyond what those after it take.
+# In the order of what they tell: where time is short, the last are left out.
 CHECKS = (
     Check("suite", "Tests marked `cuda`", 90, ("pytest",)),
     Check("transforms", "Cosine transforms", 70),
@@ -105,12 +105,8 @@ class Outcome:
 
 
 def allowance(check: Check, left: float, after: Sequence[Check]) -> float:
-    """Seconds for a check: all but what those after it take, and never less than its own part.
-
-    The part is what is left divided as the checks' costs are.
-    """
-    costs = sum(one.seconds for one in after)
-    return max(left - costs, left * check.seconds / (check.seconds + costs))
+    """Seconds for a check: all but what those after it take, and no less than it takes itself."""
+    return max(left - sum(one.seconds for one in after), min(check.seconds, left))
 
 
 def conduct(
