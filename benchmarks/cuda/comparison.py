@@ -1,6 +1,6 @@
 """Time and memory of rivals at one load, in one process.
 
-A process for each rival's memory would take longer than a short loan of a card. Here the rivals
+A process for each rival's memory would take minutes, of which there are few. Here the rivals
 share their frozen weights, and the peak of each is counted from what was there before it was
 built, plus those weights: what it would hold alone.
 """
