@@ -15,9 +15,9 @@ os.environ |= dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     deep = os.environ.get("LOCA_THEORY_DEEP") == "1"
     for item in items:
-        if "deep" in item.keywords and not deep:
+        if item.get_closest_marker("deep") and not deep:
             item.add_marker(pytest.mark.skip(reason="deep tier: set LOCA_THEORY_DEEP=1 to run it"))
-        if "cuda" in item.keywords and not _cuda():
+        if item.get_closest_marker("cuda") and not _cuda():
             item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))
 
 
