@@ -47,6 +47,10 @@ class Observation:
         self._sums: list[torch.Tensor] = []
         self.steps = 1
 
+    def to(self, device: torch.device) -> None:
+        """Go where the layer goes."""
+        self._device, self._sums = device, [total.to(device) for total in self._sums]
+
     def __bool__(self) -> bool:
         """Whether there was anything to see."""
         return bool(self._sums) and bool(self._sums[1].any())
@@ -56,9 +60,14 @@ class Observation:
         """Add tokens: inputs (..., q) and gradients of outputs (..., p)."""
         p, q = self._shape
         x, g = x.reshape(-1, q).to(self._dtype), g.reshape(-1, p).to(self._dtype)
+        if not x.shape[0]:
+            return
         # An overflow of mixed precision, whose step will be skipped, is not looked at: if a term
-        # is not finite, the sum is not.
-        if not x.shape[0] or not bool((x.sum() + g.sum()).isfinite()):
+        # is not finite, the sum is not. A GPU is not asked which it is, and zeros are added.
+        is_finite = (x.sum() + g.sum()).isfinite()
+        if x.device.type != "cpu":
+            x, g = x.where(is_finite, 0.0), g.where(is_finite, 0.0)
+        elif not is_finite:
             return
         total, rows, columns = self._ready()
         with float32_products(x.device):

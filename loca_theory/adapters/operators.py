@@ -42,7 +42,7 @@ from loca_theory.adapters.kernels import (
 )
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.locations.gradient import LocationGradient
-from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.dct_paths import without_autocast
 
 _PATTERN = len(SparsityPattern._fields)
 Materialised = Literal["dense", "fft", "sparse"]
@@ -141,7 +141,8 @@ def _linear(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     del locations, rule
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
-    with float32_products(x.device):
+    # The products with W + ΔW are the model's own and as precise as those of its other layers.
+    with without_autocast(x.device):
         if how == "implicit":
             if weight is None:
                 y = x.new_zeros(x.shape[0], rows)
@@ -163,7 +164,7 @@ def _(x, weight, bias, coefficients, locations, places, pattern, rows, scaling, 
     y = x.new_empty(x.shape[0], rows)
     if how != "implicit":
         return y, [x.new_empty(rows, x.shape[1])]
-    sizes = [b.stop - b.start for b in blocks(x.shape[0], rows, x.shape[1])]
+    sizes = [b.stop - b.start for b in blocks(x, rows)]
     return y, [x.new_empty(x.shape[1], size) for size in sizes] if keep else []
 
 
@@ -186,7 +187,7 @@ def _linear_backward(
     of_x = g.new_empty(0, columns)
     if how != "implicit":
         weight = kept[0]
-    with float32_products(g.device):
+    with without_autocast(g.device):
         samples = Samples(s, coefficients, rule, needs, columns) if learns else None
         if needs[0]:
             of_x = g.new_zeros(g.shape[0], columns) if weight is None else g @ weight

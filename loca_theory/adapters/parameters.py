@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -193,17 +194,19 @@ class SpectrumParameters(nn.Module):
     # --- places ---
 
     @torch.no_grad()
-    def refresh(self) -> None:
+    def refresh(self, *, is_checked: bool = False) -> None:
         """Bring the places up to date with the continuous locations.
+
+        Args:
+            is_checked: Whether :func:`check_locations` has seen them.
 
         Raises:
             InvalidArgumentError: a location is NaN.
         """
         if self.locations is None:
             return
-        if not torch.compiler.is_compiling() and bool(self.locations.isnan().any()):
-            msg = f"{self.name}: its locations have become NaN; lower their learning rate"
-            raise InvalidArgumentError(msg)
+        if not is_checked and not torch.compiler.is_compiling():
+            check_locations([self])
         self.locations.clamp_(0.0, 1.0)
         self._refreshed = self.locations._version
         self._use(rounded(self.locations, self._size))
@@ -324,6 +327,20 @@ class SpectrumParameters(nn.Module):
         if self._moved():
             self.refresh()
         super()._save_to_state_dict(destination, prefix, keep_vars)
+
+
+def check_locations(spectra: Iterable[SpectrumParameters]) -> None:
+    """Refuse locations that are not numbers, asking a GPU once for all spectra.
+
+    Raises:
+        InvalidArgumentError: a location is NaN.
+    """
+    found = [(s, s.locations.isnan().any()) for s in spectra if s.locations is not None]
+    if not found or not bool(torch.stack([bad.to(found[0][1].device) for _, bad in found]).any()):
+        return
+    name = next(s.name for s, bad in found if bool(bad))
+    msg = f"{name}: its locations have become NaN; lower their learning rate"
+    raise InvalidArgumentError(msg)
 
 
 def asks(parameter: torch.Tensor | None) -> bool:

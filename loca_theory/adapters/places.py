@@ -20,7 +20,10 @@ def random_places(
 
 def extent(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
     """(p − 1, q − 1), what [0, 1] is scaled by."""
-    return torch.tensor([side - 1 for side in shape], dtype=torch.float32, device=device)
+    # Made where it is used: a copy from the CPU would make the CPU wait, in every step.
+    sides = torch.full((2,), float(shape[0] - 1), device=device, dtype=torch.float32)
+    sides[1] = shape[1] - 1
+    return sides
 
 
 def continuous(places: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:

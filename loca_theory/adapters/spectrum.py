@@ -119,8 +119,7 @@ class CosineSpectrum(SpectrumParameters):
         self._observation = Observation(self._size, self.scaling, dtype, a.device)
         self._progress = progress
         if self.location_search == "reselect" and not self.awaits_places:
-            which = left_out(a, progress, turn)
-            self._left_out = torch.zeros_like(a, dtype=torch.bool).index_fill(0, which, value=True)
+            self._left_out = left_out(a, progress, turn).sort().values
 
     def forget(self) -> None:
         """See no more, and move nothing by what was seen."""
@@ -165,7 +164,7 @@ class CosineSpectrum(SpectrumParameters):
         if is_start:
             after = largest(gain, before.shape[0])
         elif vacated is not None:
-            after = reselect(before, vacated.nonzero()[:, 0], gain)
+            after = reselect(before, vacated, gain)
         else:
             curvature = None if is_raw else seen.curvature(self.places)
             count = most_swaps(before.shape[0], self._progress, weighs=not is_raw)
@@ -180,6 +179,16 @@ class CosineSpectrum(SpectrumParameters):
         if self.coefficients.grad is not None:
             self.coefficients.grad.masked_fill_(moved, 0.0)  # that of another place
         return moved
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SpectrumParameters:
+        super()._apply(fn, recurse)
+        # What is seen in the first step may be asked for before the model is moved to its device.
+        device = self.coefficients.device
+        if self._observation is not None:
+            self._observation.to(device)
+        if self._left_out is not None:
+            self._left_out = self._left_out.to(device)
+        return self
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
@@ -225,15 +234,19 @@ class CosineSpectrum(SpectrumParameters):
             (..., p) in the dtype of x.
 
         Raises:
-            InvalidArgumentError: x is not q wide.
+            InvalidArgumentError: x is not q wide, or on another device than the layer.
         """
         if x.ndim == 0 or x.shape[-1] != self._size[1]:
             have = f"not of shape {tuple(x.shape)}"
             msg = f"{self.name}: its input must be {self._size[1]} wide, {have}"
             raise InvalidArgumentError(msg)
+        if x.device != self.coefficients.device:
+            msg = f"{self.name}: its input is on {x.device}, and its coefficients are on "
+            msg += f"{self.coefficients.device}; move one of them with .to(device)"
+            raise InvalidArgumentError(msg)
         a, l = self._arguments(x.dtype)  # noqa: E741
         if self._left_out is not None and (self.training or torch.is_grad_enabled()):
-            a = a.masked_fill(self._left_out, 0.0)
+            a = a.index_fill(0, self._left_out, 0.0)
         implementation = self.implementation
         how: Way = (
             implementation

@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from loca_theory.adapters.parameters import Phase
+from loca_theory.adapters.parameters import Phase, check_locations
 from loca_theory.adapters.processes import is_distributed
 from loca_theory.adapters.schedule import AlternatingSchedule
 from loca_theory.adapters.spectrum import CosineSpectrum
@@ -111,8 +111,11 @@ class LocationTraining:
         Args:
             optimizer: By which optimiser; the momentum of components that move is then forgotten.
         """
+        moved_on = [s for s in self.spectra if s.phase != "coefficients"]
+        check_locations(moved_on)
+        for spectrum in moved_on:
+            spectrum.refresh(is_checked=True)
         for spectrum, offset in zip(self.spectra, self._offsets(), strict=True):
-            spectrum.refresh()
             is_due = self.schedule.exchanges(self._step, offset)
             if spectrum.awaits_places:
                 is_due = self._step + 1 >= self.schedule.observed_steps

@@ -157,10 +157,27 @@ def analyse_matrix(
 
     Raises:
         InvalidArgumentError: the increment is constant or not finite, or no real dense matrix.
+        ResourceError: the device has not enough memory for it.
     """
+    from loca_theory.transforms.devices import device_memory
+
+    shape = tuple(getattr(increment, "shape", ()))
+    what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
+    way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
+    with device_memory(what, settings.device, way_out):
+        return _analysed(name, increment, settings, consume=consume)
+
+
+def _analysed(
+    name: str, increment: TensorLike, settings: Settings, *, consume: bool
+) -> MatrixAnalysis:
+    import torch
+
     from loca_theory.transforms.inputs import balanced, fits_squared, usable
 
-    given = usable(increment, "increment").detach().to(settings.device)
+    given = usable(increment, "increment").detach()
+    consume = consume or given.device.type != torch.device(settings.device).type
+    given = given.to(settings.device)
     counts = histogram(given)
     change, exponent = balanced(given, "increment")
     if change is given and not consume:

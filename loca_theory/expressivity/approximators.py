@@ -18,6 +18,7 @@ from loca_theory.expressivity.curves import Engine, Selection, find_curve
 from loca_theory.expressivity.kept import largest_sums
 from loca_theory.expressivity.random_choices import first_hits, random_places, required
 from loca_theory.transforms import RealSpectrum, dct2, idct2
+from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.inputs import (
     TensorLike,
     balanced,
@@ -54,7 +55,8 @@ def approximate(
     "Extended Analysis on other LoRA Variants".
     """
     matrix, exponent = _checked(matrix, curve, [budget])
-    found = _approximate(matrix, curve, budget, rng)
+    with float32_products(matrix.device):
+        found = _approximate(matrix, curve, budget, rng)
     return times_power_of_two(found, exponent)
 
 
@@ -96,7 +98,9 @@ def kept_energies(
     matrix, exponent = _checked(matrix, curve, budgets)
     if not budgets:
         return np.zeros(0)
-    return squared_units(_kept_energies(matrix, curve, budgets, rng), exponent, "matrix")
+    with float32_products(matrix.device):
+        kept = _kept_energies(matrix, curve, budgets, rng)
+    return squared_units(kept, exponent, "matrix")
 
 
 def _kept_energies(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from loca_theory.expressivity.approximators import kept_energies
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.transforms.devices import device_memory
 
 
 def dense_errors(
@@ -31,7 +32,14 @@ def dense_errors(
     Returns:
         ‖W − Ŵ‖²/‖W‖² for each budget. Relative to the draw's own ‖W‖²: every Ŵ scales with W, so
         the ratio is independent of ‖W‖² and its mean is E‖W − Ŵ‖²/E‖W‖², with less variance.
+
+    Raises:
+        ResourceError: the device has not enough memory.
     """
-    matrix = torch.from_numpy(matrix_rng.standard_normal((budgets[0].p, budgets[0].q))).to(device)
-    total = float(matrix.square().sum())
-    return 1.0 - kept_energies(matrix, curve, budgets, choice_rng) / total
+    p, q = budgets[0].p, budgets[0].q
+    drawn = torch.from_numpy(matrix_rng.standard_normal((p, q)))
+    way_out = 'use sampler="reduced", a smaller matrix or device="cpu"'
+    with device_memory(f"{curve} of a dense {p}x{q} matrix", device, way_out):
+        matrix = drawn.to(device)
+        total = float(matrix.square().sum())
+        return 1.0 - kept_energies(matrix, curve, budgets, choice_rng) / total

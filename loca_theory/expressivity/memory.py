@@ -44,7 +44,9 @@ def _free_bytes(device: str) -> int:
     if device.startswith("cuda"):
         import torch  # only where the device has already been looked up through it
 
-        return torch.cuda.mem_get_info(device)[0]
+        # What torch holds in reserve for itself is free to us.
+        reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + reserve
     return psutil.virtual_memory().available
 
 

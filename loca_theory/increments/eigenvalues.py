@@ -50,23 +50,25 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
     """
     import torch
 
+    from loca_theory.transforms.dct_paths import float32_products
     from loca_theory.transforms.inputs import squared_units
 
     balanced, exponent = _balanced(matrix)
     tall = balanced if balanced.shape[0] >= balanced.shape[1] else balanced.mT
-    values = None
-    if tall.shape[1] > _DOUBLE_UP_TO and tall.dtype == torch.float32:
-        values = _of_low_rank(tall)
+    with float32_products(tall.device):
+        values = None
+        if tall.shape[1] > _DOUBLE_UP_TO and tall.dtype == torch.float32:
+            values = _of_low_rank(tall)
+            if values is None:
+                values = _eigenvalues(tall.mT @ tall)
+                if values[len(values) // 2] < _SINGLE_DOWN_TO * values[-1]:
+                    values = None
         if values is None:
-            values = _eigenvalues(tall.mT @ tall)
-            if values[len(values) // 2] < _SINGLE_DOWN_TO * values[-1]:
-                values = None
-    if values is None:
-        gram = tall.new_zeros((tall.shape[1], tall.shape[1]), dtype=torch.float64)
-        for rows in tall.split(_ROWS):
-            gram.addmm_(rows.mT.double(), rows.double())
-        values = _eigenvalues(gram)
-        values[values < np.finfo(np.float64).eps * tall.shape[0] * values[-1]] = 0
+            gram = tall.new_zeros((tall.shape[1], tall.shape[1]), dtype=torch.float64)
+            for rows in tall.split(_ROWS):
+                gram.addmm_(rows.mT.double(), rows.double())
+            values = _eigenvalues(gram)
+            values[values < np.finfo(np.float64).eps * tall.shape[0] * values[-1]] = 0
     return squared_units(values, exponent, "matrix")
 
 
@@ -131,6 +133,7 @@ def leading_squared_singular_values(
     """
     import torch
 
+    from loca_theory.transforms.dct_paths import float32_products
     from loca_theory.transforms.inputs import squared_units
 
     if count < 1:
@@ -145,10 +148,11 @@ def leading_squared_singular_values(
         return squared_units(values, exponent, "matrix")
     start = torch.from_numpy(rng.standard_normal((side, width))).to(tall)
     block, blocks = torch.linalg.qr(start).Q, []
-    for _ in range(_STEPS):
-        blocks.append(block)
-        block = torch.linalg.qr(tall.mT @ (tall @ block)).Q
-    basis = torch.linalg.qr(torch.cat(blocks, dim=1)).Q
-    image = (tall @ basis).double()
-    values = _eigenvalues(image.mT @ image)[::-1][:count]
+    with float32_products(tall.device):
+        for _ in range(_STEPS):
+            blocks.append(block)
+            block = torch.linalg.qr(tall.mT @ (tall @ block)).Q
+        basis = torch.linalg.qr(torch.cat(blocks, dim=1)).Q
+        image = (tall @ basis).double()
+        values = _eigenvalues(image.mT @ image)[::-1][:count]
     return squared_units(values, exponent, "matrix")

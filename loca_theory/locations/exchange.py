@@ -23,8 +23,8 @@ import torch
 # The share of the components that a swap moves at most, and that a reselection leaves out at first.
 # Chosen by hand on the toy experiment.
 _SWAPPED, _RESELECTED = 0.2, 0.4
-# From a vector longer than this every so many values are looked at first; the threshold is set so
-# that by that sample a fifth more lie above it than are wanted, and a few.
+# From a vector longer than this every so many values are looked at first, on the CPU; the threshold
+# is set so that by that sample a fifth more lie above it than are wanted, and a few.
 _LONG, _SAMPLED, _MARGIN, _SPARE = 2**20, 61, 1.2, 30
 
 
@@ -120,8 +120,8 @@ def left_out(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Te
     components = coefficients.shape[-1]
     count = fading(_RESELECTED, components, progress)
     if count == 1 and turn % 2:
-        alone = torch.tensor([turn // 2 % components], device=coefficients.device)
-        return alone.expand(*coefficients.shape[:-1], 1)
+        size = (*coefficients.shape[:-1], 1)
+        return torch.full(size, turn // 2 % components, device=coefficients.device)
     return coefficients.abs().topk(count, largest=False).indices
 
 
@@ -160,9 +160,10 @@ def reselect(places: torch.Tensor, vacated: torch.Tensor, gain: torch.Tensor) ->
 def largest(values: torch.Tensor, count: int) -> torch.Tensor:
     """The indices of the largest values along the last dimension, largest first: (..., count).
 
-    Of a long vector, a sample tells the threshold above which to look.
+    Of a long vector, a sample tells the threshold above which to look. Not on a GPU, where that
+    would wait for the device twice to save a search that is fast there.
     """
-    if values.ndim == 1 and values.shape[0] > _LONG:
+    if values.device.type == "cpu" and values.ndim == 1 and values.shape[0] > _LONG:
         sample = values[::_SAMPLED]
         likely = min(int(_MARGIN * count / _SAMPLED) + _SPARE, sample.shape[0])
         above = (values > sample.topk(likely).values[-1]).nonzero()[:, 0]

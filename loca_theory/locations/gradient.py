@@ -79,13 +79,12 @@ def _steepest(
     sample: Sample, weights: torch.Tensor, places: torch.Tensor, shape: tuple[int, int]
 ) -> torch.Tensor:
     here = sample(0, 0)
-    limit = torch.tensor(shape, device=places.device)
+    row, column = places.unbind(1)
     slope = torch.zeros_like(weights)
     gradient = weights.new_zeros((weights.shape[0], 2))
     for i, j in _DIRECTIONS:
         length = math.hypot(i, j)
-        target = places + torch.tensor([i, j], device=places.device)
-        inside = ((target >= 0) & (target < limit)).all(dim=1)
+        inside = (row >= -i) & (row < shape[0] - i) & (column >= -j) & (column < shape[1] - j)
         new = weights * (sample(i, j) - here) / length
         steeper = inside & (new < slope)
         slope = torch.where(steeper, new, slope)

@@ -6,9 +6,10 @@ dtype promotion and differentiation belong to :mod:`loca_theory.transforms.cosin
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.fft
@@ -55,28 +56,46 @@ def float32_products(device: torch.device, *, allow_tf32: bool = False) -> Itera
     Outside autocast, and with CUDA's TF32 switch as given. Only for the products taken inside: a
     backward pass through them runs under the settings of its own time.
     """
-    with ExitStack() as stack:
-        if torch.amp.is_autocast_available(device.type):
-            stack.enter_context(torch.autocast(device.type, enabled=False))
-        if device.type == "cuda":
-            stack.enter_context(_tf32(allow_tf32))
+    with without_autocast(device), _tf32(allow_tf32) if device.type == "cuda" else nullcontext():
         yield
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Take the products inside in the dtype of their factors, at the precision of the session."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
+    # The switch is one for all threads, and each GPU has its own thread in a backward pass: the
+    # last to leave puts back what the session had. The first, leaving earlier, does not touch it.
     switch = torch.backends.cuda.matmul
     # torch 2.9 brought fp32_precision, and refuses to read allow_tf32 once the two disagree.
     if hasattr(switch, "fp32_precision"):
         name, value = "fp32_precision", "tf32" if allowed else "ieee"
     else:
         name, value = "allow_tf32", allowed
-    before = getattr(switch, name)
-    setattr(switch, name, value)
+    with _switch_lock:
+        before = getattr(switch, name)
+        is_first = not _switched
+        _switched.append(before)
+        setattr(switch, name, value)
     try:
         yield
     finally:
-        setattr(switch, name, before)
+        with _switch_lock:
+            if len(_switched) == 1:
+                setattr(switch, name, _switched[0])
+            elif not is_first:
+                setattr(switch, name, before)
+            _switched.pop()
+
+
+# Who is inside, as what they found: the first entry is the session's own.
+_switched: list[bool | str] = []
+_switch_lock = Lock()
 
 
 # Makhoul's reordering v = (x0, x2, x4, ..., x5, x3, x1) turns the DCT into the real part of a

@@ -1,8 +1,11 @@
-"""Naming the device that tensors live on."""
+"""Devices by name, and one clear line where a device cannot do what is asked of it."""
 
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -10,13 +13,14 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 
 
 def resolve_device(name: str) -> str:
-    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that exists.
+    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that exists and computes.
 
-    ``auto`` is the current CUDA device where there is one, the CPU elsewhere.
+    ``auto`` is the current CUDA device where there is one that computes, the CPU elsewhere.
 
     Raises:
         InvalidArgumentError: the name is none of these.
-        ResourceError: CUDA was asked for by name and there is none, or not that many devices.
+        ResourceError: CUDA was asked for by name, and there is none, or not that many devices, or
+            torch cannot compute on this one, whose driver or architecture is too old for it.
     """
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", name)
     if not match:
@@ -24,13 +28,76 @@ def resolve_device(name: str) -> str:
         raise InvalidArgumentError(msg)
     if name == "cpu":
         return name
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
-        return "cuda" if count else "cpu"
+        return "cuda" if count and _obstacle("cuda") is None else "cpu"
     if count == 0:
-        msg = "no CUDA device is available to torch; choose --device cpu"
+        # A driver that is too old is told of by a warning alone.
+        reason = f" ({_first_sentence(said[0].message)})" if said else ""
+        msg = f'no CUDA device is available to torch{reason}; choose device="cpu"'
         raise ResourceError(msg)
     if match[1] is not None and int(match[1]) >= count:
         msg = f"there is no {name}: this machine has {count} CUDA device(s), numbered from 0"
         raise ResourceError(msg)
+    if obstacle := _obstacle(name):
+        msg = f'torch cannot compute on {name} ({obstacle}); install a build of torch for it, or '
+        msg += 'choose device="cpu"'
+        raise ResourceError(msg)
     return name
+
+
+def check_one_device(**tensors: torch.Tensor) -> None:
+    """Refuse tensors that are to act together and lie on different devices.
+
+    Args:
+        tensors: By the names of the caller's arguments.
+
+    Raises:
+        InvalidArgumentError: two of them do not share a device.
+    """
+    (first, one), *others = tensors.items()
+    for name, other in others:
+        if other.device != one.device:
+            msg = f"{name} must be on the device of {first}: one is on {other.device}, the other "
+            msg += f"on {one.device}; pass {name}.to({first}.device)"
+            raise InvalidArgumentError(msg)
+
+
+@contextmanager
+def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterator[None]:
+    """Say in one line that the memory of a device did not suffice, and for what.
+
+    Args:
+        what: What is computed inside.
+        device: Where.
+        way_out: What takes less memory.
+
+    Raises:
+        ResourceError: the device had no more memory.
+    """
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
+        free = re.search(r"of which ([\d.]+ \w+) is free", str(error))
+        msg = f"{what} does not fit into the memory of {device}"
+        if wanted:
+            msg += f": it needs {wanted[1]} more"
+        if free:
+            msg += f", and {free[1]} are free"
+        raise ResourceError(f"{msg}; {way_out}") from error  # noqa: EM102
+
+
+def _obstacle(name: str) -> str | None:
+    """Why a device that is there cannot compute, if it cannot: torch learns it by trying."""
+    try:
+        torch.zeros(1, device=name).add_(1.0).cpu()
+    except RuntimeError as error:
+        return _first_sentence(error)
+    return None
+
+
+def _first_sentence(said: object) -> str:
+    return re.split(r"\n|\. |\.$", str(said).strip(), maxsplit=1)[0]

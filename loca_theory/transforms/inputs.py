@@ -114,10 +114,13 @@ def ends(tensor: torch.Tensor, name: str) -> tuple[float, float]:
         name: What the caller's argument is called.
 
     Raises:
-        InvalidArgumentError: some of its entries are not finite.
+        InvalidArgumentError: some of its entries are not finite, or it has none in memory.
     """
     if not tensor.numel():
         return 0.0, 0.0
+    if tensor.is_meta:
+        msg = f"{name} has no entries in memory: it is on the meta device; load it first"
+        raise InvalidArgumentError(msg)
     low, high = (float(end) for end in tensor.detach().aminmax())
     # NaN is both ends where it occurs at all.
     if not (math.isfinite(low) and math.isfinite(high)):

@@ -9,6 +9,7 @@ import torch
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.cosine import idct2
 from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.devices import check_one_device
 from loca_theory.transforms.inputs import TensorLike, as_tensor, real_tensor, widened
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -48,7 +49,8 @@ def idct2_sparse(
         Tensor of shape (..., p, q) with the dtype of ``values``.
 
     Raises:
-        InvalidArgumentError: shapes or dtypes do not fit, or a location lies outside ``shape``.
+        InvalidArgumentError: shapes, dtypes or devices do not fit, or a location lies outside
+            ``shape``.
 
     Source: equation (original_dct) of the paper with α = 1, and the sum that follows it.
     """
@@ -80,10 +82,12 @@ def _check(
         msg = "locations must be an integer tensor of shape (B, 2) for values of shape (..., B), "
         msg += f"not {locations.dtype} {tuple(locations.shape)} for {tuple(values.shape)}"
         raise InvalidArgumentError(msg)
+    check_one_device(values=values, locations=locations)
     if min(shape) < 1:
         msg = f"the shape must be at least 1x1, not {shape[0]}x{shape[1]}"
         raise InvalidArgumentError(msg)
-    limits = torch.tensor(shape, device=locations.device)
-    if bool(((locations < 0) | (locations >= limits)).any()):
+    rows, columns = locations.unbind(1)
+    outside = (rows < 0) | (rows >= shape[0]) | (columns < 0) | (columns >= shape[1])
+    if not locations.is_meta and bool(outside.any()):
         msg = f"a location lies outside the {shape[0]}x{shape[1]} spectrum; indices are 0-based"
         raise InvalidArgumentError(msg)
