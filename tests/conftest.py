@@ -1,15 +1,24 @@
-"""The tiers of the suite, and one thread per process for all of it."""
+"""The tiers of the suite, the devices, and one thread per process for all of it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import torch
 
 # Before anything loads a numerical library, and for processes that tests start as well. With more
 # threads than cores they wait for each other, and the last bits of a product of matrices depend on
 # the number of threads.
 os.environ |= dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+# Whether tests of any device have a stand-in for a GPU; see tests/pretend.py.
+_PRETENDS = os.environ.get("LOCA_THEORY_PRETEND") == "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,8 +26,63 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("deep") and not deep:
             item.add_marker(pytest.mark.skip(reason="deep tier: set LOCA_THEORY_DEEP=1 to run it"))
-        if item.get_closest_marker("cuda") and not _cuda():
+        if item.get_closest_marker("cuda") and not (_has_stand_in(item) if _PRETENDS else _cuda()):
             item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device"))
+
+
+_CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
+
+
+@pytest.fixture(params=["cpu", _CUDA])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Where the work of a test happens; what it is compared with is computed on the CPU."""
+    yield from _device(request.param)
+
+
+@pytest.fixture(params=[_CUDA])
+def accelerator(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Where the work of a test happens that compares with the same work on the CPU."""
+    yield from _device(request.param)
+
+
+@pytest.fixture
+def no_waiting(accelerator: torch.device) -> Callable[..., AbstractContextManager[None]]:
+    """What refuses that the CPU waits for the device, ``but`` so many times."""
+    import torch
+
+    @contextmanager
+    def on_the_card(but: int = 0) -> Iterator[None]:
+        torch.cuda.set_sync_debug_mode("default" if but else "error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    @contextmanager
+    def on_the_stand_in(but: int = 0) -> Iterator[None]:
+        from . import pretend
+
+        pretend.waits.clear()
+        yield
+        assert len(pretend.waits) <= but, pretend.waits
+
+    return on_the_stand_in if _PRETENDS else on_the_card
+
+
+def _device(name: str) -> Iterator[torch.device]:
+    import torch
+
+    if name == "cpu" or not _PRETENDS:
+        yield torch.device(name)
+        return
+    from . import pretend
+
+    with pretend.active():
+        yield pretend.DEVICE
+
+
+def _has_stand_in(item: pytest.Item) -> bool:
+    return not {"device", "accelerator"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _cuda() -> bool:

@@ -240,10 +240,7 @@ class CosineSpectrum(SpectrumParameters):
             have = f"not of shape {tuple(x.shape)}"
             msg = f"{self.name}: its input must be {self._size[1]} wide, {have}"
             raise InvalidArgumentError(msg)
-        if x.device != self.coefficients.device:
-            msg = f"{self.name}: its input is on {x.device}, and its coefficients are on "
-            msg += f"{self.coefficients.device}; move one of them with .to(device)"
-            raise InvalidArgumentError(msg)
+        self.check_device(x)
         a, l = self._arguments(x.dtype)  # noqa: E741
         if self._left_out is not None and (self.training or torch.is_grad_enabled()):
             a = a.index_fill(0, self._left_out, 0.0)
@@ -277,6 +274,17 @@ class CosineSpectrum(SpectrumParameters):
         if self._observation is not None and y.requires_grad:
             y = seen_by(self._observation, x, y)
         return y.to(x.dtype)
+
+    def check_device(self, x: torch.Tensor) -> None:
+        """Refuse an input that lies elsewhere; a layer asks before its frozen weight is met.
+
+        Raises:
+            InvalidArgumentError: it is on another device than the coefficients.
+        """
+        if x.device != self.coefficients.device:
+            msg = f"{self.name}: its input is on {x.device}, and its coefficients are on "
+            msg += f"{self.coefficients.device}; move one of them with .to(device)"
+            raise InvalidArgumentError(msg)
 
     def _arguments(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
         """A and l as the operators take them: float32 at least, in places, idle ones cut off."""

@@ -99,8 +99,8 @@ class RealSpectrum:
         mirrored = spectrum[:, :: q // 2] if q % 2 == 0 else spectrum[:, :1]
         inner, outer = spectrum[:, 1 : (q + 1) // 2], mirrored[1 : (p + 1) // 2]
         energies = spectrum.new_empty(p * q, dtype=spectrum.real.dtype)
-        rows = [0, p // 2] if p % 2 == 0 else [0]
-        energies[:s] = mirrored[rows].real.flatten().square()
+        own = mirrored[:: p // 2] if p % 2 == 0 else mirrored[:1]
+        energies[:s] = own.real.flatten().square()
         for start, part in ((s, torch.real), (s + m, torch.imag)):
             stop = start + inner.numel()
             torch.square(part(inner), out=energies[start:stop].view(inner.shape))

@@ -114,18 +114,20 @@ def case(shape, batch=(5,), terms="weight and bias"):
     )
 
 
-def assert_it_is_the_dense_form(shape, batch, terms, how, rule):
-    x, weight, bias, a, locations, places = case(shape, batch, terms)
-    y = apply(x, weight, bias, a, locations, places, shape, rule, how)
+def assert_it_is_the_dense_form(shape, batch, terms, how, rule, device="cpu"):
+    """The operator on a device; the dense form on the CPU."""
+    tensors = x, weight, bias, a, locations, places = case(shape, batch, terms)
+    y = apply(*(t if t is None else t.to(device) for t in tensors), shape, rule, how)
+    assert y.device.type == torch.device(device).type
     delta = dense_increment(a, places, shape)
     delta.retain_grad()
     total = delta if weight is None else weight + delta
     expected = torch.nn.functional.linear(x, total, bias)
-    assert_close(y, expected)
+    assert_close(y.cpu(), expected)
 
     g = normal(*y.shape, seed=5)
     leaves = [x, a] if bias is None else [x, a, bias]
-    *found, of_l = torch.autograd.grad(y, [*leaves, locations], g)
+    *found, of_l = torch.autograd.grad(y, [*leaves, locations], g.to(device))
     *wanted, g_w = torch.autograd.grad(expected, [*leaves, delta], g)
     for mine, theirs in zip(found, wanted, strict=True):
         assert_close(mine, theirs)
@@ -135,38 +137,41 @@ def assert_it_is_the_dense_form(shape, batch, terms, how, rule):
 @by_how
 @by_shape
 @by_terms
-def test_output_and_gradients_are_those_of_the_dense_form(how, shape, terms):
-    assert_it_is_the_dense_form(shape, (5,), terms, how, "central")
+def test_output_and_gradients_are_those_of_the_dense_form(how, shape, terms, device):
+    assert_it_is_the_dense_form(shape, (5,), terms, how, "central", device)
 
 
 @by_how
 @by_tokens
-def test_leading_dimensions_are_tokens(how, batch):
-    assert_it_is_the_dense_form((5, 8), batch, "weight and bias", how, "eight-direction")
+def test_leading_dimensions_are_tokens(how, batch, device):
+    assert_it_is_the_dense_form((5, 8), batch, "weight and bias", how, "eight-direction", device)
 
 
 @by_how
 @by_rule
 @by_shape
-def test_location_gradients_are_the_differences_of_the_documentation(how, rule, shape):
-    assert_it_is_the_dense_form(shape, (6,), "weight", how, rule)
+def test_location_gradients_are_the_differences_of_the_documentation(how, rule, shape, device):
+    assert_it_is_the_dense_form(shape, (6,), "weight", how, rule, device)
 
 
 @by_how
 @by_rule
-def test_tokens_are_summed_over_blocks(how, rule, monkeypatch):
-    monkeypatch.setattr(kernels, "_BLOCK", 1)
-    assert len(list(kernels.blocks(torch.empty(50, 5), 8))) == 4
-    assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", how, rule)
+def test_tokens_are_summed_over_blocks(how, rule, monkeypatch, device):
+    for name in ("_BLOCK", "_BLOCK_ON_DEVICE"):
+        monkeypatch.setattr(kernels, name, 1)
+    assert len(list(kernels.blocks(torch.empty(50, 5, device=device), 8))) == 4
+    assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", how, rule, device)
 
 
 @by_way_of_forming
 @by_rule
 @by_sampling
-def test_sampled_or_through_the_product_gradients_are_the_same(how, rule, pays, monkeypatch):
+def test_sampled_or_through_the_product_gradients_are_the_same(
+    how, rule, pays, monkeypatch, device
+):
     asked = []
     monkeypatch.setattr(operators, "sampling_pays", lambda *_: asked.append(pays) or pays)
-    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", how, rule)
+    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", how, rule, device)
     assert asked == [pays]
 
 
@@ -300,11 +305,11 @@ def test_an_output_whose_gradient_is_undefined_has_none_to_give(how):
 
 
 @by_way_of_forming
-def test_numerical_differentiation_of_the_increment_agrees(how):
-    places = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
+def test_numerical_differentiation_of_the_increment_agrees(how, device):
+    places = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]]).to(device)
     pattern = SparsityPattern.of(places, (3, 4))
     rest = {"shape": (3, 4), "scaling": SCALING, "rule": "central", "how": how}
-    a = normal(4, seed=4).requires_grad_()
+    a = normal(4, seed=4).to(device).requires_grad_()
     assert torch.autograd.gradcheck(lambda a: increment(a, None, places, pattern, **rest), a)
 
 

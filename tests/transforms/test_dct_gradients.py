@@ -23,10 +23,10 @@ forward_mode = pytest.mark.filterwarnings(
 )
 
 
-def normal(*shape, seed=0, requires_grad=False):
+def normal(*shape, seed=0, requires_grad=False, device="cpu"):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(*shape, dtype=torch.float64, generator=generator)
-    return x.requires_grad_(requires_grad)
+    return x.to(device).requires_grad_(requires_grad)
 
 
 def close(actual, expected, size=64):
@@ -39,8 +39,8 @@ def close(actual, expected, size=64):
 # rounding of the values, eps·‖x‖·10/1e-6 = 1e-8, well inside its default tolerances (1e-5, 1e-3).
 # The rules are those of all methods; which one computes is compared further below.
 @by_transform
-def test_first_derivative_matches_differences(transform, inverse):
-    assert gradcheck(transform, normal(2, 3, requires_grad=True))
+def test_first_derivative_matches_differences(transform, inverse, device):
+    assert gradcheck(transform, normal(2, 3, requires_grad=True, device=device))
 
 
 @by_transform

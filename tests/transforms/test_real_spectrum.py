@@ -71,20 +71,20 @@ def test_the_map_is_orthogonal(p):
 
 
 @each_with_every_width
-def test_coordinates_are_those_of_the_full_spectrum(p):
+def test_coordinates_are_those_of_the_full_spectrum(p, device):
     for q in SIDES:
         x = normal(p, q)
-        actual = RealSpectrum(p, q).forward(x).numpy()
+        actual = RealSpectrum(p, q).forward(x.to(device)).cpu().numpy()
         assert np.linalg.norm(actual - brute_force_coordinates(x.numpy())) <= RELATIVE * float(
             x.norm()
         )
 
 
 @each_with_every_width
-def test_inverse_undoes_forward_and_forward_undoes_inverse(p):
+def test_inverse_undoes_forward_and_forward_undoes_inverse(p, device):
     for q in SIDES:
         spectrum = RealSpectrum(p, q)
-        x, coordinates = normal(p, q), normal(p * q, seed=1)
+        x, coordinates = normal(p, q).to(device), normal(p * q, seed=1).to(device)
         back, again = (
             spectrum.inverse(spectrum.forward(x)),
             spectrum.forward(spectrum.inverse(coordinates)),
@@ -228,22 +228,10 @@ def test_a_shape_without_entries_is_refused(p, q):
         RealSpectrum(p, q)
 
 
-@pytest.mark.cuda
-@some_shapes
-def test_cuda_agrees_with_the_cpu(p, q):
-    spectrum = RealSpectrum(p, q)
-    x = normal(3, p, q)
-    coordinates = spectrum.forward(x.cuda())
-    tolerance = RELATIVE * float(x.norm())
-    assert coordinates.is_cuda
-    assert float((coordinates.cpu() - spectrum.forward(x)).norm()) <= tolerance
-    assert float((spectrum.inverse(coordinates).cpu() - x).norm()) <= tolerance
-
-
 @each_with_every_width
-def test_unordered_energies_are_those_of_the_coordinates(p):
+def test_unordered_energies_are_those_of_the_coordinates(p, device):
     for q in SIDES:
-        x, spectrum = normal(p, q), RealSpectrum(p, q)
+        x, spectrum = normal(p, q).to(device), RealSpectrum(p, q)
         s, m = spectrum.half.self_conjugate_count, spectrum.half.pair_count
         coordinates = spectrum.forward(x)
         found, expected = spectrum.coordinate_energies(x), coordinates.square()

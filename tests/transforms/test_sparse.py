@@ -62,13 +62,13 @@ def distance(a, b):
 @by_shape
 @pytest.mark.parametrize("count", [0, 1, 50], ids=lambda c: f"{c} places")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_it_is_the_sum_of_the_definition(method, shape, count, dtype):
+def test_it_is_the_sum_of_the_definition(method, shape, count, dtype, device):
     values, locations = normal(count, dtype=dtype), places(count, shape)
-    actual = idct2_sparse(values, locations, shape, method=method)
-    assert actual.dtype == dtype
+    actual = idct2_sparse(values.to(device), locations.to(device), shape, method=method)
+    assert (actual.dtype, actual.device.type) == (dtype, device.type)
     assert actual.shape == shape
     expected = definition(values.double(), locations, shape)
-    assert distance(actual, expected) <= bound(values, shape)
+    assert distance(actual.cpu(), expected) <= bound(values, shape)
 
 
 @by_method
@@ -122,21 +122,22 @@ def test_half_precision_is_the_float32_result_cast(method, dtype):
 
 
 @by_method
-def test_autocast_does_not_thin_the_result_out(method):
+def test_autocast_does_not_thin_the_result_out(method, device):
     values, locations = normal(20, dtype=torch.float32), places(20, (32, 32))
     expected = idct2_sparse(values, locations, (32, 32), method=method)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = idct2_sparse(values, locations, (32, 32), method=method)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        actual = idct2_sparse(values.to(device), locations.to(device), (32, 32), method=method)
     assert actual.dtype == torch.float32
-    assert distance(actual, expected) <= 2 * bound(values, (32, 32))
+    assert distance(actual.cpu(), expected) <= 2 * bound(values, (32, 32))
 
 
 @by_method
-def test_gradient_is_the_transform_read_at_the_locations(method):
+def test_gradient_is_the_transform_read_at_the_locations(method, device):
     shape = (6, 5)
     values, locations = normal(2, 9).requires_grad_(), places(9, shape)
     weights = normal(2, *shape, seed=2)
-    idct2_sparse(values, locations, shape, method=method).backward(weights)
+    found = idct2_sparse(values.to(device), locations.to(device), shape, method=method)
+    found.backward(weights.to(device))
     expected = dct2(weights)[:, locations[:, 0], locations[:, 1]]
     # Each entry is one coefficient of a transform of the weights.
     assert distance(values.grad, expected) <= 64 * 2**-52 * 9 * float(weights.norm())
@@ -213,11 +214,9 @@ def test_a_location_outside_is_refused(method, location):
         idct2_sparse(torch.ones(2), locations, (3, 4), method=method)
 
 
-@pytest.mark.cuda
 @by_method
-def test_cuda_agrees_with_the_cpu(method):
-    values, locations = normal(2, 40, dtype=torch.float32), places(40, (33, 48))
-    actual = idct2_sparse(values.cuda(), locations.cuda(), (33, 48), method=method)
-    assert actual.is_cuda
-    expected = idct2_sparse(values.double(), locations, (33, 48))
-    assert distance(actual.cpu(), expected) <= 2 * bound(values, (33, 48))
+def test_values_and_locations_of_two_devices_are_refused(method):
+    with pytest.raises(
+        InvalidArgumentError, match=r"on cpu, .*on meta; pass locations\.to\(values\.device\)$"
+    ):
+        idct2_sparse(torch.ones(2, device="meta"), places(2, (3, 4)), (3, 4), method=method)

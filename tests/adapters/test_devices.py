@@ -1,0 +1,183 @@
+"""The layer, its searches and its adapter in PEFT, on the device that they are given."""
+
+import copy
+from collections import OrderedDict
+
+import peft
+import pytest
+import torch
+from torch import nn
+
+from loca_theory.adapters import (
+    AlternatingSchedule,
+    LoCAConfig,
+    LoCALinear,
+    LocationTraining,
+    parameter_groups,
+)
+from loca_theory.errors import InvalidArgumentError
+
+from .searching import EXCHANGES, all_places, batches, close, normal, same, small, spectra
+
+RULES = ["central", "forward", "backward", "eight-direction"]
+by_search = pytest.mark.parametrize("search", RULES + EXCHANGES)
+IMPLEMENTATIONS = ["auto", "implicit", "dense", "fft", "sparse"]
+by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+by_phase = pytest.mark.parametrize("phase", ["coefficients", "locations", "both"])
+
+SHORT = AlternatingSchedule(2, 3, 10, observed_steps=2)
+
+
+def step(model, optimizer, number=0):
+    like = next(model.parameters())
+    (x, y), *_ = batches(1, number)
+    optimizer.zero_grad()
+    (model(x.to(like)) - y.to(like)).square().mean().backward()
+    optimizer.step()
+
+
+def sgd(model):
+    """Continuous in the gradient, as Adam is not where that vanishes."""
+    groups = parameter_groups(model, lr=0.05, location_lr=0.5)
+    return torch.optim.SGD(groups, momentum=0.9)
+
+
+def trained(model, device, steps, **options):
+    """Moved when its schedule has begun, as PEFT's user does."""
+    training = LocationTraining(model, SHORT, **options)
+    model.to(device)
+    optimizer = sgd(model)
+    for number in range(steps):
+        step(model, optimizer, number)
+    return training
+
+
+@by_search
+@pytest.mark.parametrize("start", ["random", "gradient"])
+def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(search, start, accelerator):
+    here = small(search, init_locations=start)
+    there, before = copy.deepcopy(here), all_places(here)
+    trained(here, "cpu", 12)
+    trained(there, accelerator, 12)
+    assert not same(all_places(here), before)
+    assert same(all_places(there.cpu()), all_places(here))
+    for mine, theirs in zip(spectra(there), spectra(here), strict=True):
+        # Twelve steps, each of some hundred float64 operations of values of order one.
+        close(mine.coefficients, theirs.coefficients, tolerance=1e-9)
+
+
+@pytest.mark.parametrize("size", [1100, 20], ids=["long", "short"])
+@pytest.mark.parametrize("search", EXCHANGES)
+def test_an_exchange_of_a_large_layer_finds_the_same_places(search, size, accelerator):
+    """The longer side is beyond the length from which the CPU searches a sample first."""
+    here = LoCALinear(nn.Linear(1000, size), 50, zero_init=False, location_search=search).double()
+    there = copy.deepcopy(here).to(accelerator)
+    for layer, device in ((here, "cpu"), (there, accelerator)):
+        layer.spectrum.observe(0.0, 0)
+        layer(normal(60, 1000).to(device)).backward(normal(60, size, seed=1).to(device))
+        assert layer.spectrum.exchange().any()
+    assert torch.equal(here.spectrum.places, there.spectrum.places.cpu())
+
+
+# --- waiting ---
+
+
+@by_implementation
+@by_phase
+def test_a_step_of_the_layer_waits_for_nothing(implementation, phase, accelerator, no_waiting):
+    layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, implementation=implementation)
+    layer.to(accelerator).spectrum.set_phase(phase)
+    x = normal(5, 9, dtype=torch.float32).to(accelerator).requires_grad_()
+    layer(x).sum().backward()  # makes the tables that are shared
+    with no_waiting():
+        layer(x).sum().backward()
+
+
+@pytest.mark.parametrize("search", EXCHANGES)
+def test_a_step_that_records_statistics_waits_for_nothing(search, accelerator, no_waiting):
+    layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, location_search=search)
+    layer.to(accelerator).spectrum.observe(0.0, 0)
+    x = normal(5, 9, dtype=torch.float32).to(accelerator)
+    layer(x).sum().backward()
+    layer.spectrum.forget()
+    with no_waiting():
+        layer.spectrum.observe(0.5, 1)
+        layer(x).sum().backward()
+    assert layer.spectrum.exchange().any()
+
+
+def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, no_waiting):
+    model = small("central").to(accelerator)
+    training = LocationTraining(model, AlternatingSchedule(2, 9, 20), automatic=False)
+    optimizer = sgd(model)
+    for allowed in (0, 0, 1, 1):  # two steps of the coefficients, then two of the locations
+        step(model, optimizer)
+        with no_waiting(but=allowed):
+            training.step(optimizer)
+
+
+# --- casts, PEFT, mistakes ---
+
+
+@by_phase
+def test_autocast_to_bfloat16_stays_close(phase, device):
+    layer = LoCALinear(nn.Linear(64, 48), 100, zero_init=False).to(device)
+    layer.spectrum.set_phase(phase)
+    x = normal(10, 64, dtype=torch.float32).to(device)
+    gradients = []
+    for enabled in (False, True):
+        layer.zero_grad()
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled):
+            y = layer(x)
+        y.float().sum().backward()
+        gradients += [y.detach().float(), *(p.grad for p in layer.spectrum.parameters())]
+    half = len(gradients) // 2
+    for exact, narrow in zip(gradients[:half], gradients[half:], strict=True):
+        if exact is None:
+            assert narrow is None
+        else:
+            # Products of 64 terms, in which each factor is rounded by 2⁻⁹, and the result once.
+            assert float((narrow - exact).norm()) <= 2**-6 * float(exact.norm())
+    assert layer.spectrum.locations.dtype == torch.float32
+
+
+@pytest.mark.parametrize("search", ["central", "reselect"])
+def test_an_adapter_trained_on_the_device_is_the_same_elsewhere(search, accelerator, tmp_path):
+    torch.manual_seed(0)
+    base = nn.ModuleDict({"first": nn.Linear(12, 8), "second": nn.Linear(8, 10)})
+    base.forward = lambda x: base["second"](base["first"](x).tanh())
+    config = LoCAConfig(
+        n_frequency=9, target_modules=["first", "second"], location_search=search,
+        coefficient_steps=2, location_steps=3, alternating_steps=10, observed_steps=2,
+    )  # fmt: skip
+    bare = copy.deepcopy(base)
+    model = peft.get_peft_model(base, config).to(accelerator)
+    optimizer = torch.optim.AdamW(parameter_groups(model, lr=0.02, location_lr=0.02))
+    for number in range(12):
+        step(model, optimizer, number)
+    x = normal(16, 12, dtype=torch.float32)
+    with torch.no_grad():
+        expected = model(x.to(accelerator))
+        model.save_pretrained(tmp_path)
+        bare.forward = lambda x: bare["second"](bare["first"](x).tanh())
+        loaded = peft.PeftModel.from_pretrained(bare, tmp_path)
+        # Some forty float32 roundings of 6e-8 in sequence.
+        close(loaded(x), expected.cpu(), tolerance=1e-5)
+        close(loaded.to(accelerator)(x.to(accelerator)).cpu(), expected.cpu(), tolerance=1e-5)
+        merged = loaded.merge_and_unload()
+        close(merged(x.to(accelerator)).cpu(), expected.cpu(), tolerance=1e-5)
+
+
+def in_peft():
+    model = nn.Sequential(OrderedDict(q_proj=nn.Linear(9, 6)))
+    return peft.get_peft_model(model, LoCAConfig(n_frequency=7, target_modules=["q_proj"]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "make", [lambda: LoCALinear(nn.Linear(9, 6), 7, name="q_proj"), in_peft], ids=["layer", "PEFT"]
+)
+def test_an_input_on_another_device_is_refused_with_the_name_of_the_layer(make, dtype):
+    message = r"^q_proj: its input is on meta, and its coefficients are on cpu; move one of them"
+    with pytest.raises(InvalidArgumentError, match=message):
+        make()(torch.ones(4, 9, device="meta", dtype=dtype))
