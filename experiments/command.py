@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from loca_theory.cli.options import in_flags
 from loca_theory.errors import LocaTheoryError
 from loca_theory.sweeps import SweepInterruptedError
 
@@ -25,7 +26,7 @@ def _one_line(invoke: Any, ctx: click.Context) -> Any:
     except SweepInterruptedError as error:
         raise _StoppedError(str(error)) from error
     except LocaTheoryError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_flags(str(error), ctx.command)) from error
 
 
 class OneLineCommand(click.Command):

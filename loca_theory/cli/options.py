@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import click
 
+from loca_theory.errors import LocaTheoryError
 from loca_theory.sweeps import Backend, Cluster
 
 DEFAULT_OUT = Path("loca-results")
@@ -77,7 +79,11 @@ def options(*own: Decorator, out: str) -> Decorator:
                 backend = Backend(given.pop("backend"))
                 given["cluster"] = Cluster(backend, given.pop("scheduler"))
             shared = {name: given.pop(name) for name in _SHARED & set(given)}
-            return function(common=Common(**shared), **given)
+            try:
+                return function(common=Common(**shared), **given)
+            except LocaTheoryError as error:
+                error.args = (in_flags(str(error), click.get_current_context().command),)
+                raise
 
         with_common.__doc__ = function.__doc__
         with_common.__name__ = function.__name__
@@ -87,6 +93,21 @@ def options(*own: Decorator, out: str) -> Decorator:
         return with_common
 
     return decorate
+
+
+def in_flags(message: str, command: click.Command) -> str:
+    """A message of the library in the words of a command.
+
+    The library names arguments: ``device="cpu"`` is ``--device cpu`` where the command has that
+    option.
+    """
+    flags = {p.name: max(p.opts, key=len) for p in command.params if isinstance(p, click.Option)}
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found[1], found[2].strip('"')
+        return f"{flags[name]} {value}" if name in flags else found[0]
+
+    return re.sub(r'\b(\w+)=("[^"]*"|\d+)', flag, message)
 
 
 def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:

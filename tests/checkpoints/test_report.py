@@ -24,6 +24,7 @@ from loca_theory.checkpoints import (
 )
 from loca_theory.checkpoints.matrix import CURVES, STATISTICS, _shuffled
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
+from loca_theory.errors import ResourceError
 from loca_theory.expressivity import Accounting, Budget, approximate, exact_error
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import ResultStore
@@ -91,15 +92,37 @@ def test_the_shuffled_order_does_not_depend_on_the_device():
     assert orders[0] == orders[1] == orders[2] != w.tolist()
 
 
-@pytest.mark.cuda
-def test_a_result_of_a_gpu_is_that_of_the_cpu():
+def test_a_result_of_a_gpu_is_that_of_the_cpu(accelerator):
     w = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     here, there = (
-        analyse_matrix("w", w, replace(SETTINGS, device=device)) for device in ("cpu", "cuda")
+        analyse_matrix("w", w, replace(SETTINGS, device=str(device)))
+        for device in ("cpu", accelerator)
     )
+    # Orthogonal maps and eigenvalues in float64: a few hundred roundings of the energy.
     for mine, other in zip(here.errors, there.errors, strict=True):
-        # Orthogonal maps and eigenvalues in float64: a few hundred roundings of the energy.
-        assert other["shuffled_error"] == pytest.approx(mine["shuffled_error"], abs=1e-12)
+        assert other == {key: pytest.approx(value, abs=1e-12) if isinstance(value, float) else value
+                         for key, value in mine.items()}  # fmt: skip
+    assert there.statistics == pytest.approx(here.statistics, rel=1e-9)
+    assert (there.counts.counts == here.counts.counts).all()
+
+
+@pytest.mark.parametrize("consume", [False, True])
+def test_the_increment_is_left_as_it_is_wherever_it_lies(consume, device):
+    w = torch.randn(12, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    before = w.clone()
+    analyse_matrix("w", w, replace(SETTINGS, device=str(device)), consume=consume)
+    assert torch.equal(w, before) == (not consume or device.type != "cpu")
+
+
+def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
+
+    monkeypatch.setattr("loca_theory.checkpoints.matrix.squared_singular_values", full)
+    message = r"^the analysis of w \(4x5\) does not fit into the memory of cpu: it needs 3.00 GiB "
+    message += 'more; leave it out with max_size=19, or use device="cpu"$'
+    with pytest.raises(ResourceError, match=message):
+        analyse_matrix("w", torch.arange(20.0).view(4, 5), SETTINGS)
 
 
 def test_shuffling_tells_dependence_from_distribution():

@@ -190,9 +190,3 @@ def test_cuda_matmul_uses_tf32_where_allowed(tf32_switch):
     assert tf32_switch.state == tf32_switch.OFF
     # Rounding both factors of two products to 11 bits leaves between 2**-14 and 2**-10.
     assert 2**-14 < error < 2**-10
-
-
-@pytest.mark.cuda
-def test_cuda_devices_are_named_alike():
-    current = torch.cuda.current_device()
-    assert dct_matrix(6, device="cuda") is dct_matrix(6, device=f"cuda:{current}")

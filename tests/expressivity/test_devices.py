@@ -1,0 +1,90 @@
+"""Approximations of a matrix on the device that it lies on, at the precision of its type."""
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.expressivity import (
+    CURVES,
+    Budget,
+    Engine,
+    approximate,
+    dense,
+    dense_errors,
+    expected_kept_energies,
+    kept_energies,
+)
+
+APPROXIMATING = [name for name, curve in CURVES.items() if Engine.MONTE_CARLO in curve.engines]
+SELECTING = [name for name, curve in CURVES.items() if curve.selection]
+by_curve = pytest.mark.parametrize("curve", APPROXIMATING)
+BUDGETS = [Budget(16, 12, r) for r in (1, 2)]
+
+# Some hundred float64 operations on numbers of order one, and VeRA's rounds, which stop at 1e-8.
+ROUNDING = {"VeRA": 1e-6}
+
+
+def matrix():
+    return torch.randn(16, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def generator():
+    return np.random.default_rng(7)
+
+
+@by_curve
+def test_an_approximation_on_the_device_is_that_of_the_cpu(curve, accelerator):
+    w, tolerance = matrix(), ROUNDING.get(curve, 1e-11)
+    expected = approximate(w, curve, BUDGETS[1], generator())
+    found = approximate(w.to(accelerator), curve, BUDGETS[1], generator())
+    assert found.device.type == accelerator.type
+    assert float((found.cpu() - expected).norm()) <= tolerance * float(w.norm())
+    kept = kept_energies(w.to(accelerator), curve, BUDGETS, generator())
+    energy = float(w.square().sum())
+    assert kept == pytest.approx(kept_energies(w, curve, BUDGETS, generator()),
+                                 abs=tolerance * energy)  # fmt: skip
+
+
+def test_expected_energies_on_the_device_are_those_of_the_cpu(accelerator):
+    w = matrix()
+    expected = expected_kept_energies(w, SELECTING, BUDGETS)
+    found = expected_kept_energies(w.to(accelerator), SELECTING, BUDGETS)
+    for curve in SELECTING:
+        assert found[curve] == pytest.approx(expected[curve], rel=1e-11)
+
+
+@by_curve
+def test_a_dense_draw_on_the_device_is_that_of_the_cpu(curve, accelerator):
+    here, there = (
+        dense_errors(curve, BUDGETS, generator(), generator(), str(device))
+        for device in ("cpu", accelerator)
+    )
+    assert there == pytest.approx(here, abs=ROUNDING.get(curve, 1e-11))
+
+
+@by_curve
+def test_autocast_and_tf32_do_not_thin_the_result_out(curve, device):
+    w = matrix().float().to(device)
+    expected = approximate(w, curve, BUDGETS[1], generator())
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        found = approximate(w, curve, BUDGETS[1], generator())
+        kept = kept_energies(w, curve, BUDGETS, generator())
+    assert torch.equal(found, expected)
+    assert (kept == kept_energies(w, curve, BUDGETS, generator())).all()
+
+
+def test_a_device_without_memory_says_what_takes_less(monkeypatch):
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
+
+    monkeypatch.setattr(dense, "kept_energies", full)
+    message = "^R of a dense 16x12 matrix does not fit into the memory of cpu: it needs 3.00 GiB "
+    message += 'more; use sampler="reduced", a smaller matrix or device="cpu"$'
+    with pytest.raises(ResourceError, match=message):
+        dense_errors("R", BUDGETS, generator(), generator())
+
+
+def test_a_matrix_without_memory_is_refused():
+    with pytest.raises(InvalidArgumentError, match="^matrix has no entries in memory: it is on "):
+        approximate(torch.ones(16, 12, device="meta"), "R", BUDGETS[0])

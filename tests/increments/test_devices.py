@@ -1,0 +1,54 @@
+"""Spectra and histograms of a matrix on the device that it lies on, at the precision of its type."""
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.increments import (
+    eigenvalues,
+    histogram,
+    leading_squared_singular_values,
+    squared_singular_values,
+)
+
+
+def normal(*shape, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+def leading(matrix):
+    return leading_squared_singular_values(matrix, 3, np.random.default_rng(7))
+
+
+# 400 columns are more than the Krylov space, and 30 fewer.
+@pytest.mark.parametrize("size", [30, 400])
+@pytest.mark.parametrize("function", [squared_singular_values, leading])
+def test_a_spectrum_on_the_device_is_that_of_the_cpu(function, size, accelerator):
+    w = normal(40, 30) if size == 30 else normal(420, 400)
+    expected = function(w)
+    # A Gram matrix in float64 and its eigenvalues: some hundred roundings of the largest.
+    np.testing.assert_allclose(function(w.to(accelerator)), expected, atol=1e-12 * expected.max())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200])
+def test_a_histogram_on_the_device_is_that_of_the_cpu(scale, accelerator):
+    w = normal(50, 40) * scale
+    here, there = histogram(w), histogram(w.to(accelerator))
+    assert (there.counts == here.counts).all()
+    # Sums of 2000 terms in float64, in any order.
+    assert there.mean == pytest.approx(here.mean, abs=1e-12 * here.deviation)
+    assert there.deviation == pytest.approx(here.deviation, rel=1e-12)
+    assert there.excess_kurtosis == pytest.approx(here.excess_kurtosis, abs=1e-10)
+    assert there.zeros == here.zeros
+
+
+@pytest.mark.parametrize("double", [True, False], ids=["in double", "in single"])
+@pytest.mark.parametrize("function", [squared_singular_values, leading])
+def test_autocast_does_not_thin_the_spectrum_out(function, double, monkeypatch, device):
+    if not double:
+        monkeypatch.setattr(eigenvalues, "_DOUBLE_UP_TO", 1)
+    w = normal(420, 400, dtype=torch.float32).to(device)
+    expected = function(w)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        found = function(w)
+    assert (found == expected).all()

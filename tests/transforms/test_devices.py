@@ -1,0 +1,127 @@
+"""Devices by name, and what is said where one cannot do what is asked of it."""
+
+import warnings
+
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.transforms import dct_matrix, resolve_device
+from loca_theory.transforms.devices import check_one_device, device_memory
+
+OLD_DRIVER = (
+    "CUDA initialization: The NVIDIA driver on your system is too old (found version 10010). "
+    "Please update your GPU driver. (Triggered internally at CUDAFunctions.cpp:109.)"
+)
+OLD_CARD = (
+    "CUDA error: no kernel image is available for execution on the device\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call."
+)
+FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of "
+    "which 1.20 GiB is free. Including non-PyTorch memory, this process has 77 GiB in use."
+)
+
+
+@pytest.fixture
+def cards(monkeypatch):
+    """Pretend that torch sees so many GPUs, and does or does not compute on them."""
+
+    def sees(count, *, says=None, fails=None):
+        def available():
+            if says:
+                warnings.warn(says, UserWarning, stacklevel=2)
+            return count > 0
+
+        def zeros(*size, device):
+            if fails:
+                raise RuntimeError(fails)
+            return original(*size)
+
+        original = torch.zeros
+        monkeypatch.setattr(torch.cuda, "is_available", available)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch, "zeros", zeros)
+
+    return sees
+
+
+def test_a_device_that_computes_is_taken_by_its_name(cards):
+    cards(2)
+    names = {"auto": "cuda", "cpu": "cpu", "cuda": "cuda", "cuda:1": "cuda:1"}
+    assert {name: resolve_device(name) for name in names} == names
+
+
+@pytest.mark.parametrize(
+    ("seen", "message"),
+    [
+        ({"count": 0}, r'^no CUDA device is available to torch; choose device="cpu"$'),
+        (
+            {"count": 0, "says": OLD_DRIVER},
+            r"^no CUDA device is available to torch \(CUDA initialization: The NVIDIA driver on "
+            r'your system is too old \(found version 10010\)\); choose device="cpu"$',
+        ),
+        (
+            {"count": 1, "fails": OLD_CARD},
+            r"^torch cannot compute on cuda \(CUDA error: no kernel image is available for "
+            r'execution on the device\); install a build of torch for it, or choose device="cpu"$',
+        ),
+    ],
+    ids=["none", "old driver", "old card"],
+)
+def test_a_device_that_does_not_compute_is_refused_with_the_reason(cards, seen, message):
+    cards(**seen)
+    with pytest.raises(ResourceError, match=message):
+        resolve_device("cuda")
+    assert resolve_device("auto") == "cpu"
+
+
+def test_a_device_of_too_high_a_number_is_refused(cards):
+    cards(2)
+    with pytest.raises(ResourceError, match=r"^there is no cuda:2: this machine has 2 CUDA"):
+        resolve_device("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:-1", "CUDA", ""])
+def test_an_unknown_name_is_refused(name):
+    with pytest.raises(InvalidArgumentError, match=f"^unknown device '{name}'; choose auto, cpu"):
+        resolve_device(name)
+
+
+def test_tensors_of_two_devices_are_refused_by_the_names_of_the_arguments():
+    here, there = torch.ones(2), torch.ones(2, device="meta")
+    check_one_device(x=here, y=here)
+    message = r"^y must be on the device of x: one is on meta, the other on cpu; pass y\.to\(x\.d"
+    with pytest.raises(InvalidArgumentError, match=message):
+        check_one_device(x=here, y=there)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (FULL, "^a thing does not fit into the memory of cuda:0: it needs 2.00 GiB more, and 1.20 "
+               "GiB are free; take less$"),
+        ("out of memory", "^a thing does not fit into the memory of cuda:0; take less$"),
+    ],
+    ids=["with sizes", "without"],
+)  # fmt: skip
+def test_a_device_without_memory_is_one_line_with_a_way_out(said, message):
+    with (
+        pytest.raises(ResourceError, match=message),
+        device_memory("a thing", "cuda:0", "take less"),
+    ):
+        raise torch.cuda.OutOfMemoryError(said)
+
+
+def test_other_errors_are_passed_on():
+    with (
+        pytest.raises(RuntimeError, match="^else$"),
+        device_memory("a thing", "cuda:0", "take less"),
+    ):
+        raise RuntimeError("else")  # noqa: EM101
+
+
+@pytest.mark.cuda
+def test_the_current_device_has_one_matrix_under_both_of_its_names():
+    current = torch.cuda.current_device()
+    assert dct_matrix(6, device="cuda") is dct_matrix(6, device=f"cuda:{current}")
