@@ -54,7 +54,7 @@ class _Tensor(torch.Tensor):
 
     @property
     def data(self):
-        return self.detach()
+        return _Tensor(self.raw)
 
     @data.setter
     def data(self, other):

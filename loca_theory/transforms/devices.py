@@ -42,7 +42,7 @@ def resolve_device(name: str) -> str:
         msg = f"there is no {name}: this machine has {count} CUDA device(s), numbered from 0"
         raise ResourceError(msg)
     if obstacle := _obstacle(name):
-        msg = f'torch cannot compute on {name} ({obstacle}); install a build of torch for it, or '
+        msg = f"torch cannot compute on {name} ({obstacle}); install a build of torch for it, or "
         msg += 'choose device="cpu"'
         raise ResourceError(msg)
     return name

@@ -1,18 +1,18 @@
-"""The layer, its searches and its adapter in PEFT, on the device that they are given."""
+"""The layer and its searches on the device that they are given."""
 
 import copy
-from collections import OrderedDict
 
-import peft
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from loca_theory.adapters import (
     AlternatingSchedule,
-    LoCAConfig,
     LoCALinear,
     LocationTraining,
+    operators,
     parameter_groups,
 )
 from loca_theory.errors import InvalidArgumentError
@@ -79,6 +79,20 @@ def test_an_exchange_of_a_large_layer_finds_the_same_places(search, size, accele
     assert torch.equal(here.spectrum.places, there.spectrum.places.cpu())
 
 
+@by_implementation
+def test_two_passes_give_the_same_bits(implementation, device):
+    layer = LoCALinear(nn.Linear(9, 6), 20, zero_init=False, implementation=implementation)
+    layer.to(device).spectrum.set_phase("both")
+    x = normal(50, 9, dtype=torch.float32).to(device)
+    found = []
+    for _ in range(2):
+        layer.zero_grad()
+        y = layer(x)
+        y.square().sum().backward()
+        found.append([y, *(p.grad for p in layer.spectrum.parameters())])
+    assert same(*found)
+
+
 # --- waiting ---
 
 
@@ -103,7 +117,9 @@ def test_a_step_that_records_statistics_waits_for_nothing(search, accelerator, n
     with no_waiting():
         layer.spectrum.observe(0.5, 1)
         layer(x).sum().backward()
-    assert layer.spectrum.exchange().any()
+    with no_waiting(but=1):
+        moved = layer.spectrum.exchange()
+    assert moved.any()
 
 
 def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, no_waiting):
@@ -116,7 +132,55 @@ def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, n
             training.step(optimizer)
 
 
-# --- casts, PEFT, mistakes ---
+# --- memory, precision ---
+
+
+@by_implementation
+def test_a_forward_pass_keeps_one_copy_of_the_tokens_or_of_the_weight(implementation, device):
+    p, q, tokens = 40, 30, 20
+    layer = LoCALinear(nn.Linear(q, p), 7, implementation=implementation).to(device)
+    x = normal(tokens, q, dtype=torch.float32).to(device)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda _: None):
+        layer(x)
+    own = [x, layer.base.weight, *layer.spectrum.parameters(), *layer.spectrum.buffers()]
+    storages = {t.untyped_storage().data_ptr() for t in own}
+    found = [t.numel() for t in kept if t.untyped_storage().data_ptr() not in storages]
+    # ΔW is formed nowhere, and what remains are the spectra; or W + ΔW is.
+    assert sum(found) in ({q * tokens} if implementation == "implicit" else {p * q, q * tokens})
+
+
+class Precisions(TorchDispatchMode):
+    """The precision of CUDA's float32 products at each of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+            self.found.append(torch.backends.cuda.matmul.fp32_precision)
+        return function(*args, **kwargs or {})
+
+
+@pytest.fixture(params=["ieee", "tf32"])
+def session(request):
+    """The precision of the products of other layers; the switch exists without CUDA too."""
+    switch = torch.backends.cuda.matmul
+    before, switch.fp32_precision = switch.fp32_precision, request.param
+    yield request.param
+    switch.fp32_precision = before
+
+
+def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(session, monkeypatch):
+    """In shapes alone, which need no GPU."""
+    monkeypatch.setattr(operators, "form", lambda a, _places, _s, p, q, _how: a.new_empty(p, q))
+    with FakeTensorMode(), torch.no_grad(), Precisions() as precisions:
+        x, weight, a = (torch.empty(size, device="cuda") for size in ((5, 8), (6, 8), (3,)))
+        pattern = [torch.empty(3, device="cuda")] * 6
+        settings = (6, 1.0, "central", "dense", True)
+        operators._linear(x, weight, None, a, None, pattern[0], pattern, *settings)
+    assert precisions.found == [session]
 
 
 @by_phase
@@ -141,43 +205,9 @@ def test_autocast_to_bfloat16_stays_close(phase, device):
     assert layer.spectrum.locations.dtype == torch.float32
 
 
-@pytest.mark.parametrize("search", ["central", "reselect"])
-def test_an_adapter_trained_on_the_device_is_the_same_elsewhere(search, accelerator, tmp_path):
-    torch.manual_seed(0)
-    base = nn.ModuleDict({"first": nn.Linear(12, 8), "second": nn.Linear(8, 10)})
-    base.forward = lambda x: base["second"](base["first"](x).tanh())
-    config = LoCAConfig(
-        n_frequency=9, target_modules=["first", "second"], location_search=search,
-        coefficient_steps=2, location_steps=3, alternating_steps=10, observed_steps=2,
-    )  # fmt: skip
-    bare = copy.deepcopy(base)
-    model = peft.get_peft_model(base, config).to(accelerator)
-    optimizer = torch.optim.AdamW(parameter_groups(model, lr=0.02, location_lr=0.02))
-    for number in range(12):
-        step(model, optimizer, number)
-    x = normal(16, 12, dtype=torch.float32)
-    with torch.no_grad():
-        expected = model(x.to(accelerator))
-        model.save_pretrained(tmp_path)
-        bare.forward = lambda x: bare["second"](bare["first"](x).tanh())
-        loaded = peft.PeftModel.from_pretrained(bare, tmp_path)
-        # Some forty float32 roundings of 6e-8 in sequence.
-        close(loaded(x), expected.cpu(), tolerance=1e-5)
-        close(loaded.to(accelerator)(x.to(accelerator)).cpu(), expected.cpu(), tolerance=1e-5)
-        merged = loaded.merge_and_unload()
-        close(merged(x.to(accelerator)).cpu(), expected.cpu(), tolerance=1e-5)
-
-
-def in_peft():
-    model = nn.Sequential(OrderedDict(q_proj=nn.Linear(9, 6)))
-    return peft.get_peft_model(model, LoCAConfig(n_frequency=7, target_modules=["q_proj"]))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(
-    "make", [lambda: LoCALinear(nn.Linear(9, 6), 7, name="q_proj"), in_peft], ids=["layer", "PEFT"]
-)
-def test_an_input_on_another_device_is_refused_with_the_name_of_the_layer(make, dtype):
+def test_an_input_on_another_device_is_refused_with_the_name_of_the_layer(dtype):
+    layer = LoCALinear(nn.Linear(9, 6), 7, name="q_proj")
     message = r"^q_proj: its input is on meta, and its coefficients are on cpu; move one of them"
     with pytest.raises(InvalidArgumentError, match=message):
-        make()(torch.ones(4, 9, device="meta", dtype=dtype))
+        layer(torch.ones(4, 9, device="meta", dtype=dtype))

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from peft import PeftConfig, PeftModel, get_peft_model
+from torch import nn
 from transformers import (
     RobertaConfig,
     RobertaForSequenceClassification,
@@ -19,9 +20,11 @@ from .searching import (
     adamw,
     all_places,
     assert_distinct,
+    batches,
     close,
     exchanges_of,
     in_groups,
+    normal,
     same,
     spectra,
 )
@@ -262,3 +265,48 @@ def test_the_trainer_with_its_own_optimiser_resumes_a_search_where_it_stood(tmp_
     # Four layers, each a step or two ahead of the one before.
     assert happened == [[14, 19], [13, 18], [12, 17], [16]]
     assert same(all_places(resumed), all_places(model))
+
+
+# --- devices ---
+
+
+class TwoLayers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q_proj, self.v_proj = nn.Linear(12, 8), nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.v_proj(self.q_proj(x).tanh())
+
+
+@pytest.mark.parametrize("search", ["central", "reselect"])
+def test_an_adapter_trained_on_the_device_is_the_same_elsewhere(search, accelerator, tmp_path):
+    base = TwoLayers()
+    config = LoCAConfig(
+        n_frequency=9, target_modules=["q_proj", "v_proj"], location_search=search, **TINY
+    )
+    model = get_peft_model(copy.deepcopy(base), config).to(accelerator)
+    optimizer = in_groups(model)
+    for x, y in batches(12):
+        optimizer.zero_grad()
+        found = model(x.float().to(accelerator))
+        (found - y.float().to(accelerator)).square().mean().backward()
+        optimizer.step()
+    x = normal(16, 12, dtype=torch.float32)
+    model.eval()
+    with torch.no_grad():
+        expected = model(x.to(accelerator)).cpu()
+        model.save_pretrained(tmp_path)
+        loaded = PeftModel.from_pretrained(base, tmp_path)
+        close(loaded(x), expected, ROUNDING)
+        loaded.to(accelerator)
+        close(loaded(x.to(accelerator)).cpu(), expected, ROUNDING)
+        close(loaded.merge_and_unload()(x.to(accelerator)).cpu(), expected, ROUNDING)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_an_input_on_another_device_is_refused_with_the_name_of_the_layer(dtype):
+    model = get_peft_model(TwoLayers(), LoCAConfig(n_frequency=7, target_modules=["q_proj"]))
+    message = "^q_proj: its input is on meta, and its coefficients are on cpu; move one of them"
+    with pytest.raises(InvalidArgumentError, match=message):
+        model(torch.ones(4, 12, device="meta", dtype=dtype))

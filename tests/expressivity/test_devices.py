@@ -86,5 +86,5 @@ def test_a_device_without_memory_says_what_takes_less(monkeypatch):
 
 
 def test_a_matrix_without_memory_is_refused():
-    with pytest.raises(InvalidArgumentError, match="^matrix has no entries in memory: it is on "):
+    with pytest.raises(InvalidArgumentError, match=r"^matrix has no entries in memory: it is on "):
         approximate(torch.ones(16, 12, device="meta"), "R", BUDGETS[0])

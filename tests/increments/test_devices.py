@@ -1,4 +1,4 @@
-"""Spectra and histograms of a matrix on the device that it lies on, at the precision of its type."""
+"""Spectra and histograms of a matrix on its own device, at the precision of its type."""
 
 import numpy as np
 import pytest

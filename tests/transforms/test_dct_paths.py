@@ -10,7 +10,6 @@ from loca_theory.transforms import (
     RealSpectrum,
     dct,
     dct2,
-    dct_matrix,
     dct_paths,
     idct,
     idct2,

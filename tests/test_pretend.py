@@ -1,0 +1,34 @@
+"""What is written for GPUs, on the stand-in for one: a process of its own, that is left spoilt."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def passed(*arguments):
+    """How many tests of any device pass where the device is the stand-in."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "cuda", "-p", "no:cacheprovider",
+         *arguments],
+        cwd=ROOT, env={**os.environ, "LOCA_THEORY_PRETEND": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+    return int(re.search(r"(\d+) passed", done.stdout)[1])
+
+
+def test_a_step_on_a_device_that_is_not_the_cpu_is_right_and_waits_for_nothing():
+    # Every implementation in every phase, three exchanges, the layers together, a search each way.
+    kinds = "waits or wait or central or reselect"
+    assert passed("tests/adapters/test_devices.py", "-k", kinds) >= 15 + 3 + 1 + 4
+
+
+@pytest.mark.deep
+def test_all_that_runs_on_a_gpu_runs_on_a_device_that_is_not_the_cpu():
+    assert passed("tests") > 450
