@@ -145,7 +145,7 @@ def reselect(places: torch.Tensor, vacated: torch.Tensor, gain: torch.Tensor) ->
     """
     own = places.gather(-1, vacated)
     # The own place wins a tie.
-    here = torch.nextafter(gain.gather(-1, own), gain.new_tensor(math.inf))
+    here = torch.nextafter(gain.gather(-1, own), gain.new_full((), math.inf))
     promise = gain.scatter(-1, places, -1.0).scatter(-1, own, here)
     best = largest(promise, vacated.shape[-1])
     is_best = _marked(promise, best).gather(-1, own)
