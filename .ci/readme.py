@@ -1,7 +1,7 @@
 """Print the two commands that README.md gives a stranger: the main comparison, and the tests.
 
 Whoever changes README.md so that they are gone or of another form is told so here, and not by a
-green run that tested something else.
+green run that tested something else or nothing.
 """
 
 import re
@@ -10,9 +10,10 @@ from pathlib import Path
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INSTALL = r"python3 -m venv \.venv && \.venv/bin/pip install -c constraints\.txt "
+COMPARE = r"\.venv/bin/loca-theory simulate --K \d+ --r [\d.,]+"
 COMMANDS = {
-    "the main comparison": re.compile(INSTALL + r"\. && \.venv/bin/loca-theory simulate .+"),
-    "the tests": re.compile(INSTALL + r'"\.\[test\]" && \.venv/bin/python -m pytest( .+)?'),
+    "the main comparison": re.compile(rf"{INSTALL}\. && {COMPARE}"),
+    "the tests": re.compile(rf'{INSTALL}"\.\[test\]" && \.venv/bin/python -m pytest -n logical'),
 }
 
 
@@ -32,4 +33,8 @@ def commands(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(*commands(Path(sys.argv[1]).read_text(encoding="utf-8")), sep="\n")
+    try:
+        readme = Path(sys.argv[1]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"README.md cannot be read: {error}")
+    print(*commands(readme), sep="\n")

@@ -30,6 +30,10 @@ BAD = {
     "another runner": (README.replace("-m pytest", "-m unittest"), NO_TESTS),
     "other versions": (README.replace("-c constraints.txt ", ""), NO_COMPARISON),
     "twice": (README.replace(TESTS, f"{TESTS}\n```\n\n```sh\n{TESTS}"), "has 2 commands"),
+    "a test of nothing": (README.replace(TESTS, f"{TESTS} --collect-only"), NO_TESTS),
+    "a failure that is passed over": (README.replace(TESTS, f"{TESTS} || true"), NO_TESTS),
+    "some tests": (README.replace(TESTS, f"{TESTS} tests/test_ci.py"), NO_TESTS),
+    "no size": (README.replace(MAIN, f"{MAIN}; true"), NO_COMPARISON),
     "empty": ("", NO_COMPARISON),
 }
 
@@ -40,6 +44,17 @@ def test_ci_fails_where_the_readme_has_not_the_two_commands(tmp_path, readme, sa
     assert done.returncode == 1
     assert says in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == [".ci", "README.md"]
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["none", "of another encoding"])
+def test_a_readme_that_cannot_be_read_is_one_line(tmp_path, content):
+    if content:
+        (tmp_path / "README.md").write_bytes(content)
+    command = ["python3", ROOT / ".ci" / "readme.py", tmp_path / "README.md"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("README.md cannot be read: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_readme_has_them():

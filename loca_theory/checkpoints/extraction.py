@@ -215,13 +215,15 @@ def check_folder(folder: Path) -> Path:
     """
     present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     ours = _written(folder / _WEIGHTS) if _WEIGHTS in present else set()
-    for name in present:
-        if name not in ours and (name in _WITH_WEIGHTS or _OF_MODELS.fullmatch(name)):
-            msg = (
-                f"{folder} holds {name}, which is not as an extraction wrote it: an adapter there "
-            )
-            msg += "would replace it or be loaded on top of it; choose a new folder"
-            raise ResourceError(msg)
+    foreign = [name for name in present if name not in ours]
+    names = {name.casefold() for name in _WITH_WEIGHTS}
+    # Weights first: a README that is moved away makes no room beside them.
+    found = [name for name in foreign if _OF_MODELS.fullmatch(name)]
+    found += [name for name in foreign if name.casefold() in names]
+    if found:
+        msg = f"{folder} holds {found[0]}, which is not as an extraction wrote it: an adapter "
+        msg += "there would replace it or be loaded on top of it; choose a new folder"
+        raise ResourceError(msg)
     return folder
 
 
@@ -266,8 +268,10 @@ def extract(
     if progress:
         progress(len(pair.names), len(pair.names))
     if not found.rows:
-        msg = "no linear layer is left to extract; widen --include, --exclude, --max-size or the "
-        msg += "size of the adapter"
+        msg = (
+            f"no linear layer is left to extract (left out: {_reasons(found.skipped)}); widen the "
+        )
+        msg += "selection or the size of the adapter"
         raise InvalidArgumentError(msg)
     return found
 

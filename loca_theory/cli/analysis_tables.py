@@ -34,7 +34,7 @@ def print_report(
     out.print(text, highlight=False)
     if config:
         out.print()
-        out.print(config, highlight=False, style="cyan", markup=False)
+        out.print(config, highlight=False, style="cyan", markup=False, soft_wrap=True)
     print_skipped(out, report.skipped)
 
 

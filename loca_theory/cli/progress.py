@@ -40,8 +40,8 @@ def progress_bar(
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), count_column(unit))
-    with Progress(*columns, console=console, transient=True) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(None), count_column(unit))
+    with Progress(*columns, console=console, transient=True, expand=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -49,13 +49,14 @@ def progress_bar(
 def count_column(unit: str) -> ProgressColumn:
     """The column of a bar that says how much is done and how long the rest may take."""
     from rich.progress import ProgressColumn
+    from rich.table import Column
     from rich.text import Text
 
     class Count(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(_in_words(task, unit))
 
-    return Count()
+    return Count(Column(no_wrap=True))
 
 
 def _in_words(task: Task, unit: str) -> str:

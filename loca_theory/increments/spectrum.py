@@ -151,6 +151,7 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
         InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero; p or q is
             below 1.
     """
+    centre, width = edge_scaling(p, q)
     eigenvalues, _ = _balanced(eigenvalues)
     total = float(eigenvalues.sum())
     variance = total / (p * q)
@@ -158,7 +159,6 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
     scaled = eigenvalues / variance  # of a matrix with unit mean square
     low, high = (np.sqrt(large) - np.sqrt(small)) ** 2, (np.sqrt(large) + np.sqrt(small)) ** 2
     outside = (scaled < low) | (scaled > high) if low > 0 else scaled > high
-    centre, width = edge_scaling(p, q)
     return {
         "T": float(scaled[outside].sum() / scaled.sum()),
         "largest": float((scaled.max() - centre) / width),

@@ -47,8 +47,6 @@ _Array = NDArray[np.float64]
 _BINNED_REACH = 4
 _SPREAD_REPLICATES = 199
 _BINNINGS = (8, 4, 2, 1)
-# A perturbation of so many standard deviations leaves nothing of a sample.
-_ENDLESS = 1e9
 
 
 class AcceptanceError(LocaTheoryError):
@@ -228,7 +226,7 @@ class PrintedTest:
             InvalidArgumentError: the grid cannot be merged into such bins.
         """
         sample = rng.standard_normal(self.samples)
-        noise = min(self.noise / entries.deviation, _ENDLESS)
+        noise = self.noise / entries.deviation
         bins, kept = self._binned_copies(sample, noise, rng)
         first, reference = coarse_cells(bins, REACH), _shares(sample, bins)
         n = entries.size

@@ -10,7 +10,8 @@ nothing is imported for it. The rules:
 - A name taken from a package leads to the module that defines it, through the imports of the
   package's ``__init__`` and its tables of lazy exports. So one changed module of a package does not
   make everything stale that takes another name from it. An ``__init__`` that does more than pass
-  names on (calls a function, say) counts as a module of its own.
+  names on (calls a function, say) counts where a name is taken from its package, but not where a
+  module of the package is: what it sets for all of them, such as torch's default type, is not seen.
 - The runner is left out: :mod:`loca_theory.sweeps.execution` and all of its package that it
   imports. It hands points out and keeps what comes back, and the numbers do not depend on it.
 - Data files do not count: what a computation takes from one belongs in its parameters.
@@ -302,12 +303,16 @@ def _statements(body: Iterable[ast.AST], *, functions: bool = True) -> Iterator[
         yield node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not functions:
             continue
-        is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        is_for_types = isinstance(node, ast.If) and _is_type_checking(node.test)
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):
             if not (is_for_types and part == "body"):
                 inner = getattr(node, part, ())
                 # The body of a lambda or a conditional expression is none of statements.
                 yield from _statements(inner if isinstance(inner, list) else ())
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
 def _imports(statements: Iterable[ast.AST], package: str) -> Iterator[tuple[str, _Taken]]:
@@ -391,7 +396,7 @@ def _lazy_exports(body: list[ast.stmt], package: str, folder: Path) -> dict[str,
 
 def _only_defines(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.If):
-        return "TYPE_CHECKING" in ast.unparse(statement.test)
+        return _is_type_checking(statement.test)
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     kinds = ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign

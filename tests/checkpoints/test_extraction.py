@@ -10,7 +10,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints import AdapterSize, Selection, check_folder, extract, open_pair
+from loca_theory.checkpoints import (
+    AdapterSize,
+    Selection,
+    check_folder,
+    extract,
+    extraction,
+    open_pair,
+)
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import dct_matrix
 
@@ -95,6 +102,27 @@ def test_an_extracted_adapter_can_be_replaced_by_another(tmp_path):
     written(tmp_path, size=20)
     assert (folder / "adapter_model.safetensors").read_bytes() != first
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
+    """Whatever file it was at, and whether or not an adapter was there before."""
+    found, folder = written(tmp_path)
+    write = extraction.write_atomically
+    for last in range(3):
+        left = iter(range(last))
+
+        def breaks_off(path, content, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            write(path, content)
+
+        monkeypatch.setattr(extraction, "write_atomically", breaks_off)
+        found.size = AdapterSize(budget=10 + last)  # other texts than before
+        with pytest.raises(KeyboardInterrupt):
+            found.write(folder)
+        monkeypatch.setattr(extraction, "write_atomically", write)
+        assert check_folder(folder) == folder
+        found.write(folder)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +244,9 @@ def test_the_size_is_said_one_way(sizes):
 
 def test_a_budget_below_rank_one_leaves_nothing(tmp_path):
     _, _, pair = checkpoints(tmp_path)
-    with pytest.raises(InvalidArgumentError, match="no linear layer is left"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"2 tensors \(the budget is below rank 1\)\); widen the sel"
+    ):
         extract(pair, "lora", AdapterSize(budget=10), base="base")
 
 
@@ -248,7 +278,7 @@ def test_small_layers_and_an_output_head_are_linear_layers_too(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
-@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-40], ids=str)
+@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-40, 3e-44], ids=str)
 def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, method, scale):
     source = torch.Generator().manual_seed(0)
     w = (torch.randn(24, 20, generator=source, dtype=torch.float64) * scale).float()

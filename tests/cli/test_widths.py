@@ -146,3 +146,14 @@ def test_progress_begins_with_a_word_and_counts_in_the_unit_of_the_command(termi
     assert "3 of 3 matrices" in shown
     assert "?" not in shown
     assert "blocks" not in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_progress_is_one_line(terminal, capfd, width):
+    terminal(width)
+    with progress_bar("simulating", "blocks", quiet=False) as progress:
+        progress(0, 128)
+        progress(3, 128)
+    lines = plain(capfd.readouterr().err).splitlines()
+    assert any("3 of 128" in line for line in lines)
+    assert all("simulating" in line for line in lines if line.strip())

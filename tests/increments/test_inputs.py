@@ -117,6 +117,8 @@ def test_leading_ones_are_counted_from_one():
 def test_a_matrix_without_entries_has_no_edge(p, q):
     with pytest.raises(InvalidArgumentError, match=f"at least 1 row and 1 column, not {p}x{q}"):
         edge_scaling(p, q)
+    with pytest.raises(InvalidArgumentError, match=f"at least 1 row and 1 column, not {p}x{q}"):
+        spectral_statistics(np.ones(4), p, q)
 
 
 KINDS = {

@@ -6,6 +6,7 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import (
+    eigenvalues,
     fit_bulk,
     leading_squared_singular_values,
     spectral_statistics,
@@ -97,11 +98,15 @@ def test_a_weak_bulk_beside_a_strong_direction_is_one():
 
 def test_zero_is_zero_where_single_precision_would_leave_noise(monkeypatch):
     """As matrices too large for double precision throughout are computed."""
-    monkeypatch.setattr("loca_theory.increments.eigenvalues._DOUBLE_UP_TO", 8)
-    monkeypatch.setattr("loca_theory.increments.eigenvalues._LOW_RANK", 10)
-    monkeypatch.setattr("loca_theory.increments.eigenvalues._ROWS", 32)
+    for name, value in (("_DOUBLE_UP_TO", 8), ("_LOW_RANK", 10), ("_ROWS", 32)):
+        monkeypatch.setattr(eigenvalues, name, value)
+    sizes, solve = [], eigenvalues._eigenvalues
+    monkeypatch.setattr(
+        eigenvalues, "_eigenvalues", lambda gram: sizes.append(len(gram)) or solve(gram)
+    )
     w = (random(80, 3) @ random(3, 60)).astype(np.float32)
     values = squared_singular_values(w)
+    assert sizes == [10], "the whole matrix is not decomposed"
     assert np.count_nonzero(values) == 3
     np.testing.assert_allclose(
         values[-3:], np.linalg.svd(w.astype(np.float64))[1][2::-1] ** 2, rtol=1e-9

@@ -150,6 +150,11 @@ def test_the_same_text_elsewhere_has_the_same_version(small, tmp_path, monkeypat
             id="for types only",
         ),
         pytest.param(
+            "from typing import TYPE_CHECKING\nif not TYPE_CHECKING:\n    import small.named.first",
+            {"small.named.first"},
+            id="not for types",
+        ),
+        pytest.param(
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass\nelse:\n"
             "    import small.named.first",
             {"small.named.first"},
