@@ -268,10 +268,8 @@ def extract(
     if progress:
         progress(len(pair.names), len(pair.names))
     if not found.rows:
-        msg = (
-            f"no linear layer is left to extract (left out: {_reasons(found.skipped)}); widen the "
-        )
-        msg += "selection or the size of the adapter"
+        msg = f"no linear layer is left to extract (left out: {_reasons(found.skipped)}); "
+        msg += "widen the selection or the size of the adapter"
         raise InvalidArgumentError(msg)
     return found
 

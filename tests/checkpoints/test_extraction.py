@@ -245,7 +245,7 @@ def test_the_size_is_said_one_way(sizes):
 def test_a_budget_below_rank_one_leaves_nothing(tmp_path):
     _, _, pair = checkpoints(tmp_path)
     with pytest.raises(
-        InvalidArgumentError, match=r"2 tensors \(the budget is below rank 1\)\); widen the sel"
+        InvalidArgumentError, match=r"2 tensors \(the budget is below rank 1\)\); widen"
     ):
         extract(pair, "lora", AdapterSize(budget=10), base="base")
 

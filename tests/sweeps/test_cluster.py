@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 
 import distributed
 import numpy as np
@@ -108,6 +109,23 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch):
     missing = pytest.raises(ResourceError, match=r"pip install 'loca-theory\[ray\]'")
     with missing, Cluster(Backend.RAY).connected(1):
         pass
+
+
+def test_a_ray_cluster_on_which_joblib_would_not_compute_is_refused(monkeypatch):
+    ended = []
+    ray = types.SimpleNamespace(
+        init=lambda **_: None,
+        shutdown=lambda: ended.append(True),
+        cluster_resources=lambda: {"CPU": 1.0},
+    )
+    monkeypatch.setattr(backends, "_installed", lambda *_: ray)
+    monkeypatch.setattr(Cluster, "_probe", lambda *_: None)
+    with (
+        pytest.raises(ResourceError, match="Ray cluster at host:6379 has a single CPU"),
+        Cluster(Backend.RAY, "host:6379").connected(1),
+    ):
+        pass
+    assert ended
 
 
 def test_a_scheduler_needs_a_backend_that_has_one():
