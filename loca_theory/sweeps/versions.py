@@ -19,11 +19,9 @@ nothing is imported for it. The rules:
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -32,14 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps.imports import OURS, Source, Taken, parse, source_file
 
-_OURS = "loca_theory"
-_RUNNER = f"{_OURS}.sweeps.execution"
+_RUNNER = f"{OURS}.sweeps.execution"
 _RUNNERS_PACKAGE = _RUNNER.rpartition(".")[0]
-_BY_NAME = ("import_module", "find_spec")
-
-# What is taken from where: a module, and a name in it or None for the module itself.
-_Taken = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,7 @@ def _module_of(root: Callable[..., Any] | str) -> str:
 
 @cache
 def _reached(roots: tuple[str, ...]) -> Code:
-    graph = _Graph({_OURS, *(root.partition(".")[0] for root in roots)})
+    graph = _Graph({OURS, *(root.partition(".")[0] for root in roots)})
     start: list[str] = []
     for root in roots:
         if graph.file(root) is None and not graph.below(root):
@@ -143,7 +137,7 @@ def _reached(roots: tuple[str, ...]) -> Code:
     )
 
 
-def _hash(source: _Source | None, leads_to: Mapping[_Taken, set[str]]) -> str:
+def _hash(source: Source | None, leads_to: Mapping[Taken, set[str]]) -> str:
     digest = hashlib.sha256(source.content if source else b"")
     for taken, modules in sorted(leads_to.items(), key=repr):
         digest.update(f"{taken}: {sorted(modules)}\n".encode())
@@ -185,7 +179,7 @@ class _Graph:
         """The source of a module; None if there is none, as for a folder without ``__init__``."""
         top, _, rest = name.partition(".")
         if rest:
-            return _file(self._folders(top), rest)
+            return source_file(self._folders(top), rest)
         spec = self._specs.get(top)
         return Path(spec.origin) if spec and spec.origin and spec.has_location else None
 
@@ -200,21 +194,21 @@ class _Graph:
             if path.parent != folder or path.name != "__init__.py"
         ]
 
-    def source(self, name: str) -> _Source | None:
+    def source(self, name: str) -> Source | None:
         """The parsed module."""
         path = self.file(name)
-        return _parse(name, path) if path else None
+        return parse(name, path) if path else None
 
     def follow(
         self, roots: Iterable[str], counts: Callable[[str], bool]
-    ) -> dict[str, dict[_Taken, set[str]]]:
+    ) -> dict[str, dict[Taken, set[str]]]:
         """Every module that the roots reach through modules that count, and where each leads.
 
         Args:
             roots: Names of modules.
             counts: Whether a module of ours is followed.
         """
-        found: dict[str, dict[_Taken, set[str]]] = {}
+        found: dict[str, dict[Taken, set[str]]] = {}
         waiting = list(roots)
         while waiting:
             name = waiting.pop()
@@ -244,160 +238,5 @@ class _Graph:
         return {module} if init else set()
 
 
-@cache
-def _file(folders: tuple[Path, ...], rest: str) -> Path | None:
-    for folder in folders:
-        base = folder.joinpath(*rest.split("."))
-        for path in (base / "__init__.py", base.parent / f"{base.name}.py"):
-            if path.is_file():
-                return path
-    return None
-
-
 def _parts(path: Path) -> tuple[str, ...]:
     return path.parts[:-1] if path.name == "__init__.py" else path.with_suffix("").parts
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A module as its text tells it.
-
-    Attributes:
-        content: The text.
-        takes: What it imports, wherever it does.
-        passes_on: Of an ``__init__``, where names that it offers come from.
-        acts: Whether an ``__init__`` does more than define names and pass them on.
-    """
-
-    content: bytes
-    takes: tuple[_Taken, ...]
-    passes_on: Mapping[str, _Taken]
-    acts: bool
-
-
-@cache
-def _parse(name: str, path: Path) -> _Source:
-    content = path.read_bytes()
-    body = ast.parse(content).body
-    is_init = path.name == "__init__.py"
-    package = name if is_init else name.rpartition(".")[0]
-    takes = [taken for _, taken in _imports(_statements(body), package)]
-    # ``from importlib import import_module``, or ``import importlib``, be it with a submodule.
-    if any(
-        module == "importlib" or (module.startswith("importlib.") and taken is None)
-        for module, taken in takes
-    ):
-        takes += _named(body, name, package)
-    passes_on: dict[str, _Taken] = {}
-    if is_init:
-        passes_on = _lazy_exports(body, package, path.parent)
-        takes += passes_on.values()
-        passes_on.update(_imports(_statements(body, functions=False), package))
-    acts = is_init and any(not _only_defines(statement) for statement in body)
-    return _Source(content, tuple(dict.fromkeys(takes)), passes_on, acts)
-
-
-def _statements(body: Iterable[ast.AST], *, functions: bool = True) -> Iterator[ast.AST]:
-    """All statements but those under ``TYPE_CHECKING``, and perhaps those in functions."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not functions:
-            continue
-        is_for_types = isinstance(node, ast.If) and _is_type_checking(node.test)
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            if not (is_for_types and part == "body"):
-                inner = getattr(node, part, ())
-                # The body of a lambda or a conditional expression is none of statements.
-                yield from _statements(inner if isinstance(inner, list) else ())
-
-
-def _is_type_checking(test: ast.expr) -> bool:
-    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-
-
-def _imports(statements: Iterable[ast.AST], package: str) -> Iterator[tuple[str, _Taken]]:
-    """What import statements bind, and to what."""
-    for node in statements:
-        if isinstance(node, ast.Import):
-            yield from ((one.asname or one.name, (one.name, None)) for one in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
-            base = ".".join(filter(None, [*(above if node.level else ()), node.module]))
-            for one in node.names:
-                yield one.asname or one.name, (base, None if one.name == "*" else one.name)
-
-
-def _named(body: list[ast.stmt], name: str, package: str) -> Iterator[_Taken]:
-    """Modules that are imported by their names as text.
-
-    Every text that is or begins the name of a module of ours counts, be it in a table or a function
-    that makes names; of others, what stands in the call itself.
-    """
-    known = {"__name__": name, "__package__": package}
-    ours = (f"{_OURS}.", f"{name.partition('.')[0]}.")
-    for node in body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            known.update(
-                (one.id, str(node.value.value)) for one in node.targets if isinstance(one, ast.Name)
-            )
-    for node in ast.walk(ast.Module(body, [])):
-        if isinstance(node, ast.Constant | ast.JoinedStr):
-            text = _known_start(node, known)
-            text = text if text.startswith(ours) else ""
-        elif isinstance(node, ast.Call) and node.args:
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
-            called = called.id if isinstance(called, ast.Name) else called
-            text = _known_start(node.args[0], known) if called in _BY_NAME else ""
-        else:
-            continue
-        if _is_name(text.removesuffix(".")):
-            yield text, None
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch(r"\w+(\.\w+)*", text) is not None
-
-
-def _known_start(node: ast.expr, known: Mapping[str, str]) -> str:
-    """What is known of a text before it runs; if that is not all, up to the last dot."""
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if not isinstance(node, ast.JoinedStr):
-        return ""
-    text = ""
-    for part in node.values:
-        inner = part.value if isinstance(part, ast.FormattedValue) else part
-        if isinstance(inner, ast.Constant):
-            text += str(inner.value)
-        elif isinstance(inner, ast.Name) and inner.id in known:
-            text += known[inner.id]
-        else:
-            start, dot, _ = text.rpartition(".")
-            return start + dot
-    return text
-
-
-def _lazy_exports(body: list[ast.stmt], package: str, folder: Path) -> dict[str, _Taken]:
-    """Tables at the top of an ``__init__`` from names to the submodules that define them."""
-    found: dict[str, _Taken] = {}
-    for statement in body:
-        if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr):
-            continue
-        for node in ast.walk(statement):
-            if not isinstance(node, ast.Dict):
-                continue
-            for key, value in zip(node.keys, node.values, strict=True):
-                if not (isinstance(key, ast.Constant) and isinstance(value, ast.Constant)):
-                    continue
-                if _file((folder,), str(value.value)):
-                    found[str(key.value)] = (f"{package}.{value.value}", str(key.value))
-    return found
-
-
-def _only_defines(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.If):
-        return _is_type_checking(statement.test)
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
-    kinds = ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign
-    return isinstance(statement, kinds | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)

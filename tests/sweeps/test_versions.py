@@ -12,7 +12,16 @@ from loca_theory.convergence import simulation
 from loca_theory.dependence import draws
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import monte_carlo
-from loca_theory.sweeps import Moments, Point, ResultStore, code_version, generator, run, versions
+from loca_theory.sweeps import (
+    Moments,
+    Point,
+    ResultStore,
+    code_version,
+    generator,
+    imports,
+    run,
+    versions,
+)
 from loca_theory.sweeps.tables import find_tables
 
 COMPUTE = """
@@ -74,7 +83,12 @@ class Package:
 
 
 def forget():
-    for cached in (versions._reached, versions._parse, versions._file, versions._version_of_import):
+    for cached in (
+        versions._reached,
+        imports.parse,
+        imports.source_file,
+        versions._version_of_import,
+    ):
         cached.cache_clear()
 
 
