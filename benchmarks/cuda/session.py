@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import torch
 
 from loca_theory.sweeps import write_atomically
+from loca_theory.transforms.devices import is_out_of_memory
 
 Row = dict[str, Any]
 PATIENCE = 90.0
@@ -218,13 +219,6 @@ def _described(error: BaseException) -> str:
         return line + (f" on a card of {total[1]}" if total else "")
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first}"[:300]
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device had no room: each library says it in its own way."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return bool(re.search(r"out of memory|ALLOC_FAILED|OutOfMemory", f"{type(error)} {error}"))
 
 
 @contextlib.contextmanager

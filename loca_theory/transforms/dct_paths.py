@@ -93,7 +93,9 @@ def _tf32(allowed: bool) -> Iterator[None]:
             _switched.pop()
 
 
-# Who is inside, as what they found: the first entry is the session's own.
+# Who is inside, as what they found: the first entry is the session's own. The lock holds for these
+# alone: where the session has set allow_tf32, another thread that reads it meanwhile gets torch's
+# error that the two names disagree.
 _switched: list[bool | str] = []
 _switch_lock = Lock()
 

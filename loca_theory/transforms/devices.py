@@ -15,12 +15,14 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 def resolve_device(name: str) -> str:
     """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that exists and computes.
 
-    ``auto`` is the current CUDA device where there is one that computes, the CPU elsewhere.
+    ``auto`` is the current CUDA device where there is one that computes, the CPU elsewhere; of a
+    device that is there and does not compute it warns.
 
     Raises:
         InvalidArgumentError: the name is none of these.
         ResourceError: CUDA was asked for by name, and there is none, or not that many devices, or
-            torch cannot compute on this one, whose driver or architecture is too old for it.
+            torch cannot compute on this one: its driver or architecture is too old, its memory
+            is full, or another process has it for itself.
     """
     match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", name)
     if not match:
@@ -32,7 +34,12 @@ def resolve_device(name: str) -> str:
         warnings.simplefilter("always")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
-        return "cuda" if count and _obstacle("cuda") is None else "cpu"
+        if count == 0:
+            return "cpu"
+        if obstacle := _obstacle("cuda"):
+            warnings.warn(f"{obstacle[0]}; the CPU computes instead", stacklevel=2)
+            return "cpu"
+        return "cuda"
     if count == 0:
         # A driver that is too old is told of by a warning alone.
         reason = f" ({_first_sentence(said[0].message)})" if said else ""
@@ -42,8 +49,8 @@ def resolve_device(name: str) -> str:
         msg = f"there is no {name}: this machine has {count} CUDA device(s), numbered from 0"
         raise ResourceError(msg)
     if obstacle := _obstacle(name):
-        msg = f"torch cannot compute on {name} ({obstacle}); install a build of torch for it, or "
-        msg += 'choose device="cpu"'
+        reason, way_out = obstacle
+        msg = f'{reason}; {way_out}, or choose device="cpu"'
         raise ResourceError(msg)
     return name
 
@@ -79,23 +86,43 @@ def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterat
     """
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
-        wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
-        free = re.search(r"of which ([\d.]+ \w+) is free", str(error))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         msg = f"{what} does not fit into the memory of {device}"
-        if wanted:
-            msg += f": it needs {wanted[1]} more"
-        if free:
-            msg += f", and {free[1]} are free"
+        if sizes := _sizes(error):
+            msg += f": {sizes}"
         raise ResourceError(f"{msg}; {way_out}") from error  # noqa: EM102
 
 
-def _obstacle(name: str) -> str | None:
-    """Why a device that is there cannot compute, if it cannot: torch learns it by trying."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device had no room: each library says it in its own way."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return bool(re.search(r"out of memory|ALLOC_FAILED|OutOfMemory", f"{type(error)} {error}"))
+
+
+def _sizes(error: BaseException) -> str:
+    """What was needed and what is free, as far as the library says it."""
+    wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
+    free = re.search(r"of which ([\d.]+ \w+) is free", str(error))
+    said = [f"it needs {wanted[1]} more"] if wanted else []
+    said += [f"{free[1]} are free"] if free else []
+    return ", and ".join(said)
+
+
+def _obstacle(name: str) -> tuple[str, str] | None:
+    """Why a device that is there cannot compute, and a way out: torch learns it by trying."""
     try:
         torch.zeros(1, device=name).add_(1.0).cpu()
     except RuntimeError as error:
-        return _first_sentence(error)
+        if is_out_of_memory(error):
+            reason = _sizes(error) or _first_sentence(error)
+            return f"{name} has no memory left ({reason})", "end what else uses it"
+        reason = _first_sentence(error)
+        if "busy or unavailable" in reason:
+            return f"{name} is in use ({reason})", "end what else uses it"
+        return f"torch cannot compute on {name} ({reason})", "install a build of torch for it"
     return None
 
 

@@ -23,6 +23,15 @@ FULL = (
 )
 
 
+FULL_FROM_THE_START = (
+    "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"
+)
+BUSY = (
+    "CUDA error: CUDA-capable device(s) is/are busy or unavailable\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call."
+)
+
+
 @pytest.fixture
 def cards(monkeypatch):
     """Pretend that torch sees so many GPUs, and does or does not compute on them."""
@@ -35,7 +44,8 @@ def cards(monkeypatch):
 
         def zeros(*size, device):
             if fails:
-                raise RuntimeError(fails)
+                kind = torch.OutOfMemoryError if fails is FULL else RuntimeError
+                raise kind(fails)
             return original(*size)
 
         original = torch.zeros
@@ -67,15 +77,47 @@ OF_AN_OLD_CARD = (
     [
         ({"count": 0}, r'^no CUDA device is available to torch; choose device="cpu"$'),
         ({"count": 0, "says": OLD_DRIVER}, OF_AN_OLD_DRIVER),
-        ({"count": 1, "fails": OLD_CARD}, OF_AN_OLD_CARD),
     ],
-    ids=["none", "old driver", "old card"],
+    ids=["none", "old driver"],
 )
-def test_a_device_that_does_not_compute_is_refused_with_the_reason(cards, seen, message):
+def test_where_no_device_is_the_cpu_is_taken_unless_one_is_asked_for(cards, seen, message):
     cards(**seen)
     with pytest.raises(ResourceError, match=message):
         resolve_device("cuda")
     assert resolve_device("auto") == "cpu"
+
+
+NO_ROOM = (
+    r"^cuda has no memory left \(it needs 2.00 GiB more, and 1.20 GiB are free\); end what else "
+    r'uses it, or choose device="cpu"$'
+)
+NO_ROOM_AT_ALL = (
+    r"^cuda has no memory left \(CUDA error: out of memory\); end what else uses it, or choose "
+    r'device="cpu"$'
+)
+IN_USE = (
+    r"^cuda is in use \(CUDA error: CUDA-capable device\(s\) is/are busy or unavailable\); end "
+    r'what else uses it, or choose device="cpu"$'
+)
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        (OLD_CARD, OF_AN_OLD_CARD),
+        (FULL, NO_ROOM),
+        (FULL_FROM_THE_START, NO_ROOM_AT_ALL),
+        (BUSY, IN_USE),
+    ],
+    ids=["old card", "full", "full from the start", "busy"],
+)
+def test_a_device_that_does_not_compute_is_refused_with_the_reason(cards, fails, message):
+    cards(1, fails=fails)
+    with pytest.raises(ResourceError, match=message):
+        resolve_device("cuda")
+    reason = message.partition(";")[0]
+    with pytest.warns(UserWarning, match=f"{reason}; the CPU computes instead$"):
+        assert resolve_device("auto") == "cpu"
 
 
 def test_a_device_of_too_high_a_number_is_refused(cards):
@@ -99,25 +141,31 @@ def test_tensors_of_two_devices_are_refused_by_the_names_of_the_arguments():
 
 
 @pytest.mark.parametrize(
-    ("said", "sizes"),
-    [(FULL, ": it needs 2.00 GiB more, and 1.20 GiB are free"), ("out of memory", "")],
-    ids=["with sizes", "without"],
+    ("error", "sizes"),
+    [
+        (torch.OutOfMemoryError(FULL), ": it needs 2.00 GiB more, and 1.20 GiB are free"),
+        (torch.OutOfMemoryError("out of memory"), ""),
+        (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), ""),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), ""),
+        (RuntimeError(FULL_FROM_THE_START), ""),
+    ],
+    ids=["with sizes", "without", "cuFFT", "cuBLAS", "driver"],
 )
-def test_a_device_without_memory_is_one_line_with_a_way_out(said, sizes):
+def test_a_device_without_memory_is_one_line_with_a_way_out(error, sizes):
     message = f"^a thing does not fit into the memory of cuda:0{sizes}; take less$"
     with (
         pytest.raises(ResourceError, match=message),
         device_memory("a thing", "cuda:0", "take less"),
     ):
-        raise torch.cuda.OutOfMemoryError(said)
+        raise error
 
 
 def test_other_errors_are_passed_on():
     with (
-        pytest.raises(RuntimeError, match=r"^else$"),
+        pytest.raises(RuntimeError, match=r"^CUFFT_INVALID_SIZE$"),
         device_memory("a thing", "cuda:0", "take less"),
     ):
-        raise RuntimeError("else")  # noqa: EM101
+        raise RuntimeError("CUFFT_INVALID_SIZE")  # noqa: EM101
 
 
 @pytest.mark.cuda
