@@ -16,6 +16,7 @@ from loca_theory.adapters import (
     parameter_groups,
 )
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.transforms import dct2
 
 from .searching import EXCHANGES, all_places, batches, close, normal, same, small, spectra
 
@@ -79,18 +80,29 @@ def test_an_exchange_of_a_large_layer_finds_the_same_places(search, size, accele
     assert torch.equal(here.spectrum.places, there.spectrum.places.cpu())
 
 
-@by_implementation
-def test_two_passes_give_the_same_bits(implementation, device):
-    layer = LoCALinear(nn.Linear(9, 6), 20, zero_init=False, implementation=implementation)
-    layer.to(device).spectrum.set_phase("both")
-    x = normal(50, 9, dtype=torch.float32).to(device)
-    found = []
+def two_passes(layer, x):
+    """What each of them gives: the output, and the gradients of coefficients and locations."""
     for _ in range(2):
         layer.zero_grad()
         y = layer(x)
         y.square().sum().backward()
-        found.append([y, *(p.grad for p in layer.spectrum.parameters())])
-    assert same(*found)
+        yield [y, *(p.grad for p in layer.spectrum.parameters())]
+
+
+@by_implementation
+def test_two_passes_give_the_same_bits(implementation, device):
+    layer = LoCALinear(nn.Linear(9, 6), 20, zero_init=False, implementation=implementation)
+    layer.to(device).spectrum.set_phase("both")
+    assert same(*two_passes(layer, normal(50, 9, dtype=torch.float32).to(device)))
+
+
+@by_implementation
+def test_two_passes_of_a_large_layer_give_the_same_bits(implementation, accelerator):
+    """Of more than the 2²¹ entries up to which a device forms ΔW and Z."""
+    linear = nn.Linear(2048, 1100)
+    layer = LoCALinear(linear, 5000, zero_init=False, implementation=implementation)
+    layer.to(accelerator).spectrum.set_phase("both")
+    assert same(*two_passes(layer, normal(512, 2048, dtype=torch.float32).to(accelerator)))
 
 
 # --- waiting ---
@@ -130,6 +142,32 @@ def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, n
         step(model, optimizer)
         with no_waiting(but=allowed):
             training.step(optimizer)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("what", ["dct2", *IMPLEMENTATIONS])
+def test_a_forward_pass_can_be_captured_in_a_graph(what):
+    """After a pass that makes the tables; each replay reads what the input holds by then."""
+    if what == "dct2":
+        forward = dct2
+    else:
+        forward = LoCALinear(nn.Linear(64, 48), 100, zero_init=False, implementation=what).cuda()
+    first, second = (normal(10, 64, dtype=torch.float32, seed=n).cuda() for n in (0, 1))
+    x, graph, aside = first.clone(), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.no_grad():
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            forward(x)
+        torch.cuda.current_stream().wait_stream(aside)
+        with torch.cuda.graph(graph):
+            y = forward(x)
+        for given in (first, second):
+            x.copy_(given)
+            graph.replay()
+            expected = forward(given)
+            # The same sums of 64 terms in another order, along each of two dimensions and once
+            # with the weight: 3·64 roundings. Both outputs are of order one, and nothing alike.
+            assert float((y - expected).norm()) <= 192 * 2**-23 * float(expected.norm())
 
 
 # --- memory, precision ---

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, parameter_groups
+from loca_theory.adapters.observation import Observation
 
 from . import two_processes
 from .searching import EXCHANGES, all_places, close, normal, same
@@ -143,3 +144,47 @@ def test_locations_of_this_training_meet_and_are_given_places_of_their_own():
         met = [len(torch.unique(at_step, dim=0)) < len(at_step) for at_step in places]
         assert any(met)
         assert not met[-1]
+
+
+def exchange_by_statistics(x, g):
+    """What is asked of the statistics of a batch, and where components go by them."""
+    seen = Observation((8, 6), 1.5, x.dtype, x.device)
+    seen.add(x, g)
+    torch.manual_seed(0)
+    layer = LoCALinear(nn.Linear(6, 8), 9, zero_init=False, location_search="swap")
+    layer = layer.to(x)
+    layer.spectrum.observe(0.0, 0)
+    layer(x).backward(g)
+    if torch.distributed.is_initialized():
+        seen.gather()
+    layer.spectrum.exchange()
+    return [t.cpu() for t in (seen.gradient(), seen.gains(weighs=True), layer.spectrum.places)]
+
+
+def statistics_of_both():
+    return normal(WORLD, 5, 6, seed=7), normal(WORLD, 5, 8, seed=8)
+
+
+def share_statistics(rank, folder):
+    x, g = (part[rank].to(two_processes.device_of(rank)) for part in statistics_of_both())
+    torch.save(exchange_by_statistics(x, g), f"{folder}/{rank}")
+
+
+@pytest.mark.parametrize(
+    "device",
+    [pytest.param("cpu", marks=pytest.mark.deep), pytest.param("cuda", marks=pytest.mark.cuda)],
+)
+def test_statistics_of_two_processes_are_those_of_both_batches(device, tmp_path):
+    if device == "cuda" and torch.cuda.device_count() < WORLD:
+        pytest.skip("torch sees one CUDA device, and each of the two processes needs its own")
+    if device == "cuda" and not torch.distributed.is_nccl_available():
+        pytest.skip("torch is built without NCCL, by which CUDA devices add up")
+    two_processes.run(__name__, "share_statistics", tmp_path, device)
+    first, second = (torch.load(tmp_path / str(rank)) for rank in range(WORLD))
+    x, g = statistics_of_both()
+    # The loss of both is the mean of theirs.
+    *alone, places = exchange_by_statistics(x.flatten(0, 1), g.flatten(0, 1) / WORLD)
+    assert same(first, second)
+    assert torch.equal(first[2], places)
+    for mine, theirs in zip(first, alone, strict=False):
+        close(mine, theirs)

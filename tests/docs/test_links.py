@@ -1,5 +1,6 @@
 """Links between pages as a reader on GitHub follows them."""
 
+import re
 from functools import cache
 from urllib.parse import unquote, urlsplit
 
@@ -48,3 +49,11 @@ def test_links_lead_somewhere(page):
         if not is_inside or (parts.fragment and parts.fragment not in anchors(file)):
             broken.append(target)
     assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_tests_that_a_page_names_exist(page):
+    code = " ".join(token.content for token in tokens(page) if token.type == "code_inline")
+    for file, test in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", code):
+        assert (ROOT / file).is_file(), file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), test
