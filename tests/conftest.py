@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
@@ -52,11 +53,15 @@ def no_waiting(accelerator: torch.device) -> Callable[..., AbstractContextManage
 
     @contextmanager
     def on_the_card(but: int = 0) -> Iterator[None]:
-        torch.cuda.set_sync_debug_mode("default" if but else "error")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn" if but else "error")
+            try:
+                yield
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits = [str(one.message) for one in said if "synchronizing" in str(one.message)]
+        assert len(waits) <= but, waits
 
     @contextmanager
     def on_the_stand_in(but: int = 0) -> Iterator[None]:
