@@ -10,6 +10,8 @@ median over rounds.
 Two busy threads on one core slow a rival down by the length of a time slice each time they wait
 for one another, the more the more threads it uses. So a round in which other processes kept the
 processors busy is repeated; which rounds count is decided by that load alone, never by the times.
+
+psutil tells that load, and rich prints; what asks for neither runs without them.
 """
 
 from __future__ import annotations
@@ -21,24 +23,25 @@ import os
 import platform
 import random
 import statistics
+import subprocess
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import psutil
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import loca_theory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from rich.console import Console
+
 Name = TypeVar("Name", bound="Hashable")
 
+_ROOT = Path(__file__).resolve().parents[1]
 
 QUIET = 0.1
 """A round counts as undisturbed up to this load by other processes, in processors."""
@@ -66,13 +69,14 @@ class Timing:
 
     Attributes:
         seconds: Seconds a call, one entry a round.
-        other_load: Processors that other processes kept busy, in the worst of these rounds.
+        other_load: Processors that other processes kept busy, in the worst of these rounds; None
+            without psutil.
         enqueueing: Of these seconds, those until the call returned. The rest went by waiting for
             the device: where there is no such rest, the processor is what limits the speed.
     """
 
     seconds: tuple[float, ...]
-    other_load: float
+    other_load: float | None
     enqueueing: tuple[float, ...]
 
     @property
@@ -90,7 +94,7 @@ class Timing:
         """Median over rounds of this time over the other's: drift between rounds cancels."""
         return statistics.median(a / b for a, b in zip(self.seconds, other.seconds, strict=True))
 
-    def as_record(self) -> dict[str, float]:
+    def as_record(self) -> dict[str, float | None]:
         """For the result file."""
         low, high = self.quartiles
         return {
@@ -147,18 +151,20 @@ def interleaved(
     order = list(rivals)
     shuffle = random.Random(0).shuffle
     kept: list[tuple[float, dict[Name, tuple[float, float]]]] = []
+    now = None
     for _ in range(attempts * rounds):
         shuffle(order)
         start, busy = time.perf_counter(), _busy_elsewhere()
         times = {name: block(rivals[name], calls[name]) for name in order}
-        load = (_busy_elsewhere() - busy) / (time.perf_counter() - start)
-        kept.append((max(0.0, load), times))
+        now = _busy_elsewhere()
+        load = 0.0 if now is None or busy is None else now - busy
+        kept.append((max(0.0, load / (time.perf_counter() - start)), times))
         if sum(load <= QUIET for load, _ in kept) == rounds:
             break
         if len(kept) >= 2 and time.perf_counter() > end:
             break
     kept = sorted(kept, key=lambda entry: entry[0])[:rounds]
-    worst = kept[-1][0]
+    worst = kept[-1][0] if now is not None else None
     found: dict[Name, Timing] = {}
     for name in rivals:
         whole, enqueueing = zip(*(times[name] for _, times in kept), strict=True)
@@ -166,8 +172,15 @@ def interleaved(
     return found
 
 
-def _busy_elsewhere() -> float:
-    """Processor seconds, since some fixed time, of everything but this process and its children."""
+def _busy_elsewhere() -> float | None:
+    """Processor seconds, since some fixed time, of everything but this process and its children.
+
+    None without psutil.
+    """
+    try:
+        import psutil
+    except ImportError:
+        return None
     system, process = psutil.cpu_times(), psutil.Process()
     own = process.cpu_times()
     ours = own.user + own.system
@@ -182,20 +195,41 @@ def _busy_elsewhere() -> float:
 
 
 def environment(packages: Sequence[str]) -> dict[str, Any]:
-    """Date, processor, threads, load, and the versions of this package and the named ones."""
+    """Date, processor, threads, load, and the versions of this package and the named ones.
+
+    None stands for what cannot be told here.
+    """
+    try:
+        import psutil
+    except ImportError:
+        psutil = None
     return {
         "date": datetime.now(UTC).date().isoformat(),
+        "commit": _commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_model(),
-        "cpu_cores": {"logical": os.cpu_count(), "physical": psutil.cpu_count(logical=False)},
+        "cpu_cores": {
+            "logical": os.cpu_count(),
+            "physical": psutil and psutil.cpu_count(logical=False),
+        },
         "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": psutil and round(psutil.virtual_memory().total / 2**30, 1),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "packages": {"loca-theory": loca_theory.__version__}
         | {name: _version(name) for name in packages},
     }
+
+
+def _commit() -> str | None:
+    """Of the checkout, with ``-dirty`` where it was changed since; None where git tells none."""
+    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
 
 
 def _version(name: str) -> str | None:
@@ -217,6 +251,8 @@ def _cpu_model() -> str:
 
 def print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print records as a table, one column a key."""
+    from rich.table import Table
+
     columns = list(dict.fromkeys(key for row in rows for key in row))
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import scipy.fft
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks._measure import Rival, environment, interleaved
 from benchmarks._records import write_json
+from benchmarks._transforms import floor, normal, scipy_transform
 from loca_theory.transforms import dct2, idct2, idct2_sparse
 
 if TYPE_CHECKING:
@@ -34,18 +34,6 @@ SHAPES = ((16, 300, 300), (1, 768, 768), (1, 4096, 4096))
 PLACES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 QUESTIONS = ("dense", "threads", "sparse")
 OURS = "dct2/idct2 (auto)"
-
-
-def normal(*shape: int) -> torch.Tensor:
-    """N(0, 1) entries, the same in every run."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
-
-
-def scipy_transform(x: torch.Tensor, *, inverse: bool, workers: int) -> torch.Tensor:
-    """The reference, in the precision of its argument."""
-    transform = scipy.fft.idctn if inverse else scipy.fft.dctn
-    array = transform(x.numpy(), type=2, norm="ortho", axes=(-2, -1), workers=workers)
-    return torch.from_numpy(array)
 
 
 def _dense_transforms(inverse: bool, device: str) -> dict[str, Callable[[torch.Tensor], Any]]:
@@ -63,13 +51,6 @@ def _dense_transforms(inverse: bool, device: str) -> dict[str, Callable[[torch.T
         workers = torch.get_num_threads()
         methods["scipy.fft.dctn/idctn"] = partial(scipy_transform, inverse=inverse, workers=workers)
     return methods
-
-
-def floor(x: torch.Tensor, inverse: bool) -> Callable[[], torch.Tensor]:
-    """A plain real FFT of the size of x, or back to it from a spectrum made beforehand."""
-    if not inverse:
-        return partial(torch.fft.rfft2, x)
-    return partial(torch.fft.irfft2, torch.fft.rfft2(x), s=x.shape[-2:])
 
 
 def dense(shape: tuple[int, ...], *, inverse: bool, device: str, rounds: int) -> list[dict]:

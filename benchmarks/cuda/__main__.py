@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import importlib
+import importlib.util
 import json
 import os
 import resource
 import signal
 import sys
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_MISSING = "nothing was measured: {} is missing, which the package itself needs"
 try:
     from benchmarks._records import write_json, write_text
     from benchmarks.cuda.report import missing, report
@@ -27,15 +30,18 @@ try:
         command_of,
         conduct,
     )
-    from loca_theory.errors import LocaTheoryError
+    from loca_theory.errors import LocaTheoryError, ResourceError
 except ModuleNotFoundError as error:
-    sys.exit(f"nothing was measured: {error.name} is missing, which the package itself needs")
+    sys.exit(_MISSING.format(error.name))
+if importlib.util.find_spec("torch") is None:  # the checks alone import it
+    sys.exit(_MISSING.format("torch"))
 
 # A check stops by itself so much before it is stopped.
 _EARLIER = 3.0
 # Kept for the last table.
 _RESERVE = 4.0
 _MOST_MINUTES = 1440
+_TABLE, _DETAILS = "cuda.md", "details.zip"
 # Below this a check would spend its time on starting.
 _LEAST = 12.0
 
@@ -45,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parse(arguments)
     out = given.out.resolve()
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        _make_folder(out)
         if given.check:
             return _answer(given.check, out, 60 * given.minutes, rehearse=given.rehearse)
         return _run_all(out, 60 * given.minutes, rehearse=given.rehearse)
@@ -80,11 +86,48 @@ def _parse(arguments: list[str] | None) -> Any:
     return given
 
 
+def _make_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        msg = f"--out must be a folder, and {out} is a file; name another"
+        raise ResourceError(msg)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def _clear(out: Path) -> None:
+    """Remove what a run left that measured nothing; what was measured is never overwritten."""
+    results = [_TABLE, _DETAILS, *(f"{check.name}.json" for check in CHECKS)]
+    if any((out / name).exists() for name in results):
+        msg = f"{out} holds the results of an earlier run; name another folder"
+        raise ResourceError(msg)
+    for old in _loose(out):
+        old.unlink()
+
+
+def _loose(out: Path) -> list[Path]:
+    """Logs and traces."""
+    logs = [out / f"{check.name}.log" for check in (DEVICE, *CHECKS)]
+    return [path for path in logs if path.exists()] + sorted(out.glob("trace-*.json"))
+
+
+def _pack(out: Path) -> None:
+    """Put logs and traces into one file."""
+    found = _loose(out)
+    if not found:
+        return
+    with zipfile.ZipFile(out / _DETAILS, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in found:
+            if path.stat().st_size:
+                archive.write(path, path.name)
+    for path in found:
+        path.unlink()
+
+
 def _run_all(out: Path, seconds: float, *, rehearse: bool) -> int:
     end = time.monotonic() + seconds - _RESERVE
-    signal.signal(signal.SIGTERM, _interrupt)
-    for old in out.glob("*.log"):
-        old.unlink()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, _interrupt)
+    _clear(out)
 
     def run(check: Check, allowed: float, changed: Any) -> Outcome:
         log = out / f"{check.name}.log"
@@ -97,9 +140,31 @@ def _run_all(out: Path, seconds: float, *, rehearse: bool) -> int:
         obstacle = obstacle or "; ".join(found.notes) or f"see {out / 'device.log'}"
         print(f"nothing was measured: {obstacle}", file=sys.stderr)
         return 1
+    machine["minutes"] = seconds / 60
     print(f"{machine['card']}: {seconds / 60:g} minutes at most", flush=True)
     for line in missing(machine):
         print(line, flush=True)
+    try:
+        outcomes = _ask_all(machine, run, out, end, rehearse=rehearse)
+    finally:
+        _pack(out)
+    print((out / _TABLE).read_text(encoding="utf-8"))
+    print(f"wrote {out}")
+    empty = [outcome.check.title for outcome in outcomes if outcome.is_empty]
+    if empty:
+        print(f"nothing was found by: {'; '.join(empty)}", file=sys.stderr)
+    return 1 if empty else 0
+
+
+def _ask_all(
+    machine: dict[str, Any],
+    run: Callable[[Check, float, Any], Outcome],
+    out: Path,
+    end: float,
+    *,
+    rehearse: bool,
+) -> list[Outcome]:
+    """Every check for which there is time and what it needs, each written as it comes."""
     outcomes: list[Outcome] = []
     left_out: dict[str, str] = {}
 
@@ -108,7 +173,7 @@ def _run_all(out: Path, seconds: float, *, rehearse: bool) -> int:
             record = {"machine": machine, **current.as_record()}
             write_json(out / f"{current.check.name}.json", record)
         shown = [*outcomes, *([] if current is None else [current])]
-        write_text(out / "cuda.md", report(machine, shown, left_out))
+        write_text(out / _TABLE, report(machine, shown, left_out))
 
     for index, check in enumerate(CHECKS):
         left = end - time.monotonic()
@@ -127,9 +192,7 @@ def _run_all(out: Path, seconds: float, *, rehearse: bool) -> int:
             continue
         print(f"{check.title}: left out, {left_out[check.title]}", flush=True)
     write()
-    print((out / "cuda.md").read_text(encoding="utf-8"))
-    print(f"wrote {out}")
-    return 0
+    return outcomes
 
 
 def _interrupt(*_: object) -> None:

@@ -8,6 +8,7 @@ built, plus those weights: what it would hold alone.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ Build = Callable[[], tuple[Step, Mapping[str, Any]]]
 Judge = Callable[[dict[str, Row], dict[str, Timing]], None]
 
 _MIB = 2**20
+_BLOCK_SECONDS = 0.03
 
 
 def compare(
@@ -70,6 +72,7 @@ def _compare(
 ) -> None:
     steps: dict[str, Step] = {}
     rows: dict[str, Row] = {}
+    takes: dict[str, float] = {}
     for name, build in rivals.items():
         row: Row = {"key": f"{load} | {name}", "load": load, "rival": name}
 
@@ -84,7 +87,9 @@ def _compare(
                     return
                 row |= facts
                 step()
+            start = time.perf_counter()
             peak = session.peak_of(lambda: [step() for _ in range(2)])
+            takes[name] = (time.perf_counter() - start) / 2
             if peak is not None and "peak_mib" not in row:
                 row["peak_mib"] = (peak - before + shared_bytes) / _MIB
             row["waits"] = session.synchronisations_of(step)
@@ -96,12 +101,19 @@ def _compare(
     if not steps:
         return
 
+    for name in _too_many(takes, session.left()):
+        rows[name]["left_out"] = "no time to measure its time"
+        session.finish(rows.pop(name))
+        del steps[name]
+    if not steps:
+        return
+
     def measure_times(_: Row) -> None:
         with quietly():
             times = interleaved(
                 {name: Rival(step) for name, step in steps.items()},
                 rounds=2 if session.tiny else rounds,
-                block_seconds=0.001 if session.tiny else 0.03,
+                block_seconds=0.001 if session.tiny else _BLOCK_SECONDS,
                 device=session.device,
                 attempts=1,
                 seconds=min(session.left(), 20.0),
@@ -115,7 +127,25 @@ def _compare(
             session.finish(row)
 
     row = {"key": _times_key(load), "load": load, "rival": "all", "hidden": True}
-    session.attempt(row, measure_times, seconds=1.0)
+    session.attempt(row, measure_times)
+
+
+def _too_many(takes: Mapping[str, float], left: float) -> list[str]:
+    """The rivals, from the last, without which there is time to measure the others.
+
+    Args:
+        takes: Seconds of a step of each.
+        left: Seconds that are left.
+    """
+    # A warm-up and a step to see how many fill a block, then two rounds of a warm-up and a block.
+    needed = {
+        name: 2 * step + 2 * (step + max(step, _BLOCK_SECONDS)) for name, step in takes.items()
+    }
+    names = list(needed)
+    fitting = len(names)
+    while fitting and sum(needed[name] for name in names[:fitting]) > left:
+        fitting -= 1
+    return names[fitting:]
 
 
 def verdict(target: str, found: float, *, reached: bool) -> dict[str, Any]:

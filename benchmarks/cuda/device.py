@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmarks._measure import environment
 from benchmarks.cuda.session import Row, Session, is_out_of_memory
 
 WITHOUT = {
@@ -24,7 +25,9 @@ WITHOUT = {
     "peft": "LoRA, FourierFT, WaveFT, C3A and SHiRA",
     "transformers": "the models",
     "safetensors": "the analysis of checkpoints",
-    **dict.fromkeys(("numpy", "scipy", "psutil", "click", "rich"), "nearly all: install it"),
+    "psutil": "the simulation and the analysis",
+    **dict.fromkeys(("numpy", "scipy"), "nearly all: install it"),
+    **dict.fromkeys(("click", "rich"), "the tests of the command line"),
 }
 """What is left out where a module is missing."""
 
@@ -35,7 +38,7 @@ def check(session: Session) -> None:
     """Say what is there, or why nothing can be measured."""
     row: Row = {"key": "device"}
     session.starts("device")
-    row |= _libraries()
+    row |= {"environment": environment(()), **_libraries()}
     if session.is_cuda:
         refused = refusal()
         if refused:
@@ -43,7 +46,7 @@ def check(session: Session) -> None:
         else:
             row |= _card()
     else:
-        row["card"] = f"no card: a rehearsal on {platform.machine()}"
+        row |= {"rehearsal": True, "card": f"no card: a rehearsal on {platform.machine()}"}
     session.finish(row)
 
 

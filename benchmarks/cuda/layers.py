@@ -1,16 +1,28 @@
-"""One layer, forward and backward, under LoCA's implementations and its rivals of PEFT."""
+"""One layer, forward and backward, under LoCA's implementations and its rivals of PEFT.
+
+Then what LoCA chooses by itself on a device, each choice forced and the other beside it, and the
+steps in which its searches move components.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from benchmarks._rivals import LOCA, Layer, Single, adapted, layer_step, sharing_weights, trained
-from benchmarks.cuda.comparison import Build, compare, judge_adapters
+from benchmarks.cuda.comparison import Build, Step, compare, judge_adapters
 from benchmarks.cuda.session import Session
+from loca_theory.adapters import (
+    AlternatingSchedule,
+    LoCALinear,
+    LocationTraining,
+    kernels,
+    operators,
+    parameter_groups,
+)
 
 RIVALS = ("frozen", "LoRA", "FourierFT", "LoCA", "WaveFT", "C3A", "SHiRA", *LOCA[1:])
 LAYERS = (
@@ -33,21 +45,120 @@ OTHERS = (
     Layer(4096, 10_000, 512, 16),
     Layer(4096, 150_000, 64, 64, "bfloat16"),
 )
+# Both sides of the number of entries from which entries of Z are sampled.
+SAMPLED = (Layer(768, 1000, 4096, 8), Layer(4096, 150_000, 512, 64))
+SAMPLINGS = ("dense, sampled", "dense, one product", "fft, sampled", "fft, one product")
+# So many tokens that the smaller blocks are several.
+BLOCKS = (Layer(768, 1000, 16_384, 8), Layer(4096, 150_000, 4096, 64))
+BLOCK_BITS = (18, 20, 22, 24)
+SEARCHES = (Layer(768, 1000, 4096, 8), Layer(4096, 150_000, 512, 64))
 _TINY = (Layer(16, 20, 8, 2), Layer(16, 20, 8, 2, "bfloat16"))
 _TINY_OTHERS = (Layer(16, 5, 8, 2),)
 
+Built = tuple[Step, Mapping[str, Any]]
+Building = Callable[[str, Layer, str], Built]
+
 
 def check(session: Session) -> None:
-    """Every load, and a trace of the first two."""
-    loads = [(layer, RIVALS) for layer in (_TINY if session.tiny else LAYERS)]
-    loads += [(layer, ALONE) for layer in (_TINY_OTHERS if session.tiny else OTHERS)]
-    judge = partial(judge_adapters, is_model=False)
-    for index, (layer, names) in enumerate(loads):
-        rivals = partial(_rivals, session.device, layer, names)
-        compare(session, str(layer), rivals, judge=judge)
-        if index < 2:
-            name = f"layer-{layer.size}-{layer.dtype}"
-            session.trace(name, lambda rivals=rivals: rivals()[0]["LoCA"]()[0])
+    """Every load and choice, and a trace of the first two loads."""
+    tiny = session.tiny
+    loads = _TINY if tiny else LAYERS
+    for layer in loads:
+        _compare(session, layer, RIVALS)
+    _compare_choices(session)
+    for layer in _TINY_OTHERS if tiny else OTHERS:
+        _compare(session, layer, ALONE)
+    # Last: what records kernels may slow down what comes after it.
+    for layer in loads[:2]:
+        rivals = partial(_rivals, session.device, layer)
+        name = f"layer-{layer.size}-{layer.dtype}"
+        session.trace(name, lambda rivals=rivals: rivals()[0]["LoCA"]()[0])
+
+
+def _compare(session: Session, layer: Layer, names: Sequence[str]) -> None:
+    rivals = partial(_rivals, session.device, layer, names)
+    compare(session, str(layer), rivals, judge=partial(judge_adapters, is_model=False))
+
+
+def _compare_choices(session: Session) -> None:
+    blocks = [f"2^{bits}" for bits in BLOCK_BITS]
+    searches = ("coefficients", "locations", "swap", "reselect")
+    choices: tuple[tuple[str, Building, Sequence[Layer], Sequence[str]], ...] = (
+        ("entries of Z", _sampling_step, SAMPLED, SAMPLINGS),
+        ("blocks of tokens", _block_step, BLOCKS, blocks),
+        ("searches", _search_step, SEARCHES, searches),
+    )
+    for title, build, layers, names in choices:
+        for layer in _TINY_OTHERS if session.tiny else layers:
+            rivals = {name: partial(build, session.device, layer, name) for name in names}
+            compare(session, f"{title}: {layer}", lambda r=rivals: (r, 0), judge=lambda *_: None)
+
+
+def _sampling_step(device: str, layer: Layer, rival: str) -> Built:
+    implementation, _, choice = rival.partition(", ")
+    step, facts = _loca(device, layer, f"LoCA {implementation}")
+    samples = choice == "sampled"
+    return _with(operators, "sampling_pays", lambda *_: samples, step), facts
+
+
+def _block_step(device: str, layer: Layer, rival: str) -> Built:
+    step, facts = _loca(device, layer, "LoCA implicit")
+    name = "_BLOCK" if device == "cpu" else "_BLOCK_ON_DEVICE"
+    return _with(kernels, name, 1 << int(rival.removeprefix("2^")), step), facts
+
+
+def _loca(device: str, layer: Layer, rival: str) -> Built:
+    rivals, _ = _rivals(device, layer, (rival,))
+    return rivals[rival]()
+
+
+def _with(module: Any, name: str, value: object, step: Step) -> Step:
+    """The step with another choice of the library in force."""
+
+    def forced() -> None:
+        before = getattr(module, name)
+        setattr(module, name, value)
+        try:
+            step()
+        finally:
+            setattr(module, name, before)
+
+    return forced
+
+
+def _search_step(device: str, layer: Layer, search: str) -> Built:
+    """A step of AdamW: of the coefficients, of the locations, or with an exchange in it."""
+    torch.manual_seed(0)
+    kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
+    exchanges = search in ("swap", "reselect")
+    model = LoCALinear(
+        Single(layer.size).query,
+        layer.components,
+        zero_init=False,  # coefficients of zero give locations no gradient
+        learn_locations=True,
+        location_search=search if exchanges else "central",
+    ).to(**kind)
+    # Neither phase ends while it is measured.
+    training = LocationTraining(model, AlternatingSchedule(1, 10**9, None), automatic=False)
+    optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-4))
+    if search == "locations":
+        training.go_to(1)
+    x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
+    g = torch.randn(layer.tokens, layer.size, **kind)
+
+    def step() -> None:
+        x.grad = None
+        optimizer.zero_grad()
+        if exchanges:
+            model.spectrum.observe(0.0, 0)
+        model(x).backward(g)
+        optimizer.step()
+        if exchanges:
+            model.spectrum.exchange()
+        elif search == "locations":
+            training.step(optimizer)
+
+    return step, facts_of(model)
 
 
 def _rivals(

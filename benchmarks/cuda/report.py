@@ -23,6 +23,8 @@ _HEADINGS = {
     "s": "s",
     "cpu_s": "s on the CPU",
     "speed_over_cpu": "speed over the CPU's",
+    "speed_over_thread": "speed over one CPU thread's",
+    "peak_matrices": "peak, in matrices",
 }
 
 
@@ -36,7 +38,9 @@ def report(
         outcomes: What was found, by check.
         left_out: Titles of checks that were not run, and why.
     """
-    parts = [f"# {machine.get('card', 'CUDA')}", _machine(machine), *_targets(outcomes)]
+    parts = [f"# {machine.get('card', 'CUDA')}", _machine(machine)]
+    if not machine.get("rehearsal"):
+        parts += _targets(outcomes)
     for outcome in outcomes:
         parts += _section(outcome)
     if left_out:
@@ -53,7 +57,16 @@ def missing(machine: Mapping[str, Any]) -> list[str]:
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
+    known = machine.get("environment", {})
+    cores = known.get("cpu_cores", {})
     shown = {
+        "date": known.get("date"),
+        "loca-theory": known.get("packages", {}).get("loca-theory"),
+        "commit": known.get("commit"),
+        "minutes given": machine.get("minutes"),
+        "processor": known.get("cpu"),
+        "logical cores": cores.get("logical"),
+        "physical cores": cores.get("physical"),
         "driver": machine.get("driver"),
         "CUDA": machine.get("cuda"),
         "compute capability": machine.get("capability"),
@@ -61,7 +74,7 @@ def _machine(machine: Mapping[str, Any]) -> str:
         "Python": machine.get("python"),
         **machine.get("libraries", {}),
     }
-    lines = [f"- {name} {value}" for name, value in shown.items() if value is not None]
+    lines = [f"- {name} {_cell(value)}" for name, value in shown.items() if value is not None]
     return "\n".join([*lines, *(f"- {line}" for line in missing(machine))])
 
 

@@ -57,9 +57,9 @@ class Check:
 CHECKS = (
     Check("suite", "Tests marked `cuda`", 90, ("pytest",)),
     Check("transforms", "Cosine transforms", 70),
-    Check("layers", "One layer, forward and backward", 120),
+    Check("layers", "One layer, forward and backward", 140),
     Check("models", "Training steps of models", 130, ("transformers",)),
-    Check("simulation", "Dense simulation, device and CPU", 40),
+    Check("simulation", "Dense simulation, device and CPU", 50),
     Check("analysis", "`analyze`, device and CPU", 30, ("safetensors",)),
 )
 DEVICE = Check("device", "The machine", 30)
@@ -74,12 +74,20 @@ class Outcome:
         rows: By key, in the order of their coming.
         notes: What else there is to know.
         seconds: What it took.
+        out_of_time: Whether it was stopped because its time was over.
     """
 
     check: Check
     rows: dict[str, Row] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    out_of_time: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it had its time and found nothing but errors."""
+        rows = self.rows.values()
+        return not self.out_of_time and all("error" in r or r.get("hidden") for r in rows)
 
     def hear(self, line: dict[str, Any]) -> None:
         """Take in a line of the check's process."""
@@ -147,7 +155,7 @@ def conduct(
         outcome.seconds = time.monotonic() - start
         if ending is None:
             break
-        out_of_time = time.monotonic() >= deadline
+        outcome.out_of_time = out_of_time = time.monotonic() >= deadline
         if out_of_time:
             outcome.notes.append(f"stopped after {outcome.seconds:.0f} s: its time was over")
         if process.under_way is not None:

@@ -12,7 +12,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -72,6 +72,11 @@ class Session:
     def starts(self, key: str, limit: float = PATIENCE) -> None:
         """Say what is under way."""
         self.say(starts=key, limit=limit)
+
+    def so_far(self, row: Row) -> None:
+        """Say what is known of a row whose work goes on: it is kept should the time end."""
+        self.say(row=row)
+        self.starts(row["key"])
 
     def finish(self, row: Row) -> None:
         """Say a row that is complete."""
@@ -194,18 +199,28 @@ class Session:
                 self.synchronize()
             path = self.out / f"trace-{name}.json"
             write_atomically(path, lambda partial: profiler.export_chrome_trace(str(partial)))
-            where = "device" if self.is_cuda else "cpu"
-            totals = [
-                (getattr(event, f"self_{where}_time_total", 0.0), event.count, event.key)
-                for event in profiler.key_averages()
-            ]
             row["file"] = path.name
-            row["kernels"] = [
-                {"name": key[:120], "calls_a_step": count / 3, "us_a_step": total / 3}
-                for total, count, key in sorted(totals, reverse=True)[:12]
-            ]
+            row["kernels"] = _slowest(profiler.key_averages(), "CUDA" if self.is_cuda else "CPU")
 
         self.attempt({"key": f"trace of {name}"}, work, seconds=5.0)
+
+
+def _slowest(events: Iterable[Any], device: str) -> list[Row]:
+    """What took longest of the events on the device, as steps of the three recorded.
+
+    The time of a kernel counts for the operator that launched it, too: that one is left out.
+    """
+    time_of = "self_device_time_total" if device == "CUDA" else "self_cpu_time_total"
+    there = [event for event in events if event.device_type.name == device]
+    there.sort(key=lambda event: getattr(event, time_of), reverse=True)
+    return [
+        {
+            "name": event.key[:120],
+            "calls_a_step": event.count / 3,
+            "us_a_step": getattr(event, time_of) / 3,
+        }
+        for event in there[:12]
+    ]
 
 
 def _described(error: BaseException) -> str:

@@ -1,18 +1,20 @@
 """The checks at tiny sizes on the CPU, with torch's CUDA calls played or failing."""
 
+import importlib
 import re
 import sys
 import textwrap
 import warnings
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
+from benchmarks._measure import Rival, environment, interleaved
 from benchmarks._rivals import adapted, sharing_weights
 from benchmarks.cuda import analysis, device, layers, models, simulation, suite, transforms
-from benchmarks.cuda.comparison import compare
-from benchmarks.cuda.session import PoisonedError, is_out_of_memory
+from benchmarks.cuda.comparison import _too_many, compare
+from benchmarks.cuda.session import PoisonedError, _slowest, is_out_of_memory
 
 OOM = """CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.19 GiB of
 which 3.00 GiB is free. Including non-PyTorch memory"""
@@ -69,6 +71,41 @@ def test_what_is_done_is_not_done_again_and_what_takes_too_long_is_left_out(sess
     assert session.rows()["b"]["left_out"].startswith("no time: 1000000 s")
 
 
+def test_kernels_are_told_without_the_operators_that_launch_them():
+    def event(name, kind, total):
+        kind = SimpleNamespace(name=kind)
+        return SimpleNamespace(key=name, device_type=kind, count=6, self_device_time_total=total)
+
+    events = [
+        event("aten::mm", "CPU", 9.0),
+        event("short", "CUDA", 3.0),
+        event("gemm", "CUDA", 9.0),
+    ]
+    assert _slowest(events, "CUDA") == [
+        {"name": "gemm", "calls_a_step": 2.0, "us_a_step": 3.0},
+        {"name": "short", "calls_a_step": 2.0, "us_a_step": 1.0},
+    ]
+
+
+def test_without_psutil_click_and_rich_times_are_measured(monkeypatch):
+    for name in ("psutil", "click", "rich", "rich.table", "rich.console"):
+        monkeypatch.setitem(sys.modules, name, None)
+    found = interleaved({"a": Rival(lambda: None)}, rounds=2, block_seconds=1e-6)
+    assert found["a"].median > 0
+    assert found["a"].as_record()["other_load"] is None
+    assert environment(())["memory_gib"] is None
+    ours = ("_measure", "_transforms", "_rivals", "transforms", "cuda.comparison", "cuda.device",
+            "cuda.transforms", "cuda.layers", "cuda.models")  # fmt: skip
+    for name in ours:  # imported anew, and put back
+        module = sys.modules.get(f"benchmarks.{name}")
+        if module is not None:
+            parent, _, leaf = module.__name__.rpartition(".")
+            monkeypatch.setattr(sys.modules[parent], leaf, module)
+            monkeypatch.delitem(sys.modules, module.__name__)
+    for check in ("device", "transforms", "layers", "models"):
+        importlib.import_module(f"benchmarks.cuda.{check}")
+
+
 # --- rivals ---
 
 
@@ -108,6 +145,19 @@ def test_after_a_lost_device_only_the_others_are_measured_again(session, card):
     calls.clear()
     compare(session, "load", rivals_of("b", calls=calls), judge=lambda *_: None)
     assert calls == []
+
+
+@pytest.mark.parametrize(("left", "dropped"), [(9.0, []), (3.5, ["b"]), (0.5, ["a", "b"])])
+def test_where_time_is_short_the_first_rivals_are_measured(left, dropped):
+    # A rival whose step takes half a second takes three.
+    assert _too_many({"a": 0.5, "b": 0.5}, left) == dropped
+
+
+def test_a_rival_without_time_says_so(session, monkeypatch):
+    monkeypatch.setattr("benchmarks.cuda.comparison._too_many", lambda *_: ["b"])
+    compare(session, "load", rivals_of("a", "b", calls=[]), judge=lambda *_: None)
+    assert session.rows()["load | a"]["ms"] > 0
+    assert session.rows()["load | b"]["left_out"] == "no time to measure its time"
 
 
 def test_waits_for_the_device_are_counted(session, card):
@@ -166,6 +216,53 @@ def test_an_old_peft_names_what_it_does_not_have(session, monkeypatch):
     layers.check(session)
     (reason,) = {row["left_out"] for row in session.rows().values() if "left_out" in row}
     assert re.fullmatch(r"peft [\d.]+ has no WaveFTConfig", reason)
+
+
+@pytest.mark.parametrize("implementation", ["dense", "fft"])
+def test_each_choice_about_entries_of_z_can_be_forced(implementation, monkeypatch):
+    calls = []
+    from_dense = layers.operators.from_dense
+    monkeypatch.setattr(
+        layers.operators, "from_dense", lambda *given: calls.append(1) or from_dense(*given)
+    )
+    before = layers.operators.sampling_pays
+    for choice, products in (("sampled", 0), ("one product", 1)):
+        step, _ = layers._sampling_step("cpu", layers._TINY[0], f"{implementation}, {choice}")
+        calls.clear()
+        step()
+        assert len(calls) == products
+    assert layers.operators.sampling_pays is before
+
+
+@pytest.mark.parametrize("search", ["coefficients", "locations", "swap", "reselect"])
+def test_the_steps_of_searches_do_what_they_are_named_by(search, monkeypatch):
+    made = []
+
+    def linear(*given, **options):
+        made.append(original(*given, **options))
+        return made[-1]
+
+    original = layers.LoCALinear
+    monkeypatch.setattr(layers, "LoCALinear", linear)
+    step, _ = layers._search_step("cpu", layers._TINY[0], search)
+    (spectrum,) = [m.spectrum for m in made]
+    before = {name: value.clone() for name, value in spectrum.state_dict().items()}
+    for _ in range(2):
+        step()
+    after = spectrum.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert ("coefficients" in changed) == (search != "locations")
+    assert ("places" in changed) == (search in ("swap", "reselect"))
+    assert ("locations" in changed) == (search == "locations")
+
+
+def test_the_device_s_part_of_a_simulation_is_kept_where_the_cpu_has_no_time(session, card):
+    card.setattr(simulation, "_TINY", ((16, (2,), ("R",), 1, 1e9),))
+    simulation.check(session)
+    (row,) = session.rows().values()
+    assert row["left_out"].startswith("the CPU, which takes")
+    assert row["s"] > 0
+    assert row["peak_matrices"] == 17 * 2**20 / (8 * 16**2)  # a MiB a question, 16 at the peak
 
 
 # --- the tests ---

@@ -1,7 +1,11 @@
 """Checks whose processes raise, die, hang or lose the device, played by small scripts."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -76,6 +80,18 @@ if start("c"): finish("c")
     assert "error" not in outcome.rows["c"]
 
 
+def test_what_a_row_had_before_its_process_died_is_kept(run):
+    outcome = run("""
+if start("a"):
+    say(row={"key": "a", "s": 1.0})
+    start("a", limit=0.0)
+    signal.pause()
+""")
+    assert outcome.rows["a"] == {
+        "key": "a", "s": 1.0, "error": "no answer for 0 s: stopped", "final": True
+    }  # fmt: skip
+
+
 def test_a_lost_device_is_left_to_the_next_process(run):
     outcome = run("""
 if start("a"):
@@ -138,6 +154,10 @@ MACHINE = {
     "key": "device", "final": True, "card": "A card", "driver": "580.1", "cuda": "13.0",
     "python": "3.12.3", "libraries": {"torch": "2.11.0", "cupy": None},
     "missing": {"cupy": "CuPy's DCT beside dct2", "pytest": "the tests"},
+    "environment": {
+        "date": "2026-01-31", "commit": "0123456789ab", "cpu": "A | processor",
+        "cpu_cores": {"logical": 16, "physical": None}, "packages": {"loca-theory": "1.2.3"},
+    },
 }  # fmt: skip
 
 
@@ -168,11 +188,18 @@ finish("dct2 | CuPy", load="dct2", rival="CuPy", error="out of memory: it needed
         "layers": "sys.exit(1)",
     }
     code, said, out = whole(scripts)
-    assert code == 0
+    assert code == 1
+    assert said.err.startswith("nothing was found by: One layer, forward and backward; Training")
     table = (out / "cuda.md").read_text()
     assert table in said.out
     assert table.startswith("# A card\n")
     for line in (
+        "- date 2026-01-31",
+        "- loca-theory 1.2.3",
+        "- commit 0123456789ab",
+        "- minutes given 9",
+        "- processor A \\| processor",
+        "- logical cores 16",
         "- driver 580.1",
         "- torch 2.11.0",
         "- cupy is missing; left out: CuPy's DCT beside dct2",
@@ -186,6 +213,72 @@ finish("dct2 | CuPy", load="dct2", rival="CuPy", error="out of memory: it needed
     stored = json.loads((out / "transforms.json").read_text())
     assert stored["machine"]["card"] == "A card"
     assert [row["key"] for row in stored["rows"]] == ["dct2 | ours", "dct2 | CuPy"]
+
+
+ALL_FIND = {
+    "device": f"say(row={MACHINE})",
+    **{check.name: f"print('heard', file=sys.stderr); finish({check.name!r})" for check in CHECKS},
+}
+
+
+def test_logs_and_traces_are_put_into_one_file(whole, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "transforms.log").write_text("of a run that measured nothing")
+    (tmp_path / "out" / "mine.log").touch()
+    trace = f"open({str(tmp_path / 'out' / 'trace-a.json')!r}, 'w').write('[]')"
+    code, said, out = whole(ALL_FIND | {"layers": f"{trace}; {ALL_FIND['layers']}"})
+    assert (code, said.err) == (0, "")
+    ran = [check.name for check in CHECKS if "pytest" not in check.needs]
+    names = {path.name for path in out.iterdir()}
+    assert names == {"cuda.md", "details.zip", "mine.log", *(f"{name}.json" for name in ran)}
+    with zipfile.ZipFile(out / "details.zip") as archive:
+        assert set(archive.namelist()) == {"trace-a.json", *(f"{name}.log" for name in ran)}
+        assert archive.read("transforms.log") == b"heard\n"
+
+
+def test_what_was_measured_is_not_overwritten(whole):
+    whole(ALL_FIND)
+    code, said, out = whole({})
+    assert code == 1
+    assert said.err == f"{out} holds the results of an earlier run; name another folder\n"
+    assert (out / "transforms.json").exists()
+
+
+def test_results_go_into_a_folder(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert command.main(["--out", str(tmp_path / "file")]) == 1
+    assert "--out must be a folder, and" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_end_of_the_terminal_keeps_what_there_is(whole, monkeypatch, number):
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(command, "write_json", lambda *_: os.kill(os.getpid(), number))
+    try:
+        code, said, out = whole(ALL_FIND)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert code == 130
+    assert "interrupted; what was found until then is in" in said.err
+    assert (out / "details.zip").exists()
+
+
+def test_a_rehearsal_judges_nothing(whole):
+    found = "finish('a', verdicts=[{'target': 't', 'found': 1.0, 'reached': False}])"
+    scripts = ALL_FIND | {"device": f"say(row={MACHINE | {'rehearsal': True}})"}
+    _, said, _ = whole(scripts | {"layers": found})
+    assert "Targets" not in said.out
+
+
+def test_a_missing_torch_is_named():
+    script = "import runpy, sys; sys.modules['torch'] = None; "
+    script += "runpy.run_module('benchmarks.cuda', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=runner.ROOT, check=False
+    )
+    said = "nothing was measured: torch is missing, which the package itself needs\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_without_a_card_one_line_says_so(whole):
@@ -231,8 +324,9 @@ def test_the_minutes_are_a_number_of_minutes(minutes, tmp_path, capsys):
 def test_the_rehearsal_runs_every_check(tmp_path, capsys):
     assert command.main(["--out", str(tmp_path), "--rehearse"]) == 0
     names = {path.name for path in tmp_path.iterdir()}
-    assert {f"{check.name}.json" for check in CHECKS} <= names
-    assert {"cuda.md", "trace-dct2.json", "trace-layer-16-float32.json"} <= names
+    assert names == {"cuda.md", "details.zip", *(f"{check.name}.json" for check in CHECKS)}
+    with zipfile.ZipFile(tmp_path / "details.zip") as archive:
+        assert {"trace-dct2.json", "trace-layer-16-float32.json"} <= set(archive.namelist())
     for check in CHECKS:
         stored = json.loads((tmp_path / f"{check.name}.json").read_text())
         assert stored["rows"], check
