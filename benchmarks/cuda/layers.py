@@ -127,7 +127,7 @@ def _with(module: Any, name: str, value: object, step: Step) -> Step:
 
 
 def _search_step(device: str, layer: Layer, search: str) -> Built:
-    """A step of AdamW: of the coefficients, of the locations, or with an exchange in it."""
+    """A step of AdamW: of the coefficients, of the locations, or one that prunes and regrows."""
     torch.manual_seed(0)
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
     exchanges = search in ("swap", "reselect")

@@ -54,9 +54,9 @@ def check(session: Session) -> None:
                 jobs=1,
             )
             there = simulation.on_device(session.device)
+            before, found = session.allocated(), []
             if cpu_seconds is not None:
                 replace(there, draws=1).run()  # plans, workspaces and tables of indices
-            before, found = session.allocated(), []
             start = time.perf_counter()
             peak = session.peak_of(lambda: found.extend(there.run()))
             row["s"] = time.perf_counter() - start
