@@ -25,7 +25,7 @@ WITHOUT = {
     "peft": "LoRA, FourierFT, WaveFT, C3A and SHiRA",
     "transformers": "the models",
     "safetensors": "the analysis of checkpoints",
-    "psutil": "the simulation and the analysis",
+    "psutil": "the adapters of PEFT, the models, the simulation and the analysis",
     **dict.fromkeys(("numpy", "scipy"), "nearly all: install it"),
     **dict.fromkeys(("click", "rich"), "the tests of the command line"),
 }
