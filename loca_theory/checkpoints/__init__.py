@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from loca_theory.checkpoints.adapter_folder import check_folder
     from loca_theory.checkpoints.extraction import (
         EXTRACTION_COLUMNS,
         AdapterSize,
         Extraction,
-        check_folder,
         extract,
     )
     from loca_theory.checkpoints.matrix import MatrixAnalysis, Settings, analyse_matrix
@@ -39,7 +39,7 @@ _EXPORTS = {
     "adapter_config": "recommendation",
     "analyse_matrix": "matrix",
     "analyse_pair": "report",
-    "check_folder": "extraction",
+    "check_folder": "adapter_folder",
     "extract": "extraction",
     "open_checkpoint": "sources",
     "open_pair": "pairs",

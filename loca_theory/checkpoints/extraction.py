@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -12,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from loca_theory.checkpoints.adapter_folder import README, WEIGHTS, check_folder, digest
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs import CheckpointPair, Skipped, not_finite
 from loca_theory.checkpoints.sources import ADAPTER_CONFIG, DamagedError
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -32,12 +32,6 @@ _FULL_SVD_UP_TO = 1024
 _TRANSPOSED = re.compile(r"\.(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _FUSED = ".c_attn.weight"
 _KEY = "base_model.model.{}"
-_WEIGHTS, _README = "adapter_model.safetensors", "README.md"
-_WITH_WEIGHTS = (_README, ADAPTER_CONFIG)
-# What holds a model, or part of one.
-_OF_MODELS = re.compile(
-    r"config\.json|.*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|gguf|onnx|index\.json)"
-)
 _CARD = """---
 library_name: peft
 base_model: {base}
@@ -137,13 +131,13 @@ class Extraction:
         from safetensors.torch import save_file
 
         writable_folder(check_folder(folder))
-        texts = {_README: self._card(), ADAPTER_CONFIG: json.dumps(self.config(), indent=2) + "\n"}
+        texts = {README: self._card(), ADAPTER_CONFIG: json.dumps(self.config(), indent=2) + "\n"}
         contents = {name: text.encode() for name, text in texts.items()}
-        paths = [folder / _WEIGHTS, *(folder / name for name in contents)]
+        paths = [folder / WEIGHTS, *(folder / name for name in contents)]
         # Killed in between, it leaves no file that the weights do not know.
         for path in reversed(paths[1:]):
             path.unlink(missing_ok=True)
-        digests = {name: _digest(content) for name, content in contents.items()}
+        digests = {name: digest(content) for name, content in contents.items()}
         header = {"format": "pt", **digests}
         write_atomically(paths[0], lambda path: save_file(self.tensors, path, header))
         for name, content in contents.items():
@@ -196,35 +190,6 @@ class Extraction:
             first=self.rows[0]["name"],
             left_out=_reasons(self.skipped),
         )
-
-
-def check_folder(folder: Path) -> Path:
-    """Make sure that an adapter in this folder replaces and disturbs nothing.
-
-    Beside the weights of a model an adapter would be loaded on top of them. An adapter of another
-    maker is not replaced, nor is one that was changed since an extraction wrote it, nor a README.
-
-    Args:
-        folder: Where an adapter shall be written; it need not exist.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ResourceError: it holds part of a model, or an adapter or README that no extraction wrote.
-    """
-    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    ours = _written(folder / _WEIGHTS) if _WEIGHTS in present else set()
-    foreign = [name for name in present if name not in ours]
-    names = {name.casefold() for name in _WITH_WEIGHTS}
-    # Weights first: a README that is moved away makes no room beside them.
-    found = [name for name in foreign if _OF_MODELS.fullmatch(name)]
-    found += [name for name in foreign if name.casefold() in names]
-    if found:
-        msg = f"{folder} holds {found[0]}, which is not as an extraction wrote it: an adapter "
-        msg += "there would replace it or be loaded on top of it; choose a new folder"
-        raise ResourceError(msg)
-    return folder
 
 
 def extract(
@@ -394,33 +359,6 @@ def _reasons(skipped: list[Skipped]) -> str:
     return ", ".join(f"{count} tensors ({reason})" for reason, count in counts.most_common(6)) or (
         "nothing"
     )
-
-
-def _written(weights: Path) -> set[str]:
-    """Names of the files that were written together with an extracted adapter's weights.
-
-    Files that were changed since are not among them, and none is beside the weights of others.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(weights, framework="pt") as tensors:
-            header = tensors.metadata() or {}
-    except (SafetensorError, OSError):
-        return set()
-    if not header.keys() >= set(_WITH_WEIGHTS):
-        return set()
-    files = (weights.with_name(name) for name in _WITH_WEIGHTS)
-    same = {
-        path.name
-        for path in files
-        if path.is_file() and _digest(path.read_bytes()) == header[path.name]
-    }
-    return {weights.name, *same}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:
