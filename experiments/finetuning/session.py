@@ -27,10 +27,9 @@ from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
 from loca_theory.cli.progress import count_column
-from loca_theory.plotting import save_figure, store_rows
-from loca_theory.sweeps import Point, ResultStore, manifest, run
+from loca_theory.plotting import save_figure
+from loca_theory.sweeps import Point, ResultStore, manifest, run, store_rows
 from loca_theory.sweeps.files import writable_folder
-from loca_theory.sweeps.manifest import command_line
 from loca_theory.transforms import resolve_device
 
 if TYPE_CHECKING:
@@ -226,7 +225,6 @@ class Session:
             {entry["task"] for rows in tables.values() for entry in rows if "task" in entry}
         )
         origin = manifest(
-            argv=command_line(),
             grid={task: self.settings(task) for task in tasks},
             seed=0,
             device=self.where,

@@ -29,10 +29,8 @@ from experiments.paper_scale.trainers import (
     steps_of,
 )
 from loca_theory.errors import ResourceError
-from loca_theory.plotting import is_stored, load_rows, store_rows
-from loca_theory.sweeps import Point, manifest
+from loca_theory.sweeps import Point, is_stored, load_rows, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
-from loca_theory.sweeps.manifest import command_line
 from loca_theory.sweeps.versions import library_version
 
 # Raised when a row would mean something else than before.
@@ -98,8 +96,7 @@ def run(choice: Choice, places: Places, prepare: Prepare) -> tuple[dict[str, Any
     writable_folder(places.out)
     folder = places.out / name
     row = _compute(choice, settings, method, places, prepare, folder)
-    about = manifest(
-        argv=command_line(), grid=described, seed=choice.seed, device=row["device"],
+    about = manifest( grid=described, seed=choice.seed, device=row["device"],
         dtype=choice.family.dtype,
     )  # fmt: skip
     about["libraries"] |= {library: library_version(library) for library in _LIBRARIES}

@@ -13,8 +13,7 @@ from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.ranges import IntegerList
 from loca_theory.cli.stores import open_store, report_rejected
 from loca_theory.expressivity import Accounting
-from loca_theory.sweeps import manifest
-from loca_theory.sweeps.manifest import command_line
+from loca_theory.sweeps import manifest, store_rows
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import CheckpointPair, Report
@@ -108,7 +107,6 @@ def command(
         report = checkpoints.analyse_pair(pair, settings, store=store, progress=progress)
     summary = checkpoints.summarise(report.rows, ranks)
     origin = manifest(
-        argv=command_line(),
         grid={"base": base, "finetuned": tuned, "include": include, "exclude": exclude,
               "max_size": max_size, **settings.describe()},
         seed=common.seed,
@@ -157,12 +155,10 @@ def _write(
 
     folder = common.folder
     rows = [{key: value for key, value in row.items() if key != "errors"} for row in report.rows]
-    written = plotting.store_rows(rows, origin, folder, "analyze-matrices")
-    written += plotting.store_rows(report.errors(), origin, folder, "analyze-errors")
+    written = store_rows(rows, origin, folder, "analyze-matrices")
+    written += store_rows(report.errors(), origin, folder, "analyze-errors")
     tuned = None if pair.base is None else pair.tuned
-    written += plotting.store_rows(
-        checkpoints.shown_rows(report, tuned), origin, folder, "analyze-shown"
-    )
+    written += store_rows(checkpoints.shown_rows(report, tuned), origin, folder, "analyze-shown")
     figures = plotting.draw_analysis(folder) if report.analyses else {}
     written += [path for paths in figures.values() for path in paths]
     pictures = {title: paths[0] for title, paths in figures.items()}

@@ -12,6 +12,7 @@ from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
 from loca_theory.cli.studies import report_written, run_study, store_tables
 from loca_theory.dependence import STRUCTURES, Protocol
+from loca_theory.sweeps import load_rows
 
 if TYPE_CHECKING:
     from loca_theory.dependence import Study
@@ -170,7 +171,7 @@ def _check_used(given: dict[str, tuple[float, ...] | None], structures: tuple[st
 def _write(
     tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], study: Study, common: Common
 ) -> None:
-    from loca_theory.plotting import load_rows, save_figure
+    from loca_theory.plotting import save_figure
     from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 
     folder = common.folder

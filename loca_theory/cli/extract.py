@@ -11,9 +11,8 @@ from loca_theory.cli.analyze import Entries
 from loca_theory.cli.options import DEFAULT_OUT, Common, options
 from loca_theory.cli.output import console, plain_table, print_csv, print_json, print_table
 from loca_theory.cli.progress import note, progress_bar
-from loca_theory.sweeps import manifest
+from loca_theory.sweeps import manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
-from loca_theory.sweeps.manifest import command_line
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
@@ -71,7 +70,7 @@ def command(
       loca-theory extract base/ finetuned/ --method lora --r 16 --include 'query|value'
     """
     # Imports torch, which a look at the help shall not wait for.
-    from loca_theory import checkpoints, plotting
+    from loca_theory import checkpoints
 
     size = checkpoints.AdapterSize(rank, budget)
     checkpoints.check_folder(common.folder)
@@ -84,7 +83,6 @@ def command(
             pair, method, size, base=base.removeprefix("hub:"), progress=progress
         )
     origin = manifest(
-        argv=command_line(),
         grid={"base": base, "finetuned": tuned, "method": method, "r": rank, "budget": budget,
               "include": include, "exclude": exclude, "max_size": max_size},
         seed=None,
@@ -92,7 +90,7 @@ def command(
         dtype="float32",
     )  # fmt: skip
     written = found.write(common.folder)
-    written += plotting.store_rows(found.rows, origin, common.folder, "extract")
+    written += store_rows(found.rows, origin, common.folder, "extract")
     match common.output_format:
         case "json":
             skipped = [{"name": one.name, "reason": one.reason} for one in found.skipped]

@@ -21,8 +21,7 @@ from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.stores import report_rejected
 from loca_theory.expressivity import Simulation
-from loca_theory.sweeps import ResultStore, find_tables, manifest
-from loca_theory.sweeps.manifest import command_line
+from loca_theory.sweeps import ResultStore, find_tables, is_stored, load_rows, manifest, store_rows
 
 if TYPE_CHECKING:
     from loca_theory.convergence import ConvergenceStudy
@@ -139,7 +138,7 @@ def _make(figure: plotting.PaperFigure, common: Common, results: Path) -> dict[s
 def _stored(label: str, data: plotting.Stored, common: Common, results: Path) -> _Drawing:
     """Tables that another command has left somewhere under ``results``."""
     found = _find_all(label, data, results)
-    tables = [plotting.load_rows(path.parent, path.stem)[0] for path in found]
+    tables = [load_rows(path.parent, path.stem)[0] for path in found]
     # Pictures stand to the output folder as their tables to the results: beside each other, where
     # both are one.
     places = {path.parent.relative_to(results) for path in found}
@@ -179,15 +178,15 @@ def _computed(label: str, data: plotting.Computed, common: Common, results: Path
         _compute(label, data, source, wanted, common)
     else:
         note(f"{label}: drawn from {folder / label}.parquet", quiet=common.quiet)
-    table, _ = plotting.load_rows(folder, label)
+    table, _ = load_rows(folder, label)
     names = (f"{label}.parquet", f"{label}.manifest.json") if folder == common.folder else ()
     return _Drawing([table], common.folder, [folder / name for name in names])
 
 
 def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
-    if not plotting.is_stored(folder, label):
+    if not is_stored(folder, label):
         return False
-    _, origin = plotting.load_rows(folder, label)
+    _, origin = load_rows(folder, label)
     return origin.get("version") == __version__ and all(
         origin.get(key) == value for key, value in wanted.items()
     )
@@ -208,5 +207,5 @@ def _compute(
             tables = source.run(store=store, progress=progress)
             rows, device = tables[data.table or "rows"], "cpu"
     report_rejected(store, common)
-    origin = manifest(argv=command_line(), device=device, dtype="float64", **wanted)
-    plotting.store_rows(rows, origin, common.folder, label)
+    origin = manifest(device=device, dtype="float64", **wanted)
+    store_rows(rows, origin, common.folder, label)

@@ -11,8 +11,7 @@ from loca_theory.cli.ranges import IntegerList, NameList, Shape
 from loca_theory.cli.stores import note_idle, open_store, report_rejected
 from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Accounting, Engine, Sampler, Simulation
 from loca_theory.expressivity.simulation import COLUMNS, DEFAULT_DRAWS, squares
-from loca_theory.sweeps import manifest
-from loca_theory.sweeps.manifest import command_line
+from loca_theory.sweeps import load_rows, manifest, store_rows
 
 _DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
 # More are a slip of the finger: standard errors below any use, and a list that fills the memory.
@@ -119,7 +118,6 @@ def command(
     with progress_bar("simulating", "blocks", quiet=common.quiet) as progress:
         rows = simulation.run(store=store, progress=progress)
     description = manifest(
-        argv=command_line(),
         grid=simulation.describe(),
         seed=common.seed,
         device=simulation.device,
@@ -132,7 +130,7 @@ def command(
     _say_what_to_know(simulation, common)
     if common.out:
         # Importing pandas and matplotlib takes longer than the exact curves.
-        from loca_theory.plotting import draw_errors, load_rows, save_figure, store_rows
+        from loca_theory.plotting import draw_errors, save_figure
 
         written = store_rows(rows, description, common.out, "simulate")
         table, _ = load_rows(common.out, "simulate")

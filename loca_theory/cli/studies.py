@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.stores import open_store, report_rejected
-from loca_theory.sweeps import manifest
-from loca_theory.sweeps.manifest import command_line
+from loca_theory.sweeps import manifest, store_rows
 
 if TYPE_CHECKING:
     from loca_theory.cli.options import Common
@@ -35,7 +34,6 @@ def run_study(
     with progress_bar(doing, "blocks", quiet=common.quiet) as progress:
         tables = study.run(store=store, progress=progress)
     origin = manifest(
-        argv=command_line(),
         grid=study.describe(),
         seed=common.seed,
         device="cpu",
@@ -47,8 +45,6 @@ def run_study(
 
 def store_tables(tables: Tables, origin: dict[str, Any], common: Common, prefix: str) -> list[Path]:
     """Write every table as ``prefix-NAME``; returns the files."""
-    from loca_theory.plotting import store_rows
-
     written = []
     for name, rows in tables.items():
         written += store_rows(rows, origin, common.folder, f"{prefix}-{name}")

@@ -11,6 +11,7 @@ from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.studies import report_written, run_study, store_tables
 from loca_theory.convergence import DEFAULT_READING, READINGS
+from loca_theory.sweeps import load_rows
 
 _PRINTED = "gaussian"
 
@@ -152,7 +153,7 @@ def _condition(text: str) -> float | None:
 
 
 def _write(tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], common: Common) -> None:
-    from loca_theory.plotting import load_rows, save_figure
+    from loca_theory.plotting import save_figure
     from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 
     folder = common.folder

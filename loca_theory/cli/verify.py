@@ -26,8 +26,7 @@ from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note, progress_bar
 from loca_theory.cli.stores import open_store, report_rejected
 from loca_theory.cli.studies import report_written
-from loca_theory.sweeps import manifest
-from loca_theory.sweeps.manifest import command_line
+from loca_theory.sweeps import manifest, store_rows
 
 _NOT_SUPPORTED = 3
 _CSV_COLUMNS = ("id", "verdict", "observed", "standard_error", "low", "high", "expected", "rule",
@@ -118,7 +117,6 @@ def command(
     earlier = read_entries(common.folder) if common.folder.is_dir() else []
     entries = _run(verification, common)
     origin = manifest(
-        argv=command_line(),
         grid=verification.describe(),
         seed=common.seed,
         device="cpu",
@@ -143,12 +141,11 @@ def _run(verification: Verification, common: Common) -> list[Entry]:
 def _write(
     entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common
 ) -> list[Path]:
-    from loca_theory import plotting
 
     rows = [{name: one[name] for name in _TABLE_COLUMNS} for one in entries]
     try:
         written = write_report(common.folder, entries, ledger, origin)
-        return written + plotting.store_rows(rows, origin, common.folder, "claims")
+        return written + store_rows(rows, origin, common.folder, "claims")
     except ResourceError:
         if common.out:
             raise

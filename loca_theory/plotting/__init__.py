@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from loca_theory.plotting.paper import FIGURES, Computed, PaperFigure, Stored, find_figure
     from loca_theory.plotting.patterns import draw_patterns
     from loca_theory.plotting.report import draw_analysis, write_html
-    from loca_theory.plotting.results import is_stored, load_rows, save_figure, store_rows
+    from loca_theory.plotting.results import save_figure
 
 __all__ = [
     "FIGURES",
@@ -33,10 +33,7 @@ __all__ = [
     "draw_sensitivity",
     "draw_training",
     "find_figure",
-    "is_stored",
-    "load_rows",
     "save_figure",
-    "store_rows",
     "write_html",
 ]
 
@@ -55,10 +52,7 @@ __getattr__ = lazy_exports(
         "draw_sensitivity": "finetuning",
         "draw_training": "finetuning",
         "find_figure": "paper",
-        "is_stored": "results",
-        "load_rows": "results",
         "save_figure": "results",
-        "store_rows": "results",
         "write_html": "report",
     },
 )

@@ -20,8 +20,8 @@ from loca_theory.plotting.increments import (
     draw_spectra,
     phase_marks,
 )
-from loca_theory.plotting.results import load_rows, save_figure
-from loca_theory.sweeps import write_atomically
+from loca_theory.plotting.results import save_figure
+from loca_theory.sweeps import load_rows, write_atomically
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Report

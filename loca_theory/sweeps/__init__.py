@@ -12,9 +12,10 @@ from loca_theory.sweeps.files import write_atomically
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.moments import Moments
 from loca_theory.sweeps.points import Point
+from loca_theory.sweeps.results import Result, rows
 from loca_theory.sweeps.seeds import generator
 from loca_theory.sweeps.store import ResultStore
-from loca_theory.sweeps.tables import find_tables
+from loca_theory.sweeps.tables import find_tables, is_stored, load_rows, store_rows
 from loca_theory.sweeps.versions import code_version
 
 __all__ = [
@@ -22,12 +23,17 @@ __all__ = [
     "Cluster",
     "Moments",
     "Point",
+    "Result",
     "ResultStore",
     "SweepInterruptedError",
     "code_version",
     "find_tables",
     "generator",
+    "is_stored",
+    "load_rows",
     "manifest",
+    "rows",
     "run",
+    "store_rows",
     "write_atomically",
 ]

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ _LIBRARIES = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
 
 
 def manifest(
-    *, argv: Sequence[str], grid: Mapping[str, Any], seed: int | None, device: str, dtype: str
+    *, grid: Mapping[str, Any], seed: int | None, device: str = "cpu", dtype: str = "float64"
 ) -> dict[str, Any]:
     """What it takes to understand and repeat a run.
 
     Args:
-        argv: The command line.
         grid: The expanded grid and options, after defaults.
         seed: Root seed; None where nothing is random.
         device: Where tensors lived.
@@ -39,7 +38,7 @@ def manifest(
         "version": __version__,
         "git_commit": commit,
         "git_dirty": dirty,
-        "argv": list(argv),
+        "argv": _command_line(),
         "grid": dict(grid),
         "seed": seed,
         "device": device,
@@ -76,6 +75,6 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def command_line() -> list[str]:
+def _command_line() -> list[str]:
     """The command as the user typed it, with the program's name instead of its path."""
     return [Path(sys.argv[0]).name, *sys.argv[1:]]

@@ -1,9 +1,17 @@
-"""Assembled tables on disk: where a command finds those of others."""
+"""Tables on disk, each beside the manifest that says how it was made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps.files import writable_folder, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TRIAL = "quick"
 
@@ -21,3 +29,64 @@ def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[Path]:
         return []
     found = {path for one in patterns for path in folder.rglob(f"{one}.parquet")}
     return sorted(path for path in found if _TRIAL not in path.relative_to(folder).parts)
+
+
+def store_rows(
+    rows: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any], folder: Path, name: str
+) -> list[Path]:
+    """Write ``name.parquet`` and ``name.manifest.json``, each complete or not at all.
+
+    A run killed in between leaves no manifest, never one that belongs to another table.
+
+    Raises:
+        ResourceError: the folder cannot be written to.
+    """
+    import pandas as pd  # takes longer than the exact engine's values
+
+    writable_folder(folder)
+    table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    frame = pd.DataFrame(list(rows))
+    try:
+        origin.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"cannot replace {origin}: {error.strerror or error}; "
+        msg += "choose another folder"
+        raise ResourceError(msg) from error
+    write_atomically(table, lambda path: frame.to_parquet(path, index=False))
+    text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
+    write_atomically(origin, lambda path: _write_text(path, text))
+    return [table, origin]
+
+
+def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Read the table and the manifest that :func:`store_rows` wrote.
+
+    Raises:
+        ResourceError: they are not there, or cannot be read as such.
+    """
+    import pandas as pd
+
+    table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    try:
+        return pd.read_parquet(table), _read_object(origin)
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f"{table} and its manifest cannot be read ({type(error).__name__}); "
+        msg += "delete them and run the command again"
+        raise ResourceError(msg) from error
+
+
+def is_stored(folder: Path, name: str) -> bool:
+    """Whether :func:`store_rows` has written under this name."""
+    return (folder / f"{name}.parquet").exists() and (folder / f"{name}.manifest.json").exists()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        msg = f"{path} holds no JSON object"
+        raise ValueError(msg)  # noqa: TRY004, as for anything else that cannot be read
+    return content
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -13,6 +13,7 @@ from PIL import Image
 
 from loca_theory import plotting
 from loca_theory.expressivity import Simulation, squares
+from loca_theory.sweeps import store_rows, tables
 
 COMPUTED = [
     label for label, one in plotting.FIGURES.items() if isinstance(one.data, plotting.Computed)
@@ -165,7 +166,7 @@ def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
     folder = here / "loca-results"
     cli("figures", "sim_1", "--seed", 0)
     before = drawn(folder)
-    write = plotting.results.write_atomically
+    write = tables.write_atomically
 
     def killed(path, content):
         if path.suffix == ".json":
@@ -173,7 +174,7 @@ def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
         write(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(plotting.results, "write_atomically", killed)
+        patch.setattr(tables, "write_atomically", killed)
         assert cli("figures", "sim_1", "--seed", 1).code == 130
     assert cli("figures", "sim_1", "--seed", 0).code == 0
     assert drawn(folder) == before
@@ -331,7 +332,7 @@ def test_a_table_that_is_missing_is_said_with_what_makes_it(cli):
 
 def test_of_two_tables_none_is_chosen(cli, here):
     for folder in ("a", "b"):
-        plotting.store_rows([{"r": 1}], {}, here / "loca-results" / folder, "budgets-summary")
+        store_rows([{"r": 1}], {}, here / "loca-results" / folder, "budgets-summary")
     done = cli("figures", "budget")
     assert (done.code, done.out) == (1, "")
     assert re.search(r"there are \S+a/budgets-summary\.parquet, \S+; name the folder", done.err)
@@ -363,7 +364,7 @@ ODD = {
 @pytest.mark.parametrize(("label", "odd"), ODD.items(), ids=ODD.keys())
 def test_a_table_that_lacks_what_is_shown_is_one_line(cli, here, label, odd):
     name, rows, words = odd
-    plotting.store_rows(rows, {}, here / "loca-results", name)
+    store_rows(rows, {}, here / "loca-results", name)
     done = cli("figures", label)
     assert (done.code, done.out) == (1, "")
     # A note on where the table is, and the error.

@@ -3,7 +3,7 @@
 import pytest
 
 from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Engine, Simulation, squares
-from loca_theory.plotting import load_rows, store_rows
+from loca_theory.sweeps import load_rows, store_rows
 
 EXACT, LIMIT, DRAWN = Engine.EXACT, Engine.ASYMPTOTIC, Engine.MONTE_CARLO
 SIMULATIONS = {

@@ -8,7 +8,8 @@ import pytest
 
 from loca_theory import InvalidArgumentError, __version__
 from loca_theory.expressivity import CURVES, Engine, has_exact_value, squares
-from loca_theory.plotting import FIGURES, Computed, find_figure, load_rows
+from loca_theory.plotting import FIGURES, Computed, find_figure
+from loca_theory.sweeps import load_rows
 
 COMPUTED = [figure for figure in FIGURES.values() if isinstance(figure.data, Computed)]
 SIMULATIONS = [FIGURES["sim_1"], FIGURES["sim_2"]]

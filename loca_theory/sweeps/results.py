@@ -1,0 +1,146 @@
+"""What a computation returns: typed tables, and the manifest that says how to make them again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
+
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps.tables import load_rows, store_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_ROWS_SHOWN = 20
+
+
+def rows(row_type: type) -> Any:
+    """A field of a :class:`Result` that holds a table: a tuple of rows of one frozen type."""
+    return dataclasses.field(metadata={"row": row_type})
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """Tables of one computation.
+
+    A subclass is a frozen dataclass with ``command`` and one field per table, declared as
+    ``errors: tuple[Row, ...] = rows(Row)``. The first table is the main one.
+
+    Attributes:
+        manifest: Where the tables come from: arguments, seed, versions, machine.
+        command: Name of the command that prints this result; stored tables are named after it.
+    """
+
+    manifest: dict[str, Any]
+    command: ClassVar[str]
+
+    def to_frame(self, table: str | None = None) -> pd.DataFrame:
+        """A table as a data frame, one column per field of its rows.
+
+        Args:
+            table: Name of the table; None for the main one.
+
+        Raises:
+            KeyError: there is no such table.
+        """
+        import pandas as pd
+
+        types = self._tables()
+        name = next(iter(types)) if table is None else table
+        columns = [field.name for field in dataclasses.fields(types[name])]
+        return pd.DataFrame(self._plain(name), columns=columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """The tables and the manifest as plain data: what ``--format json`` prints."""
+        return {**{name: self._plain(name) for name in self._tables()}, "manifest": self.manifest}
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write every table as parquet, each beside its manifest.
+
+        Args:
+            folder: Where to; made if it is not there.
+
+        Returns:
+            The files.
+
+        Raises:
+            ResourceError: the folder cannot be written to.
+        """
+        return [
+            path
+            for name in self._tables()
+            for path in store_rows(
+                self._plain(name), self.manifest, Path(folder), self._stored_name(name)
+            )
+        ]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The result that :meth:`save` wrote into a folder.
+
+        Raises:
+            ResourceError: it is not there, or another version of the package wrote it.
+        """
+        tables: dict[str, Any] = {}
+        manifest: dict[str, Any] = {}
+        for name, row_type in cls._tables().items():
+            frame, manifest = load_rows(Path(folder), cls._stored_name(name))
+            check_columns(frame, [field.name for field in dataclasses.fields(row_type)],
+                          f"{Path(folder) / cls._stored_name(name)}.parquet")  # fmt: skip
+            tables[name] = _typed(frame, row_type)
+        return cls(manifest=manifest, **tables)
+
+    def __repr__(self) -> str:
+        """Name and number of rows of each table: tables have too many rows to print."""
+        sizes = ", ".join(f"{name}: {len(getattr(self, name))} rows" for name in self._tables())
+        return f"{type(self).__name__}({sizes})"
+
+    def _repr_html_(self) -> str:
+        """The main table, as notebooks show it."""
+        return self.to_frame().to_html(
+            max_rows=_MOST_ROWS_SHOWN, show_dimensions=True, border=0, notebook=True
+        )
+
+    @classmethod
+    def _tables(cls) -> dict[str, type]:
+        declared = dataclasses.fields(cls)
+        return {one.name: one.metadata["row"] for one in declared if "row" in one.metadata}
+
+    @classmethod
+    def _stored_name(cls, table: str) -> str:
+        return f"{cls.command}-{table}" if len(cls._tables()) > 1 else cls.command
+
+    def _plain(self, table: str) -> list[dict[str, Any]]:
+        return [dict(vars(row)) for row in getattr(self, table)]
+
+
+def check_columns(frame: pd.DataFrame, wanted: Sequence[str], source: str) -> None:
+    """Make sure that a stored table is of this version of the package.
+
+    Raises:
+        ResourceError: it lacks columns; the message names them.
+    """
+    if missing := [name for name in wanted if name not in frame.columns]:
+        msg = f"{source} was saved by another version of loca-theory: it has no column "
+        msg += f"{', '.join(missing)}; compute it again"
+        raise ResourceError(msg)
+
+
+def _typed(frame: pd.DataFrame, row_type: type) -> tuple[Any, ...]:
+    """Rows of a stored table; what parquet widened for the sake of null is as it was."""
+    import pandas as pd
+
+    hints = get_type_hints(row_type)
+    columns = []
+    for field in dataclasses.fields(row_type):
+        kinds = get_args(hints[field.name]) or (hints[field.name],)
+        values = frame[field.name].tolist()
+        if type(None) in kinds:
+            values = [None if pd.isna(value) else value for value in values]
+        if int in kinds:
+            values = [None if value is None else int(value) for value in values]
+        columns.append(values)
+    return tuple(row_type(*values) for values in zip(*columns, strict=True))

@@ -1,0 +1,102 @@
+"""Results: typed tables that print, save and load as they are."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import pytest
+
+from loca_theory import ResourceError
+from loca_theory.sweeps import Result, rows
+
+
+@dataclass(frozen=True)
+class Pair:
+    K: int | None
+    name: str
+    error: float
+    spread: float | None
+
+
+@dataclass(frozen=True)
+class Total:
+    sum: float
+
+
+@dataclass(frozen=True, repr=False)
+class Found(Result):
+    pairs: tuple[Pair, ...] = rows(Pair)
+    totals: tuple[Total, ...] = rows(Total)
+    command = "found"
+
+
+@dataclass(frozen=True, repr=False)
+class Single(Result):
+    pairs: tuple[Pair, ...] = rows(Pair)
+    command = "single"
+
+
+PAIRS = (Pair(16, "a", 0.1 + 0.2, None), Pair(None, "b", 5e-324, 0.5))
+FOUND = Found({"seed": 3}, PAIRS, (Total(2.0),))
+
+
+def test_the_first_table_is_the_frame():
+    frame = FOUND.to_frame()
+    assert list(frame.columns) == ["K", "name", "error", "spread"]
+    assert list(frame["name"]) == ["a", "b"]
+    assert list(FOUND.to_frame("totals")["sum"]) == [2.0]
+
+
+def test_an_empty_table_has_its_columns():
+    assert list(Single({}, ()).to_frame().columns) == ["K", "name", "error", "spread"]
+
+
+def test_plain_data_names_tables_and_manifest():
+    assert FOUND.to_json() == {
+        "pairs": [
+            {"K": 16, "name": "a", "error": 0.1 + 0.2, "spread": None},
+            {"K": None, "name": "b", "error": 5e-324, "spread": 0.5},
+        ],
+        "totals": [{"sum": 2.0}],
+        "manifest": {"seed": 3},
+    }
+
+
+def test_it_comes_back_as_it_was_saved(tmp_path):
+    names = [path.name for path in FOUND.save(tmp_path / "new")]
+    assert names == [
+        "found-pairs.parquet",
+        "found-pairs.manifest.json",
+        "found-totals.parquet",
+        "found-totals.manifest.json",
+    ]
+    assert Found.load(tmp_path / "new") == FOUND
+
+
+def test_a_single_table_bears_the_name_of_its_command(tmp_path):
+    written = Single({}, PAIRS).save(tmp_path)
+    assert [path.name for path in written] == ["single.parquet", "single.manifest.json"]
+    assert Single.load(tmp_path) == Single({}, PAIRS)
+
+
+def test_a_table_of_another_version_is_refused(tmp_path):
+    FOUND.save(tmp_path)
+    table = tmp_path / "found-pairs.parquet"
+    pd.read_parquet(table).rename(columns={"name": "old"}).to_parquet(table)
+    with pytest.raises(
+        ResourceError,
+        match=r"found-pairs\.parquet was saved by another version of loca-theory: it has no column "
+        r"name; compute it again",
+    ):
+        Found.load(tmp_path)
+
+
+def test_what_was_never_saved_is_an_error(tmp_path):
+    with pytest.raises(
+        ResourceError, match=r"found-pairs\.parquet and its manifest cannot be read"
+    ):
+        Found.load(tmp_path)
+
+
+def test_it_prints_as_its_tables_sizes_and_shows_as_html():
+    assert repr(FOUND) == "Found(pairs: 2 rows, totals: 1 rows)"
+    assert "<th>spread</th>" in FOUND._repr_html_()
