@@ -13,7 +13,6 @@ Run from the checkout: ``python -m benchmarks.sweeps [--out FILE.json]``.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from benchmarks._records import write_json
 from loca_theory.dependence import Study
 from loca_theory.dependence.draws import compute
 from loca_theory.dependence.draws import point as draw_block
-from loca_theory.sweeps import Point, ResultStore, run
+from loca_theory.sweeps import Point, ResultStore, Runner
 
 PACKAGES = ("numpy", "scipy", "torch", "joblib")
 _POINTS = 60
@@ -47,7 +46,7 @@ def measure_overhead() -> list[dict[str, Any]]:
 
     def engine() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            run(points, work, store=ResultStore(Path(folder), "v"), jobs=1)
+            Runner(ResultStore(Path(folder), "v"), jobs=1).run(points, work)
 
     def loop() -> None:
         torch.set_num_threads(1)
@@ -73,7 +72,6 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
         structures=("equicorrelated",),
         grids={"rho": grid},
         null_draws=500,
-        jobs=1,
     )
     blocks = [
         draw_block("equicorrelated", value, 300, 300, study.ranks, 0, (start, start + 25))
@@ -81,17 +79,19 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
         for start in range(0, 100, 25)
     ]
 
+    one, two = Runner(jobs=1), Runner(jobs=2)
+
     def all_threads() -> None:
         for block in blocks:
             compute(block)
 
     timings = interleaved(
         {
-            "draws, one worker": Rival(lambda: run(blocks, compute, jobs=1)),
-            "draws, two workers": Rival(lambda: run(blocks, compute, jobs=2)),
+            "draws, one worker": Rival(lambda: one.run(blocks, compute)),
+            "draws, two workers": Rival(lambda: two.run(blocks, compute)),
             "draws, a loop, BLAS on all cores": Rival(all_threads),
-            "study, one worker": Rival(study.run),
-            "study, two workers": Rival(replace(study, jobs=2).run),
+            "study, one worker": Rival(lambda: study.run(one)),
+            "study, two workers": Rival(lambda: study.run(two)),
         },
         rounds=rounds,
         block_seconds=0,

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loca_theory.dependence import Study
+from loca_theory.sweeps import Runner
 
 RANKS = (8, 16, 24, 32)
 PRINTED_CROSSINGS = (0.09, 0.14, 0.17, 0.19)
@@ -25,7 +26,7 @@ PRINTED_CRITICAL_T = 0.005
 def main(draws: int, jobs: int) -> None:
     """Print both tables."""
     names = ("shared-mean", "equicorrelated")
-    tables = Study(300, 300, RANKS, structures=names, draws=draws, jobs=jobs).run()
+    tables = Study(300, 300, RANKS, structures=names, draws=draws).run(Runner(jobs=jobs))
     console = Console()
     crossings = Table("covariance", "protocol", *(f"r = {r}" for r in RANKS), title="crossings")
     crossings.add_row("", "printed", *map(str, PRINTED_CROSSINGS))

@@ -15,6 +15,7 @@ from benchmarks.cuda.session import Row, Session
 from loca_theory.expressivity.curves import CURVES, DEFAULT_CURVES, Engine
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.sweeps import Runner
 
 # (K, ranks, methods, draws, seconds on the CPU); of the large ones only those whose work is dense
 # linear algebra. Where there are no seconds, the CPU would take minutes, and is not asked.
@@ -33,6 +34,7 @@ _ROUNDING = 1e-9
 
 def check(session: Session) -> None:
     """Each load on both, or on the device alone."""
+    one = Runner(jobs=1)
     session.note("on the CPU `simulate` has one thread, as in each of its processes")
     for size, ranks, names, draws, cpu_seconds in _TINY if session.tiny else LOADS:
 
@@ -51,14 +53,13 @@ def check(session: Session) -> None:
                 engines=(Engine.MONTE_CARLO,),
                 draws=draws,
                 sampler=Sampler.DENSE,
-                jobs=1,
             )
             there = simulation.on_device(session.device)
             before, found = session.allocated(), []
             if cpu_seconds is not None:
-                replace(there, draws=1).run()  # plans, workspaces and tables of indices
+                replace(there, draws=1).run(one)  # plans, workspaces and tables of indices
             start = time.perf_counter()
-            peak = session.peak_of(lambda: found.extend(there.run()))
+            peak = session.peak_of(lambda: found.extend(there.run(one)))
             row["s"] = time.perf_counter() - start
             if peak is not None:
                 row["peak_mib"] = (peak - before) / 2**20
@@ -70,7 +71,7 @@ def check(session: Session) -> None:
                 row["left_out"] = f"the CPU, which takes up to {cpu_seconds:.0f} s"
                 return
             start = time.perf_counter()
-            expected = simulation.run()
+            expected = simulation.run(one)
             row["cpu_s"] = time.perf_counter() - start
             row |= _difference(found, expected)
             row["speed_over_thread"] = row["cpu_s"] / row["s"]

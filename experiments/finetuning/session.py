@@ -28,7 +28,7 @@ from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
 from loca_theory.cli.progress import count_column
 from loca_theory.plotting import save_figure
-from loca_theory.sweeps import Point, ResultStore, manifest, run, store_rows
+from loca_theory.sweeps import Point, ResultStore, Runner, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.transforms import resolve_device
 
@@ -188,13 +188,9 @@ class Session:
         distinct = list({one.key(""): one for one in points}.values())
         store = ResultStore(self.out / "runs", version())
         with _bar(title, quiet=self.quiet) as (progress, watch):
-            results = run(
-                distinct,
-                partial(compute, folder=self.out / "tasks"),
-                store=store,
-                jobs=1 if self.where.startswith("cuda") else self.jobs,
-                progress=progress,
-                watch=watch,
+            jobs = 1 if self.where.startswith("cuda") else self.jobs
+            results = Runner(store, jobs, progress=progress).run(
+                distinct, partial(compute, folder=self.out / "tasks"), watch
             )
         for line in store.rejected:
             self.say(f"note: {line}")

@@ -35,7 +35,7 @@ from loca_theory.increments import (
     stable_rank,
     tail_exponent,
 )
-from loca_theory.sweeps import generator
+from loca_theory.sweeps import Runner, generator
 
 if TYPE_CHECKING:
     import torch
@@ -306,5 +306,5 @@ def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor
 def _independent_low_rank(p: int, q: int, ranks: tuple[int, ...], seed: int) -> list[float]:
     """L_R(r) of independent normal entries, the mean of a few draws of the bidiagonal model."""
     series = [Series("R", p, q, ranks, Sampler.REDUCED)]
-    (estimates,) = MonteCarlo(_REFERENCE_DRAWS, seed, jobs=1).run(series)
+    (estimates,) = MonteCarlo(_REFERENCE_DRAWS, seed).run(series, Runner(jobs=1))
     return [one.error for one in estimates]

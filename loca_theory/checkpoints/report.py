@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,12 @@ from loca_theory.checkpoints.matrix import (
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.pairs import CheckpointPair, Skipped, not_finite
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import Point, ResultStore, code_version
+from loca_theory.sweeps import DEFAULT_RUNNER, Point, ResultStore, Runner, code_version
 
 if TYPE_CHECKING:
     import torch
 
 Row = dict[str, Any]
-Progress = Callable[[int, int], None]
 
 COLUMNS = (
     "name", "shape", "dtype", "kind", "layer", *STATISTICS, "note",
@@ -70,26 +69,22 @@ def version() -> str:
 
 
 def analyse_pair(
-    pair: CheckpointPair,
-    settings: Settings,
-    *,
-    store: ResultStore | None = None,
-    progress: Progress | None = None,
+    pair: CheckpointPair, settings: Settings, runner: Runner = DEFAULT_RUNNER
 ) -> Report:
-    """Analyse every matrix of a pair, one at a time.
+    """Analyse every matrix of a pair, one at a time and in this process.
 
     Args:
         pair: The opened checkpoints.
-        settings: How.
-        store: Where finished matrices are kept, under the digest of their entries.
-        progress: Called with (finished, total) matrices.
+        settings: What to ask of each.
+        runner: Its store keeps finished matrices, under the digest of their entries, and its
+            progress counts them; it has no use for workers.
     """
     rows: list[Row] = []
     skipped = list(pair.skipped)
     analyses: dict[str, MatrixAnalysis] = {}
     for done, name in enumerate(pair.names):
-        if progress:
-            progress(done, len(pair.names))
+        if runner.progress:
+            runner.progress(done, len(pair.names))
         try:
             increment = pair.increment(name)
         except ResourceError as error:
@@ -106,7 +101,7 @@ def analyse_pair(
         analysis: MatrixAnalysis | None = None
         obstacle = _obstacle(name, increment)
         if obstacle is None:
-            analysis = _stored_or_new(name, increment, settings, store)
+            analysis = _stored_or_new(name, increment, settings, runner.store)
         else:
             skipped.append(obstacle)
             if obstacle.damaged:
@@ -117,8 +112,8 @@ def analyse_pair(
         analyses[name] = analysis
         note = "; ".join(analysis.notes)
         rows.append({**labels, **analysis.statistics, "note": note, "errors": analysis.errors})
-    if progress:
-        progress(len(pair.names), len(pair.names))
+    if runner.progress:
+        runner.progress(len(pair.names), len(pair.names))
     return Report(rows, skipped, analyses)
 
 

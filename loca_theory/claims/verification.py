@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,14 +16,7 @@ from loca_theory.claims.observation import EXPERIMENT, measure
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.rules import Verdict, decide
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import (
-    Cluster,
-    Point,
-    ResultStore,
-    code_version,
-    find_tables,
-    run,
-)
+from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, code_version, find_tables
 
 # Where experiments write unless told otherwise, and where verify looks.
 DEFAULT_RESULTS = "loca-results"
@@ -39,7 +31,7 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Verification:
-    """What to decide, and how.
+    """What to decide.
 
     Attributes:
         ledger: The ledger.
@@ -47,8 +39,6 @@ class Verification:
         effort: How much work goes into each.
         seed: Root seed.
         results: Folder of the experiments' tables, looked through with its subfolders.
-        jobs: Worker processes; −1 for one a core.
-        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: a claim is unknown.
@@ -60,14 +50,12 @@ class Verification:
     effort: Effort = Effort.DEFAULT
     seed: int = 0
     results: Path | None = None
-    jobs: int = -1
-    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         self.ledger.find(self.names)
         if self.results is not None and not self.results.is_dir():
             msg = f"there is no folder {self.results}; give that of the experiments' tables, or "
-            msg += "leave --results out"
+            msg += 'leave out results="..."'
             raise ResourceError(msg)
 
     @property
@@ -88,17 +76,11 @@ class Verification:
             "comparisons": self.ledger.comparisons,
         }
 
-    def run(
-        self,
-        *,
-        store: ResultStore | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> list[Entry]:
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> list[Entry]:
         """Decide every claim.
 
         Args:
-            store: Where finished observations are kept.
-            progress: Called with (finished, total) claims.
+            runner: How; a point is a claim.
 
         Returns:
             An entry a claim, in the order of the ledger (see :func:`entry`).
@@ -108,9 +90,7 @@ class Verification:
         known = {claim.id: claim for claim in ordered}
         points = [self._point(claim) for claim in ordered]
         compute = partial(measure, claims=known, results=self.results)
-        found = run(
-            points, compute, store=store, jobs=self.jobs, cluster=self.cluster, progress=progress
-        )
+        found = runner.run(points, compute)
         by_id = {
             point.parameters["claim"]: {**result, "data": point.parameters["tables"]}
             for point, result in zip(points, found, strict=True)

@@ -9,9 +9,9 @@ import click
 
 from loca_theory.cli.options import DEVICE, SEED, Common, options
 from loca_theory.cli.output import print_csv, print_json
-from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList
-from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.cli.stores import open_store, running
 from loca_theory.expressivity import Accounting
 from loca_theory.sweeps import manifest, store_rows
 
@@ -103,8 +103,8 @@ def command(
         ranks, common.seed, epsilon, Accounting(budget), resolve_device(common.device)
     )
     store = open_store(common, checkpoints.version()) if common.out else None
-    with progress_bar("analysing", "matrices", quiet=common.quiet) as progress:
-        report = checkpoints.analyse_pair(pair, settings, store=store, progress=progress)
+    with running(common, store, "analysing", "matrices") as runner:
+        report = checkpoints.analyse_pair(pair, settings, runner)
     summary = checkpoints.summarise(report.rows, ranks)
     origin = manifest(
         grid={"base": base, "finetuned": tuned, "include": include, "exclude": exclude,
@@ -113,7 +113,6 @@ def command(
         device=settings.device,
         dtype="float32",
     )  # fmt: skip
-    report_rejected(store, common)
     if pair.prefix:
         note(f"names were matched by the prefix {pair.prefix!r}", quiet=common.quiet)
     text = checkpoints.verdict(summary, ranks, epsilon)

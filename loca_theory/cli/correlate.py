@@ -130,8 +130,6 @@ def command(
         level=level,
         spikes=spikes,
         null_draws=null_draws,
-        jobs=common.jobs,
-        cluster=common.cluster,
     )
     _check_used(given, structures)
     tables, origin = run_study(study, common, doing="sweeping")

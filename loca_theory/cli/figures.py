@@ -18,8 +18,8 @@ from loca_theory import (
 )
 from loca_theory.cli.options import DEFAULT_OUT, DEVICE, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
-from loca_theory.cli.progress import note, progress_bar
-from loca_theory.cli.stores import report_rejected
+from loca_theory.cli.progress import note
+from loca_theory.cli.stores import running
 from loca_theory.expressivity import Simulation
 from loca_theory.sweeps import ResultStore, find_tables, is_stored, load_rows, manifest, store_rows
 
@@ -166,7 +166,7 @@ def _find(label: str, name: str, maker: str, results: Path) -> Path:
 
 def _computed(label: str, data: plotting.Computed, common: Common, results: Path) -> _Drawing:
     """The table of a simulation or study, computed where it is not stored."""
-    source = replace(data.source(), seed=common.seed, jobs=common.jobs, cluster=common.cluster)
+    source = replace(data.source(), seed=common.seed)
     if isinstance(source, Simulation):
         source = source.on_device(common.device)
     wanted = {"grid": source.describe(), "seed": source.seed}
@@ -200,12 +200,11 @@ def _compute(
     common: Common,
 ) -> None:
     store = ResultStore(common.folder / "points", source.version)
-    with progress_bar(label, "blocks", quiet=common.quiet) as progress:
+    with running(common, store, label) as runner:
         if isinstance(source, Simulation):
-            rows, device = source.run(store=store, progress=progress), source.device
+            rows, device = source.run(runner), source.device
         else:
-            tables = source.run(store=store, progress=progress)
+            tables = source.run(runner)
             rows, device = tables[data.table or "rows"], "cpu"
-    report_rejected(store, common)
     origin = manifest(device=device, dtype="float64", **wanted)
     store_rows(rows, origin, common.folder, label)

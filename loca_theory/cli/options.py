@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from loca_theory.errors import LocaTheoryError
-from loca_theory.sweeps import Backend, Cluster
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
+from loca_theory.sweeps import Backend, Cluster, Runner
 
 DEFAULT_OUT = Path("loca-results")
 # The end of what --out does, for commands that store nothing but finished points without it.
@@ -75,11 +75,11 @@ def options(*own: Decorator, out: str) -> Decorator:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def with_common(*, debug: bool, **given: Any) -> Any:
             del debug  # read in main()
-            if "backend" in given:
-                backend = Backend(given.pop("backend"))
-                given["cluster"] = Cluster(backend, given.pop("scheduler"))
-            shared = {name: given.pop(name) for name in _SHARED & set(given)}
             try:
+                if "backend" in given:
+                    backend = Backend(given.pop("backend"))
+                    given["cluster"] = Cluster(backend, given.pop("scheduler"))
+                shared = {name: given.pop(name) for name in _SHARED & set(given)}
                 return function(common=Common(**shared), **given)
             except LocaTheoryError as error:
                 error.args = (in_flags(str(error), click.get_current_context().command),)
@@ -99,21 +99,25 @@ def in_flags(message: str, command: click.Command) -> str:
     """A message of the library in the words of a command.
 
     The library names arguments: ``device="cpu"`` is ``--device cpu`` where the command has that
-    option.
+    option, ``engines=("exact",)`` is ``--engine exact``, and ``folder="..."`` is ``--out DIR``.
     """
-    flags = {p.name: max(p.opts, key=len) for p in command.params if isinstance(p, click.Option)}
+    options = {p.name: p for p in command.params if isinstance(p, click.Option)}
 
     def flag(found: re.Match[str]) -> str:
-        name, value = found[1], found[2].strip('"')
-        return f"{flags[name]} {value}" if name in flags else found[0]
+        option = options.get("out" if found[1] == "folder" else found[1])
+        if option is None:
+            return found[0]
+        value = found[2].strip('(",)')
+        return f"{max(option.opts, key=len)} {option.metavar if value == '...' else value}"
 
-    return re.sub(r'\b(\w+)=("[^"]*"|\d+)', flag, message)
+    return re.sub(r'\b(\w+)=(\("[^"]*",\)|"[^"]*"|\d+)', flag, message)
 
 
 def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
-    if value == 0 or value < -1:
-        msg = f"{value} workers make no sense; give a positive number, or -1 for one per core"
-        raise click.BadParameter(msg, ctx, param)
+    try:
+        Runner(jobs=value)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
     return value
 
 

@@ -6,9 +6,9 @@ import click
 
 from loca_theory.cli.options import DEVICE, POINTS_ONLY, SEED, WORKERS, Common, options
 from loca_theory.cli.output import print_csv, print_errors, print_json
-from loca_theory.cli.progress import note, progress_bar
+from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
-from loca_theory.cli.stores import note_idle, open_store, report_rejected
+from loca_theory.cli.stores import note_idle, open_store, running
 from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Accounting, Engine, Sampler, Simulation
 from loca_theory.expressivity.simulation import COLUMNS, DEFAULT_DRAWS, squares
 from loca_theory.sweeps import load_rows, manifest, store_rows
@@ -32,6 +32,7 @@ _MOST_DRAWS = 10_000_000
 )
 @click.option(
     "--engine",
+    "engines",
     type=click.Choice([*(engine.value for engine in Engine), "all"]),
     help="Default: exact where a curve has it, and monte-carlo beside it.",
 )
@@ -78,7 +79,7 @@ def command(
     shape: tuple[int, int] | None,
     ranks: tuple[int, ...],
     curves: tuple[str, ...],
-    engine: str | None,
+    engines: str | None,
     accounting: str,
     value_bits: int,
     draws: int,
@@ -102,30 +103,26 @@ def command(
         shapes=squares(sizes) if sizes else (shape,) if shape else (),
         ranks=ranks,
         curves=tuple(CURVES) if curves == ("all",) else curves,
-        engines=_engines(engine),
+        engines=_engines(engines),
         accounting=Accounting(accounting),
         value_bits=value_bits,
         draws=draws,
         seed=common.seed,
         sampler=Sampler(sampler) if sampler else None,
-        jobs=common.jobs,
-        cluster=common.cluster,
     ).on_device(common.device)
-    simulation.check_memory()
+    simulation.check_memory(common.jobs)
     # Exact values are not worth a folder of their own.
     stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines
     store = open_store(common, simulation.version) if stored else None
-    with progress_bar("simulating", "blocks", quiet=common.quiet) as progress:
-        rows = simulation.run(store=store, progress=progress)
+    with running(common, store, "simulating") as runner:
+        rows = simulation.run(runner)
     description = manifest(
         grid=simulation.describe(),
         seed=common.seed,
         device=simulation.device,
         dtype="float64",
     )
-    if stored:
-        report_rejected(store, common)
-    else:
+    if not stored:
         note_idle(store, common)
     _say_what_to_know(simulation, common)
     if common.out:

@@ -1,11 +1,14 @@
-"""Where a command keeps what it has finished."""
+"""How a command runs, and where it keeps what it has finished."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from loca_theory import ResourceError
 from loca_theory.cli.options import Common
-from loca_theory.cli.progress import note
-from loca_theory.sweeps import Backend, ResultStore
+from loca_theory.cli.progress import note, progress_bar
+from loca_theory.sweeps import Backend, ResultStore, Runner
 
 
 def open_store(common: Common, version: str) -> ResultStore | None:
@@ -26,7 +29,27 @@ def open_store(common: Common, version: str) -> ResultStore | None:
         return None
 
 
-def report_rejected(store: ResultStore | None, common: Common) -> None:
+@contextmanager
+def running(
+    common: Common, store: ResultStore | None, doing: str, unit: str = "blocks"
+) -> Iterator[Runner]:
+    """Run with the workers that the user named and a bar, and say at the end what was stored.
+
+    Args:
+        common: The common options.
+        store: The store of finished points.
+        doing: What the bar says.
+        unit: What it counts, in the plural.
+
+    Yields:
+        The runner of all that is computed.
+    """
+    with progress_bar(doing, unit, quiet=common.quiet) as progress:
+        yield Runner(store, common.jobs, common.cluster, progress)
+    _report_rejected(store, common)
+
+
+def _report_rejected(store: ResultStore | None, common: Common) -> None:
     """Say which stored files were not believed, which are of another version, and who was idle."""
     if store is None:
         return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.cli.progress import note, progress_bar
-from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.cli.progress import note
+from loca_theory.cli.stores import open_store, running
 from loca_theory.sweeps import manifest, store_rows
 
 if TYPE_CHECKING:
@@ -30,16 +30,14 @@ def run_study(
     Returns:
         The tables, and the manifest that belongs to them.
     """
-    store = open_store(common, study.version)
-    with progress_bar(doing, "blocks", quiet=common.quiet) as progress:
-        tables = study.run(store=store, progress=progress)
+    with running(common, open_store(common, study.version), doing) as runner:
+        tables = study.run(runner)
     origin = manifest(
         grid=study.describe(),
         seed=common.seed,
         device="cpu",
         dtype="float64",
     )
-    report_rejected(store, common)
     return tables, origin
 
 

@@ -125,8 +125,6 @@ def command(
         steps=steps,
         rates=Rates(lr, location_lr),
         seed=common.seed,
-        jobs=common.jobs,
-        cluster=common.cluster,
     )
     tables, origin = run_study(study, common, doing="searching")
     if common.out:

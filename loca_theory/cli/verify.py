@@ -23,8 +23,8 @@ from loca_theory.claims import (
 )
 from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
-from loca_theory.cli.progress import note, progress_bar
-from loca_theory.cli.stores import open_store, report_rejected
+from loca_theory.cli.progress import note
+from loca_theory.cli.stores import open_store, running
 from loca_theory.cli.studies import report_written
 from loca_theory.sweeps import manifest, store_rows
 
@@ -111,11 +111,11 @@ def command(
     effort = Effort.QUICK if quick else Effort.DEEP if deep else Effort.DEFAULT
     if results is None and common.folder.is_dir():
         results = common.folder
-    verification = Verification(
-        ledger, names, effort, common.seed, results, common.jobs, common.cluster
-    )
+    verification = Verification(ledger, names, effort, common.seed, results)
     earlier = read_entries(common.folder) if common.folder.is_dir() else []
-    entries = _run(verification, common)
+    store = open_store(common, verification.version)
+    with running(common, store, "deciding", "claims") as runner:
+        entries = verification.run(runner)
     origin = manifest(
         grid=verification.describe(),
         seed=common.seed,
@@ -128,14 +128,6 @@ def command(
     _note_kept(entries, together, common)
     report_written(written, common)
     return _end(entries, common, strict=strict, as_expected=as_expected)
-
-
-def _run(verification: Verification, common: Common) -> list[Entry]:
-    store = open_store(common, verification.version)
-    with progress_bar("deciding", "claims", quiet=common.quiet) as progress:
-        entries = verification.run(store=store, progress=progress)
-    report_rejected(store, common)
-    return entries
 
 
 def _write(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -16,10 +16,9 @@ from loca_theory.convergence.readings import DEFAULT_READING, find_reading
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import Cluster, Point, ResultStore, run
+from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner
 
 Row = dict[str, Any]
-Progress = Callable[[int, int], None]
 
 ROW_COLUMNS = (
     "search",
@@ -64,8 +63,6 @@ class ConvergenceStudy:
         steps: Evaluations of the gradient in each.
         rates: Learning rates.
         seed: Root seed.
-        jobs: Worker processes; −1 for one a core.
-        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: a name is unknown or repeated, or a number out of range.
@@ -80,8 +77,6 @@ class ConvergenceStudy:
     steps: int = 4000
     rates: Rates = field(default_factory=Rates)
     seed: int = 0
-    jobs: int = -1
-    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         for name in ("problems", "steps"):
@@ -130,14 +125,11 @@ class ConvergenceStudy:
     def _problems(self, size: int) -> int:
         return self.problems or default_problems(size)
 
-    def run(
-        self, *, store: ResultStore | None = None, progress: Progress | None = None
-    ) -> dict[str, list[Row]]:
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> dict[str, list[Row]]:
         """Solve all problems.
 
         Args:
-            store: Where finished blocks are kept.
-            progress: Called with (finished, total) blocks.
+            runner: How; traces, a few problems at the end, report no progress.
 
         Returns:
             ``rows``, a row a combination; ``traces``, the ways of the first problem that the
@@ -155,26 +147,15 @@ class ConvergenceStudy:
             for numbers in self._blocks(family)
             for search in self.searches
         ]
-        with self.cluster.connected(self.jobs):
-            results = self._compute([point for _, point in points], one.compute, store, progress)
+        with runner.connected():
+            results = runner.run([point for _, point in points], one.compute)
             outcomes: dict[Any, dict[str, list[Any]]] = {}
             for (cell, _), result in zip(points, results, strict=True):
                 kept = outcomes.setdefault(cell, {"found": [], "exact": [], "loss": []})
                 for name, values in kept.items():
                     values.extend(result[name])
             rows = [self._row(*cell, outcomes[cell]) for cell in cells]
-            return {"rows": rows, "traces": self._traces(outcomes, store)}
-
-    def _compute(
-        self,
-        points: Sequence[Point],
-        compute: Callable[[Point], Row],
-        store: ResultStore | None,
-        progress: Progress | None = None,
-    ) -> list[Row]:
-        return run(
-            points, compute, store=store, jobs=self.jobs, cluster=self.cluster, progress=progress
-        )
+            return {"rows": rows, "traces": self._traces(outcomes, runner)}
 
     def _blocks(self, family: Family) -> list[tuple[int, int]]:
         size, total = one.block(family.size), self._problems(family.size)
@@ -206,9 +187,7 @@ class ConvergenceStudy:
             "seed": self.seed,
         }
 
-    def _traces(
-        self, outcomes: dict[Any, dict[str, list[Any]]], store: ResultStore | None
-    ) -> list[Row]:
+    def _traces(self, outcomes: dict[Any, dict[str, list[Any]]], runner: Runner) -> list[Row]:
         family, reading = self.families()[0], self.readings[0]
         chosen = "central" if "central" in self.searches else self.searches[0]
         found = outcomes[family, reading, chosen]
@@ -234,7 +213,7 @@ class ConvergenceStudy:
             for _, search, number in wanted
         ]
         points = [Point(one.TRACE, point.parameters) for point in points]
-        traces = self._compute(points, one.compute_trace, store)
+        traces = replace(runner, progress=None).run(points, one.compute_trace)
         return [
             row
             for (case, search, number), trace in zip(wanted, traces, strict=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -20,9 +20,7 @@ from loca_theory.dependence.structures import STRUCTURES, find_structure
 from loca_theory.dependence.tables import Cell, Row, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series
-from loca_theory.sweeps import Cluster, Point, ResultStore, run
-
-Progress = Callable[[int, int], None]
+from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner
 
 DEFAULT_GRIDS = {
     "rho": tuple(round(0.01 * i, 10) for i in range(41)),
@@ -57,8 +55,6 @@ class Study:
         level: Size of the tests.
         null_draws: Draws of the statistics' law under independence.
         spikes: Number of equally strong directions of ``spiked``.
-        jobs: Worker processes; −1 for one a core.
-        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: a name is unknown, a rank does not fit, or a value has no law.
@@ -75,8 +71,6 @@ class Study:
     level: float = 0.05
     null_draws: int = 4000
     spikes: int = 1
-    jobs: int = -1
-    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         if self.draws < 2:
@@ -133,14 +127,11 @@ class Study:
             "spikes": self.spikes,
         }
 
-    def run(
-        self, *, store: ResultStore | None = None, progress: Progress | None = None
-    ) -> dict[str, list[Row]]:
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> dict[str, list[Row]]:
         """Compute everything.
 
         Args:
-            store: Where finished blocks are kept.
-            progress: Called with (finished, total) blocks of the sweep.
+            runner: How.
 
         Returns:
             ``rows``, ``crossings`` and ``detection``.
@@ -148,14 +139,14 @@ class Study:
         Raises:
             ResourceError: workers or the store fail; what is finished is in the store.
         """
-        with self.cluster.connected(self.jobs):
-            return self._run(store, progress)
+        with runner.connected():
+            return self._run(runner)
 
-    def _run(self, store: ResultStore | None, progress: Progress | None) -> dict[str, list[Row]]:
+    def _run(self, runner: Runner) -> dict[str, list[Row]]:
         cells = [(name, value) for name in self.structures for value in self._all_values(name)]
-        blocks = self._blocks(cells, store, progress)
-        predictions = self._predictions(store)
-        nulls = {centred: self._null(store, progress, centred) for centred in (False, True)}
+        blocks = self._blocks(cells, runner)
+        predictions = self._predictions(runner)
+        nulls = {centred: self._null(runner, centred) for centred in (False, True)}
         return {
             "rows": [
                 row
@@ -163,7 +154,7 @@ class Study:
                 for row in loss_rows(self, name, blocks, predictions)
             ],
             "crossings": crossing_rows(
-                self, blocks, predictions, lambda cells: self._blocks(cells, store, progress)
+                self, blocks, predictions, lambda cells: self._blocks(cells, runner)
             ),
             "detection": detection_rows(self, blocks, nulls),
         }
@@ -194,26 +185,14 @@ class Study:
             for start in range(0, self.draws, one.BLOCK)
         ]
 
-    def _blocks(
-        self,
-        cells: Sequence[Cell],
-        store: ResultStore | None,
-        progress: Progress | None = None,
-    ) -> dict[Cell, one.Blocks]:
+    def _blocks(self, cells: Sequence[Cell], runner: Runner) -> dict[Cell, one.Blocks]:
         points = [self._points(*cell) for cell in cells]
         # The same draws at all values one after the other, as the draws are made once a block.
         order = sorted(
             ((i, j) for i, block in enumerate(points) for j in range(len(block))),
             key=lambda place: (cells[place[0]][0], place[1], place[0]),
         )
-        results = run(
-            [points[i][j] for i, j in order],
-            one.compute,
-            store=store,
-            jobs=self.jobs,
-            cluster=self.cluster,
-            progress=progress,
-        )
+        results = runner.run([points[i][j] for i, j in order], one.compute)
         placed = dict(zip(order, results, strict=True))
         return {
             cell: one.Blocks([placed[i, j] for j in range(len(points[i]))])
@@ -225,14 +204,14 @@ class Study:
         """The budget of each rank."""
         return [Budget(self.p, self.q, r) for r in self.ranks]
 
-    def _predictions(self, store: ResultStore | None) -> list[Prediction]:
+    def _predictions(self, runner: Runner) -> list[Prediction]:
         p, q = self.p, self.q
         fewer = tuple(r - 1 for r in self.ranks if r > 1)
         series = [Series("R", p, q, self.ranks, Sampler.REDUCED)]
         if fewer:
             series.append(Series("R", p - 1, q - 1, fewer, Sampler.REDUCED))
-        settings = MonteCarlo(_LOSS_DRAWS, self.seed, jobs=self.jobs, cluster=self.cluster)
-        losses, *rest = settings.run(series, store=store)
+        settings = MonteCarlo(_LOSS_DRAWS, self.seed)
+        losses, *rest = settings.run(series, replace(runner, progress=None))
         without = dict(zip(fewer, rest[0], strict=True)) if fewer else {}
         return [
             Prediction(
@@ -244,18 +223,7 @@ class Study:
             for budget, loss in zip(self.budgets, losses, strict=True)
         ]
 
-    def _null(
-        self,
-        store: ResultStore | None,
-        progress: Progress | None,
-        is_centred: bool,
-    ) -> dict[str, NDArray[np.float64]]:
-        blocks = run(
-            null_points(self.p - is_centred, self.q, self.null_draws, self.seed),
-            compute_null,
-            store=store,
-            jobs=self.jobs,
-            cluster=self.cluster,
-            progress=progress,
-        )
+    def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
+        points = null_points(self.p - is_centred, self.q, self.null_draws, self.seed)
+        blocks = runner.run(points, compute_null)
         return {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}

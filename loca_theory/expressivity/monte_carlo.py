@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +13,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.curves import Engine, find_curve
 from loca_theory.expressivity.reduced import reduced_errors
-from loca_theory.sweeps import Cluster, Moments, Point, ResultStore, code_version, generator, run
+from loca_theory.sweeps import DEFAULT_RUNNER, Moments, Point, Runner, code_version, generator
 
 _EXPERIMENT = "expressivity.monte-carlo"
 # Draws of one point. Fixed, so that asking for more draws extends a run instead of restarting it.
@@ -67,7 +67,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class MonteCarlo:
-    """How a simulation runs.
+    """What is drawn.
 
     Attributes:
         draws: Independent draws of W a curve, at least 1.
@@ -75,8 +75,6 @@ class MonteCarlo:
         accounting: How budgets count.
         value_bits: Bits of a stored number.
         device: ``cpu`` or a CUDA device, for the dense sampler.
-        jobs: Worker processes; −1 for one a core.
-        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: draws or seed is out of range.
@@ -87,8 +85,6 @@ class MonteCarlo:
     accounting: Accounting = Accounting.PAPER
     value_bits: int = 16
     device: str = "cpu"
-    jobs: int = -1
-    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         if self.draws < 1:
@@ -99,18 +95,14 @@ class MonteCarlo:
             raise InvalidArgumentError(msg)
 
     def run(
-        self,
-        series: Sequence[Series],
-        *,
-        store: ResultStore | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        self, series: Sequence[Series], runner: Runner = DEFAULT_RUNNER
     ) -> list[list[Estimate]]:
         """Estimate every series.
 
         Args:
             series: What to estimate.
-            store: Where finished blocks are kept (see :func:`store_version`).
-            progress: Called with (finished, total) blocks.
+            runner: How; its store is one of :func:`store_version`. On a GPU one process does all
+                the work: several would compete for it.
 
         Returns:
             For each series one :class:`Estimate` a rank.
@@ -119,9 +111,9 @@ class MonteCarlo:
             _check_series(one)
         starts = range(0, self.draws, _BLOCK)
         points = [self._point(one, start) for one in series for start in starts]
-        results = run(
-            points, compute, store=store, jobs=self.jobs, cluster=self.cluster, progress=progress
-        )
+        if self.device != "cpu":
+            runner = replace(runner, jobs=1)
+        results = runner.run(points, compute)
         blocks = [Moments.from_json(result) for result in results]
         count = len(starts)
         merged = [Moments.merge(blocks[i : i + count]) for i in range(0, len(blocks), count)]
@@ -177,7 +169,7 @@ def _check_series(one: Series) -> None:
         msg = f"{curve.name} is a formula and cannot be simulated; use the exact engine"
         raise InvalidArgumentError(msg)
     if one.sampler is Sampler.REDUCED and not curve.reduced:
-        msg = f"{curve.name} has no reduced form; use --sampler dense"
+        msg = f'{curve.name} has no reduced form; use sampler="dense"'
         raise InvalidArgumentError(msg)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
@@ -21,7 +21,7 @@ from loca_theory.expressivity.monte_carlo import (
     Series,
     store_version,
 )
-from loca_theory.sweeps import Cluster, ResultStore
+from loca_theory.sweeps import DEFAULT_RUNNER, Runner
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -46,8 +46,6 @@ class Simulation:
         seed: Root seed.
         sampler: Sampler, or None for the reduced one where a curve has it.
         device: Device of the dense sampler.
-        jobs: Worker processes; −1 for one a core.
-        cluster: Where workers are.
 
     Raises:
         InvalidArgumentError: anything of it is out of range, or a curve has none of the engines.
@@ -63,8 +61,6 @@ class Simulation:
     seed: int = 0
     sampler: Sampler | None = None
     device: str = "cpu"
-    jobs: int = -1
-    cluster: Cluster = field(default_factory=Cluster)
 
     def __post_init__(self) -> None:
         if not (self.shapes and self.ranks and self.curves and self.engines):
@@ -84,7 +80,7 @@ class Simulation:
         if self.sampler is Sampler.REDUCED:
             for one in self._series():
                 if not CURVES[one.curve].reduced:
-                    msg = f"{one.curve} has no reduced form; use --sampler dense, or leave it out"
+                    msg = f'{one.curve} has no reduced form; use sampler="dense", or leave it out'
                     raise InvalidArgumentError(msg)
 
     @property
@@ -107,8 +103,6 @@ class Simulation:
     def on_device(self, name: str) -> Simulation:
         """The same simulation on the device that a name such as ``auto`` stands for here.
 
-        On a GPU one process does all the work: several would compete for it.
-
         Raises:
             InvalidArgumentError: the name means nothing.
             ResourceError: CUDA was asked for and there is none.
@@ -118,8 +112,7 @@ class Simulation:
         # Imports torch.
         from loca_theory.transforms import resolve_device
 
-        device = resolve_device(name)
-        return replace(self, device=device, jobs=self.jobs if device == "cpu" else 1)
+        return replace(self, device=resolve_device(name))
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
@@ -139,17 +132,11 @@ class Simulation:
         """Version of the code and libraries that its Monte Carlo blocks depend on."""
         return store_version()
 
-    def run(
-        self,
-        *,
-        store: ResultStore | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> list[Row]:
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> list[Row]:
         """Compute the table.
 
         Args:
-            store: Where finished Monte Carlo blocks are kept; None keeps nothing.
-            progress: Called with (finished, total) Monte Carlo blocks.
+            runner: How the Monte Carlo blocks are computed; on a GPU one process does all of them.
 
         Returns:
             Rows with the keys :data:`COLUMNS`, ordered by shape, rank, curve and engine. K is null
@@ -162,9 +149,9 @@ class Simulation:
                 a result cannot be stored.
             SweepInterruptedError: Ctrl-C.
         """
-        self.check_memory()
+        self.check_memory(runner.jobs)
         series = list(self._series())
-        estimates = self._monte_carlo.run(series, store=store, progress=progress)
+        estimates = self._monte_carlo.run(series, runner)
         simulated = {
             (one.curve, one.p, one.q, r): (one, estimate)
             for one, row in zip(series, estimates, strict=True)
@@ -182,15 +169,7 @@ class Simulation:
 
     @property
     def _monte_carlo(self) -> MonteCarlo:
-        return MonteCarlo(
-            self.draws,
-            self.seed,
-            self.accounting,
-            self.value_bits,
-            self.device,
-            self.jobs,
-            self.cluster,
-        )
+        return MonteCarlo(self.draws, self.seed, self.accounting, self.value_bits, self.device)
 
     def _cells(self) -> Iterator[tuple[int, int, int, str, Engine]]:
         for p, q in self.shapes:
@@ -214,8 +193,11 @@ class Simulation:
         if {"F2", "M1", "M2"} & set(self.curves):
             _ = budget.chosen_locations  # raises where the budget asks for more than there are
 
-    def check_memory(self) -> None:
+    def check_memory(self, jobs: int = -1) -> None:
         """Refuse what would not fit, before anything is allocated or written.
+
+        Args:
+            jobs: Worker processes; −1 for one per core. On a GPU it is one.
 
         Raises:
             ResourceError: the simulation needs more memory than is free.
@@ -226,7 +208,7 @@ class Simulation:
         check_memory(
             Budget(p, q, max(self.ranks), self.accounting, self.value_bits),
             dense=self.uses_dense_sampler,
-            processes=joblib.effective_n_jobs(self.jobs),
+            processes=joblib.effective_n_jobs(jobs) if self.device == "cpu" else 1,
             device=self.device,
         )
 

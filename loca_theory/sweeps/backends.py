@@ -56,7 +56,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.scheduler is not None and self.backend is Backend.LOKY:
-            msg = "--scheduler needs --backend dask or --backend ray"
+            msg = 'scheduler="..." needs backend="dask" or backend="ray"'
             raise InvalidArgumentError(msg)
         if self.scheduler == "":
             raise self._no_address()

@@ -11,14 +11,15 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import joblib
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
-from loca_theory.errors import LocaTheoryError, ResourceError
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.sweeps.backends import Backend, Cluster
 from loca_theory.sweeps.points import Point
 from loca_theory.sweeps.store import ResultStore
@@ -54,70 +55,100 @@ class SweepInterruptedError(LocaTheoryError):
         super().__init__(f"interrupted: {done} of {total} points {kept}")
 
 
-def run(
-    points: Sequence[Point],
-    compute: Compute,
-    *,
-    store: ResultStore | None = None,
-    jobs: int = -1,
-    cluster: Cluster = _THIS_MACHINE,
-    progress: Progress | None = None,
-    watch: Watch | None = None,
-) -> list[dict[str, Any]]:
-    """Compute every point that is not stored yet.
+@dataclass(frozen=True)
+class Runner:
+    """How sweeps run; the results do not depend on it.
 
-    Each point runs with one BLAS and torch thread, here and in workers alike, because products
-    and decompositions differ in the last bits between thread counts; the parallelism is over
-    points. The first points run in this process until it is clear that workers would pay.
-
-    Args:
-        points: What to compute.
-        compute: Module-level function from a point to plain JSON data.
+    Attributes:
         store: Where results are kept as they come; None keeps them in memory only.
-        jobs: Worker processes; −1 for one a core. The results do not depend on it.
+        jobs: Worker processes; −1 for one per core.
         cluster: Where workers are, if not on this machine: they compute whatever is missing, be it
             little, and have to be there even where nothing is. It decides nothing else either.
         progress: Called with (finished, total) whenever a point is finished.
-        watch: Called with each point that was computed now and its result, once it is kept.
-
-    Returns:
-        One result a point, in the order of the points.
 
     Raises:
-        SweepInterruptedError: Ctrl-C. Finished points are in the store.
-        InvalidArgumentError: the address of the cluster's scheduler is none.
-        ResourceError: the cluster is not there, a result cannot be stored, or a worker was killed.
-            Finished points are in the store.
+        InvalidArgumentError: ``jobs`` is neither positive nor −1.
     """
-    results: dict[int, dict[str, Any]] = {}
-    for index, point in enumerate(points):
-        stored = store.load(point) if store else None
-        if stored is not None:
-            results[index] = stored
-    missing = [index for index in range(len(points)) if index not in results]
 
-    def keep(index: int, result: dict[str, Any]) -> None:
-        if store:
-            store.save(points[index], result)
-        results[index] = result
-        if watch:
-            watch(points[index], result)
-        if progress:
-            progress(len(results), len(points))
+    store: ResultStore | None = None
+    jobs: int = -1
+    cluster: Cluster = _THIS_MACHINE
+    progress: Progress | None = None
 
-    try:
-        if progress and points:
-            progress(len(results), len(points))
-        if not missing:
-            cluster.check()
-        if cluster.backend is Backend.LOKY:
-            missing = _run_here(missing, points, compute, keep, joblib.effective_n_jobs(jobs))
-        if missing:
-            with cluster.connected(jobs):
-                _run_on_workers(missing, points, compute, keep, jobs, cluster)
-    except KeyboardInterrupt:
-        raise SweepInterruptedError(len(results), len(points), stored=store is not None) from None
-    return [results[index] for index in range(len(points))]
+    def __post_init__(self) -> None:
+        if self.jobs == 0 or self.jobs < -1:
+            msg = f"{self.jobs} workers make no sense; give a positive number, or -1 for one per "
+            msg += "core"
+            raise InvalidArgumentError(msg)
+
+    def run(
+        self, points: Sequence[Point], compute: Compute, watch: Watch | None = None
+    ) -> list[dict[str, Any]]:
+        """Compute every point that is not stored yet.
+
+        Each point runs with one BLAS and torch thread, here and in workers alike, because products
+        and decompositions differ in the last bits between thread counts; the parallelism is over
+        points. The first points run in this process until it is clear that workers would pay.
+
+        Args:
+            points: What to compute.
+            compute: Module-level function from a point to plain JSON data.
+            watch: Called with each point that was computed now and its result, once it is kept.
+
+        Returns:
+            One result per point, in the order of the points.
+
+        Raises:
+            SweepInterruptedError: Ctrl-C. Finished points are in the store.
+            InvalidArgumentError: the address of the cluster's scheduler is none.
+            ResourceError: the cluster is not there, a result cannot be stored, or a worker was
+                killed. Finished points are in the store.
+        """
+        store, progress = self.store, self.progress
+        results: dict[int, dict[str, Any]] = {}
+        for index, point in enumerate(points):
+            stored = store.load(point) if store else None
+            if stored is not None:
+                results[index] = stored
+        missing = [index for index in range(len(points)) if index not in results]
+
+        def keep(index: int, result: dict[str, Any]) -> None:
+            if store:
+                store.save(points[index], result)
+            results[index] = result
+            if watch:
+                watch(points[index], result)
+            if progress:
+                progress(len(results), len(points))
+
+        try:
+            if progress and points:
+                progress(len(results), len(points))
+            if not missing:
+                self.cluster.check()
+            if self.cluster.backend is Backend.LOKY:
+                workers = joblib.effective_n_jobs(self.jobs)
+                missing = _run_here(missing, points, compute, keep, workers)
+            if missing:
+                with self.connected():
+                    _run_on_workers(missing, points, compute, keep, self.jobs, self.cluster)
+        except KeyboardInterrupt:
+            kept = store is not None
+            raise SweepInterruptedError(len(results), len(points), stored=kept) from None
+        return [results[index] for index in range(len(points))]
+
+    def connected(self) -> AbstractContextManager[None]:
+        """Keep the connection to the cluster for all sweeps inside.
+
+        Raises:
+            InvalidArgumentError: the address of the cluster's scheduler is none.
+            ResourceError: the cluster is not there.
+        """
+        return self.cluster.connected(self.jobs)
+
+
+# What every specification runs with unless it is given another.
+DEFAULT_RUNNER = Runner()
 
 
 def _run_here(
@@ -181,7 +212,8 @@ def _run_on_workers(
         if cluster.backend is Backend.LOKY:
             _workers.used(joblib.effective_n_jobs(jobs))
     except BrokenExecutor as error:
-        msg = "a worker process was killed, most likely for lack of memory; use fewer --jobs"
+        msg = "a worker process was killed, most likely for lack of memory; "
+        msg += "use fewer, such as jobs=1"
         raise ResourceError(msg) from error
     finally:
         if outcomes:

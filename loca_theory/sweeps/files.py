@@ -53,15 +53,14 @@ def writable_folder(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        msg = f"cannot write to {folder}: {error.strerror or error}; "
-        msg += "choose another folder with --out"
-        raise ResourceError(msg) from error
+        where = f"to {folder}"
+        raise _cannot_write(where, error) from error
     return folder
 
 
-def _cannot_write(path: Path, error: OSError) -> ResourceError:
+def _cannot_write(where: Path | str, error: OSError) -> ResourceError:
     reason = error.strerror or str(error)
-    return ResourceError(f"cannot write {path}: {reason}; choose another folder with --out")
+    return ResourceError(f'cannot write {where}: {reason}; choose another folder="..."')
 
 
 def _umask() -> int:

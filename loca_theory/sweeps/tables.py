@@ -50,7 +50,7 @@ def store_rows(
         origin.unlink(missing_ok=True)
     except OSError as error:
         msg = f"cannot replace {origin}: {error.strerror or error}; "
-        msg += "choose another folder"
+        msg += 'choose another folder="..."'
         raise ResourceError(msg) from error
     write_atomically(table, lambda path: frame.to_parquet(path, index=False))
     text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"

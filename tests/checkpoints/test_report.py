@@ -27,7 +27,7 @@ from loca_theory.checkpoints.names import kind_of, layer_of, module_of
 from loca_theory.errors import ResourceError
 from loca_theory.expressivity import Accounting, Budget, approximate, exact_error
 from loca_theory.increments import PrintedTest
-from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps import ResultStore, Runner
 
 SETTINGS = Settings((2, 4), printed=PrintedTest(copies=10, samples=5000))
 
@@ -187,9 +187,9 @@ def test_results_do_not_depend_on_what_else_is_analysed(pair_files, report):
 def test_a_stored_analysis_is_used_again(pair_files, tmp_path, report, monkeypatch):
     store = ResultStore(tmp_path / "points", "v")
     some = Selection("linear1")
-    first = analyse_pair(open_pair(*pair_files, some), SETTINGS, store=store)
+    first = analyse_pair(open_pair(*pair_files, some), SETTINGS, Runner(store))
     monkeypatch.setattr("loca_theory.checkpoints.report.analyse_matrix", None)
-    again = analyse_pair(open_pair(*pair_files, some), SETTINGS, store=store)
+    again = analyse_pair(open_pair(*pair_files, some), SETTINGS, Runner(store))
     assert again.rows == first.rows
     assert first.rows == [row for row in report.rows if "linear1" in row["name"]]
 

@@ -109,7 +109,9 @@ def test_the_ordering_at_four_is_the_one_that_fails_and_hangs_on_rounding():
 def test_a_bracket_is_not_taken_for_what_it_brackets(monkeypatch):
     simulated = dense.MonteCarlo.run
     once = cache(lambda settings, series: simulated(settings, [series]))
-    monkeypatch.setattr(dense.MonteCarlo, "run", lambda settings, series: once(settings, *series))
+    monkeypatch.setattr(
+        dense.MonteCarlo, "run", lambda settings, series, _: once(settings, *series)
+    )
     assert verdict("f2.law", sizes=[12]) is Verdict.SUPPORTED
     exact = dense.exact_error
     for bracket in ("M1", "M2"):

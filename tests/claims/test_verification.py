@@ -26,7 +26,9 @@ from loca_theory.claims import (
 from loca_theory.claims import verification as module
 from loca_theory.claims.markdown import markdown
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps import ResultStore, Runner
+
+ALONE = Runner(jobs=1)
 
 LEDGER = load_ledger()
 # Exact, and done in a blink.
@@ -37,7 +39,7 @@ CHEAP = [
 
 @pytest.fixture(scope="module")
 def cheap():
-    return Verification(names=tuple(CHEAP), effort=Effort.QUICK, jobs=1).run()
+    return Verification(names=tuple(CHEAP), effort=Effort.QUICK).run(ALONE)
 
 
 def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
@@ -53,7 +55,7 @@ def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
     ["dora.expectation", "theorem1.order", "gradient.neighbour"],
 )
 def test_some_that_are_simulated_do_so_too(name):
-    (one,) = Verification(names=(name,), effort=Effort.QUICK, jobs=1).run()
+    (one,) = Verification(names=(name,), effort=Effort.QUICK).run(ALONE)
     assert one["verdict"] == LEDGER.find([name])[0].ledger
     assert one["n"] >= 1
 
@@ -76,15 +78,15 @@ def without_time(entries):
 
 
 def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
-    chosen = Verification(names=("dora.expectation", "parseval."), effort=Effort.QUICK, jobs=1)
+    chosen = Verification(names=("dora.expectation", "parseval."), effort=Effort.QUICK)
     store = ResultStore(tmp_path / "points", chosen.version)
-    first = chosen.run(store=store)
+    first = chosen.run(Runner(store, jobs=1))
 
     def refuse(*arguments, **options):
         pytest.fail("computed again")
 
     monkeypatch.setattr(Claim, "measure", refuse)
-    assert chosen.run(store=store) == first
+    assert chosen.run(Runner(store, jobs=1)) == first
 
 
 def test_the_work_can_be_sent_to_workers():
@@ -95,10 +97,10 @@ def test_the_work_can_be_sent_to_workers():
 
 def test_a_claim_does_not_depend_on_the_others():
     name, other = "dora.expectation", "proposition1.iid-isotropic"
-    alone = Verification(names=(name,), effort=Effort.QUICK, jobs=1).run()
-    among = Verification(names=(other, name), effort=Effort.QUICK, jobs=1).run()
+    alone = Verification(names=(name,), effort=Effort.QUICK).run(ALONE)
+    among = Verification(names=(other, name), effort=Effort.QUICK).run(ALONE)
     assert without_time(alone) == without_time(among[1:])
-    reseeded = Verification(names=(name,), effort=Effort.QUICK, seed=1, jobs=1).run()
+    reseeded = Verification(names=(name,), effort=Effort.QUICK, seed=1).run(ALONE)
     assert reseeded[0]["observed"] != alone[0]["observed"]
 
 
@@ -293,10 +295,8 @@ def results_table(folder, metrics, measure="accuracy", name="comparison-made-up"
 def test_without_its_table_a_claim_is_not_run(tmp_path, folder):
     if folder == "other":
         results_table(tmp_path, {"full": [1.0, 1.0]})
-    chosen = Verification(
-        names=("results.",), results=None if folder == "none" else tmp_path, jobs=1
-    )
-    for one in chosen.run():
+    chosen = Verification(names=("results.",), results=None if folder == "none" else tmp_path)
+    for one in chosen.run(ALONE):
         assert one["verdict"] == "not run"
         assert one["observed"] is None
         assert (
@@ -307,25 +307,25 @@ def test_without_its_table_a_claim_is_not_run(tmp_path, folder):
 
 
 def test_new_tables_are_looked_at_again(tmp_path):
-    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path, jobs=1)
+    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
     store = ResultStore(tmp_path / "points", chosen.version)
-    assert chosen.run(store=store)[0]["verdict"] == "not run"
+    assert chosen.run(Runner(store, jobs=1))[0]["verdict"] == "not run"
     results_table(tmp_path, {"loca": [0.9, 0.8, 0.8], "fourierft": [0.8, 0.75, 0.7]})
-    assert chosen.run(store=store)[0]["observed"] > 0
+    assert chosen.run(Runner(store, jobs=1))[0]["observed"] > 0
 
 
 def test_tables_of_a_trial_run_do_not_count(tmp_path):
     (tmp_path / "quick").mkdir()
     results_table(tmp_path / "quick", {"loca": [0.9, 0.8], "fourierft": [0.8, 0.75]})
-    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path, jobs=1)
-    assert chosen.run()[0]["verdict"] == "not run"
+    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
+    assert chosen.run(ALONE)[0]["verdict"] == "not run"
 
 
 def test_a_damaged_table_is_an_error(tmp_path):
     (tmp_path / "comparison-x.parquet").write_bytes(b"nothing")
-    chosen = Verification(names=("results.",), results=tmp_path, jobs=1)
+    chosen = Verification(names=("results.",), results=tmp_path)
     with pytest.raises(ResourceError, match=r"comparison-x\.parquet cannot be read"):
-        chosen.run()
+        chosen.run(ALONE)
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path):

@@ -34,11 +34,11 @@ def small(monkeypatch):
 
 def smaller(figure):
     if figure.data.table is None:
-        return Simulation(squares((16, 64)), (2,), figure.data.source().curves, draws=4, jobs=1)
+        return Simulation(squares((16, 64)), (2,), figure.data.source().curves, draws=4)
     if figure.label.startswith("toy_"):
-        return replace(figure.data.source(), searches=("swap",), problems=10, steps=60, jobs=1)
+        return replace(figure.data.source(), searches=("swap",), problems=10, steps=60)
     grids = {"rho": (0.0, 0.4), "share": (0.0, 0.4), "exponent": (0.0, 0.5)}
-    changes = {"ranks": (2,), "grids": grids, "draws": 2, "null_draws": 400, "jobs": 1}
+    changes = {"ranks": (2,), "grids": grids, "draws": 2, "null_draws": 400}
     return replace(figure.data.source(), p=16, q=16, **changes)
 
 

@@ -490,6 +490,21 @@ BAD = {
         1,
         "the dense sampler needs about 89,407 GiB for 1000000x1000000 in 1 process(es)",
     ),
+    "densely in fewer processes": (
+        ("--K", 10**6, "--r", 8, "--sampler", "dense", "--device", "cpu", "--jobs", 2),
+        1,
+        "; use --sampler reduced, fewer workers (--jobs 1) or a smaller matrix",
+    ),
+    "from the formulas": (
+        ("--K", 9 * 10**7, "--r", 100, "--draws", 1, "--jobs", 1),
+        1,
+        "; use --engine exact, fewer workers (--jobs 1) or a smaller matrix",
+    ),
+    "a scheduler of nobody": (
+        ("--K", 16, "--r", 1, "--scheduler", "tcp://127.0.0.1:9"),
+        2,
+        "--scheduler ADDRESS needs --backend dask or --backend ray",
+    ),
     "too large to draw at all": (
         ("--K", 9 * 10**7, "--r", 100, "--draws", 1, "--jobs", 1),
         1,
@@ -518,7 +533,7 @@ def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monke
     monkeypatch.setattr("loca_theory.expressivity.Simulation.run", None)
     done = cli(*SMALL, "--out", out)
     assert re.fullmatch(
-        r"loca-theory: cannot write to [^\n]+; choose another folder with --out\n", done.err
+        r"loca-theory: cannot write to [^\n]+; choose another --out DIR\n", done.err
     )
     assert (done.code, done.out) == (1, "")
     assert files(here) == {"file": b"kept"}

@@ -20,6 +20,9 @@ from loca_theory.convergence import (
     simulation,
 )
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import Runner
+
+ALONE = Runner(jobs=1)
 
 SEED = 7
 # For all the statistical tests of this file together, of which there are fewer than ten.
@@ -267,8 +270,8 @@ def test_pursuit_takes_the_place_of_the_least_loss_and_solves(reading, condition
 
 def test_pursuit_of_one_component_recovers_every_problem():
     """By the inequality of Cauchy and Schwarz no place promises more than the true one."""
-    study = ConvergenceStudy(("pursuit",), components=(1,), problems=500, steps=10, jobs=1)
-    (row,) = study.run()["rows"]
+    study = ConvergenceStudy(("pursuit",), components=(1,), problems=500, steps=10)
+    (row,) = study.run(ALONE)["rows"]
     assert row["recovered"] == 1.0
     # The loss is quadratic in an error of ε.
     assert row["median_final_loss"] < 1e-24
@@ -278,9 +281,9 @@ def test_pursuit_of_one_component_recovers_every_problem():
 def test_pursuit_has_time_for_every_component_in_the_fewest_steps_that_are_admitted(components):
     def recovered(steps):
         study = ConvergenceStudy(
-            ("pursuit",), components=(components,), problems=100, steps=steps, jobs=1, seed=SEED
+            ("pursuit",), components=(components,), problems=100, steps=steps, seed=SEED
         )
-        return study.run()["rows"][0]["recovered"]
+        return study.run(ALONE)["rows"][0]["recovered"]
 
     def fewest():
         for steps in range(1, 40):
@@ -308,9 +311,8 @@ def orthogonal():
         problems=200,
         steps=2000,
         seed=SEED,
-        jobs=1,
     )
-    return {row["search"]: row for row in study.run()["rows"]}
+    return {row["search"]: row for row in study.run(ALONE)["rows"]}
 
 
 @pytest.mark.parametrize("search", FINDERS)
@@ -337,8 +339,8 @@ def test_the_printed_search_recovers_fewer(search):
 def test_without_moves_one_recovers_what_the_start_has_found():
     """Which is one choice of 3 out of 36, drawn twice."""
     problems = 1000
-    study = ConvergenceStudy(("coefficients-only",), problems=problems, steps=1, seed=SEED, jobs=1)
-    (row,) = study.run()["rows"]
+    study = ConvergenceStudy(("coefficients-only",), problems=problems, steps=1, seed=SEED)
+    (row,) = study.run(ALONE)["rows"]
     batch = draw(Family(), Reading(), SEED, range(problems), samples=1)
     found = (batch.places[:, :, None] == batch.start[:, None, :]).any(2).sum(1)
     assert row["mean_found"] * problems == pytest.approx(int(found.sum()), rel=1e-12)

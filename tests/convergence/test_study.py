@@ -22,9 +22,11 @@ from loca_theory.convergence import (
 )
 from loca_theory.convergence.study import ROW_COLUMNS
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import ResultStore, execution
+from loca_theory.sweeps import ResultStore, Runner, execution
 
-SMALL = {"problems": 30, "steps": 120, "seed": 4, "jobs": 1}
+ALONE = Runner(jobs=1)
+
+SMALL = {"problems": 30, "steps": 120, "seed": 4}
 TRACE_COLUMNS = {
     *("case", "chosen_by", "search", "problem", "size", "kind", "step", "component"),
     *("row", "column", "coefficient", "loss"),
@@ -82,7 +84,7 @@ def test_refusals(change, message):
 
 def test_a_seed_out_of_range_is_refused():
     with pytest.raises(InvalidArgumentError, match="the seed must lie between 0 and"):
-        ConvergenceStudy(("swap",), problems=1, steps=1, seed=-1, jobs=1).run()
+        ConvergenceStudy(("swap",), problems=1, steps=1, seed=-1).run(ALONE)
 
 
 # --- rows ---
@@ -97,7 +99,7 @@ def test_a_row_a_combination_with_what_was_asked_for():
         conditions=(None, 5.0),
         **{**SMALL, "steps": 20, "problems": 4},
     )
-    rows = study.run()["rows"]
+    rows = study.run(ALONE)["rows"]
     names = ("size", "components", "condition", "reading", "search")
     assert [tuple(row[name] for name in names) for row in rows] == [
         (size, components, condition, reading, search)
@@ -119,7 +121,7 @@ def test_a_row_a_combination_with_what_was_asked_for():
 @pytest.mark.parametrize("search", ["central", "reselect", "pursuit"])
 def test_rows_count_the_problems(search):
     study = ConvergenceStudy((search,), **{**SMALL, "steps": 400})
-    (row,) = study.run()["rows"]
+    (row,) = study.run(ALONE)["rows"]
     result = outcomes(study, search)
     exact = sum(result["exact"])
     assert row["recovered"] == exact / 30
@@ -144,14 +146,14 @@ def test_larger_sizes_have_fewer_problems_by_default(size, problems):
 
 
 def test_searches_and_readings_beside_it_change_no_row():
-    alone = ConvergenceStudy(("jitter",), **SMALL).run()["rows"]
+    alone = ConvergenceStudy(("jitter",), **SMALL).run(ALONE)["rows"]
     among = ConvergenceStudy(
         ("central", "jitter", "annealed-pursuit"),
         ("deviation", "default"),
         sizes=(5, 6),
         conditions=(2.0, None),
         **SMALL,
-    ).run()["rows"]
+    ).run(ALONE)["rows"]
     wanted = ("jitter", "default", 6, None)
     names = ("search", "reading", "size", "condition")
     assert [row for row in among if tuple(row[name] for name in names) == wanted] == alone
@@ -166,8 +168,8 @@ def test_the_number_of_workers_changes_nothing(monkeypatch):
             ("central", "annealed-pursuit", "pursuit"),
             ("default", "overwrite"),
             conditions=(None, 3.0),
-            **{**SMALL, "jobs": jobs},
-        ).run()
+            **SMALL,
+        ).run(Runner(jobs=jobs))
         for jobs in (1, 2)
     )
     assert one == two
@@ -186,26 +188,28 @@ def test_a_stored_run_is_continued(search, tmp_path):
     def store():
         return ResultStore(tmp_path, study(1).version)
 
-    study(block).run(store=store())
+    study(block).run(Runner(store(), jobs=1))
     more = study(block + 20)
-    resumed = more.run(store=store(), progress=lambda done, total: seen.append((done, total)))
+    resumed = more.run(
+        Runner(store(), jobs=1, progress=lambda done, total: seen.append((done, total)))
+    )
     # One of two blocks was there at once; traces report no progress.
     assert seen == [(1, 2), (2, 2)]
-    assert resumed == more.run()
+    assert resumed == more.run(ALONE)
     again = store()
-    assert more.run(store=again) == resumed
+    assert more.run(Runner(again, jobs=1)) == resumed
     assert again.rejected == []
 
 
 def test_a_damaged_block_is_computed_again(tmp_path):
     study = ConvergenceStudy(("swap",), **SMALL)
-    first = study.run(store=ResultStore(tmp_path, study.version))
+    first = study.run(Runner(ResultStore(tmp_path, study.version), jobs=1))
     files = sorted(tmp_path.glob("toy*.json"))
     assert files
     for path in files:
         path.write_text(path.read_text()[:-40])
     store = ResultStore(tmp_path, study.version)
-    assert study.run(store=store) == first
+    assert study.run(Runner(store, jobs=1)) == first
     assert len(store.rejected) == len(files)
 
 
@@ -229,7 +233,7 @@ def test_divergence_is_counted_and_nothing_is_infinite(search, reading, rate, le
     study = ConvergenceStudy(
         (search,), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 130}
     )
-    tables = study.run()
+    tables = study.run(ALONE)
     (row,) = tables["rows"]
     result = outcomes(study, search, reading)
     assert row["diverged"] == result["loss"].count(None) >= least
@@ -254,7 +258,7 @@ def test_what_diverged_at_the_true_places_is_not_recovered():
 
 def test_where_most_diverge_the_median_is_none():
     study = ConvergenceStudy(("central",), ("sum",), **SMALL)
-    (row,) = study.run()["rows"]
+    (row,) = study.run(ALONE)["rows"]
     assert row["diverged"] == 30
     assert row["median_final_loss"] is None
     assert row["recovered"] == 0.0
@@ -262,7 +266,7 @@ def test_where_most_diverge_the_median_is_none():
 
 def test_pursuit_has_no_learning_rate_and_does_not_diverge():
     study = ConvergenceStudy(("pursuit",), rates=Rates(coefficients=5.0), **SMALL)
-    assert study.run()["rows"] == ConvergenceStudy(("pursuit",), **SMALL).run()["rows"]
+    assert study.run(ALONE)["rows"] == ConvergenceStudy(("pursuit",), **SMALL).run(ALONE)["rows"]
 
 
 @pytest.mark.parametrize(("reading", "rate"), [("default", 5.0), ("sum", 1e300)], ids=str)
@@ -271,7 +275,7 @@ def test_traces_of_what_diverged_hold_no_infinity(reading, rate):
     study = ConvergenceStudy(
         ("pursuit", "swap"), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 150}
     )
-    traces = study.run()["traces"]
+    traces = study.run(ALONE)["traces"]
     assert {row["search"] for row in traces} == {"pursuit", "coefficients-only", "swap"}
     assert any(row["loss"] is None for row in traces)
     kept = [row["coefficient"] for row in traces if row["coefficient"] is not None]
@@ -286,7 +290,7 @@ def test_traces_of_what_diverged_hold_no_infinity(reading, rate):
 @pytest.fixture(scope="module")
 def traced():
     study = ConvergenceStudy(("reselect", "swap"), **{**SMALL, "steps": 430})
-    return study, study.run()["traces"]
+    return study, study.run(ALONE)["traces"]
 
 
 def test_traces_have_their_columns(traced):
@@ -307,13 +311,13 @@ def test_cases_are_the_first_success_and_the_first_failure(traced):
 
 
 def test_central_differences_choose_where_they_are_looked_at():
-    tables = ConvergenceStudy(("reselect", "central"), **SMALL).run()
+    tables = ConvergenceStudy(("reselect", "central"), **SMALL).run(ALONE)
     assert {row["chosen_by"] for row in tables["traces"]} == {"central"}
 
 
 def test_where_all_succeed_there_is_no_failure_to_show():
     study = ConvergenceStudy(("pursuit",), components=(1,), **SMALL)
-    assert {row["case"] for row in study.run()["traces"]} == {"recovered"}
+    assert {row["case"] for row in study.run(ALONE)["traces"]} == {"recovered"}
 
 
 def test_the_truth_is_that_of_the_problem(traced):
@@ -379,12 +383,12 @@ def test_traces_begin_at_nothing_and_are_thinned(traced):
 
 def test_where_all_diverges_a_trace_shows_it():
     study = ConvergenceStudy(("swap",), rates=Rates(coefficients=1e9), **SMALL)
-    traces = study.run()["traces"]
+    traces = study.run(ALONE)["traces"]
     assert {(row["case"], row["problem"]) for row in traces} == {("not recovered", 0)}
     assert traces[-1]["loss"] is None
 
 
 def test_of_many_searches_the_traces_show_the_printed_and_the_best():
-    study = ConvergenceStudy(problems=3, steps=40, jobs=1)
-    found = {row["search"] for row in study.run()["traces"]}
+    study = ConvergenceStudy(problems=3, steps=40)
+    found = {row["search"] for row in study.run(ALONE)["traces"]}
     assert found == {"coefficients-only", "central", "reselect"}

@@ -24,7 +24,7 @@ from loca_theory.expressivity import (
     exact_error,
     low_rank_share,
 )
-from loca_theory.sweeps import Moments
+from loca_theory.sweeps import Moments, Runner
 
 # Two-sided normal quantile for a family-wise 1e-4 over the comparisons below, at most 20.
 Z = 4.6
@@ -70,8 +70,8 @@ def test_low_rank_loss_matches_dense_matrices_with_a_spike():
 
 def test_simulated_curves_meet_at_the_crossing():
     size, r, draws = 120, 12, 150
-    (losses,) = MonteCarlo(draws=400, jobs=1).run(
-        [Series("R", size - 1, size - 1, (r - 1,), Sampler.REDUCED)]
+    (losses,) = MonteCarlo(draws=400).run(
+        [Series("R", size - 1, size - 1, (r - 1,), Sampler.REDUCED)], Runner(jobs=1)
     )
     t = spike_crossing(Budget(size, size, r), losses[0].error)
     assert t is not None
@@ -112,12 +112,13 @@ def test_finite_crossing_tends_to_the_boundary():
 def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     r, draws = 6, (0, 200)
     simulated = Blocks([compute(point(structure, rho, p, q, (r,), 3, draws))])
-    settings = MonteCarlo(draws=400, jobs=1)
+    settings = MonteCarlo(draws=400)
     (loss,), (without,) = settings.run(
         [
             Series("R", p, q, (r,), Sampler.REDUCED),
             Series("R", p - 1, q - 1, (r - 1,), Sampler.REDUCED),
-        ]
+        ],
+        Runner(jobs=1),
     )
     prediction = Prediction(Budget(p, q, r), loss.error, without.error)
     for curve, slack in (("D", 0.0), ("R", 5 / (p * q))):

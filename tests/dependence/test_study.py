@@ -6,8 +6,9 @@ import pytest
 from loca_theory.dependence import STRUCTURES, Study, selection_loss_with_spike
 from loca_theory.dependence.structures import find_structure
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import Runner
 
-SMALL = {"draws": 8, "null_draws": 400, "jobs": 1}
+SMALL = {"draws": 8, "null_draws": 400}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,9 @@ def test_several_spikes_share_the_energy():
 def test_more_spikes_ask_for_more_rank():
     grid = {"share": (0.0, 0.1, 0.2, 0.3, 0.4)}
     one, four = (
-        Study(32, 32, (3,), structures=("spiked",), grids=grid, spikes=s, **SMALL).run()
+        Study(32, 32, (3,), structures=("spiked",), grids=grid, spikes=s, **SMALL).run(
+            Runner(jobs=1)
+        )
         for s in (1, 4)
     )
 
@@ -56,7 +59,9 @@ def test_more_spikes_ask_for_more_rank():
 
 def test_where_one_side_wins_throughout_the_tables_say_which():
     grid = {"share": (0.6, 0.7), "rho": (0.0, 0.1)}
-    tables = Study(24, 24, (2,), structures=("spiked", "ar1"), grids=grid, **SMALL).run()
+    tables = Study(24, 24, (2,), structures=("spiked", "ar1"), grids=grid, **SMALL).run(
+        Runner(jobs=1)
+    )
     found = {
         (row["structure"], row["protocol"]): (row["crossing"], row["finding"])
         for row in tables["crossings"]
@@ -66,7 +71,9 @@ def test_where_one_side_wins_throughout_the_tables_say_which():
 
 
 def test_the_size_of_each_test_is_at_most_its_level():
-    tables = Study(20, 30, (2,), structures=("ar1",), grids={"rho": (0.1,)}, **SMALL).run()
+    tables = Study(20, 30, (2,), structures=("ar1",), grids={"rho": (0.1,)}, **SMALL).run(
+        Runner(jobs=1)
+    )
     null = [row for row in tables["detection"] if row["structure"] == "independent"]
     assert {row["statistic"] for row in null} == {"T", "largest", "spikes"}
     assert all(row["power"] <= row["level"] for row in null)

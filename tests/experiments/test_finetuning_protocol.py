@@ -86,7 +86,7 @@ def made_up(session, monkeypatch):
     """A session whose runs only say what they were asked for."""
     asked = []
 
-    def run(points, _, **__):
+    def run(_, points, *__):
         asked.extend(points)
         results = []
         for one in points:
@@ -95,7 +95,7 @@ def made_up(session, monkeypatch):
             results.append({"validation": 0.9 if best else 0.5, "metric": 0.1 if best else 0.9})
         return results
 
-    monkeypatch.setattr(sitting, "run", run)
+    monkeypatch.setattr(sitting.Runner, "run", run)
     return dataclasses.replace(session, quick=False), asked
 
 
@@ -233,7 +233,7 @@ def test_gradients_of_locations_do_not_stifle_the_rest(begin, monkeypatch):
 
 @pytest.mark.parametrize("name", ["loca-reselect", "loca-swap"])
 def test_an_exchange_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
-    monkeypatch.setattr(sitting, "run", lambda *_, **__: pytest.fail("something ran"))
+    monkeypatch.setattr(sitting.Runner, "run", lambda *_: pytest.fail("something ran"))
     cell = Cell("vision", name, 1, {"alternating": 0.1})
     with pytest.raises(InvalidArgumentError, match="exchanges components every 3 steps"):
         session.repeated([(Cell("vision", "lora", 1), 1e-3), (cell, 1e-2)], "")

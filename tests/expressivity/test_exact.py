@@ -214,9 +214,11 @@ def test_a_count_beyond_the_matrix_is_refused():
 WITHOUT_TORCH = """
 import json, sys
 from loca_theory.expressivity import Engine, Simulation
+from loca_theory.sweeps import Runner
 curves = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
 exact = Simulation(((12, 12),), (1, 2), curves, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
-drawn = Simulation(((12, 12),), (1, 2), ("R", "D"), (Engine.MONTE_CARLO,), draws=3, jobs=1).run()
+simulation = Simulation(((12, 12),), (1, 2), ("R", "D"), (Engine.MONTE_CARLO,), draws=3)
+drawn = simulation.run(Runner(jobs=1))
 print(json.dumps([len(exact), len(drawn), "torch" in sys.modules]))
 """
 

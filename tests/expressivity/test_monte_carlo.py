@@ -15,7 +15,9 @@ from loca_theory.expressivity import (
     reduced_errors,
 )
 from loca_theory.expressivity.monte_carlo import compute, store_version
-from loca_theory.sweeps import Point, ResultStore, execution, generator
+from loca_theory.sweeps import Moments, Point, ResultStore, Runner, execution, generator
+
+ALONE = Runner(jobs=1)
 
 REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
 # The same numbers gathered in another order, or R's eigenvalues of a matrix cut elsewhere.
@@ -23,8 +25,8 @@ ROUNDING = 1e-12
 
 
 def estimate(curve, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options):
-    settings = MonteCarlo(draws, jobs=1, **options)
-    return settings.run([Series(curve, *shape, tuple(ranks), sampler)])[0]
+    settings = MonteCarlo(draws, **options)
+    return settings.run([Series(curve, *shape, tuple(ranks), sampler)], ALONE)[0]
 
 
 def numbers(estimates):
@@ -85,19 +87,19 @@ def computed(monkeypatch):
 def test_more_draws_extend_a_stored_run(tmp_path, computed):
     series = [Series("D", 10, 10, (1, 2), Sampler.REDUCED)]
     store = ResultStore(tmp_path, store_version())
-    first = MonteCarlo(30, jobs=1).run(series, store=store)
+    first = MonteCarlo(30).run(series, Runner(store, jobs=1))
     assert computed == [("D", 0, 25), ("D", 25, 30)]
     computed.clear()
-    longer = MonteCarlo(60, jobs=1).run(series, store=store)
+    longer = MonteCarlo(60).run(series, Runner(store, jobs=1))
     assert computed == [("D", 25, 50), ("D", 50, 60)]
     computed.clear()
-    assert MonteCarlo(60, jobs=1).run(series, store=store) == longer
-    assert MonteCarlo(30, jobs=1).run(series, store=store) == first
+    assert MonteCarlo(60).run(series, Runner(store, jobs=1)) == longer
+    assert MonteCarlo(30).run(series, Runner(store, jobs=1)) == first
     assert computed == []
     assert store.rejected == []
     # What was read back is what a fresh run computes.
-    assert MonteCarlo(60, jobs=1).run(series) == longer
-    assert MonteCarlo(30, jobs=1).run(series) == first
+    assert MonteCarlo(60).run(series, ALONE) == longer
+    assert MonteCarlo(30).run(series, ALONE) == first
 
 
 @pytest.mark.parametrize(
@@ -112,18 +114,18 @@ def test_more_draws_extend_a_stored_run(tmp_path, computed):
 def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other):
     series = [Series("D", 10, 10, (1,), Sampler.REDUCED)]
     store = ResultStore(tmp_path, store_version())
-    MonteCarlo(20, jobs=1).run(series, store=store)
-    MonteCarlo(20, jobs=1, **other).run(series, store=store)
+    MonteCarlo(20).run(series, Runner(store, jobs=1))
+    MonteCarlo(20, **other).run(series, Runner(store, jobs=1))
     assert len(computed) == 2
 
 
 def test_a_damaged_block_is_computed_again(tmp_path, computed):
     series = [Series("D", 10, 10, (1,), Sampler.REDUCED)]
     store = ResultStore(tmp_path, store_version())
-    first = MonteCarlo(20, jobs=1).run(series, store=store)
+    first = MonteCarlo(20).run(series, Runner(store, jobs=1))
     (path,) = tmp_path.glob("*.json")
     path.write_text(path.read_text().replace('"mean": [0.', '"mean": [1.'))
-    assert MonteCarlo(20, jobs=1).run(series, store=store) == first
+    assert MonteCarlo(20).run(series, Runner(store, jobs=1)) == first
     assert len(computed) == 2
     assert "checksum" in store.rejected[0]
 
@@ -136,9 +138,9 @@ def test_a_damaged_block_is_computed_again(tmp_path, computed):
 def test_two_processes_give_the_numbers_of_one(monkeypatch, sampler):
     monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
     series = [Series(curve, 12, 10, (1, 2), sampler) for curve in ("R", "D", "FourierFT")]
-    two = MonteCarlo(60, jobs=2).run(series)
+    two = MonteCarlo(60).run(series, Runner(jobs=2))
     monkeypatch.undo()
-    assert MonteCarlo(60, jobs=1).run(series) == two
+    assert MonteCarlo(60).run(series, ALONE) == two
 
 
 @pytest.mark.parametrize("curve", REDUCED)
@@ -154,7 +156,7 @@ def test_an_estimate_does_not_depend_on_what_else_is_asked_for(curve, sampler):
         Series(curve, 11, 14, (2,), sampler),
         Series(curve, 14, 11, (2,), sampler),
     ]
-    assert MonteCarlo(30, jobs=1).run(others)[2] == [alone]
+    assert MonteCarlo(30).run(others, ALONE)[2] == [alone]
 
 
 def test_accountings_share_their_draws():
@@ -190,10 +192,26 @@ def test_a_draw_is_the_samplers_from_a_generator_of_its_own():
     np.testing.assert_array_equal(single_draws("F2", (9, 9), (1, 2), 1, seed=4)[0], direct)
 
 
+def test_on_a_gpu_one_process_does_all_the_work():
+    seen = []
+
+    class Watched(Runner):
+        def run(self, points, *_):
+            seen.append(self.jobs)
+            return [Moments.of([[0.5], [0.5]]).to_json() for _ in points]
+
+    series = [Series("D", 8, 8, (1,), Sampler.DENSE)]
+    for device in ("cpu", "cuda:0"):
+        MonteCarlo(2, device=device).run(series, Watched(jobs=4))
+    assert seen == [4, 1]
+
+
 def test_progress_counts_blocks(tmp_path):
     seen = []
     series = [Series(curve, 8, 8, (1,), Sampler.REDUCED) for curve in ("D", "F2")]
-    MonteCarlo(60, jobs=1).run(series, progress=lambda done, total: seen.append((done, total)))
+    MonteCarlo(60).run(
+        series, Runner(jobs=1, progress=lambda done, total: seen.append((done, total)))
+    )
     assert seen == [(done, 6) for done in range(7)]
 
 
@@ -217,7 +235,7 @@ def test_a_formula_cannot_be_simulated(curve):
 @pytest.mark.parametrize("curve", ["DoRA", "VeRA"])
 def test_a_curve_without_reduced_form_is_refused(curve):
     with pytest.raises(
-        InvalidArgumentError, match=f"{curve} has no reduced form; use --sampler de"
+        InvalidArgumentError, match=f'{curve} has no reduced form; use sampler="dense"'
     ):
         estimate(curve, (8, 8), (1,))
 

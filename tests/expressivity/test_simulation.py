@@ -21,13 +21,15 @@ from loca_theory.expressivity import (
     squares,
 )
 from loca_theory.expressivity.simulation import COLUMNS
-from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps import ResultStore, Runner
+
+ALONE = Runner(jobs=1)
 
 ALL = tuple(Engine)
 
 
 def simulation(**options):
-    chosen = {"shapes": squares([10]), "ranks": (1, 2), "draws": 5, "jobs": 1, **options}
+    chosen = {"shapes": squares([10]), "ranks": (1, 2), "draws": 5, **options}
     return Simulation(**chosen)
 
 
@@ -38,7 +40,7 @@ def test_squares():
 def test_rows_come_in_order_with_every_column():
     """Shape by shape, rank by rank, curve by curve; engines that a curve lacks are left out."""
     shapes, ranks, curves = ((10, 10), (50, 42)), (1, 2), ("R", "U", "D", "DoRA")
-    rows = simulation(shapes=shapes, ranks=ranks, curves=curves, engines=ALL).run()
+    rows = simulation(shapes=shapes, ranks=ranks, curves=curves, engines=ALL).run(ALONE)
     have = {
         "R": ("exact", "asymptotic", "monte-carlo"),
         "U": ("exact", "asymptotic"),
@@ -58,7 +60,7 @@ def test_rows_come_in_order_with_every_column():
 
 def test_formulas_and_draws_fill_their_own_columns():
     curves = ("R", "U", "D", "VeRA")
-    rows = simulation(shapes=((10, 10), (8, 12)), curves=curves, engines=ALL, seed=3).run()
+    rows = simulation(shapes=((10, 10), (8, 12)), curves=curves, engines=ALL, seed=3).run(ALONE)
     for row in rows:
         budget = Budget(row["p"], row["q"], row["r"])
         assert row["K"] == (10 if row["p"] == row["q"] else None)
@@ -79,26 +81,28 @@ def test_formulas_and_draws_fill_their_own_columns():
 
 
 def test_a_single_draw_leaves_the_standard_error_out():
-    rows = simulation(curves=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run()
+    rows = simulation(curves=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run(ALONE)
     assert [row["standard_error"] for row in rows] == [None, None]
     assert [row["draws"] for row in rows] == [1, 1]
 
 
 def test_the_default_is_every_curve_but_the_simulated_ones():
     assert set(CURVES) - set(DEFAULT_CURVES) == {"DoRA", "VeRA"}
-    rows = simulation().run()
+    rows = simulation().run(ALONE)
     assert {row["curve"] for row in rows} == set(DEFAULT_CURVES)
     assert {row["engine"] for row in rows} == {"exact", "monte-carlo"}
 
 
 def test_accounting_and_value_bits_reach_every_engine():
     options = {"accounting": Accounting.BITS, "value_bits": 8, "curves": ("D", "RD")}
-    for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run():
+    for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run(ALONE):
         budget = Budget(10, 10, row["r"], Accounting.BITS, 8)
         value = exact_error if row["engine"] == "exact" else asymptotic_error
         assert row["error"] == value(row["curve"], budget)
     drawn = {
-        bits: simulation(**{**options, "value_bits": bits}, engines=(Engine.MONTE_CARLO,)).run()
+        bits: simulation(**{**options, "value_bits": bits}, engines=(Engine.MONTE_CARLO,)).run(
+            ALONE
+        )
         for bits in (2, 32)
     }
     # The draws are shared; an index weighs more beside 2 bits than beside 32.
@@ -107,20 +111,24 @@ def test_accounting_and_value_bits_reach_every_engine():
 
 def test_the_sampler_asked_for_is_the_one_used():
     for sampler in Sampler:
-        rows = simulation(curves=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler).run()
+        rows = simulation(curves=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler).run(
+            ALONE
+        )
         assert {row["sampler"] for row in rows} == {sampler.value}
 
 
 def test_a_row_does_not_depend_on_the_rest_of_the_table():
-    whole = simulation(shapes=((10, 10), (12, 9)), curves=("F1", "D", "FourierFT"), draws=30).run()
-    part = simulation(shapes=((12, 9),), ranks=(1, 2), curves=("D",), draws=30).run()
+    whole = simulation(shapes=((10, 10), (12, 9)), curves=("F1", "D", "FourierFT"), draws=30).run(
+        ALONE
+    )
+    part = simulation(shapes=((12, 9),), ranks=(1, 2), curves=("D",), draws=30).run(ALONE)
     assert part == [row for row in whole if row["p"] == 12 and row["curve"] == "D"]
 
 
 def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
     ours = simulation(curves=("D", "F1"), draws=30)
     version = ours.version
-    first = ours.run(store=ResultStore(tmp_path / "points", version))
+    first = ours.run(Runner(ResultStore(tmp_path / "points", version), jobs=1))
     assert len(list((tmp_path / "points").glob("*.json"))) == 4
 
     def refuse(point):
@@ -128,19 +136,21 @@ def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
         raise AssertionError(msg)
 
     monkeypatch.setattr("loca_theory.expressivity.monte_carlo.compute", refuse)
-    assert ours.run(store=ResultStore(tmp_path / "points", version)) == first
+    assert ours.run(Runner(ResultStore(tmp_path / "points", version), jobs=1)) == first
 
 
 def test_progress_counts_blocks():
     seen = []
     ours = simulation(curves=("D", "U"), draws=30)
-    ours.run(progress=lambda done, total: seen.append((done, total)))
+    ours.run(Runner(jobs=1, progress=lambda done, total: seen.append((done, total))))
     assert seen == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_formulas_alone_report_no_progress():
     seen = []
-    simulation(curves=("U",), draws=30).run(progress=lambda *counts: seen.append(counts))
+    simulation(curves=("U",), draws=30).run(
+        Runner(jobs=1, progress=lambda *counts: seen.append(counts))
+    )
     assert seen == []
 
 
@@ -149,7 +159,11 @@ def test_without_engine_names_what_some_shape_lacks():
         shapes=squares([10, 50]), curves=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1,)
     )
     assert ours.without_engine == ("R", "DoRA")
-    assert [(row["K"], row["curve"]) for row in ours.run()] == [(10, "R"), (10, "D"), (50, "D")]
+    assert [(row["K"], row["curve"]) for row in ours.run(ALONE)] == [
+        (10, "R"),
+        (10, "D"),
+        (50, "D"),
+    ]
 
 
 def test_dense_simulations_know_that_they_are():
@@ -175,10 +189,9 @@ def test_describe_is_plain_data():
 
 
 def test_devices():
-    assert simulation(jobs=4).on_device("cpu") == simulation(jobs=4)
-    assert simulation(jobs=4).on_device("auto").device == "cpu"
-    dense = simulation(sampler=Sampler.DENSE, curves=("D",), jobs=4)
-    assert dense.on_device("cpu").jobs == 4
+    assert simulation().on_device("cpu") == simulation()
+    assert simulation().on_device("auto").device == "cpu"
+    dense = simulation(sampler=Sampler.DENSE, curves=("D",))
     with pytest.raises(InvalidArgumentError, match="tpu"):
         dense.on_device("tpu")
 
@@ -231,12 +244,12 @@ def test_what_is_out_of_range_is_refused_at_once(options, message):
 
 
 def test_a_reading_that_exceeds_the_half_spectrum_matters_only_to_the_curves_it_counts():
-    rows = simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, curves=("D", "F1")).run()
+    rows = simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, curves=("D", "F1")).run(ALONE)
     assert {row["curve"] for row in rows} == {"D", "F1"}
 
 
 def test_the_reduced_sampler_is_refused_for_curves_without_it():
-    with pytest.raises(InvalidArgumentError, match="DoRA has no reduced form; use --sampler dense"):
+    with pytest.raises(InvalidArgumentError, match='DoRA has no reduced form; use sampler="dense"'):
         simulation(curves=("D", "DoRA"), sampler=Sampler.REDUCED)
 
 
@@ -244,7 +257,7 @@ def test_full_rank_fits_the_accounting_by_degrees_of_freedom():
     """r(p + q − r) never exceeds pq, while (p + q)r does from half the rank on."""
     for shape in ((8, 8), (1, 5)):
         ours = simulation(shapes=(shape,), ranks=(min(shape),), accounting=Accounting.DOF)
-        rows = {row["engine"]: row for row in ours.run() if row["curve"] == "R"}
+        rows = {row["engine"]: row for row in ours.run(ALONE) if row["curve"] == "R"}
         assert [row["error"] for row in rows.values()] == pytest.approx([0, 0], abs=1e-12)
 
 
@@ -265,43 +278,47 @@ def little_memory(monkeypatch):
 def test_a_dense_simulation_that_does_not_fit_is_refused_before_it_starts(little_memory):
     """A dozen of 200x200 float64 matrices are 3.7 MiB."""
     ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, curves=("D",))
-    message = r"dense sampler needs about .* GiB for 200x200 in 1 process.*use --sampler reduced"
+    message = r'dense sampler needs about .* GiB for 200x200 in 1 process.*use sampler="reduced"'
     with pytest.raises(ResourceError, match=message):
-        ours.run()
+        ours.run(ALONE)
 
 
 def test_a_dense_simulation_that_fits_is_started(little_memory):
     ours = simulation(shapes=squares([50]), sampler=Sampler.DENSE, curves=("D",))
     with pytest.raises(AssertionError, match="a matrix was drawn"):
-        ours.run()
+        ours.run(ALONE)
 
 
 def test_memory_counts_every_process(little_memory):
     """A dozen of 80x80 matrices take 0.6 MiB: little enough for one process, not for two."""
-    one, two = (
-        simulation(shapes=squares([80]), sampler=Sampler.DENSE, curves=("D",), jobs=jobs)
-        for jobs in (1, 2)
-    )
+    ours = simulation(shapes=squares([80]), sampler=Sampler.DENSE, curves=("D",))
     with pytest.raises(AssertionError, match="a matrix was drawn"):
-        one.run()
+        ours.run(ALONE)
     with pytest.raises(ResourceError, match="for 80x80 in 2 process"):
-        two.run()
+        ours.run(Runner(jobs=2))
+
+
+def test_memory_of_a_gpu_counts_one_process(monkeypatch):
+    monkeypatch.setattr(memory, "_free_bytes", lambda _: 1 << 20)
+    ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, curves=("D",), device="cuda:0")
+    with pytest.raises(ResourceError, match=r"in 1 process.* free on cuda:0"):
+        ours.check_memory(jobs=2)
 
 
 def test_the_largest_shape_decides(little_memory):
     shapes = ((40, 40), (30, 900), (50, 50))
     ours = simulation(shapes=shapes, sampler=Sampler.DENSE, curves=("D",))
     with pytest.raises(ResourceError, match="for 30x900 in 1 process"):
-        ours.run()
+        ours.run(ALONE)
 
 
 def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):
-    assert simulation(shapes=squares([600]), ranks=(1,), curves=("D",)).run()
+    assert simulation(shapes=squares([600]), ranks=(1,), curves=("D",)).run(ALONE)
     ours = simulation(shapes=squares([600]), ranks=(1, 30), curves=("D",))
-    with pytest.raises(ResourceError, match=r"reduced sampler needs about .*use --engine exact"):
-        ours.run()
+    with pytest.raises(ResourceError, match=r"reduced sampler needs about .*use engines="):
+        ours.run(ALONE)
 
 
 def test_formulas_need_no_memory(little_memory):
     engines = (Engine.EXACT, Engine.ASYMPTOTIC)
-    assert simulation(shapes=squares([4096]), ranks=(32,), engines=engines).run()
+    assert simulation(shapes=squares([4096]), ranks=(32,), engines=engines).run(ALONE)

@@ -7,14 +7,15 @@ import pytest
 
 from loca_theory.convergence import ConvergenceStudy
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
+from loca_theory.sweeps import Runner
 
-SMALL = {"problems": 25, "steps": 400, "jobs": 1}
+SMALL = {"problems": 25, "steps": 400}
 
 
 @pytest.fixture(scope="module")
 def tables():
     study = ConvergenceStudy(("swap", "coefficients-only"), conditions=(1.0,), **SMALL)
-    return {name: pd.DataFrame(rows) for name, rows in study.run().items()}
+    return {name: pd.DataFrame(rows) for name, rows in study.run(Runner(jobs=1)).items()}
 
 
 def title(axis):
@@ -83,7 +84,7 @@ def test_the_recovery_shows_every_share_with_its_interval(tables):
 )
 def test_panels_say_what_tells_them_apart(change, titles):
     small = {**SMALL, "problems": 5, "steps": 60}
-    rows = ConvergenceStudy(("swap", "central"), **change, **small).run()["rows"]
+    rows = ConvergenceStudy(("swap", "central"), **change, **small).run(Runner(jobs=1))["rows"]
     figure = draw_recovery(pd.DataFrame(rows))
     figure.draw_without_rendering()
     assert [title(axis) for axis in figure.axes if axis.axison] == titles
@@ -92,10 +93,8 @@ def test_panels_say_what_tells_them_apart(change, titles):
 def test_a_problem_that_diverged_leaves_gaps():
     from loca_theory.convergence import Rates
 
-    study = ConvergenceStudy(
-        ("pursuit",), rates=Rates(coefficients=1e9), problems=10, steps=100, jobs=1
-    )
-    traces = pd.DataFrame(study.run()["traces"])
+    study = ConvergenceStudy(("pursuit",), rates=Rates(coefficients=1e9), problems=10, steps=100)
+    traces = pd.DataFrame(study.run(Runner(jobs=1))["traces"])
     assert traces["loss"].isna().any()
     draw_loss(traces).draw_without_rendering()
     draw_spectrum(traces).draw_without_rendering()

@@ -9,7 +9,9 @@ import pytest
 from loca_theory import InvalidArgumentError, __version__
 from loca_theory.expressivity import CURVES, Engine, has_exact_value, squares
 from loca_theory.plotting import FIGURES, Computed, find_figure
-from loca_theory.sweeps import load_rows
+from loca_theory.sweeps import Runner, load_rows
+
+ALONE = Runner(jobs=1)
 
 COMPUTED = [figure for figure in FIGURES.values() if isinstance(figure.data, Computed)]
 SIMULATIONS = [FIGURES["sim_1"], FIGURES["sim_2"]]
@@ -56,10 +58,10 @@ def test_it_draws_from_a_table_of_its_own_kind(figure):
     """With fewer and smaller matrices: one panel a rank, or one a shape."""
     by_size = len(figure.data.source().shapes) > len(figure.data.source().ranks)
     shapes, ranks = (squares((16, 20, 64)), (1, 2)) if by_size else (squares((20, 64)), (1, 2, 3))
-    small = replace(figure.data.source(), shapes=shapes, ranks=ranks, draws=3, jobs=1)
+    small = replace(figure.data.source(), shapes=shapes, ranks=ranks, draws=3)
     import pandas as pd
 
-    drawn = figure.draw(pd.DataFrame(small.run()))
+    drawn = figure.draw(pd.DataFrame(small.run(ALONE)))
     titles = [axis.get_title(loc="left") or axis.get_title() for axis in drawn.axes]
     assert titles == (["r = 1", "r = 2"] if by_size else ["20 × 20", "64 × 64"])
 
@@ -78,9 +80,9 @@ def test_a_study_is_drawn_from_the_table_it_names(figure):
 
     grids = {"rho": (0.0, 0.2, 0.4), "share": (0.0, 0.2, 0.4), "exponent": (0.0, 0.5)}
     small = replace(
-        figure.data.source(), p=24, q=24, ranks=(2, 4), grids=grids, draws=3, null_draws=400, jobs=1
+        figure.data.source(), p=24, q=24, ranks=(2, 4), grids=grids, draws=3, null_draws=400
     )
-    drawn = figure.draw(pd.DataFrame(small.run()[figure.data.table]))
+    drawn = figure.draw(pd.DataFrame(small.run(ALONE)[figure.data.table]))
     drawn.draw_without_rendering()
     assert any(axis.has_data() for axis in drawn.axes)
 
@@ -98,8 +100,8 @@ def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
 
     source = figure.data.source()
     assert (source.sizes, source.components, source.steps) == ((6,), (3,), 4000)
-    small = replace(source, searches=("swap",), problems=20, steps=300, jobs=1)
-    drawn = figure.draw(pd.DataFrame(small.run()[figure.data.table]))
+    small = replace(source, searches=("swap",), problems=20, steps=300)
+    drawn = figure.draw(pd.DataFrame(small.run(ALONE)[figure.data.table]))
     drawn.draw_without_rendering()
     assert any(axis.has_data() for axis in drawn.axes)
 
@@ -109,7 +111,7 @@ def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
 def test_the_whole_figure_can_be_computed_and_drawn(figure):
     import pandas as pd
 
-    table = pd.DataFrame(figure.data.source().run())
+    table = pd.DataFrame(figure.data.source().run(ALONE))
     figure.draw(table).draw_without_rendering()
 
 

@@ -17,7 +17,9 @@ from loca_theory.expressivity import (
     kept_energies,
     reduced_errors,
 )
-from loca_theory.sweeps import generator
+from loca_theory.sweeps import Runner, generator
+
+ALONE = Runner(jobs=1)
 
 REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
 # Squares and rectangles, odd and even, with 1, 2 and 4 self-conjugate entries.
@@ -37,9 +39,9 @@ def deviations(curve, sampler, draws, shapes, accounting=Accounting.PAPER, ranks
         for p, q in shapes
         if has_exact_value(curve, p, q)
     ]
-    settings = MonteCarlo(draws, seed=11, accounting=accounting, jobs=1)
+    settings = MonteCarlo(draws, seed=11, accounting=accounting)
     found = {}
-    for one, estimates in zip(series, settings.run(series), strict=True):
+    for one, estimates in zip(series, settings.run(series, ALONE), strict=True):
         for r, estimate in zip(one.ranks, estimates, strict=True):
             budget = Budget(one.p, one.q, r, accounting)
             exact = exact_error(curve, budget)
@@ -102,8 +104,8 @@ def test_reduced_and_dense_means_agree(gate):
     """Welch's test of every curve and rank, at a size where R has no exact value."""
     draws, shape, ranks = 60, (60, 50), (1, 4, 16)
     estimates = {
-        sampler: MonteCarlo(draws, seed=12, jobs=1).run(
-            [Series(curve, *shape, ranks, sampler) for curve in REDUCED]
+        sampler: MonteCarlo(draws, seed=12).run(
+            [Series(curve, *shape, ranks, sampler) for curve in REDUCED], ALONE
         )
         for sampler in Sampler
     }
@@ -124,7 +126,7 @@ def test_standard_errors_are_the_spread_of_the_means(gate, curve):
     """
     seeds, draws = 60, 25
     series = [Series(curve, 14, 12, (2, 5), Sampler.REDUCED)]
-    runs = [MonteCarlo(draws, seed=seed, jobs=1).run(series)[0] for seed in range(seeds)]
+    runs = [MonteCarlo(draws, seed=seed).run(series, ALONE)[0] for seed in range(seeds)]
     means = np.array([[one.error for one in run] for run in runs])
     reported = np.array([[one.standard_error for one in run] for run in runs])
     ratio = means.var(axis=0, ddof=1) / (reported**2).mean(axis=0)
@@ -144,7 +146,7 @@ def test_intervals_cover_as_often_as_they_say(gate):
         series = [Series(curve, 10, 10, (2,), sampler)]
         inside = 0
         for seed in range(seeds):
-            (one,) = MonteCarlo(draws, seed=seed, jobs=1).run(series)[0]
+            (one,) = MonteCarlo(draws, seed=seed).run(series, ALONE)[0]
             inside += abs(one.error - exact) <= width * one.standard_error
         counts[curve] = inside
     law = stats.binom(seeds, level)
@@ -159,9 +161,7 @@ def test_the_papers_size_agrees_with_exact_values(gate):
     curves = [curve for curve in REDUCED if curve != "R"]
     series = [Series(curve, 768, 768, ranks, Sampler.REDUCED) for curve in curves]
     found = {}
-    for curve, estimates in zip(
-        curves, MonteCarlo(draws, seed=13, jobs=1).run(series), strict=True
-    ):
+    for curve, estimates in zip(curves, MonteCarlo(draws, seed=13).run(series, ALONE), strict=True):
         for r, estimate in zip(ranks, estimates, strict=True):
             exact = exact_error(curve, Budget(768, 768, r))
             found[curve, r] = (estimate.error - exact) / estimate.standard_error
@@ -177,7 +177,7 @@ def test_random_places_of_a_large_spectrum_agree_with_the_exact_value(gate, rank
     """More than 2²⁰ places: up to a half with repeats dropped, the others by a permutation."""
     draws = 25
     series = [Series("FourierFT", 1030, 1030, ranks, Sampler.REDUCED)]
-    estimates = MonteCarlo(draws, seed=14, jobs=1).run(series)[0]
+    estimates = MonteCarlo(draws, seed=14).run(series, ALONE)[0]
     found = {}
     for r, estimate in zip(ranks, estimates, strict=True):
         exact = exact_error("FourierFT", Budget(1030, 1030, r))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import Backend, Cluster, Point, backends, generator, run
+from loca_theory.sweeps import Backend, Cluster, Point, Runner, backends, generator
 
 # Guards against hanging for ever, generous enough for any machine.
 WAIT_S = 600
@@ -44,7 +44,7 @@ POINTS = [Point("test", {"i": i}) for i in range(12)]
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    return run(POINTS, make_compute(), jobs=1)
+    return Runner(jobs=1).run(POINTS, make_compute())
 
 
 def test_a_sweep_on_a_cluster_gives_the_results_of_a_serial_one(undisturbed, store):
@@ -59,9 +59,9 @@ def test_a_sweep_on_a_cluster_gives_the_results_of_a_serial_one(undisturbed, sto
         scheduler_kwargs={"dashboard": False},
     ) as local:
         cluster = Cluster(Backend.DASK, local.scheduler_address)
-        assert run(POINTS, make_compute(), store=store, cluster=cluster) == undisturbed
+        assert Runner(store, cluster=cluster).run(POINTS, make_compute()) == undisturbed
         # Short work runs there as well: nobody names a cluster for nothing.
-        (alone,) = run(POINTS[:1], where, cluster=cluster)
+        (alone,) = Runner(cluster=cluster).run(POINTS[:1], where)
         assert "Dask" in alone["thread"]
     assert [store.load(point) for point in POINTS] == undisturbed
 
@@ -129,7 +129,7 @@ def test_a_ray_cluster_on_which_joblib_would_not_compute_is_refused(monkeypatch)
 
 
 def test_a_scheduler_needs_a_backend_that_has_one():
-    with pytest.raises(InvalidArgumentError, match="needs --backend dask"):
+    with pytest.raises(InvalidArgumentError, match=r'^scheduler="..." needs backend="dask"'):
         Cluster(Backend.LOKY, "tcp://127.0.0.1:9")
     with pytest.raises(InvalidArgumentError, match="'' is no address of a dask scheduler"):
         Cluster(Backend.DASK, "")
@@ -176,14 +176,16 @@ def test_workers_of_dask_on_this_machine_take_no_port_that_another_has(undisturb
         with contextlib.suppress(OSError):
             held.bind(("127.0.0.1", 8787))
             held.listen()
-        assert run(POINTS, make_compute(), jobs=1, cluster=Cluster(Backend.DASK)) == undisturbed
+        assert (
+            Runner(jobs=1, cluster=Cluster(Backend.DASK)).run(POINTS, make_compute()) == undisturbed
+        )
 
 
 @deep
 @posix
 def test_a_killed_worker_is_replaced_by_the_other(cluster, undisturbed, tmp_path):
     compute = make_compute(dies_at=5, trace=tmp_path / "trace")
-    assert run(POINTS, compute, cluster=Cluster(Backend.DASK, cluster)) == undisturbed
+    assert Runner(cluster=Cluster(Backend.DASK, cluster)).run(POINTS, compute) == undisturbed
     assert (tmp_path / "trace").exists()
 
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from loca_theory import ResourceError
+from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import (
     Backend,
     Cluster,
     Point,
     ResultStore,
+    Runner,
     SweepInterruptedError,
     execution,
     generator,
-    run,
 )
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -57,7 +57,7 @@ def at_once(monkeypatch):
 @pytest.fixture(scope="module")
 def undisturbed():
     """What every run below has to yield, to the bit."""
-    return run(make_points(), make_compute(), jobs=1)
+    return Runner(jobs=1).run(make_points(), make_compute())
 
 
 def test_results_come_in_the_order_of_the_points(undisturbed):
@@ -66,19 +66,25 @@ def test_results_come_in_the_order_of_the_points(undisturbed):
 
 @pytest.mark.parametrize("jobs", [1, 2, 3, -1])
 def test_results_do_not_depend_on_the_number_of_workers(at_once, undisturbed, jobs):
-    assert run(make_points(), make_compute(), jobs=jobs) == undisturbed
+    assert Runner(jobs=jobs).run(make_points(), make_compute()) == undisturbed
 
 
 def test_results_do_not_depend_on_order_or_company(undisturbed):
     order = np.random.default_rng(0).permutation(8)[:5]
     points = make_points()
-    assert run([points[i] for i in order], make_compute(), jobs=1) == [
+    assert Runner(jobs=1).run([points[i] for i in order], make_compute()) == [
         undisturbed[i] for i in order
     ]
 
 
 def test_no_points_give_no_results():
-    assert run([], make_compute()) == []
+    assert Runner().run([], make_compute()) == []
+
+
+@pytest.mark.parametrize("jobs", [0, -2])
+def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs):
+    with pytest.raises(InvalidArgumentError, match=f"{jobs} workers make no sense"):
+        Runner(jobs=jobs)
 
 
 def test_workers_do_the_work_where_it_pays(at_once):
@@ -87,7 +93,7 @@ def test_workers_do_the_work_where_it_pays(at_once):
 
         return {"pid": os.getpid()}
 
-    pids = [result["pid"] for result in run(make_points(), where, jobs=2)]
+    pids = [result["pid"] for result in Runner(jobs=2).run(make_points(), where)]
     assert pids[0] == os.getpid()
     assert os.getpid() not in pids[1:]
 
@@ -132,51 +138,51 @@ def test_workers_take_over_where_they_save_more_than_their_start(
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_only_what_is_missing_is_computed(at_once, store, undisturbed, stored, jobs):
     points = make_points()
-    run(points[:stored], make_compute(), store=store, jobs=1)
+    Runner(store, jobs=1).run(points[:stored], make_compute())
     before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
     assert len(before) == stored
-    assert run(points, make_compute(), store=store, jobs=jobs) == undisturbed
+    assert Runner(store, jobs=jobs).run(points, make_compute()) == undisturbed
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    assert run(points, None, store=store, jobs=jobs) == undisturbed, "all stored: no compute"
+    assert Runner(store, jobs=jobs).run(points, None) == undisturbed, "all stored: no compute"
 
 
 @pytest.mark.parametrize("stored", [0, 3], ids=["no points", "all stored"])
 def test_a_cluster_is_refused_even_where_nothing_is_missing(monkeypatch, store, stored):
     points = make_points(stored)
-    run(points, make_compute(), store=store, jobs=1)
+    Runner(store, jobs=1).run(points, make_compute())
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ResourceError, match="the dask backend is not installed"):
-        run(points, make_compute(), store=store, cluster=Cluster(Backend.DASK))
+        Runner(store, cluster=Cluster(Backend.DASK)).run(points, make_compute())
 
 
 def test_a_store_counts_what_it_gives_and_takes(store):
-    run(make_points(3), make_compute(), store=store, jobs=1)
+    Runner(store, jobs=1).run(make_points(3), make_compute())
     assert (store.loaded, store.saved) == (0, 3)
     again = ResultStore(store.folder, store.version)
-    run(make_points(4), make_compute(), store=again, jobs=1)
+    Runner(again, jobs=1).run(make_points(4), make_compute())
     assert (again.loaded, again.saved) == (3, 1)
 
 
 def test_more_points_extend_a_run(store, undisturbed):
     points = make_points()
-    run(points[:4], make_compute(), store=store, jobs=1)
+    Runner(store, jobs=1).run(points[:4], make_compute())
     seen = []
 
     def compute(point):
         seen.append(point.parameters["i"])
         return make_compute()(point)
 
-    assert run(points, compute, store=store, jobs=1) == undisturbed
+    assert Runner(store, jobs=1).run(points, compute) == undisturbed
     assert seen == [4, 5, 6, 7]
 
 
 def test_a_damaged_result_is_computed_again_and_said_so(store, undisturbed):
     points = make_points()
-    run(points, make_compute(), store=store, jobs=1)
+    Runner(store, jobs=1).run(points, make_compute())
     path = store.path(points[3])
     path.write_bytes(path.read_bytes()[:-30])
     again = ResultStore(store.folder, store.version)
-    assert run(points, make_compute(), store=again, jobs=1) == undisturbed
+    assert Runner(again, jobs=1).run(points, make_compute()) == undisturbed
     assert [line.split(":")[0] for line in again.rejected] == [path.name]
 
 
@@ -184,15 +190,15 @@ def test_a_folder_without_room_is_an_error(tmp_path, monkeypatch):
     store = ResultStore(tmp_path, "v")
     (store.path(make_points()[2])).mkdir()
     with pytest.raises(ResourceError, match="cannot write"):
-        run(make_points(), make_compute(), store=store, jobs=1)
+        Runner(store, jobs=1).run(make_points(), make_compute())
     assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 2
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_progress_counts_from_what_is_stored_to_the_total(at_once, store, jobs):
-    run(make_points()[:3], make_compute(), store=store, jobs=1)
+    Runner(store, jobs=1).run(make_points()[:3], make_compute())
     calls = []
-    run(make_points(), make_compute(), store=store, jobs=jobs, progress=lambda *c: calls.append(c))
+    Runner(store, jobs=jobs, progress=lambda *c: calls.append(c)).run(make_points(), make_compute())
     assert calls == [(done, 8) for done in range(3, 9)]
 
 
@@ -200,14 +206,14 @@ def test_progress_counts_from_what_is_stored_to_the_total(at_once, store, jobs):
 def test_a_failure_keeps_what_was_finished(at_once, store, undisturbed, jobs):
     failing = make_compute(fails_at=5, error=ZeroDivisionError("at point 5"))
     with pytest.raises(ZeroDivisionError, match="at point 5"):
-        run(make_points(), failing, store=store, jobs=jobs)
+        Runner(store, jobs=jobs).run(make_points(), failing)
     kept = [store.load(point) for point in make_points()]
     assert kept[0] is not None
     assert kept[5] is None
     assert all(one in (None, wanted) for one, wanted in zip(kept, undisturbed, strict=True))
     assert jobs > 1 or kept[:5] == undisturbed[:5]
     assert store.rejected == []
-    assert run(make_points(), make_compute(), store=store, jobs=jobs) == undisturbed
+    assert Runner(store, jobs=jobs).run(make_points(), make_compute()) == undisturbed
 
 
 def test_an_interrupted_computation_says_how_far_it_came(store, undisturbed):
@@ -216,15 +222,15 @@ def test_an_interrupted_computation_says_how_far_it_came(store, undisturbed):
         SweepInterruptedError,
         match=r"^interrupted: 5 of 8 points are stored; run the same command again to finish$",
     ) as caught:
-        run(make_points(), interrupted, store=store, jobs=1)
+        Runner(store, jobs=1).run(make_points(), interrupted)
     assert (caught.value.done, caught.value.total) == (5, 8)
-    assert run(make_points(), make_compute(), store=store, jobs=1) == undisturbed
+    assert Runner(store, jobs=1).run(make_points(), make_compute()) == undisturbed
 
 
 def test_an_interruption_without_a_store_says_that_nothing_is_kept():
     interrupted = make_compute(fails_at=2, error=KeyboardInterrupt())
     with pytest.raises(SweepInterruptedError, match=r"^interrupted: 2 of 8 points were not stored"):
-        run(make_points(), interrupted, jobs=1)
+        Runner(jobs=1).run(make_points(), interrupted)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -237,9 +243,9 @@ def test_an_interruption_from_progress_keeps_what_was_finished(
             raise KeyboardInterrupt
 
     with pytest.raises(SweepInterruptedError, match=f"^interrupted: {after} of 8 points are"):
-        run(make_points(), make_compute(), store=store, jobs=jobs, progress=progress)
+        Runner(store, jobs=jobs, progress=progress).run(make_points(), make_compute())
     assert len(list(store.folder.iterdir())) == after
-    assert run(make_points(), make_compute(), store=store, jobs=jobs) == undisturbed
+    assert Runner(store, jobs=jobs).run(make_points(), make_compute()) == undisturbed
 
 
 @posix
@@ -255,10 +261,12 @@ def test_a_killed_worker_is_one_error_and_not_the_end(at_once, store, undisturbe
         return original(point)
 
     original = make_compute()
-    with pytest.raises(ResourceError, match=r"a worker process was killed.*use fewer --jobs"):
-        run(make_points(), compute, store=store, jobs=2)
+    with pytest.raises(
+        ResourceError, match=r"a worker process was killed.*use fewer, such as jobs=1"
+    ):
+        Runner(store, jobs=2).run(make_points(), compute)
     assert store.load(make_points()[0]) == undisturbed[0]
-    assert run(make_points(), original, store=store, jobs=2) == undisturbed
+    assert Runner(store, jobs=2).run(make_points(), original) == undisturbed
 
 
 @posix
@@ -274,7 +282,7 @@ def test_workers_leave_ctrl_c_to_the_process_that_started_them(at_once):
     from joblib.externals.loky import get_reusable_executor
 
     get_reusable_executor().shutdown(wait=True)
-    results = run(make_points(), mask, jobs=2)
+    results = Runner(jobs=2).run(make_points(), mask)
     assert {result["blocked"] for result in results if result["pid"] != os.getpid()} == {True}
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -282,7 +290,7 @@ def test_workers_leave_ctrl_c_to_the_process_that_started_them(at_once):
 def test_a_sweep_may_run_beside_the_main_thread(at_once, undisturbed):
     results = []
     thread = threading.Thread(
-        target=lambda: results.extend(run(make_points(), make_compute(), jobs=2))
+        target=lambda: results.extend(Runner(jobs=2).run(make_points(), make_compute()))
     )
     thread.start()
     thread.join()
@@ -323,14 +331,14 @@ def threads_now():
 
 
 def test_a_point_runs_with_one_thread_and_the_former_number_comes_back(three_threads):
-    for result in run(make_points(3), make_thread_count(), jobs=1):
+    for result in Runner(jobs=1).run(make_points(3), make_thread_count()):
         assert (result["pools"], result["torch"]) == ([1], 1)
     assert threads_now() == {3}
 
 
 def test_the_former_number_comes_back_after_a_failure(three_threads):
     with pytest.raises(ZeroDivisionError, match="here"):
-        run(make_points(3), make_thread_count(error=ZeroDivisionError("here")), jobs=1)
+        Runner(jobs=1).run(make_points(3), make_thread_count(error=ZeroDivisionError("here")))
     assert threads_now() == {3}
 
 
@@ -348,14 +356,14 @@ def test_workers_run_with_one_thread_each(at_once, monkeypatch):
         del np  # loads OpenBLAS
         return {"threads": [one["num_threads"] for one in threadpool_info()], "pid": os.getpid()}
 
-    results = run(make_points(6), pools, jobs=2)
+    results = Runner(jobs=2).run(make_points(6), pools)
     assert {result["pid"] for result in results} != {os.getpid()}
     assert {count for result in results for count in result["threads"]} == {1}
 
 
 IMPORTS_TORCH_INSIDE = """
 import os, sys
-from loca_theory.sweeps import Point, run
+from loca_theory.sweeps import Point, Runner
 assert "torch" not in sys.modules
 before = dict(os.environ)
 
@@ -364,7 +372,7 @@ def compute(point):
     from threadpoolctl import threadpool_info
     return {"torch": torch.get_num_threads(), "all": [p["num_threads"] for p in threadpool_info()]}
 
-for result in run([Point("e", {"i": i}) for i in range(2)], compute, jobs=1):
+for result in Runner(jobs=1).run([Point("e", {"i": i}) for i in range(2)], compute):
     assert result["torch"] == 1 and set(result["all"]) == {1}, result
 assert dict(os.environ) == before
 

@@ -16,10 +16,10 @@ from loca_theory.sweeps import (
     Moments,
     Point,
     ResultStore,
+    Runner,
     code_version,
     generator,
     imports,
-    run,
     versions,
 )
 from loca_theory.sweeps.tables import find_tables
@@ -27,14 +27,14 @@ from loca_theory.sweeps.tables import find_tables
 COMPUTE = """
     import numpy
     from small.laws import density
-    from loca_theory.sweeps import Point, generator, run
+    from loca_theory.sweeps import Point, Runner, generator
 
     def compute(point):
         from small.helpers.late import correction
         return density(correction(point))
 
     def study(points):
-        return run(points, compute)
+        return Runner().run(points, compute)
 """
 FILES = {
     "__init__.py": "",
@@ -260,7 +260,7 @@ def test_a_root_without_a_source_is_refused(name):
 
 
 def test_the_runner_does_not_count_and_what_makes_numbers_does():
-    for left_out in (run, ResultStore, Point, code_version):
+    for left_out in (Runner, ResultStore, Point, code_version):
         module = left_out.__module__
         assert module not in versions.reached_code(monte_carlo.compute).modules
     used = versions.reached_code(generator, Moments.of, find_tables).modules

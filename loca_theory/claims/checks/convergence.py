@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from loca_theory.claims.measurement import Measurement, Part, Setting
 from loca_theory.convergence import ConvergenceStudy, Family, Problems, Reading, draw
 from loca_theory.convergence.simulation import compute, point
+from loca_theory.sweeps import Runner
 
 
 def recovery(
@@ -164,9 +165,9 @@ def _rows(
     setting: Setting, searches: tuple[str, ...], reading: str, problems: int
 ) -> dict[str, dict]:
     study = ConvergenceStudy(
-        searches=searches, readings=(reading,), problems=problems, seed=setting.seed(), jobs=1
+        searches=searches, readings=(reading,), problems=problems, seed=setting.seed()
     )
-    return {row["search"]: row for row in study.run()["rows"]}
+    return {row["search"]: row for row in study.run(Runner(jobs=1))["rows"]}
 
 
 def _recovered(row: dict) -> int:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Measurement, Part, Setting
 from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series, exact_error
+from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 _Array = NDArray[np.float64]
@@ -76,8 +77,8 @@ def value(setting: Setting, *, curve: str, sizes: Sequence[int], r: int) -> Meas
     draws = setting.scaled(8000, 24_000, 96_000)
     parts = []
     for size in sizes:
-        settings = MonteCarlo(draws, seed=setting.seed(), jobs=1)
-        found = settings.run([Series(curve, size, size, (r,), Sampler.DENSE)])[0][0]
+        settings = MonteCarlo(draws, seed=setting.seed())
+        found = settings.run([Series(curve, size, size, (r,), Sampler.DENSE)], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(curve, Budget(size, size, r))
         parts.append(Part(f"K = {size}", gap, found.standard_error or 0.0, draws))
     return Measurement.of(parts)

@@ -19,6 +19,7 @@ from loca_theory.expressivity import (
     expected_location_sum,
     limit_crossings,
 )
+from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 _PAIRS = {"first": ("F1", "R"), "second": ("R", "F2"), "third": ("F2", "D")}
@@ -69,9 +70,9 @@ def order(
         ]
         if not with_r:
             continue
-        settings = MonteCarlo(draws, seed=setting.seed(), jobs=1)
+        settings = MonteCarlo(draws, seed=setting.seed())
         series = Series("R", p, q, tuple(wanted), Sampler.REDUCED)
-        for budget, found in zip(budgets, settings.run([series])[0], strict=True):
+        for budget, found in zip(budgets, settings.run([series], Runner(jobs=1))[0], strict=True):
             gaps = [
                 _error(worse, budget, found.error) - _error(better, budget, found.error)
                 for worse, better in with_r
