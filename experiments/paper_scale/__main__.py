@@ -133,7 +133,8 @@ def _run(
     extras: dict[str, Any] | None = None,
     files: dict[str, Any] | None = None,
 ) -> None:
-    from experiments.paper_scale.running import Places, run
+    from experiments.paper_scale.prepared import Places
+    from experiments.paper_scale.running import run
     from experiments.paper_scale.settings import Choice, resolve, seeds
 
     family = families()[name]

@@ -10,7 +10,7 @@ import click
 from torch import nn
 from transformers import Trainer, TrainerCallback
 
-from experiments.paper_scale.trainers import TIMES
+from experiments.paper_scale.metrics import metrics_of
 
 # Largest norm of the gradient of a group of parameters.
 _MOST_GRADIENT = 1.0
@@ -131,11 +131,7 @@ class Progress(TrainerCallback):
             parts.append(f"epoch {state.epoch:.2f}")
         if self._loss is not None:
             parts.append(f"training loss {self._loss:.4g}")
-        parts += [
-            f"{name.removeprefix('eval_')} {value:.4g}"
-            for name, value in metrics.items()
-            if isinstance(value, float | int) and not name.endswith(TIMES)
-        ]
+        parts += [f"{name} {value:.4g}" for name, value in metrics_of(metrics).items()]
         click.echo(", ".join(parts) + end, err=True)
 
 

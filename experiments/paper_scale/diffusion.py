@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from experiments.paper_scale.loading import column, load_pretrained, package, read_data
-from experiments.paper_scale.running import Places
+from experiments.paper_scale.prepared import Places, Prepared
 from experiments.paper_scale.settings import Choice, Settings
-from experiments.paper_scale.trainers import Prepared
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.files import writable_folder
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import numpy as np
-from scipy.stats import pearsonr
 
 from experiments.paper import load
 from experiments.paper_scale.loading import column, load_auto, package, read_data
-from experiments.paper_scale.running import Places
+from experiments.paper_scale.metrics import measure
+from experiments.paper_scale.prepared import Places, Prepared
 from experiments.paper_scale.settings import Choice, Settings
 from experiments.paper_scale.sources import Task
-from experiments.paper_scale.trainers import Prepared
 from loca_theory.errors import InvalidArgumentError
-
-_PERCENT = 100.0
 
 
 def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
@@ -45,37 +39,6 @@ def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
         measure=measure(metric),
         best_of_epochs=True,
     )
-
-
-def measure(metric: str) -> Callable[[Any], dict[str, float]]:
-    """The metric of that name, in percent, from the Trainer's predictions."""
-
-    def score(found: Any) -> dict[str, float]:
-        predictions = np.asarray(found.predictions, dtype=np.float64)
-        labels = np.asarray(found.label_ids)
-        if metric.startswith("Pearson"):
-            value = pearson(predictions.reshape(-1), labels.reshape(-1))
-        elif metric.startswith("Matthews"):
-            value = matthews(predictions.argmax(-1), labels)
-        else:
-            value = float((predictions.argmax(-1) == labels).mean())
-        return {metric: _PERCENT * value}
-
-    return score
-
-
-def matthews(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews' correlation of two classes; 0 where either never varies."""
-    if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    return float(np.corrcoef(predicted, labels)[0, 1])
-
-
-def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's correlation; 0 where either never varies."""
-    if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    return float(pearsonr(predicted, labels)[0])
 
 
 def _tokenised(part: Any, task: Task, tokenizer: Any, settings: Settings) -> Any:

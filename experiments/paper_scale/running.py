@@ -8,8 +8,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,10 @@ from experiments.finetuning.methods import Method, find_method
 from experiments.finetuning.parameters import count
 from experiments.paper_scale.adaptation import adapt_as_stated
 from experiments.paper_scale.loading import fingerprint, package
+from experiments.paper_scale.metrics import metrics_of
+from experiments.paper_scale.prepared import Places, Prepare, Prepared
 from experiments.paper_scale.settings import Choice, Settings, resolve
-from experiments.paper_scale.trainers import (
-    TIMES,
-    Prepared,
-    last_checkpoint,
-    make_trainer,
-    steps_of,
-)
+from experiments.paper_scale.trainers import last_checkpoint, make_trainer, steps_of
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import Point, is_stored, load_rows, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
@@ -41,30 +36,6 @@ _KEY = 12
 _SHOWN = {
     "task", "size", "method", "seed", "diverged", "steps", "metric", "value", "trained",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where things are.
-
-    Attributes:
-        out: Folder of the results.
-        model: A folder or an address on the hub that replaces the paper's model; None for that.
-        data: A folder that replaces the hub's data; None for the hub.
-        save_every: Steps from one checkpoint to the next.
-        extras: What a family's own options say, which the result depends on.
-        files: Settings of what is written beside the result.
-    """
-
-    out: Path
-    model: str | None = None
-    data: str | None = None
-    save_every: int = 500
-    extras: Mapping[str, Any] = field(default_factory=dict)
-    files: Mapping[str, Any] = field(default_factory=dict)
-
-
-Prepare = Callable[[Choice, Settings, Places], Prepared]
 
 
 def run(choice: Choice, places: Places, prepare: Prepare) -> tuple[dict[str, Any], bool]:
@@ -216,9 +187,7 @@ def _evaluate(trainer: Any, ready: Prepared, health: Any) -> dict[str, float]:
     if ready.evaluation is not None:
         # Smoothing is for training; a loss that is reported has none.
         trainer.label_smoother = None
-        found = trainer.evaluate()
-        metrics |= {key.removeprefix("eval_"): value for key, value in found.items()
-                    if isinstance(value, float | int) and not key.endswith(TIMES)}  # fmt: skip
+        metrics |= metrics_of(trainer.evaluate())
     if ready.value is not None:
         metrics[ready.metric] = ready.value(metrics)
     health.look(metrics)

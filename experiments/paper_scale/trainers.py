@@ -1,4 +1,4 @@
-"""The Trainer of a run, and what a family of experiments brings to it."""
+"""The Trainer of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +14,12 @@ from torch import nn
 
 from experiments.paper_scale.adaptation import optimizer_groups
 from experiments.paper_scale.loading import package
+from experiments.paper_scale.prepared import Prepared
 from experiments.paper_scale.settings import Settings
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-# What the Trainer tells of its evaluations beside the metrics.
-TIMES = ("_runtime", "_per_second", "epoch")
 _LOGGED_EVERY = 10
 _MOST_WORKERS = 8
-
-
-@dataclass
-class Prepared:
-    """A model and its data, ready to be adapted and trained.
-
-    Attributes:
-        model: The pretrained model.
-        train: What it is trained on.
-        evaluation: What it is evaluated on; None for nothing.
-        collate: Makes a batch.
-        metric: Name of the number that counts.
-        head: Name of the new head.
-        measure: Makes metrics from predictions; None for the loss alone.
-        best_of_epochs: Whether the best of all epochs counts, rather than the last.
-        value: Makes the number that counts from the last metrics.
-        loss: Replaces the model's own loss.
-        afterwards: What is done with the trained model; given it and a folder for files, returns
-            further metrics.
-    """
-
-    model: nn.Module
-    train: Any
-    evaluation: Any
-    collate: Callable[[Any], Any]
-    metric: str
-    head: str | None = None
-    measure: Callable[[Any], dict[str, float]] | None = None
-    best_of_epochs: bool = False
-    value: Callable[[Mapping[str, float]], float] | None = None
-    loss: Callable[[nn.Module, Any], torch.Tensor] | None = None
-    afterwards: Callable[[nn.Module, Path], dict[str, float]] | None = None
 
 
 def last_checkpoint(folder: Path) -> Path | None:

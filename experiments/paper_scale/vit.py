@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from experiments.paper import load
-from experiments.paper_scale.glue import measure
 from experiments.paper_scale.loading import column, load_auto, package, read_data
-from experiments.paper_scale.running import Places
+from experiments.paper_scale.metrics import measure
+from experiments.paper_scale.prepared import Places, Prepared
 from experiments.paper_scale.settings import Choice, Settings
-from experiments.paper_scale.trainers import Prepared
 from loca_theory.errors import InvalidArgumentError
 
 

@@ -16,7 +16,7 @@ from experiments.paper_scale.__main__ import main
 from experiments.paper_scale.adaptation import SplitProjection, split_projections
 from experiments.paper_scale.callbacks import Health
 from experiments.paper_scale.e2e import bleu, perplexity
-from experiments.paper_scale.glue import matthews, pearson
+from experiments.paper_scale.metrics import matthews, pearson
 from experiments.paper_scale.sources import families
 
 from . import paper_scale_models as tiny
