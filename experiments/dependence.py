@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from loca_theory.cli.command import Command
 from loca_theory.dependence import Study
 from loca_theory.sweeps import Runner
 
@@ -20,7 +21,7 @@ PRINTED_T = (0.086, 0.134, 0.143, 0.146)
 PRINTED_CRITICAL_T = 0.005
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--draws", default=100, show_default=True, help="Draws of each structure.")
 @click.option("--jobs", "-j", default=-1, show_default=True, help="Worker processes.")
 def main(draws: int, jobs: int) -> None:
@@ -60,4 +61,4 @@ def main(draws: int, jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m experiments.dependence")

@@ -22,6 +22,7 @@ import click
 import torch
 
 from experiments.docstrings import PACKAGES, model_folder, splits
+from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
@@ -45,7 +46,7 @@ class Classifier(torch.nn.Module):
         return self.head((hidden * mask).sum(1) / mask.sum(1))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--out", type=Folder(), default=Path("pair"), show_default=True)
 @click.option("--steps", default=STEPS, show_default=True)
 @click.option("--seed", default=0, show_default=True)
@@ -101,4 +102,4 @@ def _fine_tune(transformers: Any, out: Path, steps: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m experiments.minilm")

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
+from loca_theory.cli.command import Command
 from loca_theory.increments import (
     AcceptanceError,
     Histogram,
@@ -85,7 +86,7 @@ def one_run(counts: Histogram, rng: np.random.Generator) -> dict[str, float]:
     return result
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--runs", default=200, show_default=True, help="Samples of 300² and 768² entries.")
 @click.option("--runs-large", default=20, show_default=True, help="Samples of 4096² entries.")
 @click.option("--seed", default=0, show_default=True)
@@ -112,4 +113,4 @@ def main(runs: int, runs_large: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m experiments.normality")

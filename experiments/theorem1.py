@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from loca_theory.cli.command import Command
 from loca_theory.expressivity import (
     LARGEST_EXACT,
     THEOREM_1_ORDER,
@@ -19,7 +20,7 @@ from loca_theory.expressivity import (
 _ORDERS = (THEOREM_1_ORDER, ("F1", "R", "M1", "D"), ("F1", "R", "M2", "D"))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--largest",
     type=click.IntRange(2, LARGEST_EXACT),
@@ -53,4 +54,4 @@ def main(largest: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m experiments.theorem1")

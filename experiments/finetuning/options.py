@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from experiments.command import OneLineCommand
 from experiments.finetuning.session import Session
+from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
 DEFAULT_OUT = Path("loca-results") / "experiments"
@@ -48,8 +48,8 @@ def session_command(function: Callable[..., None]) -> click.Command:
             raise click.UsageError(msg)
         function(Session(out, quick, full, jobs, device, seeds, quiet), **own)
 
-    with_session.__doc__ = function.__doc__
+    with_session.__doc__, with_session.__name__ = function.__doc__, function.__name__
     with_session.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in reversed(_OPTIONS):
         with_session = option(with_session)
-    return click.command(cls=OneLineCommand)(with_session)
+    return click.command(cls=Command)(with_session)

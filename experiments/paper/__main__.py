@@ -8,14 +8,14 @@ import click
 from rich.console import Console
 from rich.table import Table as Printed
 
-from experiments.command import OneLineGroup
 from experiments.paper.compare import compare, read_source
 from experiments.paper.tables import TABLES, Table, load
+from loca_theory.cli.command import Group
 
 _WIDTH = 100
 
 
-@click.group(cls=OneLineGroup)
+@click.group(cls=Group)
 def main() -> None:
     """Show the paper's tables as transcribed, and compare them with its LaTeX."""
 

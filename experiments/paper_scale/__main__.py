@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from experiments.command import OneLineGroup
 from experiments.paper_scale.listing import show
 from experiments.paper_scale.sources import families
 from loca_theory._lookup import find
+from loca_theory.cli.command import Group
 from loca_theory.cli.options import Folder
 
 _OUT = Path("loca-results") / "paper-scale"
 
 
-@click.group(cls=OneLineGroup)
+@click.group(cls=Group)
 def main() -> None:
     """Run the paper's own experiments, with its settings, where there is a hub and a GPU."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from loca_theory.errors import InvalidArgumentError, LocaTheoryError
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Backend, Cluster, Runner
 
 DEFAULT_OUT = Path("loca-results")
@@ -74,16 +73,12 @@ def options(*own: Decorator, out: str) -> Decorator:
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def with_common(*, debug: bool, **given: Any) -> Any:
-            del debug  # read in main()
-            try:
-                if "backend" in given:
-                    backend = Backend(given.pop("backend"))
-                    given["cluster"] = Cluster(backend, given.pop("scheduler"))
-                shared = {name: given.pop(name) for name in _SHARED & set(given)}
-                return function(common=Common(**shared), **given)
-            except LocaTheoryError as error:
-                error.args = (in_flags(str(error), click.get_current_context().command),)
-                raise
+            del debug  # read by Command.main
+            if "backend" in given:
+                backend = Backend(given.pop("backend"))
+                given["cluster"] = Cluster(backend, given.pop("scheduler"))
+            shared = {name: given.pop(name) for name in _SHARED & set(given)}
+            return function(common=Common(**shared), **given)
 
         with_common.__doc__ = function.__doc__
         with_common.__name__ = function.__name__
@@ -93,24 +88,6 @@ def options(*own: Decorator, out: str) -> Decorator:
         return with_common
 
     return decorate
-
-
-def in_flags(message: str, command: click.Command) -> str:
-    """A message of the library in the words of a command.
-
-    The library names arguments: ``device="cpu"`` is ``--device cpu`` where the command has that
-    option, ``engines=("exact",)`` is ``--engine exact``, and ``folder="..."`` is ``--out DIR``.
-    """
-    options = {p.name: p for p in command.params if isinstance(p, click.Option)}
-
-    def flag(found: re.Match[str]) -> str:
-        option = options.get("out" if found[1] == "folder" else found[1])
-        if option is None:
-            return found[0]
-        value = found[2].strip('(",)')
-        return f"{max(option.opts, key=len)} {option.metavar if value == '...' else value}"
-
-    return re.sub(r'\b(\w+)=(\("[^"]*",\)|"[^"]*"|\d+)', flag, message)
 
 
 def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:

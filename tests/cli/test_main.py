@@ -13,7 +13,9 @@ import pytest
 import loca_theory
 from loca_theory import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.cli import main
+from loca_theory.cli.command import Command, Group
 from loca_theory.cli.main import group
+from loca_theory.cli.options import Folder
 from loca_theory.sweeps import SweepInterruptedError
 
 ANSWER = ("simulate", "--K", 16, "--r", 1, "--engine", "exact")
@@ -112,6 +114,28 @@ FAILURES = {
 def test_an_expected_failure_is_one_line(failing, error, code, message):
     done = failing(error)
     assert (done.code, done.out, done.err) == (code, "", f"loca-theory: {message}\n")
+
+
+@click.command(cls=Command)
+@click.option("--sampler")
+@click.option("--out", type=Folder())
+def alone(sampler, out):
+    raise InvalidArgumentError(sampler)
+
+
+@click.group(cls=Group)
+def several():
+    pass
+
+
+several.add_command(alone)
+
+
+@pytest.mark.parametrize(("command", "given"), [(alone, []), (several, ["alone"])])
+def test_an_argument_of_the_library_is_a_flag_of_the_command(command, given, capsys):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        command.main([*given, "--sampler", 'use sampler="dense", size=3, folder="..."'], "program")
+    assert capsys.readouterr().err == "program: use --sampler dense, size=3, --out PATH\n"
 
 
 @pytest.mark.parametrize("name", ["a bad value", "a lack", "a sweep interrupted"])

@@ -505,10 +505,10 @@ def test_compare_lists_what_differs_and_fails(ablation):
     result = run("compare", ablation, "--table", "ablation")
     assert result.exit_code == 1
     assert "ablation.toml, V1, DTD: transcribed 76.8, printed 78.6" in result.output
-    assert "Error: 1 of " in result.output
+    assert "main: 1 of " in result.output
 
 
 def test_compare_tells_a_missing_label_in_one_line(ablation):
     result = run("compare", ablation, "--table", "complexity")
-    assert result.exit_code == 1
-    assert result.output == "Error: the LaTeX has no table with the label tab:complexity\n"
+    assert result.exit_code == 2
+    assert result.output == "main: the LaTeX has no table with the label tab:complexity\n"

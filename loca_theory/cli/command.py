@@ -1,0 +1,114 @@
+"""Commands that turn every expected failure into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Any, NoReturn
+
+import click
+
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
+
+_ERROR, _USAGE, _INTERRUPTED = 1, 2, 130
+
+
+class Command(click.Command):
+    """A command whose failures are one line on stderr; ``--debug`` adds the traceback.
+
+    Exit codes: 0 done, 1 error, 2 usage, 130 interrupted, or the number that the command returns.
+    """
+
+    def main(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any
+    ) -> NoReturn:
+        """Run the command line and exit."""
+        given = sys.argv[1:] if args is None else list(args)
+        name, debug = prog_name or self.name or "", "--debug" in given
+        self._main_shell_completion({}, name)
+        if isinstance(sys.stdout, TextIOWrapper):
+            # A terminal or file that cannot take a sign such as ± gets a question mark.
+            sys.stdout.reconfigure(errors="replace")
+        ctx = None
+        try:
+            # Not click's own main, which prints an empty line when it is interrupted.
+            with self.make_context(name, given) as ctx:
+                result = self.invoke(ctx)
+            sys.stdout.flush()
+        except click.exceptions.Exit as done:
+            sys.exit(done.exit_code)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(_USAGE)
+        except click.ClickException as error:
+            _fail(name, error.format_message(), error.exit_code, debug=debug)
+        except (click.Abort, KeyboardInterrupt):
+            _fail(name, "interrupted", _INTERRUPTED, debug=debug)
+        except BrokenPipeError:
+            # The reader of our output (head, a pager) is gone: nothing is left to say.
+            _drop_output()
+            sys.exit(_ERROR)
+        except LocaTheoryError as error:
+            message = str(error) if ctx is None else in_flags(str(error), _asked(ctx))
+            _fail(name, message, _exit_code(error), debug=debug)
+        except OSError as error:
+            _drop_output()
+            _fail(name, str(error), _ERROR, debug=debug)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+class Group(Command, click.Group):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The same for a group of commands."""
+
+
+def in_flags(message: str, command: click.Command) -> str:
+    """A message of the library in the words of a command.
+
+    The library names arguments: ``device="cpu"`` is ``--device cpu`` where the command has that
+    option, ``engines=("exact",)`` is ``--engine exact``, and ``folder="..."`` is ``--out DIR``.
+    """
+    options = {p.name: p for p in command.params if isinstance(p, click.Option)}
+
+    def flag(found: re.Match[str]) -> str:
+        option = options.get("out" if found[1] == "folder" else found[1])
+        if option is None:
+            return found[0]
+        value = found[2].strip('(",)')
+        if value == "...":
+            value = option.metavar or option.type.name.upper()
+        return f"{max(option.opts, key=len)} {value}"
+
+    return re.sub(r'\b(\w+)=(\("[^"]*",\)|"[^"]*"|\d+)', flag, message)
+
+
+def _asked(ctx: click.Context) -> click.Command:
+    """The command that was run: the group's, or its own."""
+    name = ctx.invoked_subcommand
+    if name is None or not isinstance(ctx.command, click.Group):
+        return ctx.command
+    return ctx.command.get_command(ctx, name) or ctx.command
+
+
+def _exit_code(error: LocaTheoryError) -> int:
+    from loca_theory.sweeps import SweepInterruptedError
+
+    if isinstance(error, SweepInterruptedError):
+        return _INTERRUPTED
+    return _USAGE if isinstance(error, InvalidArgumentError) else _ERROR
+
+
+def _drop_output() -> None:
+    """Keep Python from writing what is left of the output when it ends, and failing at that."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(name: str, message: str, code: int, *, debug: bool) -> NoReturn:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    click.echo(f"{name}: {' '.join(message.split())}", err=True)
+    sys.exit(code)
