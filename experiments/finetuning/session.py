@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from experiments.finetuning.methods import Budget, check, find_method, peft
 from experiments.finetuning.protocol import (
@@ -26,7 +24,7 @@ from experiments.finetuning.protocol import (
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
-from loca_theory.cli.progress import count_column
+from loca_theory.cli.progress import progress_bar
 from loca_theory.plotting import save_figure
 from loca_theory.sweeps import Point, ResultStore, Runner, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
@@ -187,10 +185,13 @@ class Session:
         # Settings that are swept one at a time meet where all are at their usual values.
         distinct = list({one.key(""): one for one in points}.values())
         store = ResultStore(self.out / "runs", version())
-        with _bar(title, quiet=self.quiet) as (progress, watch):
+        self.say(title)
+        with progress_bar(title, "runs", quiet=self.quiet) as bar:
             jobs = 1 if self.where.startswith("cuda") else self.jobs
-            results = Runner(store, jobs, progress=progress).run(
-                distinct, partial(compute, folder=self.out / "tasks"), watch
+            results = Runner(store, jobs, progress=bar).run(
+                distinct,
+                partial(compute, folder=self.out / "tasks"),
+                bar and (lambda *one: bar.title(_in_words(*one))),
             )
         for line in store.rejected:
             self.say(f"note: {line}")
@@ -237,29 +238,6 @@ class Session:
         """Say what was written."""
         for path in paths:
             self.say(f"wrote {path}")
-
-
-@contextmanager
-def _bar(title: str, *, quiet: bool) -> Iterator[tuple[Any, Any]]:
-    """Runs done, the time left, and what the last run came to; nothing where nobody looks."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None, None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (BarColumn(bar_width=12), count_column("runs"), TextColumn("{task.description}"))
-    console.print(f"[bold]{title}[/bold]", highlight=False)
-    with Progress(*columns, console=console) as bar:
-        shown = bar.add_task("", total=None)
-
-        def watch(run: Point, result: Mapping[str, Any]) -> None:
-            bar.update(shown, description=_in_words(run, result))
-
-        def progress(done: int, total: int) -> None:
-            bar.update(shown, completed=done, total=total)
-
-        yield progress, watch
 
 
 def _in_words(run: Point, result: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from rich.progress import ProgressColumn, Task
+    from rich.progress import Progress, ProgressColumn, Task, TaskID
 
 
 def note(text: str, *, quiet: bool) -> None:
@@ -20,10 +20,23 @@ def note(text: str, *, quiet: bool) -> None:
         click.echo(f"note: {text}", err=True)
 
 
+class Bar:
+    """A bar that is shown."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task = progress, task
+
+    def __call__(self, done: int, total: int) -> None:
+        """Say how much is done."""
+        self._progress.update(self._task, completed=done, total=total)
+
+    def title(self, text: str) -> None:
+        """Change what stands before the bar."""
+        self._progress.update(self._task, description=text)
+
+
 @contextmanager
-def progress_bar(
-    title: str, unit: str, *, quiet: bool
-) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(title: str, unit: str, *, quiet: bool) -> Iterator[Bar | None]:
     """A bar with the time left, where stderr is a terminal; nothing elsewhere.
 
     Args:
@@ -32,7 +45,7 @@ def progress_bar(
         quiet: Show nothing.
 
     Yields:
-        A function to call with (finished, total), or None.
+        The bar, or None.
     """
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -40,13 +53,12 @@ def progress_bar(
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(None), count_column(unit))
+    columns = (TextColumn("{task.description}"), BarColumn(None), _count_column(unit))
     with Progress(*columns, console=console, transient=True, expand=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield Bar(bar, bar.add_task(title, total=None))
 
 
-def count_column(unit: str) -> ProgressColumn:
+def _count_column(unit: str) -> ProgressColumn:
     """The column of a bar that says how much is done and how long the rest may take."""
     from rich.progress import ProgressColumn
     from rich.table import Column

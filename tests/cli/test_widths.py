@@ -144,9 +144,10 @@ def test_progress_begins_with_a_word_and_counts_in_the_unit_of_the_command(termi
     assert "starting" in capfd.readouterr().err
     with progress_bar("searching", "matrices", quiet=False) as progress:
         progress(0, 3)
+        progress.title("found")
         progress(3, 3)
     shown = plain(capfd.readouterr().err)
-    assert "3 of 3 matrices" in shown
+    assert re.search("found .* 3 of 3 matrices", shown)
     assert "?" not in shown
     assert "blocks" not in shown
 
