@@ -23,15 +23,6 @@ def check_search(name: str) -> None:
     check_choice("location search", name, SEARCHES)
 
 
-def check_rule(rule: str) -> None:
-    """Refuse what is no :data:`LocationGradient`.
-
-    Raises:
-        InvalidArgumentError: it is none.
-    """
-    check_choice("location gradient", rule, get_args(LocationGradient))
-
-
 def check_initial_locations(name: str) -> None:
     """Refuse what is no :data:`InitialLocations`.
 

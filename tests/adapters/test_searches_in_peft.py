@@ -93,11 +93,6 @@ REFUSED = {
     "a start": ({"init_locations": "nowhere"}, "start of the locations.*'nowhere'"),
     "no steps": ({"observed_steps": 0}, "observed_steps must be an integer of at least 1, not 0"),
     "part of a step": ({"observed_steps": 1.5}, "observed_steps must be an integer.*not 1.5"),
-    "an exchange under its older name": ({"location_gradient": "swap"}, "'swap'"),
-    "two names that differ": (
-        {"location_gradient": "forward", "location_search": "reselect"},
-        "location_gradient='forward' contradicts location_search='reselect'",
-    ),
     "jointly": (
         {"location_search": "swap", "joint": True},
         "joint=True learns locations by a gradient, which 'swap' has not",
@@ -109,14 +104,6 @@ REFUSED = {
 def test_a_configuration_refuses(options, message):
     with pytest.raises(InvalidArgumentError, match=message):
         LoCAConfig(**options)
-
-
-@pytest.mark.parametrize("rule", ["central", "forward", "backward", "eight-direction"])
-def test_the_older_name_of_a_search_still_works(rule):
-    config = LoCAConfig(location_gradient=rule)
-    assert config.location_search == rule
-    assert config.location_gradient is None
-    assert LoCAConfig(location_gradient=rule, location_search=rule) == config
 
 
 @pytest.mark.parametrize("search", ["central", "reselect"])

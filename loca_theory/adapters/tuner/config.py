@@ -13,13 +13,11 @@ from loca_theory.adapters.location_search import (
     InitialLocations,
     LocationSearch,
     check_initial_locations,
-    check_rule,
     check_search,
     is_exchange,
 )
 from loca_theory.adapters.schedule import AlternatingSchedule
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.locations import LocationGradient
 
 
 @dataclass
@@ -54,7 +52,6 @@ class LoCAConfig(PeftConfig):
             ``reselect``, ``swap`` or ``swap-raw``, which need no learning rate of the locations
             and move components once in B_a + B_l steps. ``swap`` compares the curvature with the
             loss: under a GradScaler, which scales the loss, use ``reselect``, or bfloat16.
-        location_gradient: An older name of ``location_search``, for the four differences.
         init_locations: ``random``, or ``gradient``: where the first batches promise most.
             Coefficients are not learned until then.
         observed_steps: Of how many steps the gradients are summed before components are exchanged,
@@ -101,9 +98,6 @@ class LoCAConfig(PeftConfig):
     location_search: LocationSearch = field(
         default="central", metadata={"help": "How locations are searched for."}
     )
-    location_gradient: LocationGradient | None = field(
-        default=None, metadata={"help": "An older name of location_search."}
-    )
     init_locations: InitialLocations = field(
         default="random", metadata={"help": "Where locations start."}
     )
@@ -137,13 +131,6 @@ class LoCAConfig(PeftConfig):
             raise InvalidArgumentError(msg)
 
     def _check_search(self) -> None:
-        if self.location_gradient is not None:
-            check_rule(self.location_gradient)
-            if self.location_search not in ("central", self.location_gradient):
-                msg = f"location_gradient={self.location_gradient!r} contradicts "
-                msg += f"location_search={self.location_search!r}; give the latter alone"
-                raise InvalidArgumentError(msg)
-            self.location_search, self.location_gradient = self.location_gradient, None
         check_search(self.location_search)
         check_initial_locations(self.init_locations)
         if self.joint and is_exchange(self.location_search):
