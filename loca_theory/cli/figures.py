@@ -170,41 +170,42 @@ def _computed(label: str, data: plotting.Computed, common: Common, results: Path
     if isinstance(source, Simulation):
         source = source.on_device(common.device)
     wanted = {"grid": source.describe(), "seed": source.seed}
+    name = data.shared_with or label
     folder = next(
-        (place for place in (results, common.folder) if _is_current(place, label, wanted)), None
+        (place for place in (results, common.folder) if _is_current(place, name, wanted)), None
     )
     if folder is None:
         folder = common.folder
-        _compute(label, data, source, wanted, common)
+        _compute(name, data, source, wanted, common)
     else:
-        note(f"{label}: drawn from {folder / label}.parquet", quiet=common.quiet)
-    table, _ = load_rows(folder, label)
-    names = (f"{label}.parquet", f"{label}.manifest.json") if folder == common.folder else ()
+        note(f"{label}: drawn from {folder / name}.parquet", quiet=common.quiet)
+    table, _ = load_rows(folder, name)
+    names = (f"{name}.parquet", f"{name}.manifest.json") if folder == common.folder else ()
     return _Drawing([table], common.folder, [folder / name for name in names])
 
 
-def _is_current(folder: Path, label: str, wanted: dict[str, Any]) -> bool:
-    if not is_stored(folder, label):
+def _is_current(folder: Path, name: str, wanted: dict[str, Any]) -> bool:
+    if not is_stored(folder, name):
         return False
-    _, origin = load_rows(folder, label)
+    _, origin = load_rows(folder, name)
     return origin.get("version") == __version__ and all(
         origin.get(key) == value for key, value in wanted.items()
     )
 
 
 def _compute(
-    label: str,
+    name: str,
     data: plotting.Computed,
     source: Simulation | Study | ConvergenceStudy,
     wanted: dict[str, Any],
     common: Common,
 ) -> None:
     store = ResultStore(common.folder / "points", source.version)
-    with running(common, store, label) as runner:
+    with running(common, store, name) as runner:
         if isinstance(source, Simulation):
             rows, device = source.run(runner), source.device
         else:
             tables = source.run(runner)
             rows, device = tables[data.table or "rows"], "cpu"
     origin = manifest(device=device, dtype="float64", **wanted)
-    store_rows(rows, origin, common.folder, label)
+    store_rows(rows, origin, common.folder, name)

@@ -37,10 +37,12 @@ class Computed:
     Attributes:
         source: Makes the simulation or study.
         table: Which table of a study; None for a simulation, which has one.
+        shared_with: Label of the figure under whose name the table is stored; None for its own.
     """
 
     source: Callable[[], Simulation | Study | ConvergenceStudy]
     table: str | None = None
+    shared_with: str | None = None
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ FIGURES: dict[str, PaperFigure] = {
         PaperFigure(
             "toy_experiment_loss",
             "Loss of the same problems with places that move and that stay",
-            Computed(_convergence, "traces"),
+            Computed(_convergence, "traces", shared_with="toy_experiment"),
             draw_loss,
         ),
         PaperFigure(

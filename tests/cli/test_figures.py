@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from loca_theory import plotting
+from loca_theory.convergence import ConvergenceStudy
 from loca_theory.expressivity import Simulation, squares
 from loca_theory.sweeps import store_rows, tables
 
@@ -94,13 +95,37 @@ def test_a_figure_comes_with_its_data_and_its_origin(cli, here):
 def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, unseen):
     done = cli("figures", "--format", "json")
     assert done.code == 0
-    for label in COMPUTED:
-        assert set(contents(here / "loca-results", label)) == set(FILES)
+    made = {path.name for path in (here / "loca-results").iterdir() if path.is_file()}
+    pictures = {f"{label}{suffix}" for label in COMPUTED for suffix in (".pdf", ".png")}
+    # The loss of the toy experiment is drawn from the table of its spectrum.
+    tables = {label for label in COMPUTED if label != "toy_experiment_loss"}
+    assert made == pictures | {
+        f"{one}{end}" for one in tables for end in (".parquet", ".manifest.json")
+    }
     document = json.loads(done.out)
     assert [one["figure"] for one in document["figures"]] == COMPUTED
     assert [one["figure"] for one in document["not_drawn"]] == STORED
     notes = [line for line in done.err.splitlines() if line.startswith("note: not drawn: ")]
     assert len(notes) == len(STORED)
+
+
+def test_figures_of_one_table_share_it(cli, here, unseen, monkeypatch):
+    made = cli("figures", "toy_experiment")
+    monkeypatch.setattr(ConvergenceStudy, "run", None)
+    done = cli("figures", "toy_experiment_loss", "--format", "json")
+    assert (made.code, done.code) == (0, 0)
+    (entry,) = json.loads(done.out)["figures"]
+    assert [Path(path).name for path in entry["files"]] == [
+        "toy_experiment_loss.png",
+        "toy_experiment_loss.pdf",
+        "toy_experiment.parquet",
+        "toy_experiment.manifest.json",
+    ]
+
+
+def test_no_table_is_stored_twice_here():
+    tables = [path.read_bytes() for path in FIGURES.rglob("*.parquet")]
+    assert len(set(tables)) == len(tables)
 
 
 def test_a_current_table_is_drawn_without_computing(cli, here, no_computation):
