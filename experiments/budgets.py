@@ -12,7 +12,6 @@ from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
 from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import summary
-from loca_theory.plotting import draw_budgets
 
 # Without a budget: the frame that the others stand in.
 _FRAME = ("linear-probing", "full")
@@ -42,7 +41,7 @@ def main(session: Session, task: str | None) -> None:
         lines += summary(found, ("task", "method", "r"), reference={"method": "lora"})
     own = f"-{task}" if task else ""
     session.store("budgets" + own, {"": rows, "summary": lines})
-    session.draw(lambda: draw_budgets(lines), "budget" + own)
+    session.draw("budget", lines, own)
     for name in chosen:
         print_summary(
             [line for line in lines if line["task"] == name],

@@ -8,9 +8,9 @@ from __future__ import annotations
 import click
 
 from experiments.finetuning.cells import cells, described
+from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
-from loca_theory.plotting import draw_patterns
 
 _TASK = "text"
 METHODS = ("full", "lora", "fourierft", "loca", "loca-reselect")
@@ -35,14 +35,15 @@ def main(session: Session, task: str) -> None:
         msg = f"every first run on {task} diverged, so there is nothing to show"
         raise click.ClickException(msg)
     rows = [
-        {"task": task, "method": method, "layer": layer, "row": number, "values": values}
+        {"task": task, "method": method, "title": find_method(method).title, "layer": layer,
+         "row": number, "values": values}
         for method, pictures in found.items()
         for layer, picture in pictures.items()
         for number, values in enumerate(picture)
-    ]
-    name = "visualization_W" if task == _TASK else f"visualization_W-{task}"
-    session.store(name, {"": rows})
-    session.draw(lambda: draw_patterns(rows), name)
+    ]  # fmt: skip
+    own = "" if task == _TASK else f"-{task}"
+    session.store(f"visualization_W{own}", {"": rows})
+    session.draw("visualization_W", rows, own)
 
 
 if __name__ == "__main__":

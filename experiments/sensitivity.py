@@ -15,12 +15,17 @@ from experiments.finetuning.printing import print_summary
 from experiments.finetuning.protocol import Cell, Row
 from experiments.finetuning.session import Session
 from experiments.finetuning.statistics import summary
-from loca_theory.plotting import draw_sensitivity
 
 _TASK = "vision"
 SCALINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 ALTERNATING = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 LOCATION_RATES = (1e-4, 1e-3, 5e-3, 2e-2, 1e-1)
+LABELS = {
+    "scaling": r"scaling $\alpha$",
+    "alternating": r"$\mathcal{B}_s$, share of all steps",
+    "rate": "learning rate of coefficients",
+    "location rate": "learning rate of locations",
+}
 # The share of alternating steps matters to any search, the rest is the paper's LoCA alone.
 METHODS = ("loca", "loca-reselect")
 
@@ -50,7 +55,7 @@ def sweep(session: Session, task: str) -> list[Row]:
     done = session.repeated(rated, f"sensitivity, {task}", described(session))
     labels = [entry[:2] for entry in wanted for _ in session.seeds_of(task)]
     return [
-        {**one.row, "setting": setting, "value": value}
+        {**one.row, "setting": setting, "label": LABELS[setting], "value": value}
         for (setting, value), one in zip(labels, done, strict=True)
     ]
 
@@ -74,10 +79,10 @@ def main(session: Session, task: str) -> None:
     Example: python -m experiments.sensitivity --seeds 10
     """
     rows = sweep(session, task)
-    lines = summary(rows, ("task", "setting", "value", "method"))
+    lines = summary(rows, ("task", "setting", "label", "value", "method"))
     own = "" if task == _TASK else f"-{task}"
     session.store(f"sensitivity{own}", {"": rows, "summary": lines})
-    session.draw(lambda: draw_sensitivity(lines), f"parameter_sen{own}")
+    session.draw("parameter_sen", lines, own)
     for setting in dict.fromkeys(line["setting"] for line in lines):
         print_summary(
             [line for line in lines if line["setting"] == setting],

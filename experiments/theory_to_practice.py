@@ -22,7 +22,6 @@ from experiments.finetuning.protocol import Row
 from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import interval, summary
 from experiments.finetuning.training import HIGHER_IS_BETTER
-from loca_theory.plotting import draw_prediction
 
 # Which reconstruction an adapter is at its best, and how it is counted.
 BEST_OF = {
@@ -148,7 +147,7 @@ def main(session: Session, task: str | None) -> None:
         pairs += agreement(own_methods, [one.row for one in done])
     own = f"-{task}" if task else ""
     session.store("theory_practice" + own, {"": methods, "errors": errors, "pairs": pairs})
-    session.draw(lambda: draw_prediction(methods), "theory_practice" + own)
+    session.draw("theory_practice", methods, own)
     for name in chosen:
         _print(name, errors, pairs)
 

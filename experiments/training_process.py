@@ -10,7 +10,6 @@ from __future__ import annotations
 from experiments.finetuning.cells import cells, described
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
-from loca_theory.plotting import draw_training
 
 METHODS = ("loca-v1", "loca", "loca-reselect")
 
@@ -28,7 +27,7 @@ def main(session: Session) -> None:
         done = session.repeated(rates.items(), f"training process, {task}", described(session))
         lines += [line for one in done for line in one.curve]
     session.store("training_process", {"": lines})
-    session.draw(lambda: draw_training(lines), "training_process")
+    session.draw("training_process", lines)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import pandas as pd
 
 from experiments.finetuning.methods import Budget, check, find_method, peft
 from experiments.finetuning.protocol import (
@@ -25,13 +26,10 @@ from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
 from loca_theory.cli.progress import progress_bar
-from loca_theory.plotting import save_figure
+from loca_theory.plotting import find_figure, save_figure
 from loca_theory.sweeps import Point, ResultStore, Runner, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.transforms import resolve_device
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -230,9 +228,16 @@ class Session:
         for table, rows in tables.items():
             self.wrote(store_rows(rows, origin, self.folder, f"{name}-{table}" if table else name))
 
-    def draw(self, figure: Callable[[], Figure], name: str) -> None:
-        """Save a figure."""
-        self.wrote(save_figure(figure, self.folder, name))
+    def draw(self, label: str, rows: Sequence[Row], own: str = "") -> None:
+        """Save a figure as ``loca-theory figures`` draws it from its table.
+
+        Args:
+            label: Which.
+            rows: Its table.
+            own: What is added to the label for the name of the files.
+        """
+        draw, table = find_figure(label).draw, pd.DataFrame(list(rows))
+        self.wrote(save_figure(lambda: draw(table), self.folder, label + own))
 
     def wrote(self, paths: Sequence[Path]) -> None:
         """Say what was written."""

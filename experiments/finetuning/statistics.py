@@ -88,8 +88,8 @@ def summary(
         good = {m["seed"]: m["metric"] for m in members if not m["diverged"]}
         mean, low, high = interval(list(good.values())) if good else (None, None, None)
         line: Row = dict(zip(by, key, strict=True))
-        line |= {"measure": members[0]["measure"], "trained": members[0]["trained"]}
-        line |= {"kept": members[0]["kept"], "mean": mean, "low": low, "high": high}
+        line |= {name: members[0][name] for name in ("title", "measure", "trained", "kept")}
+        line |= {"mean": mean, "low": low, "high": high}
         line |= {"seeds": len(good), "diverged": len(members) - len(good)}
         if reference is not None:
             compared = tuple({**line, **reference}[name] for name in by)

@@ -9,14 +9,7 @@ from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from loca_theory.plotting.error_curves import draw_errors
-    from loca_theory.plotting.finetuning import (
-        draw_budgets,
-        draw_prediction,
-        draw_sensitivity,
-        draw_training,
-    )
     from loca_theory.plotting.paper import FIGURES, Computed, PaperFigure, Stored, find_figure
-    from loca_theory.plotting.patterns import draw_patterns
     from loca_theory.plotting.report import draw_analysis, write_html
     from loca_theory.plotting.results import save_figure
 
@@ -26,12 +19,7 @@ __all__ = [
     "PaperFigure",
     "Stored",
     "draw_analysis",
-    "draw_budgets",
     "draw_errors",
-    "draw_patterns",
-    "draw_prediction",
-    "draw_sensitivity",
-    "draw_training",
     "find_figure",
     "save_figure",
     "write_html",
@@ -45,12 +33,7 @@ __getattr__ = lazy_exports(
         "PaperFigure": "paper",
         "Stored": "paper",
         "draw_analysis": "report",
-        "draw_budgets": "finetuning",
         "draw_errors": "error_curves",
-        "draw_patterns": "patterns",
-        "draw_prediction": "finetuning",
-        "draw_sensitivity": "finetuning",
-        "draw_training": "finetuning",
         "find_figure": "paper",
         "save_figure": "results",
         "write_html": "report",

@@ -27,19 +27,6 @@ _LOOKS = {
     "linear-probing": Look("#999999", (0, (1, 1))),
 }
 _PLAIN = Look("#56b4e9")
-TITLES = {
-    "lora": "LoRA", "dora": "DoRA", "fourierft": "FourierFT", "loca": "LoCA",
-    "loca-charged": "LoCA, places charged", "loca-v1": "V1, random places",
-    "loca-reselect": "LoCA, reselect", "full": "full fine-tuning",
-    "linear-probing": "linear probing",
-}  # fmt: skip
-_FRAME = ("full", "linear-probing")
-_SETTINGS = {
-    "scaling": r"scaling $\alpha$",
-    "alternating": r"$\mathcal{B}_s$, share of all steps",
-    "rate": "learning rate of coefficients",
-    "location rate": "learning rate of locations",
-}
 # Lines side by side that would hide one another are moved apart by this share of a step.
 _APART = 0.07
 _BARS = "Bars: 95% intervals over seeds"
@@ -58,8 +45,8 @@ def draw_budgets(lines: Lines) -> Figure:
     """Metric against the budget, a panel a task; bars are 95% intervals over seeds.
 
     Args:
-        lines: Summary of :mod:`experiments.budgets`: ``task``, ``method``, ``r``, ``measure``,
-            ``mean``, ``low``, ``high``; r is null for methods without a budget.
+        lines: Summary of :mod:`experiments.budgets`: ``task``, ``method``, ``title``, ``r``,
+            ``measure``, ``mean``, ``low``, ``high``; r is null for methods without a budget.
 
     Raises:
         InvalidArgumentError: every run diverged.
@@ -77,7 +64,7 @@ def draw_budgets(lines: Lines) -> Figure:
                 factor = _factor(line)
                 axis.axhline(
                     factor * line["mean"], color=look.color, linestyle=look.dashes, linewidth=1.2,
-                    label=TITLES.get(line["method"], line["method"]),
+                    label=line["title"],
                 )  # fmt: skip
         methods = dict.fromkeys(line["method"] for line in mine if not _no_budget(line))
         for number, method in enumerate(methods):
@@ -100,8 +87,8 @@ def draw_sensitivity(lines: Lines) -> Figure:
     """Metric against each setting, the others held; bars are 95% intervals over seeds.
 
     Args:
-        lines: Summary of :mod:`experiments.sensitivity`: ``setting``, ``value``, ``method``,
-            ``measure``, ``mean``, ``low``, ``high``.
+        lines: Summary of :mod:`experiments.sensitivity`: ``setting``, ``label``, ``value``,
+            ``method``, ``title``, ``measure``, ``mean``, ``low``, ``high``.
 
     Raises:
         InvalidArgumentError: every run diverged.
@@ -123,7 +110,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
             axis.set_xscale("log")
             axis.set_xticks(values, [f"{value:g}" for value in values])
             axis.minorticks_off()
-        axis.set_xlabel(_SETTINGS.get(str(setting), str(setting)))
+        axis.set_xlabel(mine[0]["label"])
     for axis in grid[:, 0]:
         axis.set_ylabel(_measure(lines[0]))
     for axis in axes[len(settings) :]:
@@ -138,8 +125,8 @@ def draw_training(lines: Lines) -> Figure:
     """Validation loss and metric over the steps, means over seeds with standard errors.
 
     Args:
-        lines: Looks at the validation set: ``task``, ``method``, ``seed``, ``step``,
-            ``validation_loss``, ``validation``, ``measure``.
+        lines: Looks at the validation set: ``task``, ``method``, ``title``, ``seed``,
+            ``step``, ``validation_loss``, ``validation``, ``measure``.
 
     Raises:
         InvalidArgumentError: every run diverged.
@@ -172,7 +159,7 @@ def draw_prediction(lines: Lines) -> Figure:
     against the other.
 
     Args:
-        lines: ``task``, ``method``, ``r``, ``kept_energy``, ``mean``, ``low``, ``high``,
+        lines: ``task``, ``method``, ``title``, ``r``, ``kept_energy``, ``mean``, ``low``, ``high``,
             ``measure``.
 
     Raises:
@@ -192,11 +179,9 @@ def draw_prediction(lines: Lines) -> Figure:
             style = {"color": look.color, "linestyle": look.dashes, "marker": "o", "markersize": 3}
             kept = [100 * line["kept_energy"] for line in own]
             shift = _shift(number, len(methods))
-            row[0].plot(
-                [line["r"] * shift for line in own], kept, **style,
-                label=TITLES.get(method, method),
-            )  # fmt: skip
-            _line(row[1], method, [line["r"] * shift for line in own], own)
+            x = [line["r"] * shift for line in own]
+            row[0].plot(x, kept, **style, label=own[0]["title"])
+            _line(row[1], method, x, own)
             sizes = [12 + 12 * ranks.index(line["r"]) for line in own]
             means = [_factor(line) * line["mean"] for line in own]
             row[2].scatter(kept, means, s=sizes, color=look.color, alpha=0.8, linewidths=0)
@@ -231,7 +216,7 @@ def _line(axis: Axes, method: str, x: Sequence[float], own: Lines) -> None:
     axis.errorbar(
         x, mean, yerr=np.where(np.isfinite(errors), errors, 0), color=look.color,
         linestyle=look.dashes, elinewidth=0.8, marker="o", markersize=3,
-        label=TITLES.get(method, method),
+        label=own[0]["title"],
     )  # fmt: skip
 
 
@@ -246,8 +231,7 @@ def _band(axis: Axes, method: str, own: Lines, name: str, factor: float) -> None
     error = np.array(
         [np.std(found, ddof=1) / len(found) ** 0.5 if len(found) > 1 else 0.0 for found in values]
     )
-    title = TITLES.get(method, method)
-    axis.plot(steps, mean, color=look.color, linestyle=look.dashes, label=title)
+    axis.plot(steps, mean, color=look.color, linestyle=look.dashes, label=own[0]["title"])
     axis.fill_between(steps, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
 
 

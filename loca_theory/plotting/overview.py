@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.plotting.finetuning import TITLES, as_lines
+from loca_theory.plotting.finetuning import as_lines
 from loca_theory.plotting.lines import LOOKS
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _tuned(axis: Axes, table: pd.DataFrame) -> None:
         color = _ORANGE if name == "lora" else _GREEN if name.startswith("loca") else _GREY
         axis.plot([low, high], [height, height], color=color, lw=1.6)
         axis.plot(mean, height, "o", color=color, ms=5)
-    axis.set_yticks(range(len(names)), [TITLES[name] for name in reversed(names)])
+    axis.set_yticks(range(len(names)), [rows[name]["title"] for name in reversed(names)])
     axis.set_xlabel(f"test accuracy, %, with 95% intervals over {table['seeds'].max()} seeds")
     axis.grid(visible=False, axis="y")
     axis.set_title("Fine-tuning: adapters lie close together")

@@ -8,15 +8,15 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.finetuning import NOTHING, TITLES, Lines
+from loca_theory.plotting.finetuning import NOTHING, Lines
 
 
 def draw_patterns(lines: Lines) -> Figure:
     """What each method adds to a few layers; each picture has its own scale.
 
     Args:
-        lines: Rows of the pictures, means over blocks of the increment: ``method``, ``layer``,
-            ``values``, from above to below.
+        lines: Rows of the pictures, means over blocks of the increment: ``title`` of the
+            method, ``layer``, ``values``, from above to below.
 
     Raises:
         InvalidArgumentError: every run diverged.
@@ -25,7 +25,7 @@ def draw_patterns(lines: Lines) -> Figure:
         raise InvalidArgumentError(NOTHING)
     pictures: dict[tuple[str, str], list[Any]] = {}
     for line in lines:
-        pictures.setdefault((line["method"], line["layer"]), []).append(list(line["values"]))
+        pictures.setdefault((line["title"], line["layer"]), []).append(list(line["values"]))
     methods, layers = (list(dict.fromkeys(key[i] for key in pictures)) for i in range(2))
     figure = Figure(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
     axes = figure.subplots(len(layers), len(methods), squeeze=False)
@@ -39,7 +39,7 @@ def draw_patterns(lines: Lines) -> Figure:
             axis.grid(visible=False)
         row[0].set_ylabel(_layer(layer), fontsize=8)
     for axis, method in zip(axes[0], methods, strict=True):
-        axis.set_title(TITLES.get(method, method), fontsize=8)
+        axis.set_title(method, fontsize=8)
     said = "Increments, means over blocks; red positive, blue negative; "
     said += "every picture has its own scale"
     figure.supxlabel(said, fontsize=7, color="#444444")

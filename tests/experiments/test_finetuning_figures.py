@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting import (
+from loca_theory.plotting.finetuning import (
     draw_budgets,
-    draw_patterns,
     draw_prediction,
     draw_sensitivity,
     draw_training,
 )
+from loca_theory.plotting.patterns import draw_patterns
 
 METHODS = ("lora", "loca", "some-other")
 
@@ -26,6 +26,7 @@ def line(method, mean=0.7, r=2, spread=0.1, **more):
     return {
         "task": "vision",
         "method": method,
+        "title": method.upper(),
         "r": r,
         "measure": "accuracy",
         "mean": mean,
@@ -75,7 +76,7 @@ def test_budgets_of_a_task_where_all_diverged():
 
 
 SETTINGS = [
-    line(m, 0.5 + value / 40, setting=setting, value=value)
+    line(m, 0.5 + value / 40, setting=setting, label=setting, value=value)
     for setting, values in {
         "scaling": (0.5, 2.0),
         "alternating": (0.0, 0.2),
@@ -91,7 +92,9 @@ SETTINGS = [
     [
         pytest.param(SETTINGS, id="three settings"),
         pytest.param(SETTINGS[:1], id="a single value"),
-        pytest.param([*SETTINGS, line("loca", None, setting="rate", value=0.1)], id="missing"),
+        pytest.param(
+            [*SETTINGS, line("loca", None, setting="rate", label="rate", value=0.1)], id="missing"
+        ),
     ],
 )
 def test_sensitivity(lines):
@@ -103,6 +106,7 @@ def look(method, seed, step, value=0.5):
     return {
         "task": "vision",
         "method": method,
+        "title": method.upper(),
         "seed": seed,
         "step": step,
         "measure": "accuracy",
@@ -131,7 +135,7 @@ def test_training(lines):
 @pytest.mark.parametrize("methods", [("full",), ("full", "lora", "strange")])
 def test_patterns(value, methods):
     lines = [
-        {"method": method, "layer": layer, "values": values}
+        {"title": method, "layer": layer, "values": values}
         for method in methods
         for layer in ("a.3.query.weight", "head.weight")
         for values in ([value, -value], [0.0, 2 * value])
