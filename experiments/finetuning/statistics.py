@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
+from scipy.stats import ttest_1samp
 
 Row = dict[str, Any]
 LEVEL = 0.95
@@ -25,9 +25,10 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, -math.inf, math.inf
-    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1))
-    half /= math.sqrt(len(values))
-    return mean, mean - half, mean + half
+    if np.ptp(values) == 0:
+        return mean, mean, mean
+    ends = ttest_1samp(values, 0.0).confidence_interval(LEVEL)
+    return mean, float(ends.low), float(ends.high)
 
 
 def paired_p_value(differences: Sequence[float]) -> float:
@@ -35,14 +36,11 @@ def paired_p_value(differences: Sequence[float]) -> float:
 
     With one pair there is no telling: 1.
     """
-    values = np.asarray(differences, dtype=float)
-    if len(values) < 2 or np.all(values == 0):
+    if len(differences) < 2 or not np.any(differences):
         return 1.0
-    spread = float(np.std(values, ddof=1))
-    if spread == 0:
+    if np.ptp(differences) == 0:
         return 0.0
-    statistic = abs(float(values.mean())) / (spread / math.sqrt(len(values)))
-    return float(2 * t.sf(statistic, len(values) - 1))
+    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -31,7 +31,6 @@ import numpy as np
 from scipy import stats
 
 from loca_theory.claims.measurement import Measurement, Part
-from loca_theory.convergence import binomial_interval
 from loca_theory.errors import InvalidArgumentError
 
 FAMILY_WISE = 0.01
@@ -168,7 +167,8 @@ def interval(part: Part, alarm: float) -> tuple[float, float]:
         msg = f"an interval misses with a probability between 0 and 1, not {alarm}"
         raise InvalidArgumentError(msg)
     if part.successes is not None:
-        return binomial_interval(part.successes, part.n, 1 - alarm)
+        ends = stats.binomtest(part.successes, part.n).proportion_ci(1 - alarm, method="exact")
+        return float(ends.low), float(ends.high)
     if part.standard_error == 0:
         return part.value, part.value
     half = _quantile(alarm / 2, max(part.n - 1, 1)) * part.standard_error

@@ -4,13 +4,11 @@
 - :class:`Family`, :class:`Problems`, :func:`draw`: random problems, many at a time.
 - :data:`SEARCHES`: ways to move components, from central differences to matching pursuit.
 - :class:`ConvergenceStudy`: the rates of recovery with exact intervals, and some traces.
-- :func:`binomial_interval`: the exact interval.
 """
 
 from typing import TYPE_CHECKING
 
 from loca_theory._lazy import lazy_exports
-from loca_theory.convergence.intervals import binomial_interval
 from loca_theory.convergence.readings import (
     DEFAULT_READING,
     READINGS,
@@ -34,7 +32,6 @@ __all__ = [
     "Rates",
     "Reading",
     "State",
-    "binomial_interval",
     "default_problems",
     "draw",
     "find_reading",
