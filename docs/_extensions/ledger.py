@@ -6,7 +6,6 @@ run of ``loca-theory verify`` stands in ``figures/ledger``, what was observed is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,20 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from loca_theory.claims import PAPER, Claim, Ledger, Verdict, load_ledger, shown
-from loca_theory.claims.verification import definition, renewed
+from loca_theory.claims import (
+    PAPER,
+    Claim,
+    Entry,
+    Ledger,
+    Verdict,
+    by_section,
+    load_ledger,
+    read_entries,
+)
 
 PAGE = "ledger"
 PLACEHOLDER = "<!-- the claims -->"
-STORED = Path("..", "figures", "ledger", "claims.json")
+STORED = Path("..", "figures", "ledger")
 
 _COLOURS = {
     Verdict.SUPPORTED: "success",
@@ -29,28 +36,19 @@ _COLOURS = {
     Verdict.NOT_RUN: "secondary",
 }
 
-Entry = Mapping[str, Any]
-
 
 def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
-    """The Markdown of all claims: an overview by verdict, then part by part.
+    """The Markdown of all claims: an overview by verdict, then section by section.
 
     Args:
         ledger: The ledger.
         stored: What a run observed, by id.
     """
-    claims = {claim.id: claim for claim in ledger.claims}
-    # An observation of another check or of other arguments says nothing of a claim.
-    stored = {
-        name: renewed(one, claims[name], ledger)
-        for name, one in stored.items()
-        if name in claims and one["definition"] == definition(claims[name])
-    }
     lines = list(_overview(ledger.claims, stored))
-    for title, names in ledger.grouped(claims).items():
+    for title, claims in by_section(ledger.claims).items():
         lines += [f"## {title}", ""]
-        for name in names:
-            lines += _entry(claims[name], stored.get(name))
+        for claim in claims:
+            lines += _entry(claim, stored.get(claim.id))
     return "\n".join(lines)
 
 
@@ -88,7 +86,7 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     yield ""
     slip = " a slip of the pen ·" if claim.slip else ""
     own = " on this package, not on the paper ·" if claim.subject != PAPER else ""
-    yield f"{_badge(verdict)}{slip}{own} {claim.kind} · {claim.place}"
+    yield f"{_badge(verdict)}{slip}{own} {claim.kind} · {claim.section.passage}"
     yield ""
     yield _text(claim.statement)
     yield ""
@@ -97,9 +95,9 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     for text in claim.added:
         yield f"- *Assumed here besides:* {_text(text)}."
     yield f"- *If it holds:* {_text(claim.expected)}. *Rule:* {claim.rule.in_words()}."
-    if stored is not None and stored["observed"] is not None:
-        old = ", with an older version of the code" if stored["stale"] else ""
-        yield f"- *Observed:* {shown(stored)} (n = {stored['n']}{old})."
+    if stored is not None and stored.estimate:
+        old = ", with an older version of the code" if stored.stale else ""
+        yield f"- *Observed:* {stored.shown} (n = {stored.estimate.n}{old})."
     if claim.note:
         yield f"- *Note:* {_text(claim.note)}"
     if claim.figure:
@@ -111,7 +109,7 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
 
 def _verdict(claim: Claim, stored: Entry | None) -> Verdict:
     """What the stored run found; without one, what the ledger expects."""
-    return claim.ledger if stored is None else Verdict(stored["verdict"])
+    return claim.expected_verdict if stored is None else stored.verdict
 
 
 def _badge(verdict: Verdict) -> str:
@@ -129,19 +127,17 @@ def _text(text: str) -> str:
     return text
 
 
-def read_stored(path: Path) -> dict[str, Entry]:
-    """Entries of a stored run by id; none where there is no such file."""
-    if not path.exists():
-        return {}
-    return {one["id"]: one for one in json.loads(path.read_text(encoding="utf-8"))["claims"]}
+def read_stored(folder: Path, ledger: Ledger) -> dict[str, Entry]:
+    """Entries of a stored run by id; none where there was no run."""
+    return {one.id: one for one in read_entries(folder, ledger)}
 
 
 def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname != PAGE:
         return
-    path = Path(app.srcdir) / STORED
-    app.env.note_dependency(path)
-    source[0] = source[0].replace(PLACEHOLDER, page(load_ledger(), read_stored(path)))
+    folder, ledger = Path(app.srcdir) / STORED, load_ledger()
+    app.env.note_dependency(folder / "claims.json")
+    source[0] = source[0].replace(PLACEHOLDER, page(ledger, read_stored(folder, ledger)))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """The ledger: every checkable statement of the paper, what decides it, and the verdict.
 
-- :func:`load_ledger`: the claims as data (``claims.toml``): place, statement, assumptions, the
+- :func:`verify`: decide claims, one or all; returns a :class:`VerificationResult`.
+- :func:`load_ledger`: the claims as data (``claims.toml``): section, statement, assumptions, the
   check, and an acceptance rule that is fixed before anything is measured.
 - :mod:`loca_theory.claims.checks`: the checks, by subject. Each returns a :class:`Measurement`;
   none decides anything.
-- :class:`Rule`, :func:`decide`: from observed numbers and their errors to a :class:`Verdict`, at a
+- :class:`Rule`, :func:`decide`: from estimates and their errors to a :class:`Verdict`, at a
   family-wise false-alarm rate for the whole ledger.
-- :class:`Verification`: runs checks through the sweep store.
-- :func:`merged`, :func:`write_report`: CLAIMS.md and claims.json.
+- :class:`Verification`: what :func:`verify` runs, through the sweep store.
 - :func:`counts`, :func:`tally`: what was decided, in a few words.
 """
 
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import (
     KINDS,
     PACKAGE,
@@ -20,20 +21,14 @@ from loca_theory.claims.ledger import (
     Ledger,
     LedgerError,
     Section,
+    by_section,
 )
-from loca_theory.claims.measurement import Effort, Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting, Tier
 from loca_theory.claims.reader import load_ledger
-from loca_theory.claims.report import document, merged, read_entries, write_report
+from loca_theory.claims.results import VerdictsChangedError, VerificationResult, read_entries
 from loca_theory.claims.rules import FAMILY_WISE, Decision, Rule, Verdict, decide
-from loca_theory.claims.summary import (
-    count_slips,
-    counts,
-    family_in_words,
-    shown,
-    shown_parts,
-    tally,
-)
-from loca_theory.claims.verification import Entry, Verification
+from loca_theory.claims.summary import count_slips, counts, family_in_words, tally
+from loca_theory.claims.verification import Verification, verify
 
 __all__ = [
     "FAMILY_WISE",
@@ -43,27 +38,26 @@ __all__ = [
     "SUBJECTS",
     "Claim",
     "Decision",
-    "Effort",
     "Entry",
+    "Estimate",
     "Ledger",
     "LedgerError",
     "Measurement",
-    "Part",
     "Rule",
     "Section",
     "Setting",
+    "Tier",
     "Verdict",
+    "VerdictsChangedError",
     "Verification",
+    "VerificationResult",
+    "by_section",
     "count_slips",
     "counts",
     "decide",
-    "document",
     "family_in_words",
     "load_ledger",
-    "merged",
     "read_entries",
-    "shown",
-    "shown_parts",
     "tally",
-    "write_report",
+    "verify",
 ]

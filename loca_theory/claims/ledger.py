@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from inspect import Signature, isfunction, signature
+from typing import Any, Protocol, TypeVar, cast
 
-from loca_theory.claims.measurement import Effort, Measurement, Setting
+from loca_theory.claims.measurement import Measurement, Setting, Tier
 from loca_theory.claims.rules import FAMILY_WISE, Rule, Verdict
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.sweeps import SweepInterruptedError
@@ -26,42 +27,55 @@ class LedgerError(LocaTheoryError):
 
 
 @dataclass(frozen=True)
+class Section:
+    """Where a claim stands.
+
+    Attributes:
+        title: Heading under which the ledger lists it; empty in a ledger without headings.
+        passage: Where the paper states it: a theorem, an equation, a table.
+    """
+
+    title: str
+    passage: str
+
+
+@dataclass(frozen=True)
 class Claim:
     """One statement of the paper and what decides it.
 
     Attributes:
         id: Its name.
-        place: Where the paper states it.
+        section: Where it stands, in the ledger and in the paper.
         statement: What it says, in our words; of an ambiguous one, in one reading.
         kind: One of :data:`KINDS`.
         check: The deciding function, ``module.function`` of :mod:`loca_theory.claims.checks`.
         expected: What the statement says of the observed number, in words.
         rule: Acceptance rule.
-        ledger: The verdict that the ledger expects.
+        expected_verdict: The verdict that the ledger expects.
         command: What a reader types to decide it, or to make the tables that it needs.
         assumptions: The assumptions that the paper states.
         added: Assumptions that the check adds; with some, support is support under assumptions.
         arguments: Arguments of the check.
-        comparisons: Intervals that it takes from the family-wise rate: parts that are random.
-        cost: Seconds at the default effort, to start the longest first.
+        comparisons: Intervals that it takes from the family-wise rate: estimates that are random.
+        cost: Seconds at the default tier, to start the longest first.
         tables: Stored tables (patterns) that it needs.
         figure: The figure that shows it, an ID of ``loca-theory figures``.
         note: What a reader should know.
         slip: Whether what is printed is a slip of the pen; what is meant is another claim, named in
             the note.
         subject: What it is about, one of :data:`SUBJECTS`.
-        undecided: Efforts at which no decision is expected, though the ledger has one.
+        undecided: Tiers at which no decision is expected, though the ledger has one.
         source: File and line of the claim.
     """
 
     id: str
-    place: str
+    section: Section
     statement: str
     kind: str
     check: str
     expected: str
     rule: Rule
-    ledger: Verdict
+    expected_verdict: Verdict
     command: str
     assumptions: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
@@ -73,27 +87,40 @@ class Claim:
     note: str = ""
     slip: bool = False
     subject: str = PAPER
-    undecided: tuple[Effort, ...] = ()
+    undecided: tuple[Tier, ...] = ()
     source: str = field(default="", compare=False)
 
     def function(self) -> Check:
-        """The check.
+        """The check, which takes the claim's arguments.
 
         Raises:
-            LedgerError: there is no such function.
+            LedgerError: there is no such check, or it does not take these arguments.
         """
         module, _, name = self.check.partition(".")
         try:
-            return getattr(import_module(f"{CHECKS}.{module}"), name)
-        except (ImportError, AttributeError) as error:
+            found = getattr(import_module(f"{CHECKS}.{module}"), name, None)
+        except ModuleNotFoundError as error:
+            if error.name != f"{CHECKS}.{module}":
+                raise
+            found = None
+        taken = signature(found) if isfunction(found) else Signature()
+        if name.startswith("_") or next(iter(taken.parameters), "") != "setting":
             why = f"no check {self.check!r} in {CHECKS}"
+            raise self.error(why)
+        try:
+            taken.bind(None, **self.arguments)
+        except TypeError as error:
+            why = f"the check {self.check} does not take these arguments: {error}"
             raise self.error(why) from error
+        return cast("Check", found)
 
     def measure(self, setting: Setting) -> Measurement:
         """Run the check.
 
+        What the check raises by mistake is raised as it is, with a note that names the claim.
+
         Raises:
-            LedgerError: there is no such check, it fails on the claim's arguments, or what it
+            LedgerError: there is no such check, it refuses the claim's arguments, or what it
                 measures does not fit the claim (see :meth:`objection`).
             ResourceError: what the check needs is lacking or damaged.
         """
@@ -102,10 +129,12 @@ class Claim:
             found = function(setting, **self.arguments)
         except (ResourceError, SweepInterruptedError):
             raise
-        except Exception as error:
-            # Arguments of a wrong type or value end in any kind of error; the line helps with all.
-            why = f"the check {self.check} fails with {type(error).__name__}: {error}"
+        except LocaTheoryError as error:
+            why = f"the check {self.check} fails: {error}"
             raise self.error(why) from error
+        except Exception as error:
+            error.add_note(f"claim {self.id!r}: the check {self.check} fails")
+            raise
         if why := self.objection(found):
             raise self.error(why)
         return found
@@ -114,14 +143,15 @@ class Claim:
         """Why a measurement cannot be judged as one of this claim; empty if it can.
 
         Only as many intervals as the claim declares have a share of the family-wise rate, and a
-        rule with several bounds needs as many parts.
+        rule with several bounds needs as many estimates.
         """
-        count = sum(part.is_random for part in found.parts)
+        count = sum(one.is_random for one in found.estimates)
         if count > self.comparisons:
             why = f"it declares {self.comparisons} comparisons and made {count}"
             return f"{why}; the family-wise rate would not hold"
-        if found.parts and self.rule.length not in (1, len(found.parts)):
-            return f"its rule has bounds for {self.rule.length} parts, not for {len(found.parts)}"
+        if found.estimates and self.rule.length not in (1, len(found.estimates)):
+            count = len(found.estimates)
+            return f"its rule has bounds for {self.rule.length} estimates, not for {count}"
         return ""
 
     def error(self, why: str) -> LedgerError:
@@ -130,33 +160,14 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of the ledger, for a reader.
-
-    Attributes:
-        title: Its heading.
-        names: Its claims, by id or, with a dot at the end, by family.
-    """
-
-    title: str
-    names: tuple[str, ...]
-
-    def has(self, one: str) -> bool:
-        """Whether the claim of this id stands in it."""
-        return any(is_named(one, name) for name in self.names)
-
-
-@dataclass(frozen=True)
 class Ledger:
     """All claims.
 
     Attributes:
         claims: In the order of the paper.
-        sections: Its parts; each claim stands in one of them, unless there are none.
     """
 
     claims: tuple[Claim, ...]
-    sections: tuple[Section, ...] = ()
 
     @property
     def comparisons(self) -> int:
@@ -173,21 +184,6 @@ class Ledger:
         mine = (one for one in self.claims if (one.kind == EMPIRICAL) == is_empirical)
         return FAMILY_WISE / 2 / max(1, sum(one.comparisons for one in mine))
 
-    def part(self, claim: Claim) -> str:
-        """Title of the section in which a claim stands; empty in a ledger without sections."""
-        return next((one.title for one in self.sections if one.has(claim.id)), "")
-
-    def grouped(self, ids: Collection[str]) -> dict[str, list[str]]:
-        """Of these claims the ids by title of section, in the order of the ledger's sections.
-
-        Of a ledger without sections all stand under an empty title.
-        """
-        known = [claim.id for claim in self.claims if claim.id in ids]
-        if not self.sections:
-            return {"": known}
-        found = {one.title: [name for name in known if one.has(name)] for one in self.sections}
-        return {title: names for title, names in found.items() if names}
-
     def find(self, names: Sequence[str]) -> list[Claim]:
         """Claims of these names, in the order of the ledger; all for no name.
 
@@ -201,7 +197,7 @@ class Ledger:
         for name in names:
             mine = [one for one in known if is_named(one, name)]
             if not mine:
-                msg = f"unknown claim {name!r}; {_hint(name, known)} (verify --list shows all)"
+                msg = f"unknown claim {name!r}; {_hint(name, known)}"
                 raise InvalidArgumentError(msg)
             chosen |= set(mine)
         return [claim for claim in self.claims if not names or claim.id in chosen]
@@ -220,3 +216,19 @@ def _hint(name: str, known: Sequence[str]) -> str:
 def is_named(one: str, name: str) -> bool:
     """Whether a name means the claim: by its id or, with a dot at the end, by its family."""
     return one == name or (name.endswith(".") and one.startswith(name))
+
+
+class _Listed(Protocol):
+    @property
+    def section(self) -> Section: ...
+
+
+_One = TypeVar("_One", bound=_Listed)
+
+
+def by_section(listed: Iterable[_One]) -> dict[str, list[_One]]:
+    """Claims, or what was decided of them, by the heading under which they stand."""
+    found: dict[str, list[_One]] = {}
+    for one in listed:
+        found.setdefault(one.section.title, []).append(one)
+    return found

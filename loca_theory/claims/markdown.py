@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from loca_theory.claims.ledger import PAPER, Ledger
+from loca_theory.claims.entries import Entry
+from loca_theory.claims.ledger import PAPER, Ledger, by_section
 from loca_theory.claims.rules import Verdict
-from loca_theory.claims.summary import family_in_words, shown, shown_parts, tally
-
-Row = Mapping[str, Any]
+from loca_theory.claims.summary import family_in_words, tally
 
 _PREFACE = """\
 Written by `loca-theory verify`. Each statement is the paper's, in our words; where the paper can be
@@ -23,80 +21,82 @@ WRITTEN_BY = _PREFACE.partition(".")[0]
 _OLD = "observed with an older version of the code"
 
 
-def markdown(entries: Sequence[Row], ledger: Ledger) -> str:
-    """The counts, what is not supported, and of each part a table and a section a claim."""
+def markdown(entries: Sequence[Entry], ledger: Ledger) -> str:
+    """The counts, what is not supported, and of each section a table and the claims one by one."""
     lines = ["# The ledger of claims", "", *(f"- {line}" for line in tally(entries)), ""]
     lines += [_PREFACE, "", family_in_words(ledger), ""]
     lines += _not_supported(entries)
-    known = {one["id"]: one for one in entries}
-    for title, names in ledger.grouped(known).items():
+    for title, listed in by_section(entries).items():
         lines += [f"## {title or 'Claims'}", "", "| claim | verdict | observed | rule |",
                   "|---|---|---|---|"]  # fmt: skip
-        lines += [_row(known[name]) for name in names]
-        for name in names:
-            lines += ["", *_section(known[name])]
+        lines += [_row(one) for one in listed]
+        for one in listed:
+            lines += ["", *_details(one)]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _not_supported(entries: Sequence[Row]) -> Iterator[str]:
+def _not_supported(entries: Sequence[Entry]) -> Iterator[str]:
     listed = [
         one
         for one in entries
-        if one["verdict"] == Verdict.NOT_SUPPORTED and one["subject"] == PAPER and not one["slip"]
+        if one.verdict is Verdict.NOT_SUPPORTED
+        and one.claim.subject == PAPER
+        and not one.claim.slip
     ]
     if not listed:
         return
     yield from ("## Not supported, slips of the pen apart", "")
     for one in listed:
-        # Why, without the numbers of the run, which stand in the claim's section.
-        why = _plain(one["note"].removesuffix(one["remark"]).strip())
-        yield f"- {_link(one)}: {_plain(one['statement'])}{f' – {why}' if why else ''}"
+        # Why, without the numbers of the run, which stand with the claim.
+        why = _plain(one.claim.note.strip())
+        yield f"- {_link(one)}: {_plain(one.claim.statement)}{f' – {why}' if why else ''}"
     yield ""
 
 
-def _row(one: Row) -> str:
-    cells = (_link(one), _verdict(one), shown(one), one["decided_by"]["rule"])
-    return f"| {' | '.join(cells)} |"
+def _row(one: Entry) -> str:
+    return f"| {' | '.join((_link(one), _verdict(one), one.shown, one.bounds))} |"
 
 
-def _verdict(one: Row) -> str:
+def _verdict(one: Entry) -> str:
+    is_slip = one.claim.slip and one.verdict is Verdict.NOT_SUPPORTED
     marks = [
-        *(["slip of the pen"] if one["slip"] and one["verdict"] == Verdict.NOT_SUPPORTED else []),
-        *(["this package"] if one["subject"] != PAPER else []),
-        *(["older code"] if one["stale"] else []),
+        *(["slip of the pen"] if is_slip else []),
+        *(["this package"] if one.claim.subject != PAPER else []),
+        *(["older code"] if one.stale else []),
     ]
-    return f"{one['verdict']} ({', '.join(marks)})" if marks else one["verdict"]
+    return f"{one.verdict} ({', '.join(marks)})" if marks else one.verdict
 
 
-def _section(one: Row) -> Iterator[str]:
-    yield from (f"### {one['id']}", "")
-    yield from (f"**{_verdict(one)}** · {one['kind']} · {_plain(one['place'])}", "")
-    yield from (_plain(one["statement"]), "")
-    yield from (f"- assumed by the paper: {_plain(text)}" for text in one["assumptions"])
-    yield from (f"- assumed here besides: {_plain(text)}" for text in one["added"])
-    yield f"- expected: {_plain(one['expected'])}; rule: {one['rule']}"
-    if one["observed"] is not None:
-        name = one["decided_by"]["name"]
-        which = f" at {_plain(name)}, which decides" if name and len(one["parts"]) > 1 else ""
-        how = f"n = {one['n']}, {one['effort']} effort, seed {one['seed']}"
-        yield f"- observed: {shown(one)}{which} ({how})"
-    if one["stale"]:
+def _details(one: Entry) -> Iterator[str]:
+    claim, estimates = one.claim, one.measurement.estimates
+    yield from (f"### {claim.id}", "")
+    yield from (f"**{_verdict(one)}** · {claim.kind} · {_plain(claim.section.passage)}", "")
+    yield from (_plain(claim.statement), "")
+    yield from (f"- assumed by the paper: {_plain(text)}" for text in claim.assumptions)
+    yield from (f"- assumed here besides: {_plain(text)}" for text in claim.added)
+    yield f"- expected: {_plain(claim.expected)}; rule: {claim.rule.in_words()}"
+    if one.estimate:
+        name = one.estimate.name
+        which = f" at {_plain(name)}, which decides" if name and len(estimates) > 1 else ""
+        how = f"n = {one.estimate.n}, {one.tier} tier, seed {one.seed}"
+        yield f"- observed: {one.shown}{which} ({how})"
+    if one.stale:
         yield f"- {_OLD}"
-    if one["changed"] or one["lost"]:
-        yield f"- the ledger expects: {one['ledger']}"
-    if one["figure"]:
-        yield f"- shown by `loca-theory figures {one['figure']}`"
-    if one["note"]:
-        yield f"- note: {_plain(one['note'])}"
-    yield f"- decided by `{one['check']}`; again: `{one['command']}`"
-    if parts := shown_parts(one):
+    if one.changed or one.lost:
+        yield f"- the ledger expects: {one.expected_verdict}"
+    if claim.figure:
+        yield f"- shown by `loca-theory figures {claim.figure}`"
+    if one.note:
+        yield f"- note: {_plain(one.note)}"
+    yield f"- decided by `{claim.check}`; again: `{claim.command}`"
+    if len(estimates) > 1:
         yield from ("", "| part | observed |", "|---|---|")
-        yield from (f"| {_plain(name)} | {value} |" for name, value in parts)
+        yield from (f"| {_plain(each.name)} | {each} |" for each in estimates)
 
 
-def _link(one: Row) -> str:
-    return f"[`{one['id']}`](#{anchor(one['id'])})"
+def _link(one: Entry) -> str:
+    return f"[`{one.id}`](#{anchor(one.id)})"
 
 
 def anchor(heading: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import stdtrit
 
 from loca_theory.errors import InvalidArgumentError
 
 
-class Effort(StrEnum):
+class Tier(StrEnum):
     """How much work goes into a check; each later one outranks those before it."""
 
     QUICK = "quick"
@@ -24,7 +25,7 @@ class Effort(StrEnum):
     @property
     def depth(self) -> int:
         """0, 1 or 2."""
-        return list(Effort).index(self)
+        return list(Tier).index(self)
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,18 @@ class Setting:
     """What a check may use.
 
     Attributes:
-        effort: How much work is wanted.
+        tier: How much work is wanted.
         rng: The only source of randomness; it depends on the root seed and the claim alone.
         results: Folder with the stored tables of experiments, None where there is none.
     """
 
-    effort: Effort
+    tier: Tier
     rng: np.random.Generator
     results: Path | None = None
 
     def scaled(self, quick: int, default: int, deep: int) -> int:
-        """The number for the effort."""
-        return (quick, default, deep)[self.effort.depth]
+        """The number for the tier."""
+        return (quick, default, deep)[self.tier.depth]
 
     def seed(self) -> int:
         """A root seed for what takes an integer."""
@@ -51,11 +52,11 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One measured number.
+class Estimate:
+    """One measured number and its error.
 
     Attributes:
-        name: What it is, among the parts of a claim.
+        name: What it is, among the numbers of a claim.
         value: The estimate, or the exact value.
         standard_error: Of the estimate; 0 for an exact value.
         n: Replicates behind it; 1 for an exact value.
@@ -73,7 +74,7 @@ class Part:
 
     def __post_init__(self) -> None:
         if self.n < 1 or not (np.isfinite(self.value) and 0 <= self.standard_error < np.inf):
-            msg = f"{self.name or 'a part'} measured {self.value} ± {self.standard_error} from "
+            msg = f"{self.name or 'a number'} measured {self.value} ± {self.standard_error} from "
             msg += f"{self.n} replicates, which is no measurement"
             raise InvalidArgumentError(msg)
 
@@ -82,15 +83,43 @@ class Part:
         """Whether another seed would give another number."""
         return self.standard_error > 0 or self.successes is not None
 
+    def __str__(self) -> str:
+        """Value ± standard error, as many digits as the error bears."""
+        if not self.standard_error:
+            return f"{self.value:.6g}"
+        return f"{self.value:.4g} ± {self.standard_error:.2g}"
+
+    def interval(self, alarm: float) -> tuple[float, float]:
+        """Confidence interval that misses with probability ``alarm`` at most.
+
+        Clopper and Pearson's for a share, Student's for a mean, of length 0 for an exact value.
+
+        Raises:
+            InvalidArgumentError: alarm is not between 0 and 1.
+        """
+        if not 0 < alarm < 1:
+            msg = f"an interval misses with a probability between 0 and 1, not {alarm}"
+            raise InvalidArgumentError(msg)
+        if self.successes is not None:
+            # Takes a while to import.
+            from scipy.stats import binomtest
+
+            ends = binomtest(self.successes, self.n).proportion_ci(1 - alarm, method="exact")
+            return float(ends.low), float(ends.high)
+        if self.standard_error == 0:
+            return self.value, self.value
+        half = -float(stdtrit(max(self.n - 1, 1), alarm / 2)) * self.standard_error
+        return self.value - half, self.value + half
+
     @classmethod
-    def mean(cls, replicates: ArrayLike, name: str = "") -> Part:
+    def mean(cls, replicates: ArrayLike, name: str = "") -> Estimate:
         """Mean and standard error of independent replicates, at least 2."""
         values = np.asarray(replicates, dtype=np.float64)
         error = float(values.std(ddof=1) / np.sqrt(len(values)))
         return cls(name, float(values.mean()), error, len(values))
 
     @classmethod
-    def share(cls, successes: int, trials: int, name: str = "") -> Part:
+    def share(cls, successes: int, trials: int, name: str = "") -> Estimate:
         """Successes in independent trials; the error shown is the binomial one."""
         share = successes / trials
         error = float(np.sqrt(share * (1 - share) / trials))
@@ -102,22 +131,23 @@ class Measurement:
     """What a check has found.
 
     Attributes:
-        parts: The numbers that the rule judges, one a comparison. None: the check could not run.
+        estimates: The numbers that the rule judges, one per comparison; none where the check could
+            not run.
         note: What a reader should know beside them.
     """
 
-    parts: tuple[Part, ...]
+    estimates: tuple[Estimate, ...]
     note: str = ""
 
     @classmethod
     def exact(cls, value: float, note: str = "") -> Measurement:
         """A single exact value."""
-        return cls((Part("", float(value)),), note)
+        return cls((Estimate("", float(value)),), note)
 
     @classmethod
-    def of(cls, parts: Part | Iterable[Part], note: str = "") -> Measurement:
-        """From one part or several."""
-        return cls((parts,) if isinstance(parts, Part) else tuple(parts), note)
+    def of(cls, estimates: Estimate | Iterable[Estimate], note: str = "") -> Measurement:
+        """From one estimate or several."""
+        return cls((estimates,) if isinstance(estimates, Estimate) else tuple(estimates), note)
 
     @classmethod
     def missing(cls, what: str) -> Measurement:
@@ -126,10 +156,9 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back exactly."""
-        return {"parts": [asdict(part) for part in self.parts], "note": self.note}
+        return {"estimates": [asdict(one) for one in self.estimates], "note": self.note}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
         """Inverse of :meth:`to_json`."""
-        parts: Sequence[Mapping[str, Any]] = data["parts"]
-        return cls(tuple(Part(**part) for part in parts), data["note"])
+        return cls(tuple(Estimate(**one) for one in data["estimates"]), data["note"])

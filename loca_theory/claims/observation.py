@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.claims.measurement import Effort, Setting
+from loca_theory.claims.measurement import Setting, Tier
 from loca_theory.sweeps import Point, SweepInterruptedError, generator
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def measure(point: Point, *, claims: Mapping[str, Claim], results: Path | None) 
     rng = generator(given["seed"], EXPERIMENT, given["claim"])
     start = time.perf_counter()
     try:
-        found = claims[given["claim"]].measure(Setting(Effort(given["effort"]), rng, results))
+        found = claims[given["claim"]].measure(Setting(Tier(given["tier"]), rng, results))
     except SweepInterruptedError:
         # Of a sweep inside a check. The claims are what the user counts.
         raise KeyboardInterrupt from None

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,19 +24,18 @@ from loca_theory.claims.ledger import (
     Section,
     is_named,
 )
-from loca_theory.claims.measurement import Effort
+from loca_theory.claims.measurement import Tier
 from loca_theory.claims.rules import Rule, Verdict
-from loca_theory.claims.signatures import call_error
 
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
-_TEXTS = ("id", "place", "statement", "kind", "check", "expected", "verdict")
+_TEXTS = ("id", "passage", "statement", "kind", "check", "expected", "expected_verdict")
 _LISTS = ("assumptions", "added", "tables", "undecided")
 _OTHERS = {"arguments": dict, "note": str, "command": str, "figure": str, "slip": bool,
            "subject": str}  # fmt: skip
 _FIELDS = {*_TEXTS, *_LISTS, *_OTHERS, "rule", "comparisons", "cost"}
 
 
-def load_ledger(path: Path | None = None) -> Ledger:
+def load_ledger(path: str | Path | None = None) -> Ledger:
     """Read the ledger that the package ships, or another one.
 
     Args:
@@ -46,7 +46,7 @@ def load_ledger(path: Path | None = None) -> Ledger:
     """
     name = "claims.toml" if path is None else str(path)
     try:
-        source = files("loca_theory.claims") / name if path is None else path
+        source = files("loca_theory.claims") / name if path is None else Path(path)
         text = source.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         msg = f"cannot read the ledger {name}: {getattr(error, 'strerror', None) or error}"
@@ -57,8 +57,14 @@ def load_ledger(path: Path | None = None) -> Ledger:
         msg = f"{name} is not TOML: {error}"
         raise LedgerError(msg) from error
     reader = _Reader(name, text, data)
-    claims = tuple(reader.claims())
-    return Ledger(claims, tuple(reader.sections([claim.id for claim in claims])))
+    claims = list(reader.claims())
+    titles = reader.titles([claim.id for claim in claims])
+    return Ledger(
+        tuple(
+            replace(claim, section=replace(claim.section, title=titles.get(claim.id, "")))
+            for claim in claims
+        )
+    )
 
 
 class _Reader:
@@ -66,17 +72,17 @@ class _Reader:
 
     def __init__(self, name: str, text: str, data: dict[str, Any]) -> None:
         self._name, self._lines, self._data = name, text.splitlines(), data
-        # Lines of the table headers: [[claim]] and [[part]].
-        self._starts: dict[str, list[int]] = {"claim": [], "part": []}
+        # Lines of the table headers: [[claim]] and [[section]].
+        self._starts: dict[str, list[int]] = {"claim": [], "section": []}
         for number, line in enumerate(self._lines, start=1):
-            if found := re.match(r"\s*\[\[\s*(claim|part)\s*\]\]", line):
+            if found := re.match(r"\s*\[\[\s*(claim|section)\s*\]\]", line):
                 self._starts[found[1]].append(number)
 
     def claims(self) -> Iterator[Claim]:
         entries = self._data.get("claim")
-        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+        if not entries or not _are_tables(entries):
             self._refuse(0, "", "needs a table [[claim]] for each claim")
-        if extra := set(self._data) - {"claim", "part"}:
+        if extra := set(self._data) - {"claim", "section"}:
             self._refuse(0, min(extra), f"unknown table {min(extra)!r}")
         seen: set[str] = set()
         for index, entry in enumerate(self._data["claim"]):
@@ -86,35 +92,36 @@ class _Reader:
             seen.add(claim.id)
             yield claim
 
-    def sections(self, known: Sequence[str]) -> Iterator[Section]:
-        """The parts; each of the known claims must stand in one of them, if there are any."""
+    def titles(self, known: Sequence[str]) -> dict[str, str]:
+        """The section of each claim; each of the known ones has one, if there are any."""
 
         def refuse(index: int, key: str, why: str) -> NoReturn:
-            self._refuse(index, key, why, table="part")
+            self._refuse(index, key, why, table="section")
 
-        entries = self._data.get("part", [])
-        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
-            refuse(0, "", "'part' must be tables [[part]]")
-        place: dict[str, str] = {}
+        entries = self._data.get("section", [])
+        if not _are_tables(entries):
+            refuse(0, "", "'section' must be tables [[section]]")
+        found: dict[str, str] = {}
         for index, entry in enumerate(entries):
             title, names = entry.get("title"), entry.get("claims")
             if extra := set(entry) - {"title", "claims"}:
-                refuse(index, min(extra), f"unknown field {min(extra)!r} of a part")
+                refuse(index, min(extra), f"unknown field {min(extra)!r} of a section")
             if not isinstance(title, str) or not title.strip():
-                refuse(index, "title", "a part needs a 'title'")
+                refuse(index, "title", "a section needs a 'title'")
             if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-                refuse(index, "claims", "a part needs 'claims', a list of ids and families")
+                refuse(index, "claims", "a section needs 'claims', a list of ids and families")
             for name in names:
-                if not any(is_named(one, name) for one in known):
+                mine = [one for one in known if is_named(one, name)]
+                if not mine:
                     refuse(index, "claims", f"no claim is named {name!r}")
-            section = Section(title, tuple(names))
-            for one in known:
-                if section.has(one) and place.setdefault(one, title) != title:
-                    refuse(index, "claims", f"{one!r} is in the part {place[one]!r} already")
-            yield section
+                for one in mine:
+                    if found.setdefault(one, title) != title:
+                        why = f"{one!r} is in the section {found[one]!r} already"
+                        refuse(index, "claims", why)
         for index, one in enumerate(known):
-            if entries and one not in place:
-                self._refuse(index, "id", f"{one!r} is in no [[part]]")
+            if entries and one not in found:
+                self._refuse(index, "id", f"{one!r} is in no [[section]]")
+        return found
 
     def _claim(self, index: int, entry: dict[str, Any]) -> Claim:
         def refuse(key: str, why: str) -> NoReturn:
@@ -135,8 +142,9 @@ class _Reader:
             refuse("kind", f"kind {entry['kind']!r} is none of {', '.join(KINDS)}")
         if not re.fullmatch(r"\w+\.\w+", entry["check"]):
             refuse("check", f"check {entry['check']!r} is not module.function")
-        if entry["verdict"] not in [verdict.value for verdict in Verdict]:
-            refuse("verdict", f"verdict {entry['verdict']!r} is none of {', '.join(Verdict)}")
+        if entry["expected_verdict"] not in [verdict.value for verdict in Verdict]:
+            why = f"verdict {entry['expected_verdict']!r} is none of {', '.join(Verdict)}"
+            refuse("expected_verdict", why)
         comparisons = entry.get("comparisons", 0)
         if type(comparisons) is not int or comparisons < 0:
             refuse("comparisons", "'comparisons' must be a number of intervals, 0 or more")
@@ -148,10 +156,10 @@ class _Reader:
                 refuse(key, f"{key!r} has the wrong type")
         if entry.get("subject", PAPER) not in SUBJECTS:
             refuse("subject", f"subject {entry['subject']!r} is none of {', '.join(SUBJECTS)}")
-        if entry.get("slip") and entry["verdict"] != Verdict.NOT_SUPPORTED:
+        if entry.get("slip") and entry["expected_verdict"] != Verdict.NOT_SUPPORTED:
             refuse("slip", "a slip of the pen is not supported")
-        if extra := set(entry.get("undecided", ())) - set(Effort):
-            refuse("undecided", f"{min(extra)!r} is none of the efforts {', '.join(Effort)}")
+        if extra := set(entry.get("undecided", ())) - set(Tier):
+            refuse("undecided", f"{min(extra)!r} is none of the tiers {', '.join(Tier)}")
         if not entry.get("command", "x").strip():
             refuse("command", "'command' is empty; without the field it is loca-theory verify")
         for key, why in _contradictions(entry):
@@ -160,12 +168,11 @@ class _Reader:
             json.dumps(entry.get("arguments", {}), allow_nan=False)
         except (TypeError, ValueError):
             refuse("arguments", "'arguments' are finite numbers, texts, truths, lists and tables")
-        if why := call_error(entry["check"], entry.get("arguments", {})):
-            refuse("check" if "no check" in why else "arguments", why)
         return Claim(
-            **{key: entry[key] for key in _TEXTS if key != "verdict"},
+            **{key: entry[key] for key in ("id", "statement", "kind", "check", "expected")},
+            section=Section("", entry["passage"]),
             rule=self._rule(index, entry.get("rule")),
-            ledger=Verdict(entry["verdict"]),
+            expected_verdict=Verdict(entry["expected_verdict"]),
             command=entry.get("command", f"loca-theory verify {entry['id']}"),
             assumptions=tuple(entry.get("assumptions", ())),
             added=tuple(entry.get("added", ())),
@@ -177,7 +184,7 @@ class _Reader:
             note=entry.get("note", ""),
             slip=entry.get("slip", False),
             subject=entry.get("subject", PAPER),
-            undecided=tuple(Effort(one) for one in entry.get("undecided", ())),
+            undecided=tuple(Tier(one) for one in entry.get("undecided", ())),
             source=f"{self._name}, line {self._line(index, '', 'claim')}",
         )
 
@@ -200,7 +207,8 @@ class _Reader:
         low = self._numbers(index, given.get("low", -np.inf))
         high = self._numbers(index, given.get("high", np.inf))
         if len({len(low), len(high)} - {1}) > 1:
-            why = f"'low' has {len(low)} bounds and 'high' {len(high)}; one a part, or one for all"
+            why = f"'low' has {len(low)} bounds and 'high' {len(high)}; give one per estimate, or "
+            why += "one for all"
             self._refuse(index, "rule", why)
         lows, highs = np.broadcast_arrays(low, high)
         if (lows > highs).any():
@@ -237,7 +245,7 @@ class _Reader:
 
 def _contradictions(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Fields that exclude each other: where, and why."""
-    kind, verdict = entry["kind"], entry["verdict"]
+    kind, verdict = entry["kind"], entry["expected_verdict"]
     if kind == EMPIRICAL and not entry.get("tables"):
         yield "kind", "an empirical claim needs 'tables'"
     if kind != EMPIRICAL and entry.get("tables"):
@@ -247,9 +255,13 @@ def _contradictions(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if kind in ("identity", "bound") and entry.get("comparisons"):
         yield "comparisons", f"of kind {kind!r} nothing is random, so it has no comparisons"
     if verdict == Verdict.SUPPORTED and entry.get("added"):
-        yield "verdict", "with 'added' assumptions it is supported under assumptions"
+        yield "expected_verdict", "with 'added' assumptions it is supported under assumptions"
     if verdict == Verdict.SUPPORTED_UNDER_ASSUMPTIONS and not entry.get("added"):
-        yield "verdict", "supported under assumptions needs those 'added'"
+        yield "expected_verdict", "supported under assumptions needs those 'added'"
+
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,12 +2,13 @@ r"""Acceptance rules: from measured numbers with errors to a verdict.
 
 Every rule looks at a confidence interval of each number: exact numbers are intervals of length 0,
 shares of trials have the exact interval of Clopper and Pearson, means Student's
-:math:`\bar x \pm t_{n-1}\, s/\sqrt n`. All intervals that one run at one effort looks at hold
+:math:`\bar x \pm t_{n-1}\, s/\sqrt n`. All intervals that one run at one tier looks at hold
 together with probability at least 1 − :data:`FAMILY_WISE`, whatever their dependence (Bonferroni).
 Half of the rate is shared equally among the intervals of empirical claims, which rest on few seeds,
 half among all others (:meth:`loca_theory.claims.Ledger.alarm`). The rate is nominal: it is exact
 for exact numbers and shares; for means it is that of normal ones, which means of many replicates
-are nearly; and who looks again, with more effort or another seed, has further chances to be misled.
+are nearly; and who looks again, at a deeper tier or with another seed, has further chances to be
+misled.
 
 - ``inside``: the statement says that the number lies in [low, high]. Supported if the interval
   lies in it, not supported if they are disjoint, else inconclusive. A wrong verdict of either kind
@@ -24,13 +25,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
-from loca_theory.claims.measurement import Measurement, Part
+from loca_theory.claims.measurement import Estimate, Measurement
 from loca_theory.errors import InvalidArgumentError
 
 FAMILY_WISE = 0.01
@@ -58,7 +57,7 @@ class Rule:
 
     Attributes:
         kind: ``inside`` or ``near``.
-        low: Lower bounds, one a part or one for all; −∞ where there is none.
+        low: Lower bounds, one per estimate or one for all; −∞ where there is none.
         high: Upper bounds likewise.
         value: For ``near``, the values.
         precision: For ``near``, the half-width that an interval needs for support.
@@ -72,11 +71,11 @@ class Rule:
 
     @property
     def length(self) -> int:
-        """For how many parts it has bounds; 1 where all have the same."""
+        """For how many estimates it has bounds; 1 where all have the same."""
         return max(len(self.low), len(self.high), len(self.value))
 
     def in_words(self, index: int | None = None) -> str:
-        """The rule for a reader, for one of the parts or for all."""
+        """The rule for a reader, for one of the estimates or for all."""
         chosen = range(self.length) if index is None else [min(index, self.length - 1)]
         if self.kind == "near":
             values = ", ".join(_number(_pick(self.value, i)) for i in chosen)
@@ -86,15 +85,15 @@ class Rule:
             return ", ".join(ranges)
         return f"whole interval {', '.join(ranges)}"
 
-    def judge(self, part: Part, index: int, alarm: float) -> tuple[Verdict, float]:
-        """Verdict on one part, and its margin: positive where it passes, the larger the clearer.
+    def judge(self, estimate: Estimate, index: int, alarm: float) -> tuple[Verdict, float]:
+        """Verdict on an estimate, and its margin: positive where it passes, the larger the clearer.
 
         Args:
-            part: What was measured.
-            index: Which of the parts it is.
+            estimate: What was measured.
+            index: Which of the claim's it is.
             alarm: Probability with which its interval may miss.
         """
-        low, high = interval(part, alarm)
+        low, high = estimate.interval(alarm)
         if self.kind == "near":
             value, half = _pick(self.value, index), (high - low) / 2
             if not low <= value <= high:
@@ -113,19 +112,19 @@ _SEVERITY = (Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE, Verdict.SUPPORTED)
 
 @dataclass(frozen=True)
 class Decision:
-    """A verdict and the part that decided it.
+    """A verdict and the estimate that decided it.
 
     Attributes:
         verdict: What was found.
-        part: The part with the worst verdict and, among those, the smallest margin; None if not
-            run.
+        estimate: The one with the worst verdict and, among those, the smallest margin; None if
+            not run.
         low: Lower end of its interval.
         high: Upper end.
-        index: Which of the parts it is.
+        index: Which of the claim's estimates it is.
     """
 
     verdict: Verdict
-    part: Part | None = None
+    estimate: Estimate | None = None
     low: float | None = None
     high: float | None = None
     index: int | None = None
@@ -141,43 +140,22 @@ def decide(rule: Rule, found: Measurement, *, alarm: float, assumes: bool) -> De
         assumes: Whether the check adds assumptions to the paper's own.
 
     Raises:
-        InvalidArgumentError: the rule has bounds for another number of parts, or alarm is not
+        InvalidArgumentError: the rule has bounds for another number of estimates, or alarm is not
             between 0 and 1.
     """
-    if not found.parts:
+    if not found.estimates:
         return Decision(Verdict.NOT_RUN)
-    if rule.length not in (1, len(found.parts)):
-        msg = f"the rule has bounds for {rule.length} parts, and there are {len(found.parts)}"
+    if rule.length not in (1, len(found.estimates)):
+        msg = (
+            f"the rule has bounds for {rule.length} estimates, and there are {len(found.estimates)}"
+        )
         raise InvalidArgumentError(msg)
-    judged = [(*rule.judge(part, i, alarm), i) for i, part in enumerate(found.parts)]
+    judged = [(*rule.judge(one, i, alarm), i) for i, one in enumerate(found.estimates)]
     verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
     if verdict is Verdict.SUPPORTED and assumes:
         verdict = Verdict.SUPPORTED_UNDER_ASSUMPTIONS
-    part = found.parts[index]
-    return Decision(verdict, part, *interval(part, alarm), index)
-
-
-def interval(part: Part, alarm: float) -> tuple[float, float]:
-    """Confidence interval that misses with probability ``alarm`` at most.
-
-    Raises:
-        InvalidArgumentError: alarm is not between 0 and 1.
-    """
-    if not 0 < alarm < 1:
-        msg = f"an interval misses with a probability between 0 and 1, not {alarm}"
-        raise InvalidArgumentError(msg)
-    if part.successes is not None:
-        ends = stats.binomtest(part.successes, part.n).proportion_ci(1 - alarm, method="exact")
-        return float(ends.low), float(ends.high)
-    if part.standard_error == 0:
-        return part.value, part.value
-    half = _quantile(alarm / 2, max(part.n - 1, 1)) * part.standard_error
-    return part.value - half, part.value + half
-
-
-@cache
-def _quantile(tail: float, degrees: int) -> float:
-    return float(stats.t.isf(tail, degrees))
+    estimate = found.estimates[index]
+    return Decision(verdict, estimate, *estimate.interval(alarm), index)
 
 
 def _pick(values: tuple[float, ...], index: int) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import PAPER, SUBJECTS, Ledger
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 
-Entries = Sequence[Mapping[str, Any]]
+Entries = Sequence[Entry]
 
 _SUBJECTS = dict(zip(SUBJECTS, ("the paper", "this package"), strict=True))
 
@@ -21,14 +21,14 @@ def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
         entries: What was decided.
         subject: One of :data:`loca_theory.claims.SUBJECTS`.
     """
-    found = Counter(one["verdict"] for one in entries if one["subject"] == subject)
-    return {verdict.value: found[verdict.value] for verdict in Verdict}
+    found = Counter(one.verdict for one in entries if one.claim.subject == subject)
+    return {verdict.value: found[verdict] for verdict in Verdict}
 
 
 def count_slips(entries: Entries) -> int:
     """How many of the paper's statements that are not supported are slips of the pen."""
     return sum(
-        one["slip"] and one["subject"] == PAPER and one["verdict"] == Verdict.NOT_SUPPORTED
+        one.claim.slip and one.claim.subject == PAPER and one.verdict is Verdict.NOT_SUPPORTED
         for one in entries
     )
 
@@ -54,22 +54,6 @@ def family_in_words(ledger: Ledger) -> str:
     if not ledger.comparisons:
         return "Nothing in the ledger is random."
     return (
-        f"Nominally, and in one run at one effort, the {ledger.comparisons} confidence intervals "
+        f"Nominally, and in one run at one tier, the {ledger.comparisons} confidence intervals "
         f"of the ledger hold together with probability {1 - FAMILY_WISE:g} at least."
     )
-
-
-def shown(one: Mapping[str, Any]) -> str:
-    """Observed ± standard error, as many digits as the error bears."""
-    if one["observed"] is None:
-        return "–"
-    if not one["standard_error"]:
-        return f"{one['observed']:.6g}"
-    return f"{one['observed']:.4g} ± {one['standard_error']:.2g}"
-
-
-def shown_parts(one: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names of the parts and what was observed of them; nothing where there is only one."""
-    if len(one["parts"]) < 2:
-        return []
-    return [(p["name"], shown({"observed": p["value"], **p})) for p in one["parts"]]

@@ -1,32 +1,63 @@
-"""Deciding claims through the sweep store: a point a claim."""
+"""Deciding claims through the sweep store: a point per claim."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from loca_theory.claims.ledger import CHECKS, Claim, Ledger
-from loca_theory.claims.measurement import Effort, Measurement
+from loca_theory.claims.entries import DEFAULT_RESULTS, judged, version
+from loca_theory.claims.ledger import Claim, Ledger
+from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.observation import EXPERIMENT, measure
 from loca_theory.claims.reader import load_ledger
-from loca_theory.claims.rules import Verdict, decide
-from loca_theory.errors import ResourceError
-from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, code_version, find_tables
-
-# Where experiments write unless told otherwise, and where verify looks.
-DEFAULT_RESULTS = "loca-results"
-
-Entry = dict[str, Any]
+from loca_theory.claims.results import VerificationResult
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, find_tables, manifest
 
 
-def version() -> str:
-    """Version of the code and libraries that observations depend on, not of what judges them."""
-    return code_version(measure, CHECKS)
+def verify(
+    names: str | Sequence[str] = (),
+    *,
+    tier: Tier | str = Tier.DEFAULT,
+    seed: int = 0,
+    results: str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
+    runner: Runner = DEFAULT_RUNNER,
+) -> VerificationResult:
+    """Decide claims of the paper.
+
+    >>> verify("parseval.unitary", tier="quick").claims[0].verdict
+    <Verdict.SUPPORTED: 'supported'>
+
+    Args:
+        names: A claim, or several; a name that ends in a dot stands for all that begin with it,
+            and none for all.
+        tier: How much work goes into each: ``quick``, ``default`` or ``deep``.
+        seed: Root seed.
+        results: Folder of the experiments' tables, for the empirical claims, looked through with
+            its subfolders; None for ``loca-results`` where there is one.
+        ledger: A ledger, or a file of one; None for the package's own.
+        runner: How to run: workers, and where finished observations are kept.
+
+    Raises:
+        InvalidArgumentError: a claim or the tier is unknown.
+        LedgerError: the ledger cannot be read, or a claim names a check that is not there or does
+            not take the claim's arguments.
+        ResourceError: the folder of tables is not there, or what a check needs is damaged.
+    """
+    if tier not in list(Tier):
+        msg = f"unknown tier {tier!r}; there are {', '.join(Tier)}"
+        raise InvalidArgumentError(msg)
+    return Verification(
+        ledger if isinstance(ledger, Ledger) else load_ledger(ledger),
+        (names,) if isinstance(names, str) else tuple(names),
+        Tier(tier),
+        seed,
+        None if results is None else Path(results),
+    ).run(runner)
 
 
 @dataclass(frozen=True)
@@ -36,9 +67,10 @@ class Verification:
     Attributes:
         ledger: The ledger.
         names: Claims by name; none for all.
-        effort: How much work goes into each.
+        tier: How much work goes into each.
         seed: Root seed.
-        results: Folder of the experiments' tables, looked through with its subfolders.
+        results: Folder of the experiments' tables, looked through with its subfolders; None for
+            ``loca-results`` where there is one.
 
     Raises:
         InvalidArgumentError: a claim is unknown.
@@ -47,58 +79,59 @@ class Verification:
 
     ledger: Ledger = field(default_factory=load_ledger)
     names: tuple[str, ...] = ()
-    effort: Effort = Effort.DEFAULT
+    tier: Tier = Tier.DEFAULT
     seed: int = 0
     results: Path | None = None
 
     def __post_init__(self) -> None:
         self.ledger.find(self.names)
+        if self.results is None and Path(DEFAULT_RESULTS).is_dir():
+            object.__setattr__(self, "results", Path(DEFAULT_RESULTS))
         if self.results is not None and not self.results.is_dir():
             msg = f"there is no folder {self.results}; give that of the experiments' tables, or "
             msg += 'leave out results="..."'
             raise ResourceError(msg)
 
-    @property
-    def version(self) -> str:
-        """Version of the code and libraries that stored observations depend on."""
-        return version()
-
-    @property
-    def claims(self) -> list[Claim]:
-        """The claims to decide."""
-        return self.ledger.find(self.names)
-
-    def describe(self) -> dict[str, Any]:
-        """The options as plain data, for a manifest."""
-        return {
-            "claims": [claim.id for claim in self.claims],
-            "effort": self.effort.value,
-            "comparisons": self.ledger.comparisons,
-        }
-
-    def run(self, runner: Runner = DEFAULT_RUNNER) -> list[Entry]:
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> VerificationResult:
         """Decide every claim.
 
         Args:
             runner: How; a point is a claim.
 
-        Returns:
-            An entry a claim, in the order of the ledger (see :func:`entry`).
+        Raises:
+            LedgerError: a check is not there, or does not take the arguments of its claim.
         """
+        claims = self.ledger.find(self.names)
+        for claim in claims:
+            claim.function()
         # The longest first: none is left to run alone at the end.
-        ordered = sorted(self.claims, key=lambda claim: -claim.cost)
-        known = {claim.id: claim for claim in ordered}
-        points = [self._point(claim) for claim in ordered]
+        known = {claim.id: claim for claim in sorted(claims, key=lambda claim: -claim.cost)}
+        points = [self._point(claim) for claim in known.values()]
         compute = partial(measure, claims=known, results=self.results)
         found = runner.run(points, compute)
-        by_id = {
-            point.parameters["claim"]: {**result, "data": point.parameters["tables"]}
-            for point, result in zip(points, found, strict=True)
+        entries = {
+            name: judged(
+                claim,
+                self.ledger,
+                Measurement.from_json(one),
+                tier=self.tier,
+                seed=self.seed,
+                seconds=one["seconds"],
+                data=point.parameters["tables"],
+                version=version(),
+            )
+            for (name, claim), point, one in zip(known.items(), points, found, strict=True)
         }
-        return [
-            entry(claim, by_id[claim.id], self.effort, self.ledger, self.seed)
-            for claim in self.claims
-        ]
+        grid = {
+            "claims": [claim.id for claim in claims],
+            "tier": self.tier.value,
+            "comparisons": self.ledger.comparisons,
+        }
+        return VerificationResult(
+            manifest=manifest(grid=grid, seed=self.seed),
+            ledger=self.ledger,
+            claims=tuple(entries[claim.id] for claim in claims),
+        )
 
     def _point(self, claim: Claim) -> Point:
         return Point(
@@ -108,107 +141,11 @@ class Verification:
                 "check": claim.check,
                 "arguments": dict(claim.arguments),
                 "comparisons": claim.comparisons,
-                "effort": self.effort.value,
+                "tier": self.tier.value,
                 "seed": self.seed,
                 "tables": [_digest(path) for path in find_tables(self.results, claim.tables)],
             },
         )
-
-
-def entry(claim: Claim, stored: dict[str, Any], effort: Effort, ledger: Ledger, seed: int) -> Entry:
-    """The line of the ledger's outcome for one claim, as plain data.
-
-    Args:
-        claim: The claim.
-        stored: What :func:`measure` returned, and as ``data`` the digests of the tables it read.
-        effort: With which effort.
-        ledger: The ledger, whose claims share the family-wise rate.
-        seed: Root seed.
-
-    Returns:
-        ``id``, ``verdict``, ``observed``, ``standard_error``, ``low`` and ``high`` (the interval
-        that decided), ``expected``, ``rule``, ``decided_by`` (name and bounds of the deciding
-        part), ``n``, ``seconds``, ``note``, ``parts``, ``remark`` (the check's part of the note),
-        ``effort``, ``seed``, ``data``, ``version`` (of the code), ``stale`` (whether that is not
-        the present one), ``ledger`` (the verdict that the ledger expects), ``changed`` (whether a
-        decided verdict is another), ``lost`` (whether it is inconclusive where the ledger expects a
-        decision at this effort) and what the ledger says of the claim.
-    """
-    found = Measurement.from_json(stored)
-    alarm = ledger.alarm(claim)
-    decision = decide(claim.rule, found, alarm=alarm, assumes=bool(claim.added))
-    verdict, part = decision.verdict, decision.part
-    may_be_open = not claim.ledger.is_decided or effort in claim.undecided
-    notes = [claim.note, found.note]
-    if not found.parts:
-        notes.append(_how_to_make(claim))
-    return {
-        "id": claim.id,
-        "verdict": verdict.value,
-        "observed": part.value if part else None,
-        "standard_error": part.standard_error if part else None,
-        "expected": claim.expected,
-        "rule": claim.rule.in_words(),
-        "n": part.n if part else 0,
-        "seconds": stored["seconds"],
-        "note": " ".join(one.strip() for one in notes if one.strip()),
-        "low": decision.low,
-        "high": decision.high,
-        "decided_by": {
-            "name": part.name if part else "",
-            "rule": claim.rule.in_words(decision.index),
-        },
-        "parts": stored["parts"],
-        "remark": found.note,
-        "effort": effort.value,
-        "seed": seed,
-        "data": stored.get("data", []),
-        "version": version(),
-        "stale": False,
-        "ledger": claim.ledger.value,
-        "changed": verdict.is_decided and verdict is not claim.ledger,
-        "lost": verdict is Verdict.INCONCLUSIVE and not may_be_open,
-        "part": ledger.part(claim),
-        "place": claim.place,
-        "statement": claim.statement,
-        "kind": claim.kind,
-        "subject": claim.subject,
-        "slip": claim.slip,
-        "assumptions": list(claim.assumptions),
-        "added": list(claim.added),
-        "check": claim.check,
-        "command": claim.command,
-        "figure": claim.figure or None,
-        "definition": definition(claim),
-    }
-
-
-def _how_to_make(claim: Claim) -> str:
-    """All that is to be typed to decide a claim whose tables are not there."""
-    written = re.findall(r"--out[ =](\S+)", claim.command)
-    folder = written[-1] if written else DEFAULT_RESULTS
-    where = " (experiments need a checkout of the repository)"
-    return (
-        f"Make it with: {claim.command} && loca-theory verify {claim.id} --results {folder}"
-        f"{where if 'experiments.' in claim.command else ''}"
-    )
-
-
-def renewed(one: Entry, claim: Claim, ledger: Ledger) -> Entry:
-    """An earlier entry by the ledger as it is now: the observation stays, all else follows anew.
-
-    Raises:
-        KeyError: it is no entry.
-    """
-    stored = {**{name: one[name] for name in ("parts", "seconds", "data")}, "note": one["remark"]}
-    again = entry(claim, stored, Effort(one["effort"]), ledger, one["seed"])
-    return {**again, "version": one["version"], "stale": one["version"] != again["version"]}
-
-
-def definition(claim: Claim) -> str:
-    """Hash of what an observation depends on in the ledger; of another one it says nothing."""
-    content = [claim.id, claim.check, dict(claim.arguments)]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(path: Path) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import fill
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,16 +11,15 @@ from rich.text import Text
 
 from loca_theory.claims import (
     PACKAGE,
-    Ledger,
+    Claim,
+    Entry,
     Verdict,
+    VerificationResult,
+    by_section,
     family_in_words,
-    shown,
-    shown_parts,
     tally,
 )
 from loca_theory.cli.output import console
-
-Row = Mapping[str, Any]
 
 _STYLES = {
     Verdict.SUPPORTED: "green",
@@ -35,25 +33,23 @@ _GAP, _INDENT = "  ", "    "
 _TEXT_WIDTH = 100
 
 
-def print_claims(entries: Sequence[Row], ledger: Ledger) -> None:
-    """Each claim by part, then how many have each verdict; of a single claim, all that is known.
+def print_claims(result: VerificationResult) -> None:
+    """Each claim by section, then how many have each verdict; of a single claim, all that is known.
 
     A claim takes a line where the window is wide enough for all of them, else two.
     """
-    out = console()
-    known = {one["id"]: one for one in entries}
-    first = _padded([(one["id"], _verdict(one)) for one in entries])
+    out, entries = console(), result.claims
+    first = _padded([(one.id, _verdict(one)) for one in entries])
     second = _padded([_observation(one) for one in entries])
-    cells = dict(zip(known, zip(first, second, strict=True), strict=True))
+    cells = {one.id: (a, b) for one, a, b in zip(entries, first, second, strict=True)}
     between = _GAP
     if any(len(_joined(a, b, _GAP)) > out.width for a, b in cells.values()):
         between = f"\n{_INDENT}"
-    for title, names in ledger.grouped(known).items():
+    for title, listed in by_section(entries).items():
         _print_title(title, out)
-        for name in names:
-            a, b = cells[name]
-            line = Text(_joined(a, b, between))
-            line.highlight_words([known[name]["verdict"]], _STYLES[Verdict(known[name]["verdict"])])
+        for one in listed:
+            line = Text(_joined(*cells[one.id], between))
+            line.highlight_words([one.verdict], _STYLES[one.verdict])
             out.print(line, highlight=False)
     if len(entries) == 1:
         out.print()
@@ -61,19 +57,18 @@ def print_claims(entries: Sequence[Row], ledger: Ledger) -> None:
     out.print()
     for line in tally(entries):
         out.print(line, style="bold", highlight=False)
-    out.print(family_in_words(ledger), style="dim", highlight=False)
+    out.print(family_in_words(result.ledger), style="dim", highlight=False)
 
 
-def _verdict(one: Row) -> str:
-    is_slip = one["slip"] and one["verdict"] == Verdict.NOT_SUPPORTED
-    return f"{one['verdict']} (slip)" if is_slip else one["verdict"]
+def _verdict(one: Entry) -> str:
+    is_slip = one.claim.slip and one.verdict is Verdict.NOT_SUPPORTED
+    return f"{one.verdict} (slip)" if is_slip else one.verdict
 
 
-def _observation(one: Row) -> tuple[str, str, str, str]:
-    if one["observed"] is None:
+def _observation(one: Entry) -> tuple[str, str, str, str]:
+    if one.estimate is None:
         return "", "", "", ""
-    rule = f"{one['decided_by']['rule']}"
-    return shown(one), rule, f"n {one['n']}", f"{one['seconds']:.1f} s"
+    return one.shown, one.bounds, f"n {one.estimate.n}", f"{one.seconds:.1f} s"
 
 
 def _padded(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -97,44 +92,44 @@ def _print_title(title: str, out: Console) -> None:
         out.print(title, style="bold", highlight=False)
 
 
-def _print_details(one: Row, out: Console) -> None:
+def _print_details(one: Entry, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    lines = [("about", "this package, not the paper")] if one["subject"] == PACKAGE else []
+    claim, estimates = one.claim, one.measurement.estimates
+    lines = [("about", "this package, not the paper")] if claim.subject == PACKAGE else []
     lines += [
-        ("statement", one["statement"]),
-        ("place", one["place"]),
-        ("expected", one["expected"]),
-        ("rule", one["rule"]),
+        ("statement", claim.statement),
+        ("passage", claim.section.passage),
+        ("expected", claim.expected),
+        ("rule", claim.rule.in_words()),
     ]
-    lines += [("assumed by the paper", text) for text in one["assumptions"]]
-    lines += [("assumed besides", text) for text in one["added"]]
-    lines += shown_parts(one)
-    is_run = one["verdict"] != Verdict.NOT_RUN
-    if one["note"] and is_run:
-        lines.append(("note", one["note"]))
+    lines += [("assumed by the paper", text) for text in claim.assumptions]
+    lines += [("assumed besides", text) for text in claim.added]
+    lines += [(each.name, str(each)) for each in estimates if len(estimates) > 1]
+    is_run = one.verdict is not Verdict.NOT_RUN
+    if one.note and is_run:
+        lines.append(("note", one.note))
     for name, text in lines:
         table.add_row(name, Text(text))
     out.print(table, width=min(out.width, _TEXT_WIDTH))
     if not is_run:
         # A command that is to be copied stays in one piece.
-        out.print(Text(one["note"]), soft_wrap=True)
+        out.print(Text(one.note), soft_wrap=True)
 
 
-def print_ledger(rows: Sequence[Row], ledger: Ledger) -> None:
-    """The claims by part, without deciding any."""
+def print_ledger(claims: Sequence[Claim]) -> None:
+    """The claims by section, without deciding any."""
     out = console()
-    known = {row["id"]: row for row in rows}
-    for title, names in ledger.grouped(known).items():
+    for title, listed in by_section(claims).items():
         _print_title(title, out)
-        for name in names:
-            row = known[name]
-            verdict = Text(row["ledger"], style=_STYLES[Verdict(row["ledger"])])
-            line = Text.assemble(_GAP, (name, "bold"), _GAP, verdict, f" · {row['kind']}")
+        for claim in listed:
+            expected = claim.expected_verdict
+            verdict = Text(expected, style=_STYLES[expected])
+            line = Text.assemble(_GAP, (claim.id, "bold"), _GAP, verdict, f" · {claim.kind}")
             out.print(line, highlight=False)
             text = fill(
-                f"{row['place']}: {row['statement']}",
+                f"{claim.section.passage}: {claim.statement}",
                 min(out.width, _TEXT_WIDTH),
                 initial_indent=_INDENT,
                 subsequent_indent=_INDENT,

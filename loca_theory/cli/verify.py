@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from loca_theory import LocaTheoryError, ResourceError
 from loca_theory.claims import (
-    Effort,
     Entry,
     Ledger,
+    Tier,
     Verdict,
     Verification,
-    document,
+    VerificationResult,
     load_ledger,
-    merged,
     read_entries,
-    write_report,
 )
+from loca_theory.claims.entries import version
 from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import open_store, running
 from loca_theory.cli.studies import report_written
-from loca_theory.sweeps import manifest, store_rows
 
 _NOT_SUPPORTED = 3
-_CSV_COLUMNS = ("id", "verdict", "observed", "standard_error", "low", "high", "expected", "rule",
-                "n", "seconds", "effort", "seed", "ledger", "note")  # fmt: skip
-# The table that the figures are drawn from.
-_TABLE_COLUMNS = ("part", "kind", "subject", "slip", *_CSV_COLUMNS)
 
 
-class VerdictsChangedError(LocaTheoryError):
-    """Claims came to another verdict than the ledger expects."""
+class BrokenCheckError(LocaTheoryError):
+    """A check has failed by a mistake in it."""
 
 
 @click.command("verify")
@@ -59,7 +52,7 @@ class VerdictsChangedError(LocaTheoryError):
     type=Folder(),
     metavar="DIR",
     help="Folder with the tables of experiments, for the empirical claims.  "
-    "[default: the folder of --out, where there is one]",
+    f"[default: the folder of --out or else {DEFAULT_OUT}, where there is one]",
 )
 @click.option(
     "--ledger",
@@ -90,7 +83,7 @@ def command(
 
     A name that ends in a dot stands for all that begin with it. A verdict follows from what a
     check observes by a rule that was fixed before. CLAIMS.md and claims.json keep of each claim the
-    observation with the most effort and, of several seeds that disagree, the first; claims.parquet
+    observation at the deepest tier and, of several seeds that disagree, the first; claims.parquet
     is their table.
 
     \b
@@ -108,36 +101,45 @@ def command(
     if only_list:
         _list(ledger, names, common)
         return 0
-    effort = Effort.QUICK if quick else Effort.DEEP if deep else Effort.DEFAULT
+    tier = Tier.QUICK if quick else Tier.DEEP if deep else Tier.DEFAULT
     if results is None and common.folder.is_dir():
         results = common.folder
-    verification = Verification(ledger, names, effort, common.seed, results)
-    earlier = read_entries(common.folder) if common.folder.is_dir() else []
-    store = open_store(common, verification.version)
-    with running(common, store, "deciding", "claims") as runner:
-        entries = verification.run(runner)
-    origin = manifest(
-        grid=verification.describe(),
-        seed=common.seed,
-        device="cpu",
-        dtype="float64",
-    )
-    together = merged(earlier, entries, ledger)
-    written = _write(together, ledger, origin, common)
-    _print(entries, ledger, origin, written, common)
-    _note_kept(entries, together, common)
+    verification = Verification(ledger, names, tier, common.seed, results)
+    # Before anything is measured: a page of someone else is refused.
+    earlier = read_entries(common.folder, ledger)
+    result = _run(verification, common)
+    written = _write(result, common)
+    _print(result, written, common)
+    _note_kept(result, earlier, common)
     report_written(written, common)
-    return _end(entries, common, strict=strict, as_expected=as_expected)
+    _note_unexpected(result, quiet=common.quiet and not as_expected)
+    absent = sum(one.verdict is Verdict.NOT_RUN for one in result.claims)
+    if absent and len(result.claims) > 1:
+        line = f"{absent} not run for lack of tables of experiments; CLAIMS.md says what makes them"
+        note(line, quiet=common.quiet)
+    if as_expected:
+        result.require_expected()
+    fails = any(one.verdict is Verdict.NOT_SUPPORTED for one in result.claims)
+    return _NOT_SUPPORTED if strict and fails else 0
 
 
-def _write(
-    entries: list[Entry], ledger: Ledger, origin: dict[str, Any], common: Common
-) -> list[Path]:
-
-    rows = [{name: one[name] for name in _TABLE_COLUMNS} for one in entries]
+def _run(verification: Verification, common: Common) -> VerificationResult:
+    store = open_store(common, version())
     try:
-        written = write_report(common.folder, entries, ledger, origin)
-        return written + store_rows(rows, origin, common.folder, "claims")
+        with running(common, store, "deciding", "claims") as runner:
+            return verification.run(runner)
+    except Exception as error:
+        notes = getattr(error, "__notes__", None)
+        if isinstance(error, LocaTheoryError) or not notes:
+            raise
+        msg = f"{notes[-1]} with {type(error).__name__}: {error}; --debug shows where. Mend the "
+        msg += "check or name other claims: what was observed of them is kept"
+        raise BrokenCheckError(msg) from error
+
+
+def _write(result: VerificationResult, common: Common) -> list[Path]:
+    try:
+        return result.save(common.folder)
     except ResourceError:
         if common.out:
             raise
@@ -155,84 +157,69 @@ def _check_figures(ledger: Ledger) -> None:
             raise claim.error(why)
 
 
-def _note_kept(entries: Sequence[Entry], together: Sequence[Entry], common: Common) -> None:
+def _note_kept(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
     """Say where the files keep an earlier observation, and whether it says something else."""
-    kept = {one["id"]: one for one in together}
-    pairs = [(one, kept[one["id"]]) for one in entries if kept[one["id"]] is not one]
+    kept = {one.id: one for one in result.joined(earlier).claims}
+    pairs = [(one, kept[one.id]) for one in result.claims if kept[one.id] is not one]
     if not pairs:
         return
     differing = [
-        f"{new['id']} ({old['verdict']} by {old['effort']} effort with seed {old['seed']}"
-        f"{' and older code' if old['stale'] else ''}, now {new['verdict']})"
+        f"{new.id} ({old.verdict} at tier {old.tier} with seed {old.seed}"
+        f"{' and older code' if old.stale else ''}, now {new.verdict})"
         for new, old in pairs
-        if new["verdict"] != old["verdict"]
+        if new.verdict is not old.verdict
     ]
-    older = sum(old["stale"] for _, old in pairs)
+    older = sum(old.stale for _, old in pairs)
     text = f"CLAIMS.md keeps what earlier runs have observed for {len(pairs)} of these claims"
     text += f", for {older} with older code" if older else ""
     text += f"; different from now: {', '.join(differing)}" if differing else "; no verdict differs"
     note(text, quiet=common.quiet)
 
 
-def _print(
-    entries: list[Entry],
-    ledger: Ledger,
-    origin: dict[str, Any],
-    written: list[Path],
-    common: Common,
-) -> None:
+def _note_unexpected(result: VerificationResult, *, quiet: bool) -> None:
+    for one in result.claims:
+        if one.changed:
+            line = f"{one.id} is {one.verdict}, and the ledger expects {one.expected_verdict}"
+            note(line, quiet=quiet)
+    if lost := ", ".join(one.id for one in result.claims if one.lost):
+        note(f"inconclusive, though the ledger expects a decision: {lost}", quiet=quiet)
+
+
+def _print(result: VerificationResult, written: list[Path], common: Common) -> None:
     match common.output_format:
         case "json":
-            files = [str(path) for path in written]
-            print_json({**document(entries, ledger, origin), "files": files})
+            print_json({**result.to_json(), "files": [str(path) for path in written]})
         case "csv":
-            print_csv([{name: one[name] for name in _CSV_COLUMNS} for one in entries], _CSV_COLUMNS)
+            rows = [one.row() for one in result.claims]
+            print_csv(rows, tuple(rows[0]))
         case _:
             from loca_theory.cli.claim_tables import print_claims
 
-            print_claims(entries, ledger)
+            print_claims(result)
             if written:
                 click.echo(f"CLAIMS.md and claims.json are in {common.folder}.")
 
 
-def _end(entries: list[Entry], common: Common, *, strict: bool, as_expected: bool) -> int:
-    changed = [one for one in entries if one["changed"]]
-    for one in changed:
-        line = f"{one['id']} is {one['verdict']}, and the ledger expects {one['ledger']}"
-        note(line, quiet=common.quiet and not as_expected)
-    absent = sum(one["verdict"] == Verdict.NOT_RUN for one in entries)
-    if absent and len(entries) > 1:
-        line = f"{absent} not run for lack of tables of experiments; CLAIMS.md says what makes them"
-        note(line, quiet=common.quiet)
-    lost = [one for one in entries if one["lost"]]
-    if lost:
-        line = f"inconclusive, though the ledger expects a decision: {_ids(lost)}"
-        note(line, quiet=common.quiet and not as_expected)
-    if as_expected and (wrong := [*changed, *lost]):
-        are = "1 verdict is" if len(wrong) == 1 else f"{len(wrong)} verdicts are"
-        msg = f"{are} not as the ledger expects: {_ids(wrong)}; say so in claims.toml, with the "
-        msg += "reason ('verdict', or 'undecided' for efforts that need not decide)"
-        raise VerdictsChangedError(msg)
-    fails = any(one["verdict"] == Verdict.NOT_SUPPORTED for one in entries)
-    return _NOT_SUPPORTED if strict and fails else 0
-
-
-def _ids(entries: Sequence[Entry]) -> str:
-    return ", ".join(one["id"] for one in entries)
-
-
 def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
-    columns = ("id", "kind", "subject", "ledger", "place", "statement")
+    claims = ledger.find(names)
     rows = [
-        {**{name: str(getattr(claim, name)) for name in columns}, "ledger": claim.ledger.value}
-        for claim in ledger.find(names)
+        {
+            "id": one.id,
+            "kind": one.kind,
+            "subject": one.subject,
+            "expected_verdict": one.expected_verdict.value,
+            "section": one.section.title,
+            "passage": one.section.passage,
+            "statement": one.statement,
+        }
+        for one in claims
     ]
     match common.output_format:
         case "json":
             print_json({"claims": rows})
         case "csv":
-            print_csv(rows, columns)
+            print_csv(rows, tuple(rows[0]))
         case _:
             from loca_theory.cli.claim_tables import print_ledger
 
-            print_ledger(rows, ledger)
+            print_ledger(claims)

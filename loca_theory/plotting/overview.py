@@ -136,21 +136,21 @@ def _claims(axis: Axes, table: pd.DataFrame) -> None:
     table = table[table["subject"] == "paper"]
     is_slip = table["slip"] & (table["verdict"] == "not supported")
     table = table.assign(verdict=table["verdict"].where(~is_slip, _SLIP))
-    parts = list(dict.fromkeys(table["part"]))[::-1]
-    left = np.zeros(len(parts))
+    sections = list(dict.fromkeys(table["section"]))[::-1]
+    left = np.zeros(len(sections))
     for verdict, color in _VERDICTS.items():
         counts = np.array(
-            [((table["part"] == part) & (table["verdict"] == verdict)).sum() for part in parts]
+            [((table["section"] == one) & (table["verdict"] == verdict)).sum() for one in sections]
         )
         if not counts.any():
             continue
-        axis.barh(range(len(parts)), counts, left=left, color=color, height=0.7, label=verdict)
+        axis.barh(range(len(sections)), counts, left=left, color=color, height=0.7, label=verdict)
         for height, (count, start) in enumerate(zip(counts, left, strict=True)):
             if count:
                 axis.text(start + count / 2, height, str(count), ha="center", va="center",
                           fontsize=7)  # fmt: skip
         left += counts
-    axis.set_yticks(range(len(parts)), parts)
+    axis.set_yticks(range(len(sections)), sections)
     axis.set_xlabel("claims")
     axis.grid(visible=False, axis="y")
     axis.set_title(f"The ledger: {len(table)} claims of the paper, one by one")

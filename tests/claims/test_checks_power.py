@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import fft, stats
 
-from loca_theory.claims import Effort, Setting, Verdict, decide, load_ledger
+from loca_theory.claims import Setting, Tier, Verdict, decide, load_ledger
 from loca_theory.claims.checks import (
     complexity,
     convergence,
@@ -29,7 +29,7 @@ LEDGER = load_ledger()
 
 
 def setting(seed=0):
-    return Setting(Effort.QUICK, np.random.default_rng(seed))
+    return Setting(Tier.QUICK, np.random.default_rng(seed))
 
 
 def verdict(name, **arguments):
@@ -101,9 +101,9 @@ def test_hubers_asymptotic_variance_is_the_errors_where_nothing_is_clipped(monke
 
 def test_the_ordering_at_four_is_the_one_that_fails_and_hangs_on_rounding():
     found = theorems.small_sizes(setting())
-    assert found.parts[0].value == 1
+    assert found.estimates[0].value == 1
     assert "K = 4, r = 1: R 0.36" in found.note
-    assert theorems.small_sizes(setting(), rounding="nearest").parts[0].value == 0
+    assert theorems.small_sizes(setting(), rounding="nearest").estimates[0].value == 0
 
 
 def test_a_bracket_is_not_taken_for_what_it_brackets(monkeypatch):
@@ -140,8 +140,8 @@ def test_weighted_coefficients_are_those_of_the_package():
 
 def test_a_shape_that_is_not_square_is_compared_as_well():
     found = theorems.order(setting(), shapes=[(400, 200)], ranks=[8])
-    assert [part.name for part in found.parts] == ["400×200, r = 8", "gaps without R"]
-    assert min(part.value for part in found.parts) > 0
+    assert [part.name for part in found.estimates] == ["400×200, r = 8", "gaps without R"]
+    assert min(part.value for part in found.estimates) > 0
 
 
 # --- Lemmas ------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_another_centring_than_c_one_is_refused(monkeypatch):
 
 def test_singular_values_and_not_eigenvalues_make_the_best_approximation():
     values = {
-        source: variants.dora_eigenvalues(setting(), source=source).parts[0].value
+        source: variants.dora_eigenvalues(setting(), source=source).estimates[0].value
         for source in ("eigenvalues", "singular values")
     }
     assert values["singular values"] < 1e-9 < 0.01 < values["eigenvalues"]
@@ -217,7 +217,7 @@ def test_singular_values_and_not_eigenvalues_make_the_best_approximation():
 def test_every_form_has_one_order(form, right):
     for order in complexity._ORDERS:
         found = complexity.growth(setting(), form=form, order=order)
-        fits = all(0.9 <= part.value <= 1.1 for part in found.parts)
+        fits = all(0.9 <= part.value <= 1.1 for part in found.estimates)
         assert fits == (order == right), order
 
 
@@ -251,7 +251,7 @@ def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
     monkeypatch.setattr(dependence, "_low_rank_losses", losses)
     monkeypatch.setattr(dependence, "exact_error", lambda curve, budget: 0.5)
     found = dependence.reference_crossings(setting(), structure="equicorrelated", ranks=[8, 16])
-    for part in found.parts:
+    for part in found.estimates:
         assert part.value == pytest.approx(0.12, abs=2e-4)
         assert part.standard_error == pytest.approx(1e-5 / 0.01 / 5, rel=0.3)
 
@@ -262,7 +262,7 @@ def test_a_missing_crossing_is_told_rank_by_rank(monkeypatch):
         lambda structure, rho, ranks, draws, seed: np.full((draws, len(ranks)), 300.0**2),
     )  # fmt: skip
     found = dependence.reference_crossings(setting(), structure="equicorrelated", ranks=[8, 16])
-    assert [(part.name, part.value) for part in found.parts] == [
+    assert [(part.name, part.value) for part in found.estimates] == [
         ("r = 8, none up to 0.3", 0.3), ("r = 16, none up to 0.3", 0.3)
     ]  # fmt: skip
 
@@ -278,7 +278,7 @@ def test_losses_of_low_rank_are_what_its_approximation_leaves():
 def test_printed_values_are_judged_in_errors_of_a_mean_of_a_hundred(monkeypatch):
     made_up = np.array([[0.0, 0.2] * 50])
     monkeypatch.setattr(detection, "_statistics", lambda *given, **options: made_up)
-    (part,) = detection.statistic(setting(), rhos=[0.1], printed=[0.12]).parts
+    (part,) = detection.statistic(setting(), rhos=[0.1], printed=[0.12]).estimates
     assert part.value == pytest.approx(2.0, rel=0.01)
     assert part.standard_error == pytest.approx(1.0)
 
@@ -289,4 +289,4 @@ def test_searches_are_compared_problem_by_problem(monkeypatch):
         convergence, "compute", lambda given: {"loss": losses[given.parameters["search"]]}
     )
     found = convergence.final_loss(setting(), search="central", over="coefficients-only")
-    assert found.parts[0].successes == 2
+    assert found.estimates[0].successes == 2

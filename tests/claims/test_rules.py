@@ -8,15 +8,14 @@ from scipy import stats
 
 from loca_theory.claims import (
     FAMILY_WISE,
+    Estimate,
     Ledger,
     Measurement,
-    Part,
     Rule,
     Verdict,
     decide,
     load_ledger,
 )
-from loca_theory.claims.rules import interval
 from loca_theory.errors import InvalidArgumentError
 
 INSIDE = Rule("inside", low=(0.0,), high=(1.0,))
@@ -30,21 +29,25 @@ def verdict(rule, *parts, assumes=False, alarm=FAMILY_WISE):
 
 
 CASES = {
-    "exact, inside": (INSIDE, Part("", 1.0), Verdict.SUPPORTED),
-    "exact, outside": (INSIDE, Part("", 1.0 + 1e-12), Verdict.NOT_SUPPORTED),
-    "inside by far": (INSIDE, Part("", 0.5, 0.1, N), Verdict.SUPPORTED),
-    "across the bound": (INSIDE, Part("", 0.9, 0.1, N), Verdict.INCONCLUSIVE),
-    "across from outside": (INSIDE, Part("", 1.2, 0.1, N), Verdict.INCONCLUSIVE),
-    "outside by far": (INSIDE, Part("", 1.3, 0.1, N), Verdict.NOT_SUPPORTED),
-    "few replicates": (INSIDE, Part("", 1.3, 0.1, 3), Verdict.INCONCLUSIVE),
-    "all succeed, few": (INSIDE, Part.share(3, 3), Verdict.SUPPORTED),
-    "half or more, few": (Rule("inside", low=(0.5,)), Part.share(3, 3), Verdict.INCONCLUSIVE),
-    "half or more, many": (Rule("inside", low=(0.5,)), Part.share(30, 30), Verdict.SUPPORTED),
-    "half or more, none": (Rule("inside", low=(0.5,)), Part.share(0, 30), Verdict.NOT_SUPPORTED),
-    "near": (NEAR, Part("", 0.51, 0.01, N), Verdict.SUPPORTED),
-    "near, excluded": (NEAR, Part("", 0.55, 0.01, N), Verdict.NOT_SUPPORTED),
-    "near, too wide": (NEAR, Part("", 0.51, 0.1, N), Verdict.INCONCLUSIVE),
-    "near, exact": (NEAR, Part("", 0.5), Verdict.SUPPORTED),
+    "exact, inside": (INSIDE, Estimate("", 1.0), Verdict.SUPPORTED),
+    "exact, outside": (INSIDE, Estimate("", 1.0 + 1e-12), Verdict.NOT_SUPPORTED),
+    "inside by far": (INSIDE, Estimate("", 0.5, 0.1, N), Verdict.SUPPORTED),
+    "across the bound": (INSIDE, Estimate("", 0.9, 0.1, N), Verdict.INCONCLUSIVE),
+    "across from outside": (INSIDE, Estimate("", 1.2, 0.1, N), Verdict.INCONCLUSIVE),
+    "outside by far": (INSIDE, Estimate("", 1.3, 0.1, N), Verdict.NOT_SUPPORTED),
+    "few replicates": (INSIDE, Estimate("", 1.3, 0.1, 3), Verdict.INCONCLUSIVE),
+    "all succeed, few": (INSIDE, Estimate.share(3, 3), Verdict.SUPPORTED),
+    "half or more, few": (Rule("inside", low=(0.5,)), Estimate.share(3, 3), Verdict.INCONCLUSIVE),
+    "half or more, many": (Rule("inside", low=(0.5,)), Estimate.share(30, 30), Verdict.SUPPORTED),
+    "half or more, none": (
+        Rule("inside", low=(0.5,)),
+        Estimate.share(0, 30),
+        Verdict.NOT_SUPPORTED,
+    ),
+    "near": (NEAR, Estimate("", 0.51, 0.01, N), Verdict.SUPPORTED),
+    "near, excluded": (NEAR, Estimate("", 0.55, 0.01, N), Verdict.NOT_SUPPORTED),
+    "near, too wide": (NEAR, Estimate("", 0.51, 0.1, N), Verdict.INCONCLUSIVE),
+    "near, exact": (NEAR, Estimate("", 0.5), Verdict.SUPPORTED),
 }
 
 
@@ -54,7 +57,7 @@ def test_a_rule_decides_by_the_interval(rule, part, expected):
 
 
 def test_added_assumptions_show_in_support_alone():
-    good, bad, open_ = Part("", 0.5), Part("", 2.0), Part("", 0.9, 0.1, N)
+    good, bad, open_ = Estimate("", 0.5), Estimate("", 2.0), Estimate("", 0.9, 0.1, N)
     assert verdict(INSIDE, good, assumes=True) is Verdict.SUPPORTED_UNDER_ASSUMPTIONS
     assert verdict(INSIDE, bad, assumes=True) is Verdict.NOT_SUPPORTED
     assert verdict(INSIDE, open_, assumes=True) is Verdict.INCONCLUSIVE
@@ -63,50 +66,50 @@ def test_added_assumptions_show_in_support_alone():
 def test_nothing_measured_is_not_run():
     found = decide(INSIDE, Measurement.missing("no table"), alarm=FAMILY_WISE, assumes=False)
     assert found.verdict is Verdict.NOT_RUN
-    assert found.part is None
+    assert found.estimate is None
 
 
 def test_of_several_parts_the_worst_decides():
-    good, open_, bad = Part("a", 0.5), Part("b", 0.9, 0.1, N), Part("c", 3.0)
+    good, open_, bad = Estimate("a", 0.5), Estimate("b", 0.9, 0.1, N), Estimate("c", 3.0)
     assert verdict(INSIDE, good, good) is Verdict.SUPPORTED
     assert verdict(INSIDE, good, open_) is Verdict.INCONCLUSIVE
     found = decide(INSIDE, Measurement.of((good, open_, bad)), alarm=FAMILY_WISE, assumes=False)
-    assert (found.verdict, found.part, found.index) == (Verdict.NOT_SUPPORTED, bad, 2)
-    close = Part("close", 0.95)
+    assert (found.verdict, found.estimate, found.index) == (Verdict.NOT_SUPPORTED, bad, 2)
+    close = Estimate("close", 0.95)
     assert (
-        decide(INSIDE, Measurement.of((good, close)), alarm=FAMILY_WISE, assumes=False).part
+        decide(INSIDE, Measurement.of((good, close)), alarm=FAMILY_WISE, assumes=False).estimate
         is close
     )
 
 
 def test_each_part_has_its_own_bounds():
     rule = Rule("inside", low=(0.0, 10.0), high=(1.0, 11.0))
-    assert verdict(rule, Part("", 0.5), Part("", 10.5)) is Verdict.SUPPORTED
-    assert verdict(rule, Part("", 0.5), Part("", 0.5)) is Verdict.NOT_SUPPORTED
+    assert verdict(rule, Estimate("", 0.5), Estimate("", 10.5)) is Verdict.SUPPORTED
+    assert verdict(rule, Estimate("", 0.5), Estimate("", 0.5)) is Verdict.NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("count", [1, 3], ids=["too few", "too many"])
 def test_a_rule_for_other_parts_is_refused(count):
     rule = Rule("inside", low=(0.0, 10.0))
-    with pytest.raises(InvalidArgumentError, match=f"bounds for 2 parts, and there are {count}"):
-        verdict(rule, *[Part("", 0.5)] * count)
+    with pytest.raises(InvalidArgumentError, match=f"bounds for 2 .*, and there are {count}"):
+        verdict(rule, *[Estimate("", 0.5)] * count)
 
 
 def test_a_smaller_share_of_the_rate_makes_wider_intervals():
-    part = Part("", 0.7, 0.1, N)
+    part = Estimate("", 0.7, 0.1, N)
     assert verdict(INSIDE, part) is Verdict.SUPPORTED
     assert verdict(INSIDE, part, alarm=FAMILY_WISE / 100) is Verdict.INCONCLUSIVE
 
 
 def test_intervals_are_students_and_the_exact_binomial_ones():
-    part, alarm = Part("", 2.0, 0.5, 8), 0.003
-    low, high = interval(part, alarm)
+    part, alarm = Estimate("", 2.0, 0.5, 8), 0.003
+    low, high = part.interval(alarm)
     assert (high - 2.0) / 0.5 == pytest.approx(stats.t(7).isf(alarm / 2))
     assert low + high == pytest.approx(4.0)
     expected = stats.binomtest(7, 20).proportion_ci(1 - alarm, method="exact")
-    assert interval(Part.share(7, 20), alarm) == pytest.approx((expected.low, expected.high))
+    assert Estimate.share(7, 20).interval(alarm) == (expected.low, expected.high)
     with pytest.raises(InvalidArgumentError, match="between 0 and 1, not 1"):
-        interval(part, 1.0)
+        part.interval(1.0)
 
 
 def test_the_family_wise_rate_is_held():
@@ -121,7 +124,7 @@ def test_the_family_wise_rate_is_held():
     rng, families = np.random.default_rng(1), 4000
     wrong = 0
     for draws in rng.standard_normal((families, len(kinds), 30)):
-        found = [Measurement.of(Part.mean(one)) for one in draws]
+        found = [Measurement.of(Estimate.mean(one)) for one in draws]
         wrong += any(
             decide(rule, one, alarm=ledger.alarm(mine), assumes=False).verdict
             is Verdict.NOT_SUPPORTED
@@ -164,9 +167,9 @@ def test_rules_are_told_in_words():
 )
 def test_what_is_no_measurement_is_refused(value, error, n):
     with pytest.raises(InvalidArgumentError, match="which is no measurement"):
-        Part("x", value, error, n)
+        Estimate("x", value, error, n)
 
 
 def test_a_measurement_survives_json():
-    found = Measurement.of((Part("a", 0.1, 0.2, 3), Part.share(1, 7, "b")), "note")
+    found = Measurement.of((Estimate("a", 0.1, 0.2, 3), Estimate.share(1, 7, "b")), "note")
     assert Measurement.from_json(found.to_json()) == found

@@ -6,31 +6,35 @@ import re
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from loca_theory.claims import (
     Claim,
-    Effort,
+    Estimate,
     Ledger,
     Measurement,
-    Part,
+    Section,
+    Tier,
     Verdict,
+    VerdictsChangedError,
     Verification,
+    VerificationResult,
     load_ledger,
-    merged,
     read_entries,
-    write_report,
+    verify,
 )
 from loca_theory.claims import verification as module
+from loca_theory.claims.entries import judged, version
 from loca_theory.claims.markdown import markdown
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import ResultStore, Runner
 
 ALONE = Runner(jobs=1)
-
 LEDGER = load_ledger()
+VERSION = version()
 # Exact, and done in a blink.
 CHEAP = [
     claim.id for claim in LEDGER.claims if claim.kind in ("identity", "bound") and claim.cost <= 1
@@ -39,15 +43,15 @@ CHEAP = [
 
 @pytest.fixture(scope="module")
 def cheap():
-    return Verification(names=tuple(CHEAP), effort=Effort.QUICK).run(ALONE)
+    return Verification(names=tuple(CHEAP), tier=Tier.QUICK).run(ALONE)
 
 
 def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
-    assert len(cheap) > 30
-    assert {one["id"]: one["verdict"] for one in cheap} == {
-        claim.id: claim.ledger.value for claim in LEDGER.find(CHEAP)
+    assert len(cheap.claims) > 30
+    assert {one.id: one.verdict for one in cheap.claims} == {
+        claim.id: claim.expected_verdict for claim in LEDGER.find(CHEAP)
     }
-    assert not any(one["changed"] for one in cheap)
+    cheap.require_expected()
 
 
 @pytest.mark.parametrize(
@@ -55,38 +59,55 @@ def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
     ["dora.expectation", "theorem1.order", "gradient.neighbour"],
 )
 def test_some_that_are_simulated_do_so_too(name):
-    (one,) = Verification(names=(name,), effort=Effort.QUICK).run(ALONE)
-    assert one["verdict"] == LEDGER.find([name])[0].ledger
-    assert one["n"] >= 1
+    (one,) = Verification(names=(name,), tier=Tier.QUICK).run(ALONE).claims
+    assert one.verdict is LEDGER.find([name])[0].expected_verdict
+    assert one.estimate.n >= 1
 
 
 @pytest.mark.deep
 def test_all_claims_come_to_the_ledgers_verdict():
-    entries = Verification(effort=Effort.DEFAULT).run()
-    assert [one["id"] for one in entries if one["changed"]] == []
+    result = Verification(tier=Tier.DEFAULT).run()
+    assert [one.id for one in result.claims if one.changed] == []
 
 
 def test_entries_have_what_was_agreed(cheap):
     agreed = {"id", "verdict", "observed", "standard_error", "expected", "rule", "n", "seconds",
               "note"}  # fmt: skip
-    assert all(agreed <= set(one) for one in cheap)
-    json.dumps(cheap, allow_nan=False)
+    document = cheap.to_json()
+    assert all(agreed <= set(one) for one in document["claims"])
+    assert agreed <= set(cheap.to_frame().columns)
+    assert list(cheap.to_frame()["id"]) == [one.id for one in cheap.claims]
+    json.dumps(document, allow_nan=False)
 
 
-def without_time(entries):
-    return [{**one, "seconds": None} for one in entries]
+def test_one_claim_or_several_are_decided_in_one_line():
+    assert [one.id for one in verify("condition-u", tier="quick").claims] == ["condition-u"]
+    both = verify(["parseval.unitary", "condition-u"], tier=Tier.QUICK, ledger=LEDGER)
+    assert [one.id for one in both.claims] == ["parseval.unitary", "condition-u"]
+    with pytest.raises(InvalidArgumentError, match="unknown tier 'slow'; there are quick, default"):
+        verify("condition-u", tier="slow")
+
+
+def test_tables_are_looked_for_where_experiments_write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loca-results").mkdir()
+    assert Verification().results == Path("loca-results")
+
+
+def without_time(result):
+    return [replace(one, seconds=0.0) for one in result.claims]
 
 
 def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
-    chosen = Verification(names=("dora.expectation", "parseval."), effort=Effort.QUICK)
-    store = ResultStore(tmp_path / "points", chosen.version)
+    chosen = Verification(names=("dora.expectation", "parseval."), tier=Tier.QUICK)
+    store = ResultStore(tmp_path / "points", VERSION)
     first = chosen.run(Runner(store, jobs=1))
 
     def refuse(*arguments, **options):
         pytest.fail("computed again")
 
     monkeypatch.setattr(Claim, "measure", refuse)
-    assert chosen.run(Runner(store, jobs=1)) == first
+    assert chosen.run(Runner(store, jobs=1)).claims == first.claims
 
 
 def test_the_work_can_be_sent_to_workers():
@@ -97,124 +118,156 @@ def test_the_work_can_be_sent_to_workers():
 
 def test_a_claim_does_not_depend_on_the_others():
     name, other = "dora.expectation", "proposition1.iid-isotropic"
-    alone = Verification(names=(name,), effort=Effort.QUICK).run(ALONE)
-    among = Verification(names=(other, name), effort=Effort.QUICK).run(ALONE)
-    assert without_time(alone) == without_time(among[1:])
-    reseeded = Verification(names=(name,), effort=Effort.QUICK, seed=1).run(ALONE)
-    assert reseeded[0]["observed"] != alone[0]["observed"]
+    alone = Verification(names=(name,), tier=Tier.QUICK).run(ALONE)
+    among = Verification(names=(other, name), tier=Tier.QUICK).run(ALONE)
+    assert without_time(alone) == without_time(among)[1:]
+    reseeded = Verification(names=(name,), tier=Tier.QUICK, seed=1).run(ALONE)
+    assert reseeded.claims[0].observed != alone.claims[0].observed
 
 
 # --- earlier verdicts ------------------------------------------------------------------------
 
 
-def entry(name="parseval.factor", effort=Effort.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER,
-          seed=0, **other):  # fmt: skip
+def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER,
+          seed=0, data=(), version=VERSION):  # fmt: skip
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(value)
-    stored = {**found.to_json(), "seconds": 0.1}
-    return {**module.entry(claim, stored, effort, ledger, seed), **other}
+    return judged(
+        claim, ledger, found, tier=tier, seed=seed, seconds=0.1, data=data, version=version
+    )
+
+
+def merged(old, new, ledger=LEDGER):
+    result = VerificationResult(manifest={}, ledger=ledger, claims=tuple(new))
+    return list(result.joined(old).claims)
+
+
+def reread(folder, entries, ledger):
+    """What is left of stored entries under another ledger."""
+    VerificationResult(manifest={}, ledger=LEDGER, claims=tuple(entries)).save(folder)
+    return list(read_entries(folder, ledger))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "kept"),
     [
-        (Effort.DEEP, Effort.QUICK, Effort.DEEP),
-        (Effort.DEFAULT, Effort.QUICK, Effort.DEFAULT),
-        (Effort.QUICK, Effort.DEFAULT, Effort.DEFAULT),
-        (Effort.DEFAULT, Effort.DEEP, Effort.DEEP),
+        (Tier.DEEP, Tier.QUICK, Tier.DEEP),
+        (Tier.DEFAULT, Tier.QUICK, Tier.DEFAULT),
+        (Tier.QUICK, Tier.DEFAULT, Tier.DEFAULT),
+        (Tier.DEFAULT, Tier.DEEP, Tier.DEEP),
     ],
 )
 def test_less_effort_never_overwrites_more(old, new, kept):
-    (one,) = merged([entry(effort=old)], [entry(effort=new)], LEDGER)
-    assert one["effort"] == kept
+    (one,) = merged([entry(tier=old)], [entry(tier=new)])
+    assert one.tier is kept
 
 
 def test_equal_effort_is_the_newer_one():
     new = entry(verdict=Verdict.NOT_SUPPORTED)
-    assert merged([entry()], [new], LEDGER) == [new]
+    assert merged([entry()], [new]) == [new]
 
 
 def test_with_another_seed_the_first_look_counts():
     old, new = entry(), entry(verdict=Verdict.NOT_SUPPORTED, seed=1)
-    assert merged([old], [new], LEDGER) == [old]
-    assert merged([old], [entry(seed=1)], LEDGER) == [entry(seed=1)]
-    deeper = entry(verdict=Verdict.NOT_SUPPORTED, seed=1, effort=Effort.DEEP)
-    assert merged([old], [deeper], LEDGER) == [deeper]
+    assert merged([old], [new]) == [old]
+    assert merged([old], [entry(seed=1)]) == [entry(seed=1)]
+    deeper = entry(verdict=Verdict.NOT_SUPPORTED, seed=1, tier=Tier.DEEP)
+    assert merged([old], [deeper]) == [deeper]
 
 
 def test_what_older_code_observed_is_marked_and_makes_way_for_equal_effort():
-    old = entry(effort=Effort.DEFAULT, version="before", verdict=Verdict.NOT_SUPPORTED)
-    (kept,) = merged([old], [entry(effort=Effort.QUICK)], LEDGER)
-    assert (kept["verdict"], kept["stale"], kept["version"]) == ("not supported", True, "before")
-    new = entry(effort=Effort.DEFAULT, seed=1)
-    assert merged([old], [new], LEDGER) == [new]
-    assert not new["stale"]
+    old = entry(tier=Tier.DEFAULT, version="before", verdict=Verdict.NOT_SUPPORTED)
+    (kept,) = merged([old], [entry(tier=Tier.QUICK)])
+    assert (kept, kept.verdict, kept.stale) == (old, Verdict.NOT_SUPPORTED, True)
+    new = entry(tier=Tier.DEFAULT, seed=1)
+    assert merged([old], [new]) == [new]
+    assert not new.stale
 
 
 def test_other_tables_are_another_observation():
-    old = entry(effort=Effort.DEEP, data=["t.parquet:1"])
-    new = entry(effort=Effort.QUICK, data=["t.parquet:2"], verdict=Verdict.NOT_SUPPORTED)
-    assert merged([old], [new], LEDGER) == [new]
+    old = entry(tier=Tier.DEEP, data=["t.parquet:1"])
+    new = entry(tier=Tier.QUICK, data=["t.parquet:2"], verdict=Verdict.NOT_SUPPORTED)
+    assert merged([old], [new]) == [new]
 
 
-def test_an_observation_that_the_rule_no_longer_fits_is_dropped():
+def test_an_observation_that_the_rule_no_longer_fits_is_dropped(tmp_path):
     (claim,) = LEDGER.find(["parseval.factor"])
     changed = Ledger((replace(claim, rule=replace(claim.rule, low=(0.0, 1.0), high=(2.0,))),))
-    assert merged([entry()], [], changed) == []
+    assert reread(tmp_path, [entry()], changed) == []
 
 
 @pytest.mark.parametrize(
-    ("ledger", "effort", "lost"),
+    ("expected", "tier", "lost"),
     [
-        (Verdict.SUPPORTED, Effort.DEFAULT, True),
-        (Verdict.SUPPORTED, Effort.QUICK, False),
-        (Verdict.INCONCLUSIVE, Effort.DEFAULT, False),
-        (Verdict.NOT_RUN, Effort.DEFAULT, False),
+        (Verdict.SUPPORTED, Tier.DEFAULT, True),
+        (Verdict.SUPPORTED, Tier.QUICK, False),
+        (Verdict.INCONCLUSIVE, Tier.DEFAULT, False),
+        (Verdict.NOT_RUN, Tier.DEFAULT, False),
     ],
 )
-def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(ledger, effort, lost):
-    claim = replace(LEDGER.find(["f2.law"])[0], ledger=ledger, undecided=(Effort.QUICK,))
-    wide = Measurement.of(Part("", 0.0, 1.0, 9)).to_json()
-    one = module.entry(claim, {**wide, "seconds": 0.1}, effort, Ledger((claim,)), 0)
-    assert (one["verdict"], one["lost"], one["changed"]) == ("inconclusive", lost, False)
+def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier, lost):
+    claim = replace(LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,))
+    wide, ledger = Measurement.of(Estimate("", 0.0, 1.0, 9)), Ledger((claim,))
+    one = judged(claim, ledger, wide, tier=tier, seed=0, seconds=0.1, data=(), version="")
+    assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
+    result = VerificationResult(manifest={}, ledger=ledger, claims=(one,))
+    if lost:
+        with pytest.raises(VerdictsChangedError, match=r"^1 verdict is not .*: f2\.law; say so"):
+            result.require_expected()
+    else:
+        result.require_expected()
 
 
 def test_what_ran_is_not_overwritten_by_what_did_not():
-    old = entry(effort=Effort.QUICK)
-    new = entry(effort=Effort.DEEP, verdict=Verdict.NOT_RUN)
-    assert merged([old], [new], LEDGER) == [old]
-    assert merged([new], [old], LEDGER) == [old]
+    old = entry(tier=Tier.QUICK)
+    new = entry(tier=Tier.DEEP, verdict=Verdict.NOT_RUN)
+    assert merged([old], [new]) == [old]
+    assert merged([new], [old]) == [old]
 
 
-def test_under_another_rule_the_observation_is_judged_anew():
+def test_under_another_rule_the_observation_is_judged_anew(tmp_path):
     (claim,) = LEDGER.find(["parseval.factor"])
     changed = Ledger((replace(claim, rule=replace(claim.rule, high=(9.0,)), note="Now wider."),))
-    old = entry(effort=Effort.DEEP, verdict=Verdict.NOT_SUPPORTED)
-    assert old["verdict"] == "not supported"
-    (one,) = merged([old], [], changed)
-    assert (one["verdict"], one["observed"], one["note"]) == ("supported", 1.0, "Now wider.")
-    assert one["version"] == old["version"]
+    old = entry(tier=Tier.DEEP, verdict=Verdict.NOT_SUPPORTED)
+    assert old.verdict is Verdict.NOT_SUPPORTED
+    (one,) = reread(tmp_path, [old], changed)
+    assert (one.verdict, one.observed, one.note) == (Verdict.SUPPORTED, 1.0, "Now wider.")
+    assert one.version == old.version
 
 
-def test_a_claim_with_another_check_starts_anew():
+def test_a_claim_with_another_check_starts_anew(tmp_path):
     (claim,) = LEDGER.find(["parseval.factor"])
     changed = Ledger((replace(claim, arguments={"factor": "1", "transform": "unitary"}),))
-    assert merged([entry(effort=Effort.DEEP)], [], changed) == []
-    new = entry(effort=Effort.QUICK, ledger=changed)
-    assert merged([entry(effort=Effort.DEEP)], [new], changed) == [new]
+    assert reread(tmp_path, [entry(tier=Tier.DEEP)], changed) == []
 
 
 def test_others_stay_in_the_order_of_the_ledger():
     old = [entry("toy.recovery"), entry("condition-u")]
-    found = merged(old, [entry("parseval.factor")], LEDGER)
-    assert [one["id"] for one in found] == ["parseval.factor", "condition-u", "toy.recovery"]
+    found = merged(old, [entry("parseval.factor")])
+    assert [one.id for one in found] == ["parseval.factor", "condition-u", "toy.recovery"]
 
 
 def test_the_report_is_read_back(tmp_path, cheap):
-    written = write_report(tmp_path, cheap, LEDGER, {"seed": 0})
-    assert [path.name for path in written] == ["claims.json", "CLAIMS.md"]
-    assert read_entries(tmp_path) == cheap
+    written = cheap.save(tmp_path)
+    assert [path.name for path in written] == [
+        "claims.json", "CLAIMS.md", "claims.parquet", "claims.manifest.json",
+    ]  # fmt: skip
+    again = VerificationResult.load(tmp_path)
+    assert (again.claims, again.manifest) == (cheap.claims, cheap.manifest)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "claims.parquet"), again.to_frame())
+    with pytest.raises(ResourceError, match=r"there is no .*claims\.json"):
+        VerificationResult.load(tmp_path / "none")
+
+
+def test_saving_keeps_what_was_decided_before(tmp_path):
+    deep = entry(tier=Tier.DEEP)
+    VerificationResult(manifest={}, ledger=LEDGER, claims=(deep,)).save(tmp_path)
+    new = VerificationResult(
+        manifest={}, ledger=LEDGER, claims=(entry(), entry("parseval.unitary"))
+    )
+    new.save(tmp_path)
+    assert read_entries(tmp_path, LEDGER) == (deep, new.claims[1])
 
 
 def heading_names(text):
@@ -232,16 +285,14 @@ def test_every_link_of_the_page_has_its_heading():
     names = list(heading_names(text))
     assert len(set(names)) == len(names)
     links = re.findall(r"^\| \[`(.*)`\]\(#(.*?)\)", text, re.MULTILINE)
-    assert [name for name, _ in links] == [
-        name for names in LEDGER.grouped([one["id"] for one in whole]).values() for name in names
-    ]
+    assert [name for name, _ in links] == [one.id for one in whole]
     for name, target in links:
         assert f"### {name}\n" in text
         assert target in names
 
 
 def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
-    claim = replace(LEDGER.find(["parseval.factor"])[0], slip=False)
+    claim = replace(LEDGER.find(["parseval.factor"])[0], slip=False, section=Section("", "here"))
     claims = [
         replace(claim, id="plain", statement="1 < 2 | a*b*c", note="Why."),
         replace(claim, id="slip", slip=True),
@@ -252,7 +303,12 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
     ledger = Ledger(tuple(claims))
     verdicts = [Verdict.NOT_SUPPORTED] * 3 + [Verdict.SUPPORTED] * 2
     entries = [
-        entry(one.id, verdict=verdict, ledger=ledger, stale=one.id == "old")
+        entry(
+            one.id,
+            verdict=verdict,
+            ledger=ledger,
+            version="before" if one.id == "old" else VERSION,
+        )
         for one, verdict in zip(claims, verdicts, strict=True)
     ]
     text = markdown(entries, ledger)
@@ -275,7 +331,7 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
 def test_a_foreign_report_is_refused(tmp_path, text):
     (tmp_path / "claims.json").write_text(text, encoding="utf-8")
     with pytest.raises(ResourceError, match=r"claims\.json cannot be read \(\w+\); move it away"):
-        read_entries(tmp_path)
+        read_entries(tmp_path, LEDGER)
 
 
 # --- stored tables ---------------------------------------------------------------------------
@@ -292,33 +348,32 @@ def results_table(folder, metrics, measure="accuracy", name="comparison-made-up"
 
 
 @pytest.mark.parametrize("folder", ["none", "empty", "other"])
-def test_without_its_table_a_claim_is_not_run(tmp_path, folder):
+def test_without_its_table_a_claim_is_not_run(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
     if folder == "other":
         results_table(tmp_path, {"full": [1.0, 1.0]})
     chosen = Verification(names=("results.",), results=None if folder == "none" else tmp_path)
-    for one in chosen.run(ALONE):
-        assert one["verdict"] == "not run"
-        assert one["observed"] is None
-        assert (
-            f"Make it with: {one['command']} && loca-theory verify {one['id']} --results"
-            in (one["note"])
-        )
-        assert not one["changed"]
+    for one in chosen.run(ALONE).claims:
+        assert one.verdict is Verdict.NOT_RUN
+        assert one.observed is None
+        command = f"{one.claim.command} && loca-theory verify {one.id} --results"
+        assert f"Make it with: {command}" in one.note
+        assert not one.changed
 
 
 def test_new_tables_are_looked_at_again(tmp_path):
     chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
-    store = ResultStore(tmp_path / "points", chosen.version)
-    assert chosen.run(Runner(store, jobs=1))[0]["verdict"] == "not run"
+    store = ResultStore(tmp_path / "points", VERSION)
+    assert chosen.run(Runner(store, jobs=1)).claims[0].verdict is Verdict.NOT_RUN
     results_table(tmp_path, {"loca": [0.9, 0.8, 0.8], "fourierft": [0.8, 0.75, 0.7]})
-    assert chosen.run(Runner(store, jobs=1))[0]["observed"] > 0
+    assert chosen.run(Runner(store, jobs=1)).claims[0].observed > 0
 
 
 def test_tables_of_a_trial_run_do_not_count(tmp_path):
     (tmp_path / "quick").mkdir()
     results_table(tmp_path / "quick", {"loca": [0.9, 0.8], "fourierft": [0.8, 0.75]})
     chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
-    assert chosen.run(ALONE)[0]["verdict"] == "not run"
+    assert chosen.run(ALONE).claims[0].verdict is Verdict.NOT_RUN
 
 
 def test_a_damaged_table_is_an_error(tmp_path):
@@ -334,5 +389,5 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path):
 
 
 def test_a_part_shown_for_a_share():
-    part = Part.share(1, 4)
+    part = Estimate.share(1, 4)
     assert (part.value, part.n, part.is_random) == (0.25, 4, True)

@@ -2,14 +2,17 @@
 
 import json
 import os
+import pickle
 import re
 import signal
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from loca_theory.claims import Measurement, Part, load_ledger
+from loca_theory.claims import Estimate, Measurement, Setting, Tier, by_section, load_ledger
 from loca_theory.claims.checks import fourier
 
 QUICK = ("--quick", "--jobs", "1")
@@ -51,7 +54,7 @@ def test_runs_add_up_and_quick_does_not_overwrite(cli, here):
     cli("verify", "condition-u", "--jobs", "1")
     cli("verify", "condition-u", "sigma.sum", *QUICK)
     document = json.loads((here / "loca-results" / "claims.json").read_text(encoding="utf-8"))
-    assert {one["id"]: one["effort"] for one in document["claims"]} == {
+    assert {one["id"]: one["tier"] for one in document["claims"]} == {
         "condition-u": "default", "sigma.sum": "quick",
     }  # fmt: skip
 
@@ -65,14 +68,14 @@ def test_strict_exits_with_3_where_a_claim_is_not_supported(cli):
 LEDGER = """
 [[claim]]
 id = "mine"
-place = "nowhere"
+passage = "nowhere"
 statement = "The factor is 1/K."
 kind = "identity"
 check = "fourier.parseval"
 arguments = { factor = "1/K", transform = "unitary" }
 expected = "0"
 rule = { high = 1e-12 }
-verdict = "supported"
+expected_verdict = "supported"
 """
 
 
@@ -91,7 +94,7 @@ def test_a_changed_verdict_is_said_and_can_fail(cli, here):
 OPEN = """
 [[claim]]
 id = "open"
-place = "nowhere"
+passage = "nowhere"
 statement = "It is 0."
 kind = "Monte Carlo"
 check = "fourier.parseval"
@@ -99,12 +102,12 @@ arguments = { factor = "1", transform = "unitary" }
 expected = "0"
 rule = { value = 0.0, precision = 0.1 }
 comparisons = 1
-verdict = "supported"
+expected_verdict = "supported"
 """
 
 
 def test_no_decision_where_one_is_due_can_fail(cli, here, monkeypatch):
-    wide = Measurement.of(Part("", 0.5, 1.0, 9))
+    wide = Measurement.of(Estimate("", 0.5, 1.0, 9))
     monkeypatch.setattr(fourier, "parseval", lambda setting, **arguments: wide)
     (here / "mine.toml").write_text(OPEN, encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
@@ -123,13 +126,13 @@ def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
     document = json.loads(path.read_text(encoding="utf-8"))
     for one in document["claims"]:
         one["version"] = "before"
-        one["parts"][0]["value"] = 7.0
+        one["estimates"][0]["value"] = 7.0
     path.write_text(json.dumps(document), encoding="utf-8")
     done = cli("verify", "condition-u", "theorem2.cosine-law", *QUICK)
     assert "supported under assumptions" in done.out
     assert (
         "note: CLAIMS.md keeps what earlier runs have observed for 1 of these claims, for 1 with "
-        "older code; different from now: condition-u (not supported by default effort with seed 0 "
+        "older code; different from now: condition-u (not supported at tier default with seed 0 "
         "and older code, now supported under assumptions)\n"
     ) in done.err
     page = (here / "loca-results" / "CLAIMS.md").read_text(encoding="utf-8")
@@ -152,17 +155,16 @@ def test_no_line_is_broken_in_a_terminal(cli, monkeypatch):
 def assert_unbroken(out, width, names):
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
     assert max(map(len, lines)) <= width
-    ledger = load_ledger()
-    claims = ledger.find(names)
+    claims = load_ledger().find(names)
     assert lines[: lines.index("")] == [line.rstrip() for line in lines[: lines.index("")]]
     expected = []
-    for title, names in ledger.grouped({claim.id for claim in claims}).items():
-        expected += [title, *names]
+    for title, listed in by_section(claims).items():
+        expected += [title, *(claim.id for claim in listed)]
     starts = [line for line in lines[: lines.index("")] if not line.startswith("   ")]
     assert [re.split(r"  +", line.strip())[0] for line in starts] == expected
     for claim in claims:
         assert any(
-            re.match(rf"  {re.escape(claim.id)}  +{claim.ledger}( \(slip\))?(  |$)", line)
+            re.match(rf"  {re.escape(claim.id)}  +{claim.expected_verdict}( \(slip\))?(  |$)", line)
             for line in lines
         )
 
@@ -210,6 +212,49 @@ def test_the_printed_command_decides_once_its_table_is_made(cli, here):
     assert "not run" not in done.out
 
 
+def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(cli, here, monkeypatch):
+    def wrong(setting, first):
+        return {}["key"]
+
+    monkeypatch.setattr(fourier, "condition_u", wrong)
+    done = cli("verify", "parseval.unitary", "condition-u", *QUICK)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "loca-theory: claim 'condition-u': the check fourier.condition_u fails with KeyError: "
+        "'key'; --debug shows where. Mend the check or name other claims: what was observed of "
+        "them is kept\n"
+    )
+    assert len(list((here / "loca-results" / "points").glob("*.json"))) == 1
+    done = cli("verify", "condition-u", *QUICK, "--debug")
+    assert "in wrong\n" in done.err
+    assert "KeyError: 'key'\n" in done.err
+
+
+def test_a_mistake_in_a_worker_names_its_claim_too(monkeypatch):
+    def wrong(setting, **arguments):
+        msg = "by 0"
+        raise ZeroDivisionError(msg)
+
+    monkeypatch.setattr(fourier, "parseval", wrong)
+    with pytest.raises(ZeroDivisionError, match="by 0") as error:
+        load_ledger().find(["parseval.unitary"])[0].measure(Setting(Tier.QUICK, None))
+    again = pickle.loads(pickle.dumps(error.value))
+    assert again.__notes__ == ["claim 'parseval.unitary': the check fourier.parseval fails"]
+
+
+def test_a_ledger_with_an_unknown_check_is_refused_before_anything_is_measured(cli, here):
+    wrong = LEDGER.replace("fourier.parseval", "fourier.nothing").replace('"mine"', '"wrong"')
+    (here / "mine.toml").write_text(LEDGER + wrong, encoding="utf-8")
+    done = cli("verify", "--ledger", "mine.toml", *QUICK)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "loca-theory: mine.toml, line 13: claim 'wrong': no check 'fourier.nothing' in "
+        "loca_theory.claims.checks\n"
+    )
+    assert not list((here / "loca-results" / "points").glob("*.json"))
+    assert cli("verify", "--ledger", "mine.toml", "--list").code == 0
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_killed_in_between_it_goes_on_where_it_was(cli, here, killed):
     chosen = ("verify", "parseval.", "condition-u", *QUICK)
@@ -252,6 +297,25 @@ def test_the_ledger_is_listed_without_work(cli, here):
     assert len(rows) > 50
 
 
+LISTED = """
+import sys
+from loca_theory.cli import main
+
+sys.argv = ["loca-theory", "verify", "--list", "--quiet"]
+try:
+    main()
+finally:
+    print(*sorted({"torch", "pandas"} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def test_the_list_loads_neither_torch_nor_tables(here):
+    done = subprocess.run(
+        [sys.executable, "-c", LISTED], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "\n")
+
+
 def test_a_claim_that_lacks_its_table_says_what_makes_it(cli):
     done = cli("verify", "results.loca-over-fourierft", *QUICK, "--strict")
     assert done.code == 0
@@ -277,7 +341,7 @@ def test_a_page_of_someone_else_is_not_replaced(cli, here):
 BAD = {
     "family without its dot": (("parseval",), 2, "parseval. with a dot stands for 3 claims"),
     "unknown": (("theorem1.ordr",), 2, "unknown claim 'theorem1.ordr'; nearest: theorem1.order"),
-    "both efforts": (("--quick", "--deep"), 2, "--quick and --deep exclude each other"),
+    "both tiers": (("--quick", "--deep"), 2, "--quick and --deep exclude each other"),
     "no such folder": (("--results", "none"), 1, "there is no folder none"),
     "no such ledger": (("--ledger", "none"), 1, "cannot read the ledger none"),
 }
@@ -306,5 +370,8 @@ def test_a_ledger_edited_into_nonsense_names_the_line(cli, here):
     )
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
     assert done.code == 1
-    assert "mine.toml, line 2: claim 'mine': its rule has bounds for 2 parts, not for 1" in done.err
+    assert (
+        "mine.toml, line 2: claim 'mine': its rule has bounds for 2 estimates, not for 1"
+        in done.err
+    )
     assert len(done.err.splitlines()) == 1

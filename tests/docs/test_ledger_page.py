@@ -6,7 +6,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 import pytest
 
 from loca_theory.claims import load_ledger
-from loca_theory.claims.verification import definition
+from loca_theory.claims.entries import definition
 
 from .pages import DOCS
 
@@ -32,20 +32,19 @@ def test_without_a_run_the_expected_verdicts_stand_there(ledger):
 def entry(name, **changed):
     """What a run stores of a claim."""
     claim = {one.id: one for one in CLAIMS}[name]
-    part = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None}
-    found = {"id": name, "definition": definition(claim), "parts": [part], "remark": "",
-             "seconds": 1.0, "data": [], "effort": "deep", "seed": 0, "version": "?"}  # fmt: skip
+    estimate = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None}
+    found = {"id": name, "definition": definition(claim), "estimates": [estimate], "remark": "",
+             "seconds": 1.0, "data": [], "tier": "deep", "seed": 0, "version": "?"}  # fmt: skip
     return {**found, **changed}
 
 
 def written(folder, *entries):
-    path = folder / "claims.json"
-    path.write_text(json.dumps({"claims": entries}), encoding="utf-8")
-    return path
+    (folder / "claims.json").write_text(json.dumps({"claims": entries}), encoding="utf-8")
+    return folder
 
 
 def test_with_a_run_its_verdict_and_numbers_stand_there(ledger, tmp_path):
-    text = ledger.page(LEDGER, ledger.read_stored(written(tmp_path, entry("condition-u"))))
+    text = ledger.page(LEDGER, ledger.read_stored(written(tmp_path, entry("condition-u")), LEDGER))
     section = text.split("### `condition-u`\n")[1].split("### ")[0]
     assert "`not supported`" in section
     observed = "*Observed:* 0.25 (n = 16, with an older version of the code)."
@@ -55,14 +54,14 @@ def test_with_a_run_its_verdict_and_numbers_stand_there(ledger, tmp_path):
 
 
 def test_what_was_observed_by_another_check_is_left_out(ledger, tmp_path):
-    path = written(tmp_path, entry("condition-u", definition="0"), entry("dct.matrix", id="gone"))
-    assert "*Observed:*" not in ledger.page(LEDGER, ledger.read_stored(path))
+    written(tmp_path, entry("condition-u", definition="0"), entry("dct.matrix", id="gone"))
+    assert "*Observed:*" not in ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
 
 
 def test_slips_and_the_package_are_counted_apart(ledger):
     overview = ledger.page(LEDGER, {}).split("\n## ")[0]
     paper = [claim for claim in CLAIMS if claim.subject == "paper"]
-    refused = [claim for claim in paper if claim.ledger == "not supported"]
+    refused = [claim for claim in paper if claim.expected_verdict == "not supported"]
     slips = sum(claim.slip for claim in refused)
     assert f"slips of the pen **{slips}**" in overview
     assert f"`not supported` **{len(refused) - slips}**" in overview
@@ -71,4 +70,4 @@ def test_slips_and_the_package_are_counted_apart(ledger):
 
 
 def test_no_run_is_no_error(ledger, tmp_path):
-    assert ledger.read_stored(tmp_path / "claims.json") == {}
+    assert ledger.read_stored(tmp_path, LEDGER) == {}

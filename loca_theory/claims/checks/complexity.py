@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget
 from loca_theory.transforms import dct_matrix
 
@@ -48,7 +48,7 @@ def growth(setting: Setting, *, form: str, order: str) -> Measurement:
         doubled = {**_START, name: 2 * _START[name]}
         expected = _ORDERS[order](doubled) / _ORDERS[order](_START)
         parts.append(
-            Part(f"{name} doubled", _operations(setting, form, doubled) / start / expected)
+            Estimate(f"{name} doubled", _operations(setting, form, doubled) / start / expected)
         )
     return Measurement.of(parts)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.convergence import ConvergenceStudy, Family, Problems, Reading, draw
 from loca_theory.convergence.simulation import compute, point
 from loca_theory.sweeps import Runner
@@ -32,7 +32,7 @@ def recovery(
     rows = {name: _rows(setting, (search,), name, problems)[search] for name in readings}
     diverged = ", ".join(f"{name}: {row['diverged']}" for name, row in rows.items())
     return Measurement.of(
-        (Part.share(_recovered(row), problems, name) for name, row in rows.items()),
+        (Estimate.share(_recovered(row), problems, name) for name, row in rows.items()),
         f"{problems} problems a reading; diverged: {diverged}.",
     )
 
@@ -57,7 +57,7 @@ def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
         found = compute(given)["loss"]
         losses.append([np.inf if value is None else value for value in found])
     lower = sum(mine < other for mine, other in zip(*losses, strict=True))
-    return Measurement.of(Part.share(lower, problems))
+    return Measurement.of(Estimate.share(lower, problems))
 
 
 def uniqueness(setting: Setting) -> Measurement:
@@ -85,11 +85,11 @@ def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
     """
     problems = setting.scaled(200, 8000, 40_000)
     rows = _rows(setting, (search, over), "default", problems)
-    better, worse = (Part.share(_recovered(rows[name]), problems) for name in (search, over))
+    better, worse = (Estimate.share(_recovered(rows[name]), problems) for name in (search, over))
     # As if on different problems, which is on the safe side.
     error = hypot(better.standard_error, worse.standard_error)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
-    return Measurement.of(Part("", better.value - worse.value, error, problems), note)
+    return Measurement.of(Estimate("", better.value - worse.value, error, problems), note)
 
 
 def descent(setting: Setting, *, refitted: bool = False, over: str = "start") -> Measurement:
@@ -113,7 +113,7 @@ def descent(setting: Setting, *, refitted: bool = False, over: str = "start") ->
     ]
     counted = [outcome for outcome in outcomes if outcome is not None]
     note = f"{wanted - len(counted)} problems without a component that can move are left out."
-    return Measurement.of(Part.share(sum(counted), len(counted)), note)
+    return Measurement.of(Estimate.share(sum(counted), len(counted)), note)
 
 
 def _is_lowered(

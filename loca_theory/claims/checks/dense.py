@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series, exact_error
 from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
@@ -65,7 +65,7 @@ def difference(
         for _ in range(entries // _ENTRIES):
             draws = setting.rng.standard_normal((block, size, size))
             gaps.append((second(draws, size * r) - first(draws, size * r)) / size**2)
-        parts.append(Part.mean(np.concatenate(gaps), f"K = {size}"))
+        parts.append(Estimate.mean(np.concatenate(gaps), f"K = {size}"))
     return Measurement.of(parts)
 
 
@@ -80,5 +80,5 @@ def value(setting: Setting, *, curve: str, sizes: Sequence[int], r: int) -> Meas
         settings = MonteCarlo(draws, seed=setting.seed())
         found = settings.run([Series(curve, size, size, (r,), Sampler.DENSE)], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(curve, Budget(size, size, r))
-        parts.append(Part(f"K = {size}", gap, found.standard_error or 0.0, draws))
+        parts.append(Estimate(f"K = {size}", gap, found.standard_error or 0.0, draws))
     return Measurement.of(parts)

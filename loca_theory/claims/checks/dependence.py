@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence import draws as sweep
 from loca_theory.expressivity import Budget, exact_error
@@ -56,7 +56,7 @@ def same_draw_gap(
         ]
         means, errors = sweep.Blocks(blocks).gap()
         parts += [
-            Part(f"r = {r}, rho = {rho:g}", float(mean), float(error), draws)
+            Estimate(f"r = {r}, rho = {rho:g}", float(mean), float(error), draws)
             for r, mean, error in zip(mine, means, errors, strict=True)
         ]
     return Measurement.of(parts)
@@ -82,7 +82,7 @@ def reference_gap(
     for r, rho in zip(ranks, rhos, strict=True):
         losses = _low_rank_losses(structure, rho, [r], draws, seed)[:, 0] / SIZE**2
         reference = exact_error("D", Budget(SIZE, SIZE, r))
-        parts.append(Part.mean(losses - reference, f"r = {r}, rho = {rho:g}"))
+        parts.append(Estimate.mean(losses - reference, f"r = {r}, rho = {rho:g}"))
     return Measurement.of(parts)
 
 
@@ -130,7 +130,7 @@ def reference_crossings(
     for index, r in enumerate(ranks):
         below = np.flatnonzero(means[:, index] < 0)
         if not len(below) or below[0] == 0:
-            parts.append(Part(f"r = {r}, none up to {_GRID[-1]:g}", _GRID[-1]))
+            parts.append(Estimate(f"r = {r}, none up to {_GRID[-1]:g}", _GRID[-1]))
             continue
         near = slice(below[0] - 1, below[0] + 1)
         (a, b), (high, low) = _GRID[near], means[near, index]
@@ -139,11 +139,11 @@ def reference_crossings(
         # The parabola of ρ as a function of the gap, and its slope where the gap is 0.
         curve = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
         error = abs(curve[1]) * there.std(ddof=1) / np.sqrt(draws)
-        parts.append(Part(f"r = {r}", float(curve[2]), float(error), draws))
+        parts.append(Estimate(f"r = {r}", float(curve[2]), float(error), draws))
     if differences:
         # Errors of neighbours are positively correlated (same draws), so this is on the safe side.
         parts = [
-            Part(
+            Estimate(
                 f"{a.name} to {b.name}",
                 b.value - a.value,
                 a.standard_error + b.standard_error,

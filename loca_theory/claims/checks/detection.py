@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence.detection import centred, upper_critical_value
 from loca_theory.expressivity import sample_leading_eigenvalues
@@ -71,13 +71,13 @@ def statistic(
     Source: the four printed values of T.
     """
     found = _statistics(setting, rhos, setting.scaled(200, 5000, 20_000), is_centred=False)
-    parts = [Part.mean(row, f"rho = {rho:g}") for rho, row in zip(rhos, found, strict=True)]
+    parts = [Estimate.mean(row, f"rho = {rho:g}") for rho, row in zip(rhos, found, strict=True)]
     shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in found)
     note = f"Standard deviations of T over draws: {shown}."
     if printed:
         units = found.std(axis=1, ddof=1) / np.sqrt(_AVERAGED)
         parts = [
-            Part(one.name, (value - one.value) / unit, one.standard_error / unit, one.n)
+            Estimate(one.name, (value - one.value) / unit, one.standard_error / unit, one.n)
             for one, value, unit in zip(parts, printed, units, strict=True)
         ]
     return Measurement.of(parts, note)
@@ -99,7 +99,7 @@ def critical_level(setting: Setting, *, printed: float, columns: str = "raw") ->
     else:
         null = _correlation_null(setting, setting.scaled(150, 16_000, 64_000))
     note = f"The 0.95 quantile of T at K = {SIZE} is {upper_critical_value(null, 0.05):.4f}."
-    return Measurement.of(Part.share(int((null > printed).sum()), len(null)), note)
+    return Measurement.of(Estimate.share(int((null > printed).sum()), len(null)), note)
 
 
 def critical_value(setting: Setting, *, printed: float, rounding: float, size: int) -> Measurement:
@@ -118,7 +118,7 @@ def critical_value(setting: Setting, *, printed: float, rounding: float, size: i
     """
     null = _null(setting, setting.scaled(250, 1500, 10_000), size, size)
     parts = [
-        Part.share(int((null > bound).sum()), len(null), f"T > {bound:g}")
+        Estimate.share(int((null > bound).sum()), len(null), f"T > {bound:g}")
         for bound in (printed - rounding / 2, printed + rounding / 2)
     ]
     share = float((null > printed).mean())
@@ -143,7 +143,7 @@ def power(setting: Setting, *, rhos: Sequence[float], is_centred: bool) -> Measu
     found = _statistics(setting, rhos, draws, is_centred=is_centred)
     return Measurement.of(
         (
-            Part.share(int((row > bound).sum()), draws, f"rho = {rho:g}")
+            Estimate.share(int((row > bound).sum()), draws, f"rho = {rho:g}")
             for rho, row in zip(rhos, found, strict=True)
         ),
         f"Critical value {bound:.4f}.",

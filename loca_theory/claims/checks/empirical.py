@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import find_tables
 
@@ -151,13 +151,13 @@ def _compared(
             if len(seeds) < 2:
                 continue
             gaps = (first[seeds] - second[seeds]).to_numpy() / abs(float(second[seeds].mean()))
-            parts.append(Part.mean(gaps, f"{task}, {name}"))
+            parts.append(Estimate.mean(gaps, f"{task}, {name}"))
     if not parts:
         return Measurement.missing(f"No table {table}.parquet has both {' and '.join(methods)}.")
     return _pooled(parts, f"Diverged: {_diverged(rows, methods)}.")
 
 
-def _pooled(parts: Sequence[Part], note: str) -> Measurement:
+def _pooled(parts: Sequence[Estimate], note: str) -> Measurement:
     """One part for all: their mean, so that the number of comparisons is fixed beforehand.
 
     Budgets share their seeds; the error is that of equal errors fully correlated, at most.
@@ -168,7 +168,7 @@ def _pooled(parts: Sequence[Part], note: str) -> Measurement:
     error = float(errors.mean())
     shown = "; ".join(f"{part.name}: {part.value:+.4f} ± {part.standard_error:.4f}"
                       for part in parts)  # fmt: skip
-    return Measurement.of(Part("mean over tasks and budgets", float(values.mean()), error, n),
+    return Measurement.of(Estimate("mean over tasks and budgets", float(values.mean()), error, n),
                           f"{shown}. {note}")  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def best_setting(
         if wide.shape[1] < 2 or len(wide) < 2:
             continue
         gaps = (wide[True] - wide[False]).to_numpy() / abs(float(wide[False].mean()))
-        parts.append(Part.mean(gaps, str(task)))
+        parts.append(Estimate.mean(gaps, str(task)))
     if not parts:
         return Measurement.missing(f"No table {table}.parquet varies {column}.")
     return _pooled(parts, f"Diverged: {_diverged(varied, ['loca'])}.")
@@ -255,4 +255,4 @@ def training(setting: Setting, *, table: str, method: str, over: str = "") -> Me
             for (name, *_), losses in runs
             if name == method
         ]
-    return Measurement.of(Part.mean(found, "mean over runs"), f"{len(found)} runs.")
+    return Measurement.of(Estimate.mean(found, "mean over runs"), f"{len(found)} runs.")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from loca_theory.claims.checks.empirical import load
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.increments import BulkFit, calibrated_test, fit_bulk, histogram
 
 _Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ def increments(
     if not len(values):
         return Measurement.missing(f"{table}.parquet has no {column}.")
     note = f"{len(values)} matrices, {values.min():.4g} to {values.max():.4g}."
-    return Measurement.of(Part(f"median {column}", float(np.median(values))), note)
+    return Measurement.of(Estimate(f"median {column}", float(np.median(values))), note)
 
 
 def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
@@ -58,7 +58,7 @@ def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
     if rows is None or "weights" not in set(rows["quantity"]):
         return Measurement.missing(f"There is no table {table}.parquet with the weights' spectra.")
     return Measurement.of(
-        Part(name, _distance(fit_bulk(values, p, q)))
+        Estimate(name, _distance(fit_bulk(values, p, q)))
         for name, quantity, p, q, values in rows.itertuples(index=False)
         if quantity == "weights"
     )
@@ -106,7 +106,7 @@ def picture_normality(setting: Setting, *, table: str) -> Measurement:
     for name, block in found.items():
         test = calibrated_test(histogram(torch.from_numpy(block)), setting.rng, epsilon=0.0)
         error = (test.high - test.estimate) / float(stats.norm.ppf(0.975))
-        parts.append(Part(name, test.estimate, error, block.size))
+        parts.append(Estimate(name, test.estimate, error, block.size))
     return Measurement.of(parts)
 
 

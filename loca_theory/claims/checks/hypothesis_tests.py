@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.increments import (
     AcceptanceError,
     Histogram,
@@ -48,7 +48,7 @@ def printed_rejections(setting: Setting, *, law: str, tail: str, size: int) -> M
     rejected = sum(
         test.p_value(_entries(setting, law, size), setting.rng) <= LEVEL for _ in range(runs)
     )
-    return Measurement.of(Part.share(rejected, runs), f"{size}×{size} entries each.")
+    return Measurement.of(Estimate.share(rejected, runs), f"{size}×{size} entries each.")
 
 
 def calibrated_rejections(setting: Setting, *, law: str, size: int) -> Measurement:
@@ -62,7 +62,7 @@ def calibrated_rejections(setting: Setting, *, law: str, size: int) -> Measureme
         calibrated_test(_entries(setting, law, size), setting.rng, replicates=99).p_value <= LEVEL
         for _ in range(runs)
     )
-    return Measurement.of(Part.share(rejected, runs), f"{size}×{size} entries each.")
+    return Measurement.of(Estimate.share(rejected, runs), f"{size}×{size} entries each.")
 
 
 def loop_ends(setting: Setting, *, deviation: float, bins: int) -> Measurement:
@@ -82,7 +82,7 @@ def loop_ends(setting: Setting, *, deviation: float, bins: int) -> Measurement:
         with suppress(AcceptanceError):
             test.p_value(entries, setting.rng)
             ended += 1
-    return Measurement.of(Part.share(ended, runs), f"Entries of deviation {deviation:g}.")
+    return Measurement.of(Estimate.share(ended, runs), f"Entries of deviation {deviation:g}.")
 
 
 def marchenko_pastur(setting: Setting, *, rows: int, columns: int) -> Measurement:
@@ -96,4 +96,4 @@ def marchenko_pastur(setting: Setting, *, rows: int, columns: int) -> Measuremen
         matrix = torch.from_numpy(setting.rng.standard_normal((rows, columns)))
         law = fit_bulk(squared_singular_values(matrix), rows, columns)
         found.append(1.0 if law.kolmogorov is None else law.kolmogorov)
-    return Measurement.of(Part.mean(found), f"{rows}×{columns}.")
+    return Measurement.of(Estimate.mean(found), f"{rows}×{columns}.")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 
 _Array = NDArray[np.float64]
 _INPUTS, _OUTPUTS = 8, 8
@@ -104,14 +104,14 @@ def variance(setting: Setting, *, estimator: str, samples: Sequence[int]) -> Mea
     parts = []
     for n in samples:
         squares = np.square(_errors(setting, estimator, n, replicates)).mean(axis=(1, 2))
-        parts.append(Part.mean(n * squares / base - 1, f"n' = {n}"))
+        parts.append(Estimate.mean(n * squares / base - 1, f"n' = {n}"))
     return Measurement.of([*parts, *_steps(parts)], f"σ0² = {base:.4f}.")
 
 
-def _steps(parts: Sequence[Part]) -> list[Part]:
+def _steps(parts: Sequence[Estimate]) -> list[Estimate]:
     """By how much each part exceeds the next; they are independent."""
     return [
-        Part(
+        Estimate(
             f"{a.name} less {b.name}",
             a.value - b.value,
             float(np.hypot(a.standard_error, b.standard_error)),
@@ -139,7 +139,7 @@ def distance(setting: Setting, *, samples: Sequence[int], differences: bool = Fa
     parts = []
     for n in samples:
         found = [_total_variation(setting, n, replicates) for _ in range(_BATCHES)]
-        parts.append(Part.mean(found, f"n' = {n}"))
+        parts.append(Estimate.mean(found, f"n' = {n}"))
     shown = "; ".join(f"{part.name}: {part.value:.2g}" for part in parts)
     return Measurement.of(_steps(parts) if differences else parts, f"Total variation at {shown}.")
 
@@ -169,7 +169,7 @@ def neighbour_correlation(setting: Setting, *, ar: float = 0.0) -> Measurement:
     replicates = setting.scaled(2000, 8000, 30_000)
     errors = _least_squares(setting, 200, replicates, ar)
     products = (errors[:, :-1] * errors[:, 1:]).mean(axis=(1, 2))
-    return Measurement.of(Part.mean(products / np.square(errors).mean()))
+    return Measurement.of(Estimate.mean(products / np.square(errors).mean()))
 
 
 def random_parameter(setting: Setting) -> Measurement:
@@ -186,6 +186,8 @@ def random_parameter(setting: Setting) -> Measurement:
     limits = np.array([-1.0, 0.0, 1.0])
     parts = []
     for t, expected in zip(limits, special.ndtr(limits), strict=True):
-        hits = Part.share(int((value <= t).sum()), trials)
-        parts.append(Part(f"t = {t:g}", hits.value - float(expected), hits.standard_error, trials))
+        hits = Estimate.share(int((value <= t).sum()), trials)
+        parts.append(
+            Estimate(f"t = {t:g}", hits.value - float(expected), hits.standard_error, trials)
+        )
     return Measurement.of(parts)

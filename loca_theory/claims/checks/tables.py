@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 
 _COLA = 0
 # CoLA, MNLI, MRPC, QNLI, QQP, RTE, SST-2, STS-B and the printed mean, table glue_results.
@@ -171,5 +171,5 @@ def memory(setting: Setting, *, forms: Sequence[str]) -> Measurement:
     for form in forms:
         pairs = zip(_MEMORY["FourierFT"], _MEMORY[form], strict=True)
         gaps = [theirs - mine for theirs, mine in pairs if theirs is not None and mine is not None]
-        parts.append(Part(form, float(min(gaps))))
+        parts.append(Estimate(form, float(min(gaps))))
     return Measurement.of(parts)

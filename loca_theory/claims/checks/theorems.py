@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import (
     THEOREM_1_ORDER,
     Accounting,
@@ -78,9 +78,9 @@ def order(
                 for worse, better in with_r
             ]
             name = f"K = {p}, r = {budget.r}" if p == q else f"{p}×{q}, r = {budget.r}"
-            parts.append(Part(name, min(gaps), found.standard_error or 0.0, found.draws))
+            parts.append(Estimate(name, min(gaps), found.standard_error or 0.0, found.draws))
     if exact:
-        parts.append(Part("gaps without R", min(exact)))
+        parts.append(Estimate("gaps without R", min(exact)))
     return Measurement.of(parts)
 
 

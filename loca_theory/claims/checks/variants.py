@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, kept_energies
 
 
@@ -37,7 +37,7 @@ def dora_expectation(setting: Setting, *, factor: str, size: int, r: int) -> Mea
         right.append(float(rest.square().sum()))
     scale = c * float(np.mean(right))
     return Measurement.of(
-        Part.mean((np.array(left) - c * np.array(right)) / scale), f"n = {size}, r = {r}."
+        Estimate.mean((np.array(left) - c * np.array(right)) / scale), f"n = {size}, r = {r}."
     )
 
 
@@ -54,7 +54,7 @@ def dora_like_low_rank(setting: Setting, *, size: int, r: int) -> Measurement:
         low_rank = total - kept_energies(w, "R", budget)[0]
         gaps.append(total - kept_energies(w, "DoRA", budget)[0] - low_rank)
         losses.append(low_rank)
-    return Measurement.of(Part.mean(np.array(gaps) / np.mean(losses)), f"n = {size}, r = {r}.")
+    return Measurement.of(Estimate.mean(np.array(gaps) / np.mean(losses)), f"n = {size}, r = {r}.")
 
 
 def dora_eigenvalues(setting: Setting, *, source: str) -> Measurement:
@@ -96,6 +96,6 @@ def vera_like_noise(setting: Setting, *, size: int, r: int) -> Measurement:
         errors.append(1 - kept / size**2)  # E‖W‖² = n² for ‖W‖², which varies by more than kept
     kept = 1 - float(np.mean(errors))
     return Measurement.of(
-        Part.mean(np.array(errors) / noise - 1),
+        Estimate.mean(np.array(errors) / noise - 1),
         f"n = {size}, r = {r}: VeRA keeps {kept:.4f} of the energy, noise {1 - noise:.4f}.",
     )

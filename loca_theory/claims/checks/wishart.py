@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
-from loca_theory.claims.measurement import Measurement, Part, Setting
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, approximate, sample_leading_eigenvalues
 
 _NODES = 80
@@ -129,7 +129,7 @@ def largest_eigenvalue(setting: Setting, *, sizes: Sequence[int]) -> Measurement
     parts = []
     for size in sizes:
         largest = _largest(setting, size, draws)
-        parts.append(Part.mean((largest - 4 * size + 2) / size ** (1 / 3), f"K = {size}"))
+        parts.append(Estimate.mean((largest - 4 * size + 2) / size ** (1 / 3), f"K = {size}"))
     return Measurement.of(parts)
 
 
@@ -141,10 +141,10 @@ def limit(setting: Setting, *, printed: bool, sizes: Sequence[int]) -> Measureme
     draws = setting.scaled(1000, 4000, 16_000)
     parts = []
     for size in sizes:
-        kept = Part.mean(_largest(setting, size, draws) / size)
+        kept = Estimate.mean(_largest(setting, size, draws) / size)
         shift = size - 1 / size if printed else 0.0
         gap = 4 - (kept.value - shift)
-        parts.append(Part(f"K = {size}", gap, kept.standard_error, draws))
+        parts.append(Estimate(f"K = {size}", gap, kept.standard_error, draws))
     return Measurement.of(parts)
 
 
