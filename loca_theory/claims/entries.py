@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
-from loca_theory.claims.ledger import CHECKS, Claim, Ledger, Section
+from loca_theory.claims.ledger import CHECKS, Claim, Section
 from loca_theory.claims.measurement import Estimate, Measurement, Tier
 from loca_theory.claims.observation import measure
 from loca_theory.claims.rules import Decision, Verdict, decide
@@ -26,7 +26,7 @@ class Entry:
     Attributes:
         claim: The claim.
         measurement: What its check observed.
-        decision: The verdict, and the estimate and interval that decided it.
+        alarm: Probability with which each of its intervals may miss (:meth:`Ledger.alarm`).
         tier: How much work went into it.
         seed: Root seed.
         seconds: How long it took.
@@ -36,12 +36,18 @@ class Entry:
 
     claim: Claim
     measurement: Measurement
-    decision: Decision
+    alarm: float
     tier: Tier
     seed: int
     seconds: float
     data: tuple[str, ...]
     version: str
+
+    @cached_property
+    def decision(self) -> Decision:
+        """The verdict, and the estimate and interval that decided it."""
+        rule, assumes = self.claim.rule, bool(self.claim.added)
+        return decide(rule, self.measurement, alarm=self.alarm, assumes=assumes)
 
     @property
     def id(self) -> str:
@@ -151,34 +157,6 @@ class Entry:
             "figure": claim.figure or None,
             "definition": definition(claim),
         }
-
-
-def judged(
-    claim: Claim,
-    ledger: Ledger,
-    measurement: Measurement,
-    *,
-    tier: Tier,
-    seed: int,
-    seconds: float,
-    data: Sequence[str],
-    version: str,
-) -> Entry:
-    """The entry of a claim: what was observed, judged by its rule.
-
-    Args:
-        claim: The claim.
-        ledger: The ledger, whose claims share the family-wise rate.
-        measurement: What its check observed.
-        tier: With how much work.
-        seed: Root seed.
-        seconds: How long it took.
-        data: Digests of the tables that were read.
-        version: Version of the code that observed it.
-    """
-    alarm = ledger.alarm(claim)
-    decision = decide(claim.rule, measurement, alarm=alarm, assumes=bool(claim.added))
-    return Entry(claim, measurement, decision, tier, seed, seconds, tuple(data), version)
 
 
 def version() -> str:

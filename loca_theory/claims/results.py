@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from loca_theory.claims.entries import Entry, definition, judged
+from loca_theory.claims.entries import Entry, definition
 from loca_theory.claims.ledger import PACKAGE, Ledger
 from loca_theory.claims.markdown import WRITTEN_BY, markdown
 from loca_theory.claims.measurement import Measurement, Tier
@@ -164,10 +164,10 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
         document = json.loads(path.read_text(encoding="utf-8"))
         for one in document["claims"]:
             found = Measurement.from_json({"estimates": one["estimates"], "note": one["remark"]})
-            kept = {name: one[name] for name in ("seed", "seconds", "data", "version")}
-            tier, claim = Tier(one["tier"]), claims.get(one["id"])
+            how = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
+            version, claim = one["version"], claims.get(one["id"])
             if claim and definition(claim) == one["definition"] and not claim.objection(found):
-                entries.append(judged(claim, ledger, found, tier=tier, **kept))
+                entries.append(Entry(claim, found, ledger.alarm(claim), *how, version))
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"

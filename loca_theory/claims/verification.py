@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from loca_theory.claims.entries import DEFAULT_RESULTS, judged, version
+from loca_theory.claims.entries import DEFAULT_RESULTS, Entry, version
 from loca_theory.claims.ledger import Claim, Ledger
 from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.observation import EXPERIMENT, measure
@@ -110,15 +110,15 @@ class Verification:
         compute = partial(measure, claims=known, results=self.results)
         found = runner.run(points, compute)
         entries = {
-            name: judged(
+            name: Entry(
                 claim,
-                self.ledger,
                 Measurement.from_json(one),
-                tier=self.tier,
-                seed=self.seed,
-                seconds=one["seconds"],
-                data=point.parameters["tables"],
-                version=version(),
+                self.ledger.alarm(claim),
+                self.tier,
+                self.seed,
+                one["seconds"],
+                tuple(point.parameters["tables"]),
+                version(),
             )
             for (name, claim), point, one in zip(known.items(), points, found, strict=True)
         }

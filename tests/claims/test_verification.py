@@ -13,6 +13,7 @@ import pytest
 
 from loca_theory.claims import (
     Claim,
+    Entry,
     Estimate,
     Ledger,
     Measurement,
@@ -27,7 +28,7 @@ from loca_theory.claims import (
     verify,
 )
 from loca_theory.claims import verification as module
-from loca_theory.claims.entries import judged, version
+from loca_theory.claims.entries import version
 from loca_theory.claims.markdown import markdown
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import ResultStore, Runner
@@ -133,9 +134,7 @@ def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, le
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(value)
-    return judged(
-        claim, ledger, found, tier=tier, seed=seed, seconds=0.1, data=data, version=version
-    )
+    return Entry(claim, found, ledger.alarm(claim), tier, seed, 0.1, data, version)
 
 
 def merged(old, new, ledger=LEDGER):
@@ -186,8 +185,8 @@ def test_what_older_code_observed_is_marked_and_makes_way_for_equal_effort():
 
 
 def test_other_tables_are_another_observation():
-    old = entry(tier=Tier.DEEP, data=["t.parquet:1"])
-    new = entry(tier=Tier.QUICK, data=["t.parquet:2"], verdict=Verdict.NOT_SUPPORTED)
+    old = entry(tier=Tier.DEEP, data=("t.parquet:1",))
+    new = entry(tier=Tier.QUICK, data=("t.parquet:2",), verdict=Verdict.NOT_SUPPORTED)
     assert merged([old], [new]) == [new]
 
 
@@ -209,7 +208,7 @@ def test_an_observation_that_the_rule_no_longer_fits_is_dropped(tmp_path):
 def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier, lost):
     claim = replace(LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,))
     wide, ledger = Measurement.of(Estimate("", 0.0, 1.0, 9)), Ledger((claim,))
-    one = judged(claim, ledger, wide, tier=tier, seed=0, seconds=0.1, data=(), version="")
+    one = Entry(claim, wide, ledger.alarm(claim), tier, 0, 0.1, (), "")
     assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
     result = VerificationResult(manifest={}, ledger=ledger, claims=(one,))
     if lost:
