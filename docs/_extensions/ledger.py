@@ -19,10 +19,10 @@ from loca_theory.claims import (
     Entry,
     Ledger,
     Verdict,
-    by_section,
     load_ledger,
     read_entries,
 )
+from loca_theory.claims.ledger import by_section
 
 PAGE = "ledger"
 PLACEHOLDER = "<!-- the claims -->"

@@ -21,7 +21,6 @@ from loca_theory.claims.ledger import (
     Ledger,
     LedgerError,
     Section,
-    by_section,
 )
 from loca_theory.claims.measurement import Estimate, Measurement, Setting, Tier
 from loca_theory.claims.reader import load_ledger
@@ -51,7 +50,6 @@ __all__ = [
     "VerdictsChangedError",
     "Verification",
     "VerificationResult",
-    "by_section",
     "count_slips",
     "counts",
     "decide",

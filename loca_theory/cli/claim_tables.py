@@ -15,10 +15,10 @@ from loca_theory.claims import (
     Entry,
     Verdict,
     VerificationResult,
-    by_section,
     family_in_words,
     tally,
 )
+from loca_theory.claims.ledger import by_section
 from loca_theory.cli.output import console
 
 _STYLES = {

@@ -18,10 +18,10 @@ from loca_theory.claims import (
     Setting,
     Tier,
     Verdict,
-    by_section,
     load_ledger,
     verify,
 )
+from loca_theory.claims.ledger import by_section
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from loca_theory.claims import Estimate, Measurement, Setting, Tier, by_section, load_ledger
+from loca_theory.claims import Estimate, Measurement, Setting, Tier, load_ledger
 from loca_theory.claims.checks import fourier
+from loca_theory.claims.ledger import by_section
 
 QUICK = ("--quick", "--jobs", "1")
 
