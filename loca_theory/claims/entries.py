@@ -18,6 +18,8 @@ from loca_theory.sweeps import code_version
 # Where experiments write unless told otherwise, and where verify looks.
 DEFAULT_RESULTS = "loca-results"
 
+_HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -172,10 +174,8 @@ def definition(claim: Claim) -> str:
 
 def _how_to_make(claim: Claim) -> str:
     """All that is to be typed to decide a claim whose tables are not there."""
-    written = re.findall(r"--out[ =](\S+)", claim.command)
+    written = re.findall(r"--out(?:\s|=)(\S+)", claim.command)
     folder = written[-1] if written else DEFAULT_RESULTS
     where = " (experiments need a checkout of the repository)"
-    return (
-        f"Make it with: {claim.command} && loca-theory verify {claim.id} --results {folder}"
-        f"{where if 'experiments.' in claim.command else ''}"
-    )
+    text = _HOW_TO_MAKE.format(claim.command, claim.id, folder)
+    return text + where if "experiments." in claim.command else text
