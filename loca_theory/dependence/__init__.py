@@ -15,6 +15,7 @@ from loca_theory.dependence.closed_forms import (
     spike_crossing,
 )
 from loca_theory.dependence.crossings import Crossing, find_crossings
+from loca_theory.dependence.design import Design
 from loca_theory.dependence.detection import STATISTICS
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
@@ -27,6 +28,7 @@ __all__ = [
     "STATISTICS",
     "STRUCTURES",
     "Crossing",
+    "Design",
     "Prediction",
     "Protocol",
     "Structure",

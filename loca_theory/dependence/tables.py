@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.dependence.crossings import Crossing, Gap, find_crossings
+from loca_theory.dependence.design import Design
 from loca_theory.dependence.detection import STATISTICS, upper_critical_value
 from loca_theory.dependence.draws import SIMULATED, Blocks
 from loca_theory.dependence.null_law import low_frequency_critical_value
@@ -16,9 +17,6 @@ from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import exact_error
-
-if TYPE_CHECKING:
-    from loca_theory.dependence.study import Study
 
 Row = dict[str, Any]
 Cell = tuple[str, float]
@@ -30,12 +28,12 @@ ROW_COLUMNS = (
 
 
 def loss_rows(
-    study: Study, name: str, blocks: dict[Cell, Blocks], predictions: Sequence[Prediction]
+    study: Design, name: str, blocks: dict[Cell, Blocks], predictions: Sequence[Prediction]
 ) -> list[Row]:
     """Errors of every curve at every value, rank and protocol of one structure.
 
     Args:
-        study: The study.
+        study: The design of the study.
         name: The structure.
         blocks: Its draws.
         predictions: Closed forms at each rank.
@@ -90,7 +88,7 @@ def _labels(name: str, protocol: Protocol) -> Row:
 
 
 def crossing_rows(
-    study: Study,
+    study: Design,
     blocks: Mapping[Cell, Blocks],
     predictions: Sequence[Prediction],
     more: Callable[[Sequence[Cell]], Mapping[Cell, Blocks]],
@@ -98,7 +96,7 @@ def crossing_rows(
     """Where R's error passes below D's, for every structure, protocol and rank.
 
     Args:
-        study: The study.
+        study: The design of the study.
         blocks: Its draws at the values of the grids.
         predictions: Closed forms at each rank.
         more: Makes the draws at other values.
@@ -139,7 +137,7 @@ def crossing_rows(
 
 
 def _crossing_row(
-    study: Study,
+    study: Design,
     name: str,
     protocol: Protocol,
     prediction: Prediction,
@@ -161,15 +159,15 @@ def _crossing_row(
 
 
 def detection_rows(
-    study: Study,
+    study: Design,
     blocks: Mapping[Cell, Blocks],
     nulls: Mapping[bool, Mapping[str, NDArray[np.float64]]],
 ) -> list[Row]:
     """Power of every statistic, and first its law under independence.
 
     Args:
-        study: The study.
-        blocks: Its draws at the values of :meth:`Study.detection_values`.
+        study: The design of the study.
+        blocks: Its draws at the values of :meth:`Design.detection_values`.
         nulls: Draws of the statistics under independence, as they are and centred.
     """
     rows = []
@@ -196,7 +194,7 @@ def detection_rows(
 
 
 def _power(
-    study: Study,
+    study: Design,
     labels: Row,
     statistic: str,
     observed: NDArray[np.float64],
