@@ -113,7 +113,10 @@ def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
     """Reduced against dense simulation of R at K = 300: the gap in its standard errors."""
     ranks = (8, 16, 24, 32)
     settings = MonteCarlo(draws=draws)
-    both = [Series("R", 300, 300, ranks, sampler) for sampler in (Sampler.REDUCED, Sampler.DENSE)]
+    both = [
+        Series(METHODS["R"], 300, 300, ranks, sampler)
+        for sampler in (Sampler.REDUCED, Sampler.DENSE)
+    ]
     reduced, dense = settings.run(both)
     rows = []
     for r, a, b in zip(ranks, reduced, dense, strict=True):

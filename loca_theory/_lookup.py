@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import TypeVar
 
 from loca_theory.errors import InvalidArgumentError
 
 _T = TypeVar("_T")
+_E = TypeVar("_E", bound=StrEnum)
 
 
 def find(what: str, name: str, known: Mapping[str, _T]) -> _T:
@@ -26,3 +28,17 @@ def find(what: str, name: str, known: Mapping[str, _T]) -> _T:
     except KeyError:
         msg = f"unknown {what} {name!r}; choose from {', '.join(known)}"
         raise InvalidArgumentError(msg) from None
+
+
+def member(kind: type[_E], what: str, value: str) -> _E:
+    """The member of an enumeration with that value.
+
+    Args:
+        kind: The enumeration.
+        what: What it lists, in the singular, for the message.
+        value: Which.
+
+    Raises:
+        InvalidArgumentError: there is none; the message lists those there are.
+    """
+    return find(what, value, {one.value: one for one in kind})

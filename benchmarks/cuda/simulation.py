@@ -7,19 +7,20 @@ with. The peak of memory is told in matrices of float64, as ``--sampler dense`` 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from benchmarks.cuda.comparison import verdict
 from benchmarks.cuda.session import Row, Session
-from loca_theory.expressivity.curves import CURVES, DEFAULT_CURVES, Engine
+from loca_theory.expressivity import DEFAULT_METHODS, Engine, ErrorRow, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner
 
 # (K, ranks, methods, draws, seconds on the CPU); of the large ones only those whose work is dense
 # linear algebra. Where there are no seconds, the CPU would take minutes, and is not asked.
-_SIMULATED = tuple(name for name in DEFAULT_CURVES if Engine.MONTE_CARLO in CURVES[name].engines)
+_SIMULATED = tuple(method.name for method in DEFAULT_METHODS if method.is_approximation)
 LOADS = (
     (300, (8, 32), _SIMULATED, 64, 5.0),
     (1024, (8,), ("R", "F2", "D"), 3, 5.0),
@@ -49,7 +50,7 @@ def check(session: Session) -> None:
             simulation = Simulation(
                 shapes=squares([size]),
                 ranks=ranks,
-                curves=names,
+                methods=find_methods(names),
                 engines=(Engine.MONTE_CARLO,),
                 draws=draws,
                 sampler=Sampler.DENSE,
@@ -59,7 +60,7 @@ def check(session: Session) -> None:
             if cpu_seconds is not None:
                 replace(there, draws=1).run(one)  # plans, workspaces and tables of indices
             start = time.perf_counter()
-            peak = session.peak_of(lambda: found.extend(there.run(one)))
+            peak = session.peak_of(lambda: found.extend(there.run(one).rows))
             row["s"] = time.perf_counter() - start
             if peak is not None:
                 row["peak_mib"] = (peak - before) / 2**20
@@ -71,7 +72,7 @@ def check(session: Session) -> None:
                 row["left_out"] = f"the CPU, which takes up to {cpu_seconds:.0f} s"
                 return
             start = time.perf_counter()
-            expected = simulation.run(one)
+            expected = simulation.run(one).rows
             row["cpu_s"] = time.perf_counter() - start
             row |= _difference(found, expected)
             row["speed_over_thread"] = row["cpu_s"] / row["s"]
@@ -81,16 +82,16 @@ def check(session: Session) -> None:
         session.attempt({"key": key}, work, seconds=10.0 if session.is_cuda else 0.0)
 
 
-def _difference(here: list[dict[str, Any]], cpu: list[dict[str, Any]]) -> Row:
-    def apart(pair: tuple[dict[str, Any], dict[str, Any]]) -> float:
-        return abs(pair[0]["error"] - pair[1]["error"])
+def _difference(here: Sequence[ErrorRow], cpu: Sequence[ErrorRow]) -> Row:
+    def apart(pair: tuple[ErrorRow, ErrorRow]) -> float:
+        return abs(pair[0].error - pair[1].error)
 
     ours, theirs = max(zip(here, cpu, strict=True), key=apart)
-    largest, spread = apart((ours, theirs)), theirs["standard_error"]
+    largest, spread = apart((ours, theirs)), theirs.standard_error
     target = f"difference from the CPU at most {_ROUNDING:g}"
     return {
         "largest_difference": largest,
-        "of_method": theirs["curve"],
+        "of_method": theirs.method,
         "in_standard_errors": largest / spread if spread else None,
         "verdicts": [verdict(target, largest, reached=largest <= _ROUNDING)],
     }

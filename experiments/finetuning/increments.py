@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from loca_theory.expressivity import Accounting, Budget, expected_kept_energies
+from loca_theory.expressivity import Accounting, Budget, mean_retained_energies
 
 # Curves, and how they count: chosen places are charged under "paper" and free under "trainable".
 CURVES = ("F1", "V1", "FourierFT", "F3", "D", "S")
@@ -57,7 +57,7 @@ def _errors(increments: list[torch.Tensor], ranks: Sequence[int]) -> list[dict[s
         found = {("paper", "R"): [float(squares[r - 1]) for r in ranks]}
         for accounting in ACCOUNTINGS:
             budgets = [Budget(p, q, r, accounting) for r in ranks]
-            energies = expected_kept_energies(increment, CURVES, budgets)
+            energies = mean_retained_energies(increment, CURVES, budgets)
             found |= {(accounting.value, c): [float(e) for e in energies[c]] for c in CURVES}
         for key, energies in found.items():
             sums = kept.setdefault(key, [0.0] * len(ranks))

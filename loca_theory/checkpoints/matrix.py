@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -15,11 +16,14 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     Accounting,
     Budget,
+    Engine,
+    LowRank,
+    Method,
     MonteCarlo,
     Sampler,
     Series,
-    exact_error,
-    expected_kept_energies,
+    find_methods,
+    mean_retained_energies,
 )
 from loca_theory.increments import (
     AcceptanceError,
@@ -42,8 +46,8 @@ if TYPE_CHECKING:
 
     from loca_theory.transforms.inputs import TensorLike
 
-CURVES = ("R", "F1", "FourierFT", "F2", "F3", "D", "S")
-"""Curves that a real increment is measured against."""
+ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
+"""Methods that a real increment is measured against, unless others are named."""
 
 STATISTICS = (
     "sigma", "mean", "energy", "zero_fraction", "excess_kurtosis", "tv", "tv_low", "tv_high",
@@ -52,7 +56,6 @@ STATISTICS = (
 )  # fmt: skip
 """Names of the statistics of one increment."""
 
-_SELECTED = tuple(curve for curve in CURVES if curve != "R")
 FAR_FROM_LAW = 0.1
 """Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
 
@@ -69,6 +72,7 @@ class Settings:
 
     Attributes:
         ranks: LoRA ranks that set the budgets; those that do not fit a matrix are left out there.
+        methods: Methods that it is measured against.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         epsilon: Total variation that still counts as normal.
         accounting: How budgets count.
@@ -77,6 +81,7 @@ class Settings:
     """
 
     ranks: tuple[int, ...]
+    methods: tuple[Method, ...] = ANALYSED
     seed: int = 0
     epsilon: float = 0.001
     accounting: Accounting = Accounting.PAPER
@@ -85,7 +90,7 @@ class Settings:
 
     def describe(self) -> dict[str, Any]:
         """The settings as plain data."""
-        return asdict(self)
+        return {**asdict(self), "methods": [method.name for method in self.methods]}
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class MatrixAnalysis:
 
     Attributes:
         statistics: The columns of the report except names and errors.
-        errors: For each rank and curve: ``r``, ``curve``, ``error``, ``iid_error`` (its expectation
+        errors: For each rank and method: ``r``, ``method``, ``error``, ``iid_error`` (its expectation
             for independent normal entries of that shape) and ``shuffled_error`` (of the same
             entries in random order: dependence gone, their distribution kept).
         counts: Counts of standardised entries, for the histogram.
@@ -236,13 +241,13 @@ def _analysed(
 
 
 def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:
-    """The budget of a rank, None where some curve would be paid for more than the matrix holds."""
+    """The budget of a rank, None where some method would be paid for more than the matrix holds."""
     with suppress(InvalidArgumentError):
         budget = Budget(p, q, r, settings.accounting)
         # R's own numbers are counted as the paper does, whatever the others are given.
         for one in (budget, Budget(p, q, r)):
-            for curve in _SELECTED:
-                exact_error(curve, one)
+            for method in settings.methods:
+                method.check_budget(one)
         return budget
     return None
 
@@ -258,24 +263,25 @@ def _errors(
         return []
     ranks = [budget.r for budget in budgets]
     rng = generator(settings.seed, "increments.shuffle", name)
+    choices = generator(settings.seed, "increments.choices", name)
     total = float(eigenvalues.sum())
-    found = {"error": _left(increment, eigenvalues[::-1], budgets, total)}
+    methods = settings.methods
+    found = {"error": _left(increment, eigenvalues[::-1], methods, budgets, total, choices)}
     # In place: two matrices of the largest size may not fit.
     shuffled = _shuffled(increment, rng)
     leading = leading_squared_singular_values(shuffled, max(ranks), rng)
-    found["shuffled_error"] = _left(shuffled, leading, budgets, total)
-    reference = _independent_low_rank(*increment.shape, tuple(ranks), settings.seed)
+    found["shuffled_error"] = _left(shuffled, leading, methods, budgets, total, choices)
+    independent = {method.name: _independent(method, budgets, settings.seed) for method in methods}
     errors = []
     for i, budget in enumerate(budgets):
-        for curve in CURVES:
-            iid = reference[i] if curve == "R" else exact_error(curve, budget)
-            values = {key: float(np.clip(found[key][curve][i], 0, 1)) for key in found}
+        for method in methods:
+            values = {key: float(np.clip(found[key][method.name][i], 0, 1)) for key in found}
             errors.append(
                 {
                     "r": budget.r,
-                    "curve": curve,
+                    "method": method.name,
                     "error": values["error"],
-                    "iid_error": iid,
+                    "iid_error": independent[method.name][i],
                     "shuffled_error": values["shuffled_error"],
                 }
             )
@@ -283,12 +289,21 @@ def _errors(
 
 
 def _left(
-    matrix: torch.Tensor, eigenvalues: NDArray[np.float64], budgets: list[Budget], total: float
+    matrix: torch.Tensor,
+    eigenvalues: NDArray[np.float64],
+    methods: Sequence[Method],
+    budgets: list[Budget],
+    total: float,
+    rng: np.random.Generator,
 ) -> dict[str, NDArray[np.float64]]:
-    """Relative error of every curve; eigenvalues largest first."""
-    kept = expected_kept_energies(matrix, _SELECTED, budgets)
-    kept["R"] = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
-    return {curve: 1 - energies / total for curve, energies in kept.items()}
+    """Relative error of every method; eigenvalues largest first."""
+    low_rank = [method for method in methods if isinstance(method, LowRank)]
+    others = [method for method in methods if not isinstance(method, LowRank)]
+    retained = mean_retained_energies(matrix, others, budgets, rng)
+    # The decomposition is known already.
+    sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
+    retained |= {method.name: sums for method in low_rank}
+    return {name: 1 - energies / total for name, energies in retained.items()}
 
 
 def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
@@ -302,9 +317,21 @@ def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor
     return increment.copy_(entries.view(increment.shape))
 
 
+def _independent(method: Method, budgets: list[Budget], seed: int) -> list[float | None]:
+    """Expected errors of independent normal entries; None where nobody knows without matrices."""
+    p, q = budgets[0].p, budgets[0].q
+    if isinstance(method, LowRank):
+        return [*_independent_low_rank(method, p, q, tuple(b.r for b in budgets), seed)]
+    if Engine.EXACT in method.engines(p, q):
+        return [float(error) for error in method.expected_errors(budgets)]
+    return [None] * len(budgets)
+
+
 @lru_cache(maxsize=256)
-def _independent_low_rank(p: int, q: int, ranks: tuple[int, ...], seed: int) -> list[float]:
-    """L_R(r) of independent normal entries, the mean of a few draws of the bidiagonal model."""
-    series = [Series("R", p, q, ranks, Sampler.REDUCED)]
+def _independent_low_rank(
+    method: LowRank, p: int, q: int, ranks: tuple[int, ...], seed: int
+) -> list[float]:
+    """The mean of a few draws of the bidiagonal model."""
+    series = [Series(method, p, q, ranks, Sampler.REDUCED)]
     (estimates,) = MonteCarlo(_REFERENCE_DRAWS, seed).run(series, Runner(jobs=1))
     return [one.error for one in estimates]

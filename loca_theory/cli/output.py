@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from loca_theory.expressivity import CURVES, Engine
+from loca_theory.expressivity import Engine, ErrorRow, Method
 
 Row = Mapping[str, Any]
 
@@ -28,9 +28,9 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
-def print_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Rows as CSV on stdout; null is an empty field."""
-    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+def print_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> None:
+    """Rows as CSV on stdout, by default with the columns of the first; null is an empty field."""
+    writer = csv.DictWriter(sys.stdout, columns or list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
@@ -101,17 +101,17 @@ def _width(table: Table, out: Console) -> int:
     return out.measure(table, options=out.options.update_width(10_000)).maximum
 
 
-def print_errors(rows: Sequence[Row]) -> None:
-    """A table for each shape: a row a rank, a column a curve, worst curve first.
+def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
+    """A table for each shape: a row per rank, a column per method, worst method first.
 
     The cell is the exact value where there is one, else the simulated one with its standard error,
-    else the limit (≈). Curves that agree in every digit shown share a column. Where exact and
+    else the limit (≈). Methods that agree in every digit shown share a column. Where exact and
     simulated values stand side by side, the last line says how far apart they are at most, in
     standard errors.
     """
     out = console()
-    for shape in dict.fromkeys((row["p"], row["q"]) for row in rows):
-        mine = [row for row in rows if (row["p"], row["q"]) == shape]
+    for shape in dict.fromkeys((row.p, row.q) for row in rows):
+        mine = [row for row in rows if (row.p, row.q) == shape]
         table = _table(mine, between=" ± ")
         if not fits(table, out):
             table = _table(mine, between="\n± ")
@@ -120,39 +120,41 @@ def print_errors(rows: Sequence[Row]) -> None:
         out.print()
         print_table(table, out)
         if table.show_footer:
-            draws = max(row["draws"] or 0 for row in mine)
+            draws = max(row.draws or 0 for row in mine)
             text = f"max z: largest |Monte Carlo − exact| in standard errors, {draws} draws"
             out.print(text, style="dim", highlight=False)
         out.print()
-    shown = dict.fromkeys(row["curve"] for row in rows)
-    width = max(len(name) for name in shown)
-    for name in shown:
-        out.print(f"  {name:<{width}}  {CURVES[name].title}", style="dim", highlight=False)
+    printed = {row.method for row in rows}
+    named = [method for method in methods if method.name in printed]
+    width = max(len(method.name) for method in named)
+    for method in named:
+        line = f"  {method.name:<{width}}  {method.title}"
+        out.print(line, style="dim", highlight=False, markup=False)
 
 
-def _worst_first(rows: Sequence[Row]) -> list[str]:
-    best: dict[tuple[str, int], Row] = {}
+def _worst_first(rows: Sequence[ErrorRow]) -> list[str]:
+    best: dict[tuple[str, int], ErrorRow] = {}
     for engine in _PREFERRED:
         for row in rows:
-            if row["engine"] == engine:
-                best.setdefault((row["curve"], row["r"]), row)
-    total = dict.fromkeys((row["curve"] for row in rows), 0.0)
-    for (curve, _), row in best.items():
-        total[curve] += row["error"]
-    return sorted(total, key=lambda curve: -total[curve])
+            if row.engine == engine:
+                best.setdefault((row.method, row.r), row)
+    total = dict.fromkeys((row.method for row in rows), 0.0)
+    for (method, _), row in best.items():
+        total[method] += row.error
+    return sorted(total, key=lambda method: -total[method])
 
 
-def _table(rows: Sequence[Row], *, between: str) -> Table:
+def _table(rows: Sequence[ErrorRow], *, between: str) -> Table:
     """The table of one shape, with ``between`` between a value and its standard error."""
-    ranks = list(dict.fromkeys(row["r"] for row in rows))
-    cells = {(row["curve"], row["r"], row["engine"]): row for row in rows}
+    ranks = list(dict.fromkeys(row.r for row in rows))
+    cells = {(row.method, row.r, row.engine): row for row in rows}
 
-    def best(curve: str, r: int) -> Row:
-        return next(cells[curve, r, e] for e in _PREFERRED if (curve, r, e) in cells)
+    def best(method: str, r: int) -> ErrorRow:
+        return next(cells[method, r, e] for e in _PREFERRED if (method, r, e) in cells)
 
     columns: dict[tuple[str, ...], list[str]] = {}
-    for curve in _worst_first(rows):
-        columns.setdefault(tuple(_cell(best(curve, r), between) for r in ranks), []).append(curve)
+    for method in _worst_first(rows):
+        columns.setdefault(tuple(_cell(best(method, r), between) for r in ranks), []).append(method)
 
     table = plain_table("r", *("\n".join(names) for names in columns.values()))
     disagreement = [_largest_disagreement(cells, names, ranks) for names in columns.values()]
@@ -165,27 +167,27 @@ def _table(rows: Sequence[Row], *, between: str) -> Table:
     return table
 
 
-def _cell(row: Row, between: str) -> str:
-    if row["engine"] == Engine.ASYMPTOTIC:
-        return f"≈ {row['error']:.{_DECIMALS}f}"
-    if row["engine"] == Engine.EXACT:
-        return f"{row['error']:.{_DECIMALS}f}"
-    error = row["standard_error"]
+def _cell(row: ErrorRow, between: str) -> str:
+    if row.engine == Engine.ASYMPTOTIC:
+        return f"≈ {row.error:.{_DECIMALS}f}"
+    if row.engine == Engine.EXACT:
+        return f"{row.error:.{_DECIMALS}f}"
+    error = row.standard_error
     if error is None:
-        return f"{row['error']:.{_DECIMALS}f}{between}?"
+        return f"{row.error:.{_DECIMALS}f}{between}?"
     decimals = max(_DECIMALS, math.ceil(-math.log10(error))) if error > 0 else _DECIMALS
-    return f"{row['error']:.{decimals}f}{between}{error:.{decimals}f}"
+    return f"{row.error:.{decimals}f}{between}{error:.{decimals}f}"
 
 
 def _largest_disagreement(
-    cells: Mapping[tuple[str, int, str], Row], curves: Sequence[str], ranks: Sequence[int]
+    cells: Mapping[tuple[str, int, str], ErrorRow], methods: Sequence[str], ranks: Sequence[int]
 ) -> str:
     scores = []
-    for curve in curves:
+    for method in methods:
         for r in ranks:
-            exact = cells.get((curve, r, Engine.EXACT))
-            simulated = cells.get((curve, r, Engine.MONTE_CARLO))
-            if exact and simulated and simulated["standard_error"]:
-                gap = abs(simulated["error"] - exact["error"])
-                scores.append(gap / simulated["standard_error"])
+            exact = cells.get((method, r, Engine.EXACT))
+            simulated = cells.get((method, r, Engine.MONTE_CARLO))
+            if exact and simulated and simulated.standard_error:
+                gap = abs(simulated.error - exact.error)
+                scores.append(gap / simulated.standard_error)
     return f"{max(scores):.1f}" if scores else ""

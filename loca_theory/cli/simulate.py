@@ -1,6 +1,8 @@
-"""``loca-theory simulate``: what every method can reconstruct, exactly and by simulation."""
+"""``loca-theory simulate``: expected reconstruction errors, method by method."""
 
 from __future__ import annotations
+
+import sys
 
 import click
 
@@ -9,12 +11,19 @@ from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
 from loca_theory.cli.stores import note_idle, open_store, running
-from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Accounting, Engine, Sampler, Simulation
-from loca_theory.expressivity.simulation import COLUMNS, DEFAULT_DRAWS, squares
-from loca_theory.sweeps import load_rows, manifest, store_rows
+from loca_theory.expressivity import (
+    DEFAULT_METHODS,
+    METHODS,
+    Accounting,
+    Engine,
+    Method,
+    Sampler,
+    Simulation,
+    find_methods,
+)
+from loca_theory.expressivity.simulation import DEFAULT_DRAWS, engines_of, squares
 
-_DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
-# More are a slip of the finger: standard errors below any use, and a list that fills the memory.
+# More are a typing error: standard errors below any use, and a list that fills the memory.
 _MOST_DRAWS = 10_000_000
 
 
@@ -23,22 +32,20 @@ _MOST_DRAWS = 10_000_000
 @click.option("--shape", type=Shape(), metavar="PxQ", help="One rectangular shape, instead of --K.")
 @click.option("--r", "ranks", type=IntegerList(), required=True, metavar="LIST", help="LoRA ranks.")
 @click.option(
-    "--curves",
+    "--methods",
     type=NameList(),
-    default=",".join(DEFAULT_CURVES),
+    default=",".join(method.name for method in DEFAULT_METHODS),
     metavar="NAMES",
-    help=f"Curves to compare, or 'all'. There are {', '.join(CURVES)}; all but DoRA and VeRA are "
-    "the default.",
+    help=f"Methods to compare, or 'all'. There are {', '.join(METHODS)}; all but DoRA and VeRA are "
+    "the default. One of your own is module:attribute.",
 )
 @click.option(
     "--engine",
-    "engines",
     type=click.Choice([*(engine.value for engine in Engine), "all"]),
-    help="Default: exact where a curve has it, and monte-carlo beside it.",
+    help="Default: exact where a method has it, and monte-carlo beside it.",
 )
 @click.option(
-    "--budget",
-    "accounting",
+    "--accounting",
     type=click.Choice([accounting.value for accounting in Accounting]),
     default=Accounting.PAPER.value,
     show_default=True,
@@ -50,7 +57,7 @@ _MOST_DRAWS = 10_000_000
     default=16,
     show_default=True,
     metavar="INTEGER",
-    help="Bits of a stored number (for RD and --budget bits).",
+    help="Bits of a stored number (for RD and --accounting bits).",
 )
 @click.option(
     "--draws",
@@ -64,7 +71,7 @@ _MOST_DRAWS = 10_000_000
     "--sampler",
     type=click.Choice([sampler.value for sampler in Sampler]),
     help="How to draw: from the law of the error, or from dense matrices. Default: reduced where "
-    "a curve has such a law.",
+    "a method has such a law.",
 )
 @options(
     SEED,
@@ -78,8 +85,8 @@ def command(
     sizes: tuple[int, ...] | None,
     shape: tuple[int, int] | None,
     ranks: tuple[int, ...],
-    curves: tuple[str, ...],
-    engines: str | None,
+    methods: tuple[str, ...],
+    engine: str | None,
     accounting: str,
     value_bits: int,
     draws: int,
@@ -94,7 +101,8 @@ def command(
       loca-theory simulate --K 768 --r 8..32
       loca-theory simulate --K 4096 --r 8..32..4 --engine exact
       loca-theory simulate --shape 768x3072 --r 8,16 --format json
-      loca-theory simulate --K 300 --r 8 --curves R,D,DoRA --sampler dense --out results
+      loca-theory simulate --K 300 --r 8 --methods R,D,DoRA --sampler dense --out results
+      loca-theory simulate --K 64 --r 4 --methods R,D,my_module:my_method
     """
     if (sizes is None) == (shape is None):
         msg = "give either --K (square matrices) or --shape PxQ"
@@ -102,8 +110,8 @@ def command(
     simulation = Simulation(
         shapes=squares(sizes) if sizes else (shape,) if shape else (),
         ranks=ranks,
-        curves=tuple(CURVES) if curves == ("all",) else curves,
-        engines=_engines(engines),
+        methods=chosen_methods(methods),
+        engines=engines_of(engine),
         accounting=Accounting(accounting),
         value_bits=value_bits,
         draws=draws,
@@ -115,46 +123,43 @@ def command(
     stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines
     store = open_store(common, simulation.version) if stored else None
     with running(common, store, "simulating") as runner:
-        rows = simulation.run(runner)
-    description = manifest(
-        grid=simulation.describe(),
-        seed=common.seed,
-        device=simulation.device,
-        dtype="float64",
-    )
+        result = simulation.run(runner)
     if not stored:
         note_idle(store, common)
     _say_what_to_know(simulation, common)
     if common.out:
-        # Importing pandas and matplotlib takes longer than the exact curves.
+        # Importing pandas and matplotlib takes longer than the exact values.
         from loca_theory.plotting import draw_errors, save_figure
 
-        written = store_rows(rows, description, common.out, "simulate")
-        table, _ = load_rows(common.out, "simulate")
-        written += save_figure(lambda: draw_errors(table), common.out, "simulate")
+        written = result.save(common.out)
+        written += save_figure(lambda: draw_errors(result.to_frame()), common.out, "simulate")
         for path in written:
             note(f"wrote {path}", quiet=common.quiet)
     match common.output_format:
         case "json":
-            print_json({"rows": rows, "manifest": description})
+            print_json(result.to_json())
         case "csv":
-            print_csv(rows, COLUMNS)
+            print_csv(result.to_json()["rows"])
         case _:
-            print_errors(rows)
+            print_errors(result.rows, simulation.methods)
 
 
-def _engines(name: str | None) -> tuple[Engine, ...]:
-    if name is None:
-        return _DEFAULT_ENGINES
-    return tuple(Engine) if name == "all" else (Engine(name),)
+def chosen_methods(names: tuple[str, ...]) -> tuple[Method, ...]:
+    """Methods by what was typed; ``all`` stands for those of the package.
+
+    Modules are looked for in the current folder as well, as ``python -m`` does.
+    """
+    if any(":" in name for name in names) and "" not in sys.path:
+        sys.path.insert(0, "")
+    return tuple(METHODS.values()) if names == ("all",) else find_methods(names)
 
 
 def _say_what_to_know(simulation: Simulation, common: Common) -> None:
-    for curve in simulation.without_engine:
-        way_out = "--engine monte-carlo or asymptotic" if curve == "R" else "another --engine"
+    for method in simulation.without_engine:
+        others = {one for p, q in simulation.shapes for one in method.engines(p, q)}
         note(
-            f"{curve} has no value from the engine {' or '.join(simulation.engines)} at this size; "
-            f"ask for {way_out}",
+            f"{method.name} has no value from the engine {' or '.join(simulation.engines)} at this "
+            f"size; ask for --engine {' or '.join(sorted(others))}",
             quiet=common.quiet,
         )
     if simulation.draws == 1 and Engine.MONTE_CARLO in simulation.engines:

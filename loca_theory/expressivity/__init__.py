@@ -1,17 +1,16 @@
 """What low-rank, Fourier and cosine adapters can reconstruct of a Gaussian matrix.
 
-The exact and asymptotic curves and the reduced sampler rest on numpy and scipy alone; what needs
-torch (:func:`approximate`, :func:`kept_energies`, :func:`dense_errors`) is imported on first use.
+Every approximation is a :class:`Method`. Exact and asymptotic errors and the reduced sampler rest
+on numpy and scipy alone; what looks at a matrix (:func:`approximate`, :func:`retained_energies`)
+imports torch on first use.
 """
 
 from typing import TYPE_CHECKING
 
 from loca_theory._lazy import lazy_exports
-from loca_theory.expressivity.asymptotic import asymptotic_error
 from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.curves import CURVES, DEFAULT_CURVES, Curve, Engine, Selection
-from loca_theory.expressivity.exact import exact_error, has_exact_value
+from loca_theory.expressivity.formulas import asymptotic_error, exact_error
 from loca_theory.expressivity.limits import (
     Crossing,
     coefficient_share,
@@ -20,6 +19,28 @@ from loca_theory.expressivity.limits import (
     low_rank_share,
 )
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
+from loca_theory.expressivity.methods import (
+    DEFAULT_METHODS,
+    METHODS,
+    Basis,
+    Bound,
+    ColumnNormalised,
+    CoordinateMethod,
+    Cosine,
+    Engine,
+    Entries,
+    Fourier,
+    FrozenFactors,
+    LocationSelection,
+    LowRank,
+    Method,
+    RandomCosines,
+    RandomLocations,
+    Selection,
+    Subspace,
+    find_method,
+    find_methods,
+)
 from loca_theory.expressivity.monte_carlo import Estimate, MonteCarlo, Sampler, Series
 from loca_theory.expressivity.order_statistics import (
     expected_location_sum,
@@ -31,62 +52,80 @@ from loca_theory.expressivity.ordering import (
     Violation,
     theorem_1_violations,
 )
-from loca_theory.expressivity.reduced import reduced_errors
-from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.expressivity.simulation import (
+    ErrorRow,
+    Simulation,
+    SimulationResult,
+    simulate,
+    squares,
+)
 
 if TYPE_CHECKING:
-    from loca_theory.expressivity.approximators import (
+    from loca_theory.expressivity.matrices import (
         approximate,
-        kept_energies,
+        dense_errors,
+        mean_retained_energies,
+        retained_energies,
     )
-    from loca_theory.expressivity.dense import dense_errors
-    from loca_theory.expressivity.kept import expected_kept_energies
 
 __all__ = [
-    "CURVES",
-    "DEFAULT_CURVES",
+    "DEFAULT_METHODS",
     "LARGEST_EXACT",
+    "METHODS",
     "THEOREM_1_ORDER",
     "Accounting",
+    "Basis",
+    "Bound",
     "Budget",
+    "ColumnNormalised",
+    "CoordinateMethod",
+    "Cosine",
     "Crossing",
-    "Curve",
     "Engine",
+    "Entries",
+    "ErrorRow",
     "Estimate",
+    "Fourier",
+    "FrozenFactors",
+    "LocationSelection",
+    "LowRank",
+    "Method",
     "MonteCarlo",
+    "RandomCosines",
+    "RandomLocations",
     "Sampler",
     "Selection",
     "Series",
     "Simulation",
+    "SimulationResult",
+    "Subspace",
     "Violation",
     "approximate",
     "asymptotic_error",
     "coefficient_share",
     "dense_errors",
     "exact_error",
-    "expected_kept_energies",
     "expected_leading_energy",
     "expected_location_sum",
     "expected_top_sum",
     "expected_top_sum_with_outlier",
-    "has_exact_value",
-    "kept_energies",
+    "find_method",
+    "find_methods",
     "leading_rows",
     "limit_crossings",
     "location_share",
     "low_rank_share",
-    "reduced_errors",
+    "mean_retained_energies",
+    "retained_energies",
     "sample_leading_eigenvalues",
+    "simulate",
     "squares",
     "theorem_1_violations",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
-    {
-        "approximate": "approximators",
-        "kept_energies": "approximators",
-        "expected_kept_energies": "kept",
-        "dense_errors": "dense",
-    },
+    dict.fromkeys(
+        ("approximate", "dense_errors", "mean_retained_energies", "retained_energies"), "matrices"
+    ),
 )

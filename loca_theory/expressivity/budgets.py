@@ -1,7 +1,7 @@
-"""How many numbers each curve may keep when LoRA of rank r spends N0 = (p+q)·r.
+"""How many numbers each method may retain when LoRA of rank r spends N0 = (p+q)·r.
 
 Theorem 1 compares methods "at the same budget", which leaves open what counts. Every accounting
-here is a rule that turns (curve, shape, rank) into a whole number of kept items; all round down.
+here is a rule that turns (method, shape, rank) into a whole number of retained items, rounded down.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Accounting(StrEnum):
 
 @dataclass(frozen=True)
 class Budget:
-    """What LoRA of one rank spends on one shape, translated for every other curve.
+    """What LoRA of one rank spends on one shape, translated for every other method.
 
     Attributes:
         p: Rows.
         q: Columns.
         r: LoRA's rank, 1 ≤ r ≤ min(p, q).
         accounting: How the budget is counted.
-        value_bits: Bits of one stored number; matters to ``bits`` and to the curve ``RD``.
+        value_bits: Bits of one stored number; matters to ``bits`` and to the method ``RD``.
 
     Raises:
         InvalidArgumentError: r or the shape is out of range, or the rank-r factors hold more
@@ -132,7 +132,7 @@ class Budget:
         if count > self.half.location_count:
             msg = f"budget larger than the matrix: {count} locations asked of the "
             msg += f"{self.half.location_count} in the half spectrum of {self.p}x{self.q}; "
-            msg += "lower r, or count with --budget paper"
+            msg += 'lower r, or count with accounting="paper"'
             raise InvalidArgumentError(msg)
         return count
 
@@ -147,14 +147,3 @@ class Budget:
                 return math.floor(self.bits / (self.value_bits + index))
             case _:
                 return self.numbers // 2
-
-    @property
-    def dora_rank(self) -> int:
-        """Rank left to DoRA, whose q column magnitudes are numbers too.
-
-        The paper's outline gives DoRA LoRA's rank and does not charge the magnitudes; so do
-        ``paper`` and ``main-text``. The other accountings charge them.
-        """
-        if self.accounting in (Accounting.PAPER, Accounting.MAIN_TEXT):
-            return self.r
-        return max(0, ((self.p + self.q) * self.r - self.q) // (self.p + self.q))

@@ -1,6 +1,6 @@
-r"""Large-matrix limits of the curves, and where the ordering of Theorem 1 breaks in the limit.
+r"""Large-matrix limits of the errors, and where the ordering of Theorem 1 breaks in the limit.
 
-As p, q → ∞ with fixed shares, the energy that each curve keeps of an i.i.d. N(0, 1) matrix tends
+As p, q → ∞ with fixed shares, the energy that each method retains of an i.i.d. N(0, 1) matrix tends
 to a function of the share it may keep. With φ, Φ the standard normal density and distribution:
 
 - single coefficients (D, F3, S), a share f of them: :math:`f + 2 z φ(z)`, :math:`2(1-Φ(z)) = f`;
@@ -72,7 +72,7 @@ def location_share(kept: float) -> float:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where two curves meet in the limit of square matrices.
+    """Where the errors of two methods meet in the limit of square matrices.
 
     Attributes:
         lower: Curve with the smaller error for ranks below the crossing.

@@ -33,7 +33,7 @@ def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "
         numbers = _REDUCED_ARRAYS * ((budget.p + budget.q) * budget.r + min(budget.p, budget.q))
     needed, free = 8 * numbers * processes, _free_bytes(device)
     if needed > free:
-        way_out = 'sampler="reduced"' if dense else 'engines=("exact",)'
+        way_out = 'sampler="reduced"' if dense else 'engine="exact"'
         msg = f"the {name} sampler needs about {_gib(needed)} for {budget.p}x{budget.q} in "
         msg += f"{processes} process(es), and {_gib(free)} are free on {device}; "
         msg += f"use {way_out}, fewer workers (jobs=1) or a smaller matrix"

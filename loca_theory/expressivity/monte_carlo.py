@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.curves import Engine, find_curve
-from loca_theory.expressivity.reduced import reduced_errors
+from loca_theory.expressivity.methods import METHODS, Engine, Method
 from loca_theory.sweeps import DEFAULT_RUNNER, Moments, Point, Runner, code_version, generator
 
 _EXPERIMENT = "expressivity.monte-carlo"
@@ -24,7 +28,7 @@ class Sampler(StrEnum):
     """Where the draws of an error come from.
 
     - ``reduced``: its law, by distributional identity; fast at any size.
-    - ``dense``: its definition, from a dense W. Every dense curve sees the same draws of W.
+    - ``dense``: its definition, from a dense W. All methods see the same draws of W.
     """
 
     REDUCED = "reduced"
@@ -33,17 +37,17 @@ class Sampler(StrEnum):
 
 @dataclass(frozen=True)
 class Series:
-    """One curve at one shape, for several ranks that share their draws.
+    """One method at one shape, for several ranks that share their draws.
 
     Attributes:
-        curve: Name of the curve.
+        method: The method.
         p: Rows.
         q: Columns.
         ranks: The ranks r.
         sampler: Where draws come from.
     """
 
-    curve: str
+    method: Method
     p: int
     q: int
     ranks: tuple[int, ...]
@@ -70,7 +74,7 @@ class MonteCarlo:
     """What is drawn.
 
     Attributes:
-        draws: Independent draws of W a curve, at least 1.
+        draws: Independent draws of W per method, at least 1.
         seed: Root seed, not negative.
         accounting: How budgets count.
         value_bits: Bits of a stored number.
@@ -105,23 +109,57 @@ class MonteCarlo:
                 the work: several would compete for it.
 
         Returns:
-            For each series one :class:`Estimate` a rank.
+            For each series one :class:`Estimate` per rank.
+
+        Raises:
+            InvalidArgumentError: a method cannot be drawn so.
         """
-        for one in series:
-            _check_series(one)
+        self.check(series)
         starts = range(0, self.draws, _BLOCK)
-        points = [self._point(one, start) for one in series for start in starts]
         if self.device != "cpu":
             runner = replace(runner, jobs=1)
-        results = runner.run(points, compute)
-        blocks = [Moments.from_json(result) for result in results]
+        own = {one.method.name: one.method for one in series if one.method.name not in METHODS}
+        definitions = {name: _definition(method) for name, method in own.items()}
+        points = [
+            self._point(one, start, definitions.get(one.method.name))
+            for one in series
+            for start in starts
+        ]
+        # What nobody could tell from another definition of the same name is not stored.
+        unknown = {name for name, definition in definitions.items() if definition is None}
+        results: dict[int, dict[str, Any]] = {}
+        for is_stored in (True, False):
+            some = [one for one in points if (one.parameters["method"] in unknown) != is_stored]
+            if some:
+                how = runner if is_stored else replace(runner, store=None)
+                found = how.run(some, partial(compute, own=own) if own else compute)
+                results |= {id(one): result for one, result in zip(some, found, strict=True)}
+        blocks = [Moments.from_json(results[id(one)]) for one in points]
         count = len(starts)
         merged = [Moments.merge(blocks[i : i + count]) for i in range(0, len(blocks), count)]
         return [_estimates(moments) for moments in merged]
 
-    def _point(self, one: Series, start: int) -> Point:
+    def check(self, series: Sequence[Series]) -> None:
+        """Make sure that every method can be drawn so.
+
+        Raises:
+            InvalidArgumentError: one cannot.
+        """
+        for one in series:
+            name = one.method.name
+            if Engine.MONTE_CARLO not in one.method.engines(one.p, one.q):
+                msg = f"{name} is a formula and cannot be simulated; use the exact engine"
+                raise InvalidArgumentError(msg)
+            if one.sampler is Sampler.REDUCED and not one.method.defines("sample"):
+                msg = f'{name} has no law to draw from without a matrix; use sampler="dense"'
+                raise InvalidArgumentError(msg)
+            if one.sampler is Sampler.DENSE and not one.method.is_approximation:
+                msg = f'{name} approximates no matrix; use sampler="reduced"'
+                raise InvalidArgumentError(msg)
+
+    def _point(self, one: Series, start: int, definition: str | None) -> Point:
         parameters: dict[str, Any] = {
-            "curve": one.curve,
+            "method": one.method.name,
             "p": one.p,
             "q": one.q,
             "ranks": list(one.ranks),
@@ -131,29 +169,52 @@ class MonteCarlo:
             "seed": self.seed,
             "draws": [start, min(start + _BLOCK, self.draws)],
         }
+        if definition is not None:
+            parameters["definition"] = definition
         if one.sampler is Sampler.DENSE:
             parameters["device"] = self.device
         return Point(_EXPERIMENT, parameters)
 
 
-def compute(point: Point) -> dict[str, Any]:
-    """The moments of one block of draws: the work that a sweep distributes."""
+def _definition(method: Method) -> str | None:
+    """Digest of a user's method and of the file that defines it; None where there is no file."""
+    path = getattr(sys.modules.get(type(method).__module__), "__file__", None)
+    if path is None:
+        return None
+    try:
+        state = joblib.hash(vars(method))
+        return hashlib.sha256(Path(path).read_bytes() + str(state).encode()).hexdigest()
+    except Exception:  # a method may hold anything, also what cannot be pickled
+        return None
+
+
+_NONE_OF_THEIR_OWN: Mapping[str, Method] = {}
+
+
+def compute(point: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dict[str, Any]:
+    """The moments of one block of draws: the work that a sweep distributes.
+
+    Args:
+        point: The block.
+        own: The user's own methods, by name.
+    """
     given = point.parameters
-    p, q, curve, seed = given["p"], given["q"], given["curve"], given["seed"]
+    p, q, name, seed = given["p"], given["q"], given["method"], given["seed"]
+    method = own[name] if name in own else METHODS[name]
     budgets = [
         Budget(p, q, r, Accounting(given["accounting"]), given["value_bits"])
         for r in given["ranks"]
     ]
 
     def one_draw(draw: int) -> np.ndarray:
-        rng = generator(seed, _EXPERIMENT, p, q, given["sampler"], curve, draw)
+        rng = generator(seed, _EXPERIMENT, p, q, given["sampler"], name, draw)
         if given["sampler"] == Sampler.REDUCED:
-            return reduced_errors(curve, budgets, rng)
-        from loca_theory.expressivity.dense import dense_errors  # imports torch
+            return method.sample(budgets, rng)
+        from loca_theory.expressivity.matrices import dense_errors  # imports torch
 
-        # Not a function of the curve: paired draws make differences between curves precise.
+        # Not a function of the method: paired draws make differences between methods precise.
         matrix_rng = generator(seed, _EXPERIMENT, p, q, given["sampler"], draw)
-        return dense_errors(curve, budgets, matrix_rng, rng, given["device"])
+        return dense_errors(method, budgets, matrix_rng, rng, given["device"])
 
     return Moments.of([one_draw(draw) for draw in range(*given["draws"])]).to_json()
 
@@ -161,16 +222,6 @@ def compute(point: Point) -> dict[str, Any]:
 def store_version() -> str:
     """Version of the code and libraries that simulated results depend on."""
     return code_version(compute)
-
-
-def _check_series(one: Series) -> None:
-    curve = find_curve(one.curve)
-    if Engine.MONTE_CARLO not in curve.engines:
-        msg = f"{curve.name} is a formula and cannot be simulated; use the exact engine"
-        raise InvalidArgumentError(msg)
-    if one.sampler is Sampler.REDUCED and not curve.reduced:
-        msg = f'{curve.name} has no reduced form; use sampler="dense"'
-        raise InvalidArgumentError(msg)
 
 
 def _estimates(moments: Moments) -> list[Estimate]:

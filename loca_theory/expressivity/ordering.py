@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.exact import exact_error
+from loca_theory.expressivity.formulas import exact_error
 
 # Worst first: random Fourier locations, low rank, best locations, best coefficients.
 THEOREM_1_ORDER = ("F1", "R", "F2", "D")
@@ -19,8 +19,8 @@ class Violation:
     Attributes:
         K: Matrix size.
         r: Rank, r < K/3.
-        worse: Curve that the theorem gives the larger error.
-        better: Curve that it gives the smaller one.
+        worse: Method that the theorem gives the larger error.
+        better: Method that it gives the smaller one.
         worse_error: Exact relative error of ``worse``.
         better_error: Exact relative error of ``better``; not below ``worse_error``.
     """
@@ -43,7 +43,7 @@ def theorem_1_violations(
     Args:
         largest: Largest matrix size, at most
             :data:`~loca_theory.expressivity.low_rank_exact.LARGEST_EXACT`.
-        order: Curves from the largest error to the smallest.
+        order: Methods from the largest error to the smallest.
         accounting: How budgets count.
 
     Returns:
@@ -58,7 +58,7 @@ def theorem_1_violations(
     for size in range(2, largest + 1):
         for r in range(1, (size - 1) // 3 + 1):
             budget = Budget(size, size, r, accounting)
-            errors = [(curve, exact_error(curve, budget)) for curve in order]
+            errors = [(method, exact_error(method, budget)) for method in order]
             found += [
                 Violation(size, r, worse, better, worse_error, better_error)
                 for (worse, worse_error), (better, better_error) in pairwise(errors)

@@ -1,4 +1,4 @@
-"""Random places in a spectrum, as the curves with random locations draw them."""
+"""Random places in a spectrum, as methods with random indices draw them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def required(rng: np.random.Generator | None) -> np.random.Generator:
         InvalidArgumentError: there is none.
     """
     if rng is None:
-        msg = "this curve makes random choices: pass rng=numpy.random.default_rng(seed)"
+        msg = "this method makes random choices: pass rng=numpy.random.default_rng(seed)"
         raise InvalidArgumentError(msg)
     return rng
 

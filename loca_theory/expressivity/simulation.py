@@ -1,19 +1,18 @@
-"""The comparison as a table: every curve, shape, rank and engine asked for, one row each."""
+"""The comparison as a table: every method, shape, rank and engine asked for, one row each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
 
+from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.asymptotic import asymptotic_error
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.curves import CURVES, DEFAULT_CURVES, Engine, find_curve
-from loca_theory.expressivity.exact import exact_error, has_exact_value
 from loca_theory.expressivity.memory import check_memory
+from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, Method, find_methods
 from loca_theory.expressivity.monte_carlo import (
     Estimate,
     MonteCarlo,
@@ -21,14 +20,111 @@ from loca_theory.expressivity.monte_carlo import (
     Series,
     store_version,
 )
-from loca_theory.sweeps import DEFAULT_RUNNER, Runner
-
-Row = dict[str, Any]
-COLUMNS = (
-    "K", "p", "q", "r", "curve", "engine", "error", "standard_error", "draws", "seed", "sampler",
-)  # fmt: skip
+from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
 
 DEFAULT_DRAWS = 100
+DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """The error of one method at one shape and rank, from one engine.
+
+    Attributes:
+        K: Size of a square matrix; None otherwise.
+        p: Rows.
+        q: Columns.
+        r: LoRA's rank, which sets the budget.
+        method: Name of the method.
+        engine: How the error was obtained.
+        error: Relative error ‖W − Ŵ‖²/‖W‖², expected or its mean.
+        standard_error: Of the mean; 0 for exact values, None where none is known.
+        draws: Monte Carlo draws; None where nothing was drawn, as for what follows.
+        seed: Root seed.
+        sampler: Where draws came from.
+    """
+
+    K: int | None
+    p: int
+    q: int
+    r: int
+    method: str
+    engine: Engine
+    error: float
+    standard_error: float | None
+    draws: int | None
+    seed: int | None
+    sampler: Sampler | None
+
+
+@dataclass(frozen=True, repr=False)
+class SimulationResult(Result):
+    """Errors of methods.
+
+    Attributes:
+        rows: In order of shape, rank, method and engine.
+    """
+
+    rows: tuple[ErrorRow, ...] = rows(ErrorRow)
+    command = "simulate"
+
+
+def simulate(
+    sizes: int | Iterable[int] | None = None,
+    *,
+    ranks: int | Iterable[int],
+    shape: tuple[int, int] | None = None,
+    methods: str | Method | Iterable[str | Method] = DEFAULT_METHODS,
+    engine: str | None = None,
+    accounting: str = Accounting.PAPER,
+    value_bits: int = 16,
+    draws: int = DEFAULT_DRAWS,
+    seed: int = 0,
+    sampler: str | None = None,
+    device: str = "auto",
+    runner: Runner = DEFAULT_RUNNER,
+) -> SimulationResult:
+    """Expected reconstruction error of a Gaussian matrix, method by method.
+
+    Args:
+        sizes: Sizes K of square matrices.
+        ranks: LoRA ranks r, which set the budgets.
+        shape: One rectangular shape (p, q) instead of sizes.
+        methods: Methods or their names.
+        engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for exact values where a
+            method has them, and Monte Carlo beside them.
+        accounting: How budgets count; see :class:`Accounting`.
+        value_bits: Bits of a stored number.
+        draws: Monte Carlo draws.
+        seed: Root seed.
+        sampler: ``reduced`` or ``dense``; None for the reduced one where a method has it.
+        device: ``auto``, ``cpu`` or ``cuda[:N]``, for the dense sampler.
+        runner: How Monte Carlo blocks are computed.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or nothing can be computed.
+        ResourceError: it does not fit the memory, or workers or the store fail.
+
+    >>> import loca_theory as loca
+    >>> found = loca.simulate(768, ranks=[8, 16], methods=["D"], engine="exact")
+    >>> [(row.r, round(row.error, 4)) for row in found.rows]
+    [(8, 0.9128), (16, 0.849)]
+    """
+    if (sizes is None) == (shape is None):
+        msg = "give either sizes (square matrices) or shape=(p, q)"
+        raise InvalidArgumentError(msg)
+    simulation = Simulation(
+        shapes=(shape,) if shape else squares(_several(sizes)),
+        ranks=tuple(_several(ranks)),
+        methods=find_methods([methods] if isinstance(methods, (str, Method)) else methods),
+        engines=engines_of(engine),
+        accounting=member(Accounting, "accounting", accounting),
+        value_bits=value_bits,
+        draws=draws,
+        seed=seed,
+        sampler=None if sampler is None else member(Sampler, "sampler", sampler),
+    )
+    return simulation.on_device(device).run(runner)
 
 
 @dataclass(frozen=True)
@@ -38,23 +134,23 @@ class Simulation:
     Attributes:
         shapes: Matrix shapes (p, q).
         ranks: LoRA ranks r; each must fit every shape.
-        curves: Names of curves.
-        engines: Engines; a curve is evaluated by those of them that it has.
+        methods: Methods, each once.
+        engines: Engines; a method is evaluated by those of them that it has.
         accounting: How budgets count.
         value_bits: Bits of a stored number, for ``bits`` and ``RD``.
         draws: Monte Carlo draws.
         seed: Root seed.
-        sampler: Sampler, or None for the reduced one where a curve has it.
+        sampler: Sampler, or None for the reduced one where a method has it.
         device: Device of the dense sampler.
 
     Raises:
-        InvalidArgumentError: anything of it is out of range, or a curve has none of the engines.
+        InvalidArgumentError: anything of it is out of range, or a method has none of the engines.
     """
 
     shapes: tuple[tuple[int, int], ...]
     ranks: tuple[int, ...]
-    curves: tuple[str, ...] = DEFAULT_CURVES
-    engines: tuple[Engine, ...] = (Engine.EXACT, Engine.MONTE_CARLO)
+    methods: tuple[Method, ...] = DEFAULT_METHODS
+    engines: tuple[Engine, ...] = DEFAULT_ENGINES
     accounting: Accounting = Accounting.PAPER
     value_bits: int = 16
     draws: int = DEFAULT_DRAWS
@@ -63,41 +159,33 @@ class Simulation:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if not (self.shapes and self.ranks and self.curves and self.engines):
-            msg = "a simulation needs at least one shape, rank, curve and engine"
+        if not (self.shapes and self.ranks and self.methods and self.engines):
+            msg = "a simulation needs at least one shape, rank, method and engine"
             raise InvalidArgumentError(msg)
-        for curve in self.curves:
-            find_curve(curve)
+        find_methods(self.methods)
         for p, q in self.shapes:
             for r in self.ranks:
-                self._check_counts(Budget(p, q, r, self.accounting, self.value_bits))
+                for method in self.methods:
+                    method.check_budget(self._budget(p, q, r))
         if not any(True for _ in self._cells()):
-            names, wanted = ", ".join(self.curves), ", ".join(self.engines)
-            msg = f"nothing to compute: {names} cannot be had from {wanted} at these shapes; "
-            msg += "choose another engine"
+            names = ", ".join(method.name for method in self.methods)
+            msg = f"nothing to compute: {names} cannot be had from {', '.join(self.engines)} at "
+            msg += "these shapes; choose another engine"
             raise InvalidArgumentError(msg)
-        _ = self._monte_carlo  # raises where its part is out of range
-        if self.sampler is Sampler.REDUCED:
-            for one in self._series():
-                if not CURVES[one.curve].reduced:
-                    msg = f'{one.curve} has no reduced form; use sampler="dense", or leave it out'
-                    raise InvalidArgumentError(msg)
+        self._monte_carlo.check(list(self._series()))
 
     @property
     def uses_dense_sampler(self) -> bool:
-        """Whether any curve draws dense matrices (and so imports torch)."""
+        """Whether any method draws dense matrices (and so imports torch)."""
         return any(one.sampler is Sampler.DENSE for one in self._series())
 
     @property
-    def without_engine(self) -> tuple[str, ...]:
-        """Curves that none of the engines can evaluate at some shape."""
+    def without_engine(self) -> tuple[Method, ...]:
+        """Methods that none of the engines can evaluate at some shape."""
         return tuple(
-            curve
-            for curve in self.curves
-            if any(
-                not any(_evaluates(engine, curve, p, q) for engine in self.engines)
-                for p, q in self.shapes
-            )
+            method
+            for method in self.methods
+            if any(method.engines(p, q).isdisjoint(self.engines) for p, q in self.shapes)
         )
 
     def on_device(self, name: str) -> Simulation:
@@ -119,7 +207,7 @@ class Simulation:
         return {
             "shapes": [list(shape) for shape in self.shapes],
             "ranks": list(self.ranks),
-            "curves": list(self.curves),
+            "methods": [method.name for method in self.methods],
             "engines": [engine.value for engine in self.engines],
             "accounting": self.accounting.value,
             "value_bits": self.value_bits,
@@ -132,16 +220,11 @@ class Simulation:
         """Version of the code and libraries that its Monte Carlo blocks depend on."""
         return store_version()
 
-    def run(self, runner: Runner = DEFAULT_RUNNER) -> list[Row]:
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table.
 
         Args:
             runner: How the Monte Carlo blocks are computed; on a GPU one process does all of them.
-
-        Returns:
-            Rows with the keys :data:`COLUMNS`, ordered by shape, rank, curve and engine. K is null
-            for a matrix that is not square; draws, seed and sampler where nothing was drawn;
-            standard_error is 0 for exact values and null where none is known.
 
         Raises:
             InvalidArgumentError: the address of the cluster's scheduler is none.
@@ -151,47 +234,45 @@ class Simulation:
         """
         self.check_memory(runner.jobs)
         series = list(self._series())
-        estimates = self._monte_carlo.run(series, runner)
         simulated = {
-            (one.curve, one.p, one.q, r): (one, estimate)
-            for one, row in zip(series, estimates, strict=True)
-            for r, estimate in zip(one.ranks, row, strict=True)
+            (one.method.name, one.p, one.q, r): (one.sampler, estimate)
+            for one, estimates in zip(series, self._monte_carlo.run(series, runner), strict=True)
+            for r, estimate in zip(one.ranks, estimates, strict=True)
         }
-        rows = []
-        for p, q, r, curve, engine in self._cells():
-            if engine is Engine.MONTE_CARLO:
-                one, estimate = simulated[curve, p, q, r]
-                rows.append(self._row(p, q, r, curve, engine, estimate, one.sampler))
-            else:
-                budget = Budget(p, q, r, self.accounting, self.value_bits)
-                rows.append(self._row(p, q, r, curve, engine, _formula(engine, curve, budget)))
-        return rows
-
-    @property
-    def _monte_carlo(self) -> MonteCarlo:
-        return MonteCarlo(self.draws, self.seed, self.accounting, self.value_bits, self.device)
-
-    def _cells(self) -> Iterator[tuple[int, int, int, str, Engine]]:
-        for p, q in self.shapes:
-            for r in self.ranks:
-                for curve in self.curves:
-                    for engine in self.engines:
-                        if _evaluates(engine, curve, p, q):
-                            yield p, q, r, curve, engine
-
-    def _series(self) -> Iterator[Series]:
-        if Engine.MONTE_CARLO not in self.engines:
-            return
-        for p, q in self.shapes:
-            for name in self.curves:
-                curve = CURVES[name]
-                if Engine.MONTE_CARLO in curve.engines:
-                    natural = Sampler.REDUCED if curve.reduced else Sampler.DENSE
-                    yield Series(name, p, q, self.ranks, self.sampler or natural)
-
-    def _check_counts(self, budget: Budget) -> None:
-        if {"F2", "M1", "M2"} & set(self.curves):
-            _ = budget.chosen_locations  # raises where the budget asks for more than there are
+        exact = {
+            (p, q, method.name): method.expected_errors(self._budgets(p, q))
+            for p, q in self.shapes
+            for method in self.methods
+            if Engine.EXACT in self.engines and Engine.EXACT in method.engines(p, q)
+        }
+        found = []
+        for p, q, r, method, engine in self._cells():
+            sampler = None
+            match engine:
+                case Engine.EXACT:
+                    error = exact[p, q, method.name][self.ranks.index(r)]
+                    estimate = Estimate(float(error), 0.0, 0)
+                case Engine.ASYMPTOTIC:
+                    estimate = Estimate(method.limit(self._budget(p, q, r)), None, 0)
+                case Engine.MONTE_CARLO:
+                    sampler, estimate = simulated[method.name, p, q, r]
+            found.append(
+                ErrorRow(
+                    K=p if p == q else None,
+                    p=p,
+                    q=q,
+                    r=r,
+                    method=method.name,
+                    engine=engine,
+                    error=estimate.error,
+                    standard_error=estimate.standard_error,
+                    draws=estimate.draws if sampler else None,
+                    seed=self.seed if sampler else None,
+                    sampler=sampler,
+                )
+            )
+        origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
+        return SimulationResult(origin, tuple(found))
 
     def check_memory(self, jobs: int = -1) -> None:
         """Refuse what would not fit, before anything is allocated or written.
@@ -206,50 +287,51 @@ class Simulation:
             return
         p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])
         check_memory(
-            Budget(p, q, max(self.ranks), self.accounting, self.value_bits),
+            self._budget(p, q, max(self.ranks)),
             dense=self.uses_dense_sampler,
             processes=joblib.effective_n_jobs(jobs) if self.device == "cpu" else 1,
             device=self.device,
         )
 
-    def _row(
-        self,
-        p: int,
-        q: int,
-        r: int,
-        curve: str,
-        engine: Engine,
-        estimate: Estimate,
-        sampler: Sampler | None = None,
-    ) -> Row:
-        drawn = engine is Engine.MONTE_CARLO
-        return {
-            "K": p if p == q else None,
-            "p": p,
-            "q": q,
-            "r": r,
-            "curve": curve,
-            "engine": engine.value,
-            "error": estimate.error,
-            "standard_error": estimate.standard_error,
-            "draws": estimate.draws if drawn else None,
-            "seed": self.seed if drawn else None,
-            "sampler": sampler.value if sampler else None,
-        }
+    @property
+    def _monte_carlo(self) -> MonteCarlo:
+        return MonteCarlo(self.draws, self.seed, self.accounting, self.value_bits, self.device)
+
+    def _cells(self) -> Iterator[tuple[int, int, int, Method, Engine]]:
+        for p, q in self.shapes:
+            engines = {method.name: method.engines(p, q) for method in self.methods}
+            for r in self.ranks:
+                for method in self.methods:
+                    for engine in self.engines:
+                        if engine in engines[method.name]:
+                            yield p, q, r, method, engine
+
+    def _series(self) -> Iterator[Series]:
+        if Engine.MONTE_CARLO not in self.engines:
+            return
+        for p, q in self.shapes:
+            for method in self.methods:
+                if Engine.MONTE_CARLO in method.engines(p, q):
+                    natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
+                    yield Series(method, p, q, self.ranks, self.sampler or natural)
+
+    def _budget(self, p: int, q: int, r: int) -> Budget:
+        return Budget(p, q, r, self.accounting, self.value_bits)
+
+    def _budgets(self, p: int, q: int) -> list[Budget]:
+        return [self._budget(p, q, r) for r in self.ranks]
 
 
-def _evaluates(engine: Engine, curve: str, p: int, q: int) -> bool:
-    if engine is Engine.EXACT:
-        return has_exact_value(curve, p, q)
-    return engine in CURVES[curve].engines
-
-
-def _formula(engine: Engine, curve: str, budget: Budget) -> Estimate:
-    if engine is Engine.EXACT:
-        return Estimate(exact_error(curve, budget), 0.0, 0)
-    return Estimate(asymptotic_error(curve, budget), None, 0)
-
-
-def squares(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """The shapes K×K."""
     return tuple((size, size) for size in sizes)
+
+
+def _several(values: int | Iterable[int] | None) -> Sequence[int]:
+    return (values,) if isinstance(values, int) else tuple(values or ())
+
+
+def engines_of(name: str | None) -> tuple[Engine, ...]:
+    if name is None:
+        return DEFAULT_ENGINES
+    return tuple(Engine) if name == "all" else (member(Engine, "engine", name),)

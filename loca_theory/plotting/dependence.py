@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.dependence import STRUCTURES, Protocol, limit_boundary
-from loca_theory.plotting.error_curves import BAND, LOOKS, key_lines, label_ends
+from loca_theory.plotting.lines import BAND, key_lines, label_ends, look_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PANEL_WIDTH, _PANEL_HEIGHT, _LABEL_GAP = 3.7, 2.3, 0.16
 _PROTOCOL_TITLES = {
-    Protocol.SAME_DRAW: "same draw for every curve",
+    Protocol.SAME_DRAW: "same draw for every method",
     Protocol.IID_REFERENCE: "D, M1, M2, U at independence",
 }
 _RANK_COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00")
@@ -53,7 +53,7 @@ def draw_losses(table: pd.DataFrame, structure: str) -> Figure:
 
 
 def _key(table: pd.DataFrame) -> list[str]:
-    present = list(dict.fromkeys(table["curve"]))
+    present = list(dict.fromkeys(table["method"]))
     draws = int(table["draws"].max())
     line = (
         f"Simulated lines: mean of {draws} draws, the same at every value, band ±2 standard errors"
@@ -63,16 +63,16 @@ def _key(table: pd.DataFrame) -> list[str]:
 
 def _draw_lines(axis: Axes, panel: pd.DataFrame) -> None:
     ends = []
-    for curve, line in panel.groupby("curve", sort=False):
+    for method, line in panel.groupby("method", sort=False):
         ordered = line.sort_values("value")
-        look = LOOKS[str(curve)]
+        look = look_of(str(method))
         x, y = ordered["value"].to_numpy(float), ordered["error"].to_numpy(float)
         marker = "o" if len(x) == 1 else None
         axis.plot(x, y, color=look.color, linestyle=look.dashes, marker=marker)
         band = BAND * ordered["standard_error"].to_numpy(float)
         if band.any():
             axis.fill_between(x, y - band, y + band, color=look.color, alpha=0.2, lw=0)
-        ends.append((y[-1], str(curve)))
+        ends.append((y[-1], str(method)))
     values = panel["value"].unique()
     if len(values) == 1:
         axis.set_xlim(values[0] - 0.5, values[0] + 0.5)

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from loca_theory.expressivity import CURVES, Engine
-from loca_theory.plotting.lines import BAND, LOOKS, key_lines, label_ends
+from loca_theory.expressivity import Engine
+from loca_theory.plotting.lines import BAND, in_order, key_lines, label_ends, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +27,9 @@ def draw_errors(table: pd.DataFrame) -> Figure:
     """Draw a stored table of :class:`~loca_theory.expressivity.Simulation`.
 
     One panel a rank with the size across if there are more sizes than ranks, else one panel a
-    shape with the rank across. Each curve is drawn from its exact values where there are any,
+    shape with the rank across. Each method is drawn from its exact values where there are any,
     elsewhere from simulated ones with a band of two standard errors, elsewhere from its limit.
-    Curves that coincide to a line's width share a label at the line's end.
+    Methods that coincide to a line's width share a label at the line's end.
 
     Args:
         table: Rows with the columns of a simulation.
@@ -62,12 +62,12 @@ def draw_errors(table: pd.DataFrame) -> Figure:
 
 def _key(table: pd.DataFrame, width: int) -> list[str]:
     """What the labels stand for, and how sure the simulated lines are; lines of that width."""
-    present = [name for name in CURVES if name in set(table["curve"])]
+    present = in_order(table["method"])
     key = key_lines(present, width)
-    best = pd.concat([_best(table[table["curve"] == name]) for name in present])
+    best = pd.concat([_best(table[table["method"] == name]) for name in present])
     simulated = best[best["engine"] == Engine.MONTE_CARLO]
     if len(simulated):
-        names, draws = ", ".join(dict.fromkeys(simulated["curve"])), int(simulated["draws"].max())
+        names, draws = ", ".join(dict.fromkeys(simulated["method"])), int(simulated["draws"].max())
         reach = BAND * simulated["standard_error"].max()
         band = f"bands of ±2 standard errors reach ±{reach:.1g}" if reach > 0 else "no band"
         key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
@@ -83,9 +83,9 @@ def _panels(table: pd.DataFrame, *, by_size: bool) -> list[tuple[str, str, pd.Da
 
 def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
     ends: list[tuple[float, str]] = []
-    for curve in (name for name in CURVES if name in set(rows["curve"])):
-        line = _best(rows[rows["curve"] == curve]).sort_values(x)
-        look = LOOKS[curve]
+    for method in in_order(rows["method"]):
+        line = _best(rows[rows["method"] == method]).sort_values(x)
+        look = look_of(method)
         marker = "o" if len(line) == 1 else None
         position, error = line[x].to_numpy(float), line["error"].to_numpy(float)
         axis.plot(position, error, color=look.color, linestyle=look.dashes, marker=marker, ms=4)
@@ -94,7 +94,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
             axis.fill_between(
                 position, error - band, error + band, color=look.color, alpha=0.25, lw=0
             )
-        ends.append((error[-1], curve))
+        ends.append((error[-1], method))
     axis.margins(x=0.02)
     if x == "r":
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
@@ -104,4 +104,4 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
     """The preferred engine's row of each place; R may be exact at some sizes only."""
     order = rows["engine"].map({engine.value: i for i, engine in enumerate(_PREFERRED)})
-    return rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "curve"])
+    return rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "method"])

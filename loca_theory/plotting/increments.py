@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
-from loca_theory.plotting.error_curves import LOOKS
+from loca_theory.plotting.lines import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""The look of every curve's line, and the words around lines."""
+"""The look of every method's line, and the words around lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loca_theory.expressivity import CURVES
+from loca_theory.expressivity import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,13 +41,28 @@ LOOKS = {
     "DoRA": Look("#e69f00", (0, (3, 1, 1, 1))),
     "VeRA": Look("#e69f00", (0, (1, 1))),
 }
+# Lines of methods that do not ship with the package, in turn.
+_OTHERS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
 # Standard errors on each side of a simulated line.
 BAND = 2.0
 
 
-def key_lines(curves: Iterable[str], width: int) -> list[str]:
-    """What curves' names stand for, in lines of at most ``width`` characters."""
-    return textwrap.wrap("   ".join(f"{name} = {CURVES[name].title}" for name in curves), width)
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of methods, each once, in the package's order; others at the end."""
+    known = list(METHODS)
+    found = list(dict.fromkeys(names))
+    return sorted(found, key=lambda name: known.index(name) if name in METHODS else len(known))
+
+
+def look_of(name: str) -> Look:
+    """The look of a method's line; one that does not ship with the package has its name's."""
+    return LOOKS.get(name) or Look(_OTHERS[sum(name.encode()) % len(_OTHERS)], (0, (5, 1, 1, 1)))
+
+
+def key_lines(names: Iterable[str], width: int) -> list[str]:
+    """What methods' names stand for, in lines of at most ``width`` characters."""
+    known = (f"{name} = {METHODS[name].title}" for name in names if name in METHODS)
+    return textwrap.wrap("   ".join(known), width)
 
 
 def label_ends(axis: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:
@@ -65,14 +80,14 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str]], gap: float) -> Non
     wanted = np.array([(height - low) / (high - low) for height, _ in merged])
     for (_, names), place in zip(merged, spread(wanted, gap), strict=True):
         axis.annotate(
-            ", ".join(sorted(names, key=list(CURVES).index)),
+            ", ".join(in_order(names)),
             (1.0, place),
             xycoords="axes fraction",
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
             fontsize=8,
-            color=LOOKS[names[-1]].color,
+            color=look_of(names[-1]).color,
             annotation_clip=False,
         )
 

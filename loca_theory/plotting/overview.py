@@ -64,11 +64,11 @@ def draw_overview(
 
 def _theorem(axis: Axes, table: pd.DataFrame) -> None:
     mine = table[table["K"] == _SIZE]
-    for curve, title in _THEOREM.items():
-        line = mine[mine["curve"] == curve].sort_values(["r", "engine"])
+    for method, title in _THEOREM.items():
+        line = mine[mine["method"] == method].sort_values(["r", "engine"])
         # Exact values, where there are any, come before simulated ones.
         line = line.drop_duplicates("r")
-        look = LOOKS[curve]
+        look = LOOKS[method]
         axis.plot(line["r"], line["error"], color=look.color, linestyle=look.dashes)
         height = line["error"].iloc[[-1]].to_list()[0]
         axis.text(mine["r"].max() + 0.6, height, title, color=look.color, va="center", fontsize=8)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from loca_theory._lookup import find
-from loca_theory.expressivity import Simulation, squares
+from loca_theory.expressivity import Simulation, find_methods, squares
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
@@ -73,7 +73,7 @@ class PaperFigure:
     draw: Callable[..., Figure]
 
 
-_CURVES = ("R", "U", "M1", "M2", "D")
+_METHODS = find_methods(("R", "U", "M1", "M2", "D"))
 # Enough to make the simulated line as smooth as the exact ones.
 _DRAWS = 400
 _SIZE = 300
@@ -199,7 +199,7 @@ FIGURES: dict[str, PaperFigure] = {
             "R simulated",
             Computed(
                 lambda: Simulation(
-                    squares(range(100, 301, 5)), (8, 16, 24, 32), _CURVES, draws=_DRAWS
+                    squares(range(100, 301, 5)), (8, 16, 24, 32), _METHODS, draws=_DRAWS
                 )
             ),
             draw_errors,
@@ -209,7 +209,9 @@ FIGURES: dict[str, PaperFigure] = {
             "Reconstruction error for K = 768 and 4096 and r from 8 to 32; U, M1, M2, D exact, "
             "R simulated",
             Computed(
-                lambda: Simulation(squares((768, 4096)), tuple(range(8, 33)), _CURVES, draws=_DRAWS)
+                lambda: Simulation(
+                    squares((768, 4096)), tuple(range(8, 33)), _METHODS, draws=_DRAWS
+                )
             ),
             draw_errors,
         ),

@@ -15,7 +15,7 @@ def test_json_has_the_three_tables(cli, here):
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
     assert set(document) == {"rows", "crossings", "detection", "manifest"}
-    assert {"structure", "parameter", "value", "protocol", "K", "r", "curve", "error",
+    assert {"structure", "parameter", "value", "protocol", "K", "r", "method", "error",
             "standard_error", "draws"} <= set(document["rows"][0])  # fmt: skip
     assert {"structure", "protocol", "parameter", "r", "crossing", "low", "high"} <= set(
         document["crossings"][0]

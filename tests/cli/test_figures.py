@@ -35,7 +35,7 @@ def small(monkeypatch):
 
 def smaller(figure):
     if figure.data.table is None:
-        return Simulation(squares((16, 64)), (2,), figure.data.source().curves, draws=4)
+        return Simulation(squares((16, 64)), (2,), figure.data.source().methods, draws=4)
     if figure.label.startswith("toy_"):
         return replace(figure.data.source(), searches=("swap",), problems=10, steps=60)
     grids = {"rho": (0.0, 0.4), "share": (0.0, 0.4), "exponent": (0.0, 0.5)}

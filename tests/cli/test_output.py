@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.cli.output import print_csv, print_errors, print_json
-from loca_theory.expressivity import CURVES
+from loca_theory.expressivity import METHODS
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
 
 
-def row(curve="D", r=1, engine="exact", error=0.5, **changes):
+def row(method="D", r=1, engine="exact", error=0.5, **changes):
     made = {
         "K": 16,
         "p": 16,
         "q": 16,
         "r": r,
-        "curve": curve,
+        "method": method,
         "engine": engine,
         "error": error,
         "standard_error": 0.01 if engine == "monte-carlo" else 0.0,
@@ -88,13 +88,13 @@ def test_csv_leaves_null_empty_and_quotes_what_needs_it(capsys):
     ]
 
 
-def test_the_worst_curve_comes_first(table):
+def test_the_worst_method_comes_first(table):
     lines = table(row("D", error=0.6), row("R", error=0.9), row("F2", error=0.7))
     assert header(lines) == [["r", "R", "F2", "D"]]
     assert body(lines) == {"1": ["0.9000", "0.7000", "0.6000"]}
 
 
-def test_curves_that_agree_in_every_digit_share_a_column(table):
+def test_methods_that_agree_in_every_digit_share_a_column(table):
     lines = table(
         row("D", 1, error=0.60001),
         row("S", 1, error=0.60004),
@@ -107,7 +107,7 @@ def test_curves_that_agree_in_every_digit_share_a_column(table):
     assert body(lines) == {"1": ["0.9000", "0.6000"], "2": ["0.8000", "0.5000"]}
 
 
-def test_curves_that_differ_at_one_rank_do_not(table):
+def test_methods_that_differ_at_one_rank_do_not(table):
     lines = table(
         row("D", 1, error=0.6),
         row("S", 1, error=0.6),
@@ -165,18 +165,18 @@ def test_without_a_standard_error_there_is_no_disagreement(table, standard_error
     assert not [line for line in lines if line.startswith("max z")]
 
 
-def test_each_shape_has_its_table_and_each_curve_its_title_once(table):
+def test_each_shape_has_its_table_and_each_method_its_title_once(table):
     wide = {"K": None, "p": 8, "q": 32}
     lines = table(row("D"), row("R", error=0.9), row("D", **wide), row("R", error=0.8, **wide))
     titles = [line for line in lines if "expected relative error" in line]
     assert [title.split(":")[0] for title in titles] == ["16 × 16", "8 × 32"]
     for name in ("D", "R"):
         assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(f"  {name} ")] == [
-            CURVES[name].title
+            METHODS[name].title
         ]
 
 
-def test_a_curve_may_be_missing_at_one_shape(table):
+def test_a_method_may_be_missing_at_one_shape(table):
     """R is exact at small sizes only."""
     lines = table(row("R", error=0.9), row("D"), row("D", K=64, p=64, q=64))
     assert header(lines)[0] == ["r", "R", "D"]

@@ -22,14 +22,14 @@ from rich.console import Console
 import loca_theory
 from loca_theory.cli.main import group
 from loca_theory.cli.output import print_errors
-from loca_theory.expressivity import CURVES, DEFAULT_CURVES
+from loca_theory.expressivity import DEFAULT_NAMES, METHODS
 
 COLUMNS = [
     "K",
     "p",
     "q",
     "r",
-    "curve",
+    "method",
     "engine",
     "error",
     "standard_error",
@@ -73,17 +73,17 @@ def test_json_is_alone_on_stdout_and_complete(cli):
     document = parse(done.out)
     assert list(document) == ["rows", "manifest"]
     assert all(list(row) == COLUMNS for row in document["rows"])
-    found = {(row["curve"], row["r"], row["engine"]) for row in document["rows"]}
-    simulated = {name for name in DEFAULT_CURVES if name not in ("U", "M1", "M2", "RD")}
-    assert found == {(name, r, "exact") for name in DEFAULT_CURVES for r in (1, 2)} | {
+    found = {(row["method"], row["r"], row["engine"]) for row in document["rows"]}
+    simulated = {name for name in DEFAULT_NAMES if name not in ("U", "M1", "M2", "RD")}
+    assert found == {(name, r, "exact") for name in DEFAULT_NAMES for r in (1, 2)} | {
         (name, r, "monte-carlo") for name in simulated for r in (1, 2)
     }
 
 
 def test_json_rows_say_what_was_drawn(cli):
-    done = cli(*SMALL, "--format", "json", "--seed", 5, "--engine", "all", "--curves", "D")
+    done = cli(*SMALL, "--format", "json", "--seed", 5, "--engine", "all", "--methods", "D")
     for row in parse(done.out)["rows"]:
-        assert (row["K"], row["p"], row["q"], row["curve"]) == (16, 16, 16, "D")
+        assert (row["K"], row["p"], row["q"], row["method"]) == (16, 16, 16, "D")
         assert 0 < row["error"] < 1
         match row["engine"]:
             case "exact":
@@ -110,7 +110,7 @@ def test_the_manifest_says_where_the_numbers_come_from(cli):
     assert manifest["grid"] == {
         "shapes": [[16, 16]],
         "ranks": [1, 2],
-        "curves": list(DEFAULT_CURVES),
+        "methods": list(DEFAULT_NAMES),
         "engines": ["exact", "monte-carlo"],
         "accounting": "paper",
         "value_bits": 16,
@@ -152,17 +152,17 @@ def test_quiet_says_nothing_on_stderr(cli):
 
 
 def test_without_a_terminal_there_is_no_progress_bar(cli):
-    assert cli(*SMALL, "--engine", "monte-carlo", "--curves", "D").err == ""
+    assert cli(*SMALL, "--engine", "monte-carlo", "--methods", "D").err == ""
 
 
 def test_one_draw_has_no_standard_error_and_says_so(cli):
     done = cli(
-        *SMALL, "--draws", 1, "--engine", "monte-carlo", "--curves", "D,R", "--format", "json"
+        *SMALL, "--draws", 1, "--engine", "monte-carlo", "--methods", "D,R", "--format", "json"
     )
     assert done.code == 0
     assert done.err == "note: one draw has no standard error; it is left empty\n"
     assert {row["standard_error"] for row in parse(done.out)["rows"]} == {None}
-    table = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--curves", "D")
+    table = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--methods", "D")
     assert re.search(r"0\.\d{4} ± \?", table.out)
 
 
@@ -170,7 +170,7 @@ def test_one_draw_without_simulation_is_no_matter(cli):
     assert cli(*SMALL, "--draws", 1, "--engine", "exact").err == ""
 
 
-def test_a_curve_that_the_engine_does_not_know_is_said(cli):
+def test_a_method_that_the_engine_does_not_know_is_said(cli):
     done = cli("simulate", "--K", 64, "--r", 1, "--engine", "exact")
     assert done.code == 0
     assert done.err == (
@@ -181,7 +181,7 @@ def test_a_curve_that_the_engine_does_not_know_is_said(cli):
 
 def test_small_r_is_exact_and_large_r_is_not(cli):
     done = cli(
-        "simulate", "--K", "16,64", "--r", 1, "--curves", "R", "--draws", 2, "--format", "json"
+        "simulate", "--K", "16,64", "--r", 1, "--methods", "R", "--draws", 2, "--format", "json"
     )
     engines = {}
     for row in parse(done.out)["rows"]:
@@ -189,28 +189,30 @@ def test_small_r_is_exact_and_large_r_is_not(cli):
     assert engines == {16: ["exact", "monte-carlo"], 64: ["monte-carlo"]}
 
 
-def test_all_curves_can_be_asked_for_by_that_word(cli):
-    done = cli(*SMALL, "--curves", "all", "--draws", 2, "--format", "json")
-    assert {row["curve"] for row in parse(done.out)["rows"]} == set(CURVES)
+def test_all_methods_can_be_asked_for_by_that_word(cli):
+    done = cli(*SMALL, "--methods", "all", "--draws", 2, "--format", "json")
+    assert {row["method"] for row in parse(done.out)["rows"]} == set(METHODS)
 
 
 def test_the_seed_decides_the_draws(cli):
     def simulated(*options):
-        done = cli(*SMALL, "--engine", "monte-carlo", "--curves", "D", "--format", "json", *options)
+        done = cli(
+            *SMALL, "--engine", "monte-carlo", "--methods", "D", "--format", "json", *options
+        )
         return [row["error"] for row in parse(done.out)["rows"]]
 
     assert simulated() == simulated("--seed", 0) == simulated("--seed", 0, "--jobs", 2)
     assert simulated() != simulated("--seed", 1)
 
 
-def test_the_result_does_not_depend_on_other_curves_or_shapes(cli):
+def test_the_result_does_not_depend_on_other_methods_or_shapes(cli):
     def errors(*options):
         done = cli("simulate", "--r", 2, "--draws", 4, "--format", "json", *options)
         rows = parse(done.out)["rows"]
-        return {(row["K"], row["engine"]): row["error"] for row in rows if row["curve"] == "D"}
+        return {(row["K"], row["engine"]): row["error"] for row in rows if row["method"] == "D"}
 
-    alone = errors("--K", 16, "--curves", "D")
-    together = errors("--K", "12,16,20", "--curves", "R,F2,D")
+    alone = errors("--K", 16, "--methods", "D")
+    together = errors("--K", "12,16,20", "--methods", "R,F2,D")
     assert alone == {key: value for key, value in together.items() if key[0] == 16}
 
 
@@ -220,7 +222,7 @@ TABLES = {
     "several shapes": ("--K", "16,64"),
     "every engine": ("--K", 16, "--engine", "all"),
     "limits": ("--K", 64, "--engine", "asymptotic"),
-    "every curve, one draw": ("--K", 16, "--curves", "all", "--draws", 1),
+    "every method, one draw": ("--K", 16, "--methods", "all", "--draws", 1),
     "a rectangle": ("--shape", "64x256"),
 }
 NUMBERS = re.compile(r"0\.\d{4,}")
@@ -292,7 +294,7 @@ def test_without_out_an_exact_answer_writes_nothing(cli, here):
 
 
 def test_without_out_only_finished_blocks_are_kept(cli, here):
-    assert cli(*SMALL, "--engine", "monte-carlo", "--curves", "D").code == 0
+    assert cli(*SMALL, "--engine", "monte-carlo", "--methods", "D").code == 0
     assert [path.name for path in here.iterdir()] == ["loca-results"]
     assert [path.name for path in (here / "loca-results").iterdir()] == ["points"]
     assert len(list((here / "loca-results" / "points").iterdir())) == 1
@@ -344,7 +346,7 @@ def test_out_may_be_deep_and_may_hold_a_space(cli, here):
 
 
 def test_the_same_command_writes_the_same_bytes(cli, process, here):
-    command = (*SMALL, "--curves", "R,D,FourierFT")
+    command = (*SMALL, "--methods", "R,D,FourierFT")
     cli(*command, "--out", "one")
     before = results(here / "one")
     cli(*command, "--out", "one")
@@ -355,17 +357,17 @@ def test_the_same_command_writes_the_same_bytes(cli, process, here):
 
 
 def test_folders_do_not_interfere(cli, here):
-    cli(*SMALL, "--curves", "D", "--out", "one", "--seed", 0)
+    cli(*SMALL, "--methods", "D", "--out", "one", "--seed", 0)
     before = files(here / "one")
-    cli(*SMALL, "--curves", "D", "--out", "two", "--seed", 1)
+    cli(*SMALL, "--methods", "D", "--out", "two", "--seed", 1)
     assert files(here / "one") == before
     assert results(here / "two") != results(here / "one")
-    cli(*SMALL, "--curves", "D", "--out", "three", "--seed", 0)
+    cli(*SMALL, "--methods", "D", "--out", "three", "--seed", 0)
     assert results(here / "three") == results(here / "one")
 
 
 def test_more_draws_extend_a_run(cli, here):
-    base = ("simulate", "--K", 16, "--r", 1, "--curves", "D", "--engine", "monte-carlo")
+    base = ("simulate", "--K", 16, "--r", 1, "--methods", "D", "--engine", "monte-carlo")
     cli(*base, "--draws", 50, "--out", "kept")
     points = here / "kept" / "points"
     before = {path.name: path.stat().st_mtime_ns for path in points.iterdir()}
@@ -379,7 +381,7 @@ def test_more_draws_extend_a_run(cli, here):
 
 
 def test_a_damaged_block_is_computed_again_and_said_so(cli, here):
-    command = (*SMALL, "--curves", "D", "--engine", "monte-carlo", "--format", "json")
+    command = (*SMALL, "--methods", "D", "--engine", "monte-carlo", "--format", "json")
     before = cli(*command)
     (block,) = (here / "loca-results" / "points").iterdir()
     block.write_bytes(block.read_bytes()[:-10])
@@ -454,10 +456,10 @@ BAD = {
     ),
     "no jobs": (("--K", 16, "--r", 1, "--jobs", 0), 2, "0 workers make no sense"),
     "negative jobs": (("--K", 16, "--r", 1, "--jobs", -2), 2, "-2 workers make no sense"),
-    "an unknown curve": (
-        ("--K", 16, "--r", 1, "--curves", "D,Z"),
+    "an unknown method": (
+        ("--K", 16, "--r", 1, "--methods", "D,Z"),
         2,
-        "unknown curve 'Z'; choose from R, U, F1",
+        "unknown method 'Z'; choose from R, U, F1",
     ),
     "an unknown engine": (("--K", 16, "--r", 1, "--engine", "magic"), 2, "'magic' is not one of"),
     "an unknown device": (
@@ -466,22 +468,22 @@ BAD = {
         "unknown device 'gpu'; choose auto, cpu, cuda or cuda:N",
     ),
     "no reduced form": (
-        ("--K", 16, "--r", 1, "--curves", "D,DoRA", "--sampler", "reduced"),
+        ("--K", 16, "--r", 1, "--methods", "D,DoRA", "--sampler", "reduced"),
         2,
         "DoRA has no reduced form; use --sampler dense",
     ),
     "nothing exact": (
-        ("--K", 16, "--r", 1, "--curves", "DoRA", "--engine", "exact"),
+        ("--K", 16, "--r", 1, "--methods", "DoRA", "--engine", "exact"),
         2,
         "nothing to compute: DoRA cannot be had from exact",
     ),
     "R at a size without an exact value": (
-        ("--K", 768, "--r", 8, "--curves", "R", "--engine", "exact"),
+        ("--K", 768, "--r", 8, "--methods", "R", "--engine", "exact"),
         2,
         "nothing to compute: R cannot be had from exact",
     ),
     "nothing simulated": (
-        ("--K", 16, "--r", 1, "--curves", "U,M1", "--engine", "monte-carlo"),
+        ("--K", 16, "--r", 1, "--methods", "U,M1", "--engine", "monte-carlo"),
         2,
         "nothing to compute",
     ),
@@ -550,14 +552,14 @@ def test_a_missing_gpu_is_an_error(cli, here, monkeypatch, device):
 
 @pytest.mark.cuda
 def test_a_gpu_gives_the_mean_of_the_cpu_within_its_error(cli):
-    options = (*SMALL, "--draws", 200, "--curves", "R,D", "--engine", "monte-carlo")
+    options = (*SMALL, "--draws", 200, "--methods", "R,D", "--engine", "monte-carlo")
     done = cli(*options, "--sampler", "dense", "--device", "cuda", "--format", "json")
     assert parse(done.out)["manifest"]["device"] == "cuda"
     exact = parse(cli(*SMALL, "--engine", "exact", "--format", "json").out)["rows"]
-    wanted = {(row["curve"], row["r"]): row["error"] for row in exact}
+    wanted = {(row["method"], row["r"]): row["error"] for row in exact}
     for row in parse(done.out)["rows"]:
         # Four comparisons; 5 standard errors: false alarm below 1e-5 with t of 199 degrees.
-        gap = abs(row["error"] - wanted[row["curve"], row["r"]])
+        gap = abs(row["error"] - wanted[row["method"], row["r"]])
         assert gap < 5 * row["standard_error"]
 
 
@@ -575,7 +577,7 @@ IDLE = {
 def test_a_cluster_that_is_named_is_refused_though_there_is_nothing_to_compute(
     cli, monkeypatch, options
 ):
-    asked = (*SMALL, "--curves", "D", *options)
+    asked = (*SMALL, "--methods", "D", *options)
     assert cli(*asked).code == 0
     monkeypatch.setitem(sys.modules, "distributed", None)
     done = cli(*asked, "--backend", "dask")
@@ -596,7 +598,7 @@ def test_a_cluster_that_is_named_is_refused_though_there_is_nothing_to_compute(
     ids=IDLE.keys(),
 )
 def test_a_cluster_that_had_nothing_to_do_is_said(cli, monkeypatch, options, why):
-    asked = (*SMALL, "--curves", "D", *options)
+    asked = (*SMALL, "--methods", "D", *options)
     assert "nothing to compute" not in cli(*asked).err
     monkeypatch.setitem(sys.modules, "distributed", ModuleType("distributed"))
     done = cli(*asked, "--backend", "dask")

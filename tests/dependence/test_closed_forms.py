@@ -68,7 +68,7 @@ def test_low_rank_loss_matches_dense_matrices_with_a_spike():
     assert abs(np.mean(losses) - formula) < Z * error + 5 / (p * q)
 
 
-def test_simulated_curves_meet_at_the_crossing():
+def test_simulated_methods_meet_at_the_crossing():
     size, r, draws = 120, 12, 150
     (losses,) = MonteCarlo(draws=400).run(
         [Series("R", size - 1, size - 1, (r - 1,), Sampler.REDUCED)], Runner(jobs=1)
@@ -121,10 +121,10 @@ def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
         Runner(jobs=1),
     )
     prediction = Prediction(Budget(p, q, r), loss.error, without.error)
-    for curve, slack in (("D", 0.0), ("R", 5 / (p * q))):
-        mean, error = simulated.losses(curve)
+    for method, slack in (("D", 0.0), ("R", 5 / (p * q))):
+        mean, error = simulated.losses(method)
         # D is exact; what the spiked model leaves out of R is of the next order.
-        assert abs(mean[0] - prediction.error(structure, curve, rho)) < Z * error[0] + slack
+        assert abs(mean[0] - prediction.error(structure, method, rho)) < Z * error[0] + slack
 
 
 def test_a_shared_mean_of_no_variance_is_independence():

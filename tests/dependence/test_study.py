@@ -51,7 +51,7 @@ def test_more_spikes_ask_for_more_rank():
     )
 
     def error(tables):
-        return [row["error"] for row in tables["rows"] if row["curve"] == "R"][-1]
+        return [row["error"] for row in tables["rows"] if row["method"] == "R"][-1]
 
     assert error(one) < error(four)
     assert all(row["closed_form"] is None for row in four["crossings"])

@@ -10,18 +10,19 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
-    CURVES,
+    METHODS,
     Accounting,
     Budget,
+    CoordinateMethod,
     approximate,
     dense_errors,
-    kept_energies,
+    retained_energies,
 )
 from loca_theory.expressivity.random_choices import random_places
 from loca_theory.transforms import HalfSpectrum
 
 APPROXIMATING = ["R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S", "DoRA", "VeRA"]
-SELECTING = [name for name, curve in CURVES.items() if curve.selection]
+SELECTING = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
 FORMULAS = ["U", "M1", "M2", "RD"]
 
 # Entries that are their own conjugates alone; even, odd, wide and tall.
@@ -38,9 +39,9 @@ def gaussian(p, q, seed=0):
     return np.random.default_rng([p, q, seed]).standard_normal((p, q))
 
 
-def approximated(matrix, curve, budget, seed=7):
+def approximated(matrix, method, budget, seed=7):
     rng = np.random.default_rng(seed)
-    return approximate(torch.from_numpy(matrix), curve, budget, rng).numpy()
+    return approximate(torch.from_numpy(matrix), method, budget, rng).numpy()
 
 
 def projected(matrix, atoms):
@@ -72,12 +73,14 @@ CASES = [(*shape, Accounting.PAPER) for shape in SHAPES]
 CASES += [(10, 8, 2, accounting) for accounting in Accounting]
 
 
-@pytest.mark.parametrize("curve", APPROXIMATING)
-def test_kept_energy_is_what_the_approximation_does_not_lose(curve):
+@pytest.mark.parametrize("method", APPROXIMATING)
+def test_kept_energy_is_what_the_approximation_does_not_lose(method):
     for p, q, r, accounting in CASES:
         matrix, budget = gaussian(p, q), Budget(p, q, r, accounting)
-        loss = np.sum((matrix - approximated(matrix, curve, budget)) ** 2)
-        energy = kept_energies(torch.from_numpy(matrix), curve, [budget], np.random.default_rng(7))
+        loss = np.sum((matrix - approximated(matrix, method, budget)) ** 2)
+        energy = retained_energies(
+            torch.from_numpy(matrix), method, [budget], np.random.default_rng(7)
+        )
         assert energy.shape == (1,)
         assert energy[0] == pytest.approx(np.sum(matrix**2) - loss, rel=ROUNDING, abs=ROUNDING)
         assert 0 <= loss <= np.sum(matrix**2) * (1 + ROUNDING)
@@ -111,11 +114,11 @@ def test_d_is_the_projection_on_the_best_cosines(p, q, r):
 
 
 @shapes
-@pytest.mark.parametrize("curve", ["D", "F2", "F3", "S"])
-def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, curve):
+@pytest.mark.parametrize("method", ["D", "F2", "F3", "S"])
+def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, method):
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     flat = matrix.ravel()
-    match curve:
+    match method:
         case "D":
             energies = (cosine_atoms(p, q) @ flat) ** 2
         case "S":
@@ -126,11 +129,11 @@ def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, curv
             own = spectrum[tuple(half.self_conjugate.T)].real ** 2
             pairs = spectrum[tuple(half.representatives.T)]
             parts = [own, 2 * np.abs(pairs) ** 2]
-            if curve == "F3":
+            if method == "F3":
                 parts = [own, 2 * pairs.real**2, 2 * pairs.imag**2]
             energies = np.concatenate(parts)
-    count = budget.chosen_locations if curve == "F2" else budget.chosen_coefficients
-    kept = kept_energies(torch.from_numpy(matrix), curve, [budget])[0]
+    count = budget.chosen_locations if method == "F2" else budget.chosen_coefficients
+    kept = retained_energies(torch.from_numpy(matrix), method, [budget])[0]
     assert kept == pytest.approx(np.sort(energies)[::-1][:count].sum(), rel=ROUNDING)
 
 
@@ -185,53 +188,54 @@ def test_v1_is_the_least_squares_fit_of_its_cosines(p, q, r):
     np.testing.assert_allclose(approximated(matrix, "V1", budget), expected, atol=ROUNDING)
 
 
-@pytest.mark.parametrize("curve", APPROXIMATING)
-def test_several_budgets_at_once_are_the_same_budgets_one_by_one(curve):
+@pytest.mark.parametrize("method", APPROXIMATING)
+def test_several_budgets_at_once_are_the_same_budgets_one_by_one(method):
     """Random places and factors of a smaller budget are the first of a larger one's."""
     matrix = torch.from_numpy(gaussian(14, 11))
     budgets = [Budget(14, 11, r) for r in (2, 5, 1, 3)]
-    together = kept_energies(matrix, curve, budgets, np.random.default_rng(3))
+    together = retained_energies(matrix, method, budgets, np.random.default_rng(3))
     alone = [
-        kept_energies(matrix, curve, [budget], np.random.default_rng(3))[0] for budget in budgets
+        retained_energies(matrix, method, [budget], np.random.default_rng(3))[0]
+        for budget in budgets
     ]
     np.testing.assert_allclose(together, alone, rtol=ROUNDING)
 
 
-@pytest.mark.parametrize("curve", APPROXIMATING)
-def test_every_approximation_scales_with_the_matrix(curve):
+@pytest.mark.parametrize("method", APPROXIMATING)
+def test_every_approximation_scales_with_the_matrix(method):
     """What makes the error relative to a draw's own energy independent of that energy."""
     matrix, budget = gaussian(9, 12), Budget(9, 12, 2)
-    small, large = (approximated(c * matrix, curve, budget) for c in (1.0, 2.0**10))
+    small, large = (approximated(c * matrix, method, budget) for c in (1.0, 2.0**10))
     np.testing.assert_allclose(large, 2.0**10 * small, atol=ROUNDING * 2**10)
 
 
-@pytest.mark.parametrize("curve", APPROXIMATING)
-def test_a_zero_matrix_is_approximated_by_itself(curve):
+@pytest.mark.parametrize("method", APPROXIMATING)
+def test_a_zero_matrix_is_approximated_by_itself(method):
     budget = Budget(6, 7, 2)
-    ours = approximated(np.zeros((6, 7)), curve, budget)
+    ours = approximated(np.zeros((6, 7)), method, budget)
     np.testing.assert_array_equal(ours, np.zeros((6, 7)))
 
 
-@pytest.mark.parametrize("curve", APPROXIMATING)
-def test_single_precision_stays_single_and_close(curve):
+@pytest.mark.parametrize("method", APPROXIMATING)
+def test_single_precision_stays_single_and_close(method):
     matrix, budget = gaussian(12, 9), Budget(12, 9, 3)
     single = torch.from_numpy(matrix).float()
-    ours = approximate(single, curve, budget, np.random.default_rng(7))
+    ours = approximate(single, method, budget, np.random.default_rng(7))
     assert ours.dtype == torch.float32
-    kept = kept_energies(single, curve, [budget], np.random.default_rng(7))
+    kept = retained_energies(single, method, [budget], np.random.default_rng(7))
     assert kept.dtype == np.float64
-    double = kept_energies(torch.from_numpy(matrix), curve, [budget], np.random.default_rng(7))
+    double = retained_energies(torch.from_numpy(matrix), method, [budget], np.random.default_rng(7))
     # VeRA's alternation stops where it gains less than a share 1e-8, below float32's resolution.
-    tolerance = 1e-2 if curve == "VeRA" else 1e-4
+    tolerance = 1e-2 if method == "VeRA" else 1e-4
     assert kept[0] == pytest.approx(double[0], rel=tolerance)
 
 
-@pytest.mark.parametrize("curve", SELECTING)
-def test_the_argument_is_left_alone(curve):
+@pytest.mark.parametrize("method", SELECTING)
+def test_the_argument_is_left_alone(method):
     matrix = torch.from_numpy(gaussian(8, 8))
     before = matrix.clone()
-    approximate(matrix, curve, Budget(8, 8, 2), np.random.default_rng(0))
-    kept_energies(matrix, curve, [Budget(8, 8, 2)], np.random.default_rng(0))
+    approximate(matrix, method, Budget(8, 8, 2), np.random.default_rng(0))
+    retained_energies(matrix, method, [Budget(8, 8, 2)], np.random.default_rng(0))
     torch.testing.assert_close(matrix, before, rtol=0, atol=0)
 
 
@@ -244,17 +248,17 @@ def test_a_dense_error_is_the_lost_share_of_the_draw():
     np.testing.assert_allclose(ours, lost, rtol=ROUNDING)
 
 
-@pytest.mark.parametrize("curve", FORMULAS)
-def test_formulas_approximate_nothing(curve):
+@pytest.mark.parametrize("method", FORMULAS)
+def test_formulas_approximate_nothing(method):
     matrix = torch.from_numpy(gaussian(8, 8))
-    with pytest.raises(InvalidArgumentError, match=f"{curve} is a formula, not an approximation"):
-        approximate(matrix, curve, Budget(8, 8, 2))
-    with pytest.raises(InvalidArgumentError, match=f"{curve} is a formula, not an approximation"):
-        kept_energies(matrix, curve, [Budget(8, 8, 2)])
+    with pytest.raises(InvalidArgumentError, match=f"{method} is a formula, not an approximation"):
+        approximate(matrix, method, Budget(8, 8, 2))
+    with pytest.raises(InvalidArgumentError, match=f"{method} is a formula, not an approximation"):
+        retained_energies(matrix, method, [Budget(8, 8, 2)])
 
 
-def test_an_unknown_curve_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown curve 'LoRA'"):
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown method 'LoRA'"):
         approximate(torch.zeros(8, 8), "LoRA", Budget(8, 8, 2))
 
 
@@ -265,13 +269,13 @@ def test_a_matrix_that_does_not_fit_the_budget_is_refused(matrix):
     with pytest.raises(InvalidArgumentError, match=r"matrix must be of shape \(8, 8\)"):
         approximate(matrix, "D", Budget(8, 8, 2))
     with pytest.raises(InvalidArgumentError, match=r"matrix must be of shape \(8, 8\)"):
-        kept_energies(matrix, "D", [Budget(8, 8, 2)])
+        retained_energies(matrix, "D", [Budget(8, 8, 2)])
 
 
-@pytest.mark.parametrize("curve", ["F1", "V1", "FourierFT", "VeRA"])
-def test_random_curves_need_a_generator(curve):
+@pytest.mark.parametrize("method", ["F1", "V1", "FourierFT", "VeRA"])
+def test_random_methods_need_a_generator(method):
     matrix = torch.from_numpy(gaussian(8, 8))
     with pytest.raises(InvalidArgumentError, match="random choices: pass rng="):
-        approximate(matrix, curve, Budget(8, 8, 2))
+        approximate(matrix, method, Budget(8, 8, 2))
     with pytest.raises(InvalidArgumentError, match="random choices: pass rng="):
-        kept_energies(matrix, curve, [Budget(8, 8, 2)])
+        retained_energies(matrix, method, [Budget(8, 8, 2)])

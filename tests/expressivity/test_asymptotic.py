@@ -6,7 +6,7 @@ import pytest
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
-    CURVES,
+    METHODS,
     Accounting,
     Budget,
     Engine,
@@ -15,11 +15,11 @@ from loca_theory.expressivity import (
     low_rank_share,
 )
 
-WITH_LIMIT = [name for name, curve in CURVES.items() if Engine.ASYMPTOTIC in curve.engines]
+WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines(8, 8)]
 
 
-def test_only_the_simulated_curves_lack_a_limit():
-    assert set(CURVES) - set(WITH_LIMIT) == {"DoRA", "VeRA"}
+def test_only_the_simulated_methods_lack_a_limit():
+    assert set(METHODS) - set(WITH_LIMIT) == {"DoRA", "VeRA"}
 
 
 def test_values_at_a_budget_by_hand():
@@ -31,8 +31,8 @@ def test_values_at_a_budget_by_hand():
     # Half the space is out of reach, and a share 1/48 of the pairs' second places is wasted.
     assert asymptotic_error("FourierFT", budget) == pytest.approx(0.5 + 0.5 * (47 / 48) ** 2)
     expected = 1 - (1 + math.log(72)) / 72
-    for curve in ("M1", "F2", "M2"):
-        assert asymptotic_error(curve, budget) == pytest.approx(expected)
+    for method in ("M1", "F2", "M2"):
+        assert asymptotic_error(method, budget) == pytest.approx(expected)
     assert asymptotic_error("RD", budget) == pytest.approx(2 ** (-2 * 16 / 48))
     assert asymptotic_error("R", budget) == pytest.approx(1 - low_rank_share(1 / 96))
 
@@ -48,11 +48,11 @@ CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
 CASES += [((1, 4), accounting) for accounting in Accounting if accounting is not Accounting.PAPER]
 
 
-@pytest.mark.parametrize("curve", [name for name in WITH_LIMIT if name != "R"])
+@pytest.mark.parametrize("method", [name for name in WITH_LIMIT if name != "R"])
 @pytest.mark.parametrize(
     ("shape", "accounting"), CASES, ids=[f"{p}:{q} {name}" for (p, q), name in CASES]
 )
-def test_exact_values_approach_their_limits(curve, shape, accounting):
+def test_exact_values_approach_their_limits(method, shape, accounting):
     """The distance is O(1/pq), beside what rounding down loses.
 
     In units of the largest of pq energies, on average below 2 ln(pq) + 5: one for the item that a
@@ -62,16 +62,18 @@ def test_exact_values_approach_their_limits(curve, shape, accounting):
     for scale in (60, 960):
         p, q = scale * shape[0], scale * shape[1]
         budget = Budget(p, q, scale // 20, accounting)
-        distance = abs(exact_error(curve, budget) - asymptotic_error(curve, budget))
+        distance = abs(exact_error(method, budget) - asymptotic_error(method, budget))
         assert distance < 10 * (2 * math.log(p * q) + 5) / (p * q)
 
 
-@pytest.mark.parametrize("curve", ["DoRA", "VeRA"])
-def test_a_curve_without_limit_is_refused(curve):
-    with pytest.raises(InvalidArgumentError, match=f"{curve} has no known limit; use the monte"):
-        asymptotic_error(curve, Budget(8, 8, 2))
+@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
+def test_a_method_without_limit_is_refused(method):
+    with pytest.raises(
+        InvalidArgumentError, match=f"{method} has no known limit; use engine=.monte"
+    ):
+        asymptotic_error(method, Budget(8, 8, 2))
 
 
-def test_an_unknown_curve_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown curve 'loca'"):
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown method 'loca'"):
         asymptotic_error("loca", Budget(8, 8, 2))

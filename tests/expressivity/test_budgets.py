@@ -1,9 +1,9 @@
-"""What every accounting lets a curve keep, against counts worked out by hand."""
+"""What every accounting lets a method keep, against counts worked out by hand."""
 
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Accounting, Budget, exact_error
+from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.transforms import HalfSpectrum
 
 SQUARE = (768, 768, 8)  # N0 = 12288
@@ -60,7 +60,7 @@ def test_counts_are_those_worked_out_by_hand(accounting, shape, expected):
         budget.random_coefficients,
         budget.chosen_locations,
         budget.chosen_coefficients,
-        budget.dora_rank,
+        METHODS["DoRA"].rank(budget),
     )
     assert counted == expected
 
@@ -112,7 +112,7 @@ def test_no_count_exceeds_what_there_is(accounting):
                 assert 0 <= chosen <= half.location_count
                 assert 0 <= budget.random_coefficients <= p * q
                 assert 0 <= budget.chosen_coefficients <= p * q
-                assert 0 <= budget.dora_rank <= r
+                assert 0 <= METHODS["DoRA"].rank(budget) <= r
 
 
 @pytest.mark.parametrize("accounting", ["paper", "main-text", "trainable", "bits"])
@@ -156,7 +156,7 @@ def test_the_main_texts_reading_can_exceed_the_half_spectrum():
     """8x8, r = 4: two thirds of 64 numbers are 42 locations, and there are 34."""
     budget = Budget(8, 8, 4, Accounting.MAIN_TEXT)
     assert budget.chosen_coefficients == 32
-    with pytest.raises(InvalidArgumentError, match=r"42 locations .* the 34 .*--budget paper"):
+    with pytest.raises(InvalidArgumentError, match=r"42 locations .* the 34 .*accounting=.paper"):
         _ = budget.chosen_locations
     assert Budget(8, 8, 3, Accounting.MAIN_TEXT).chosen_locations == 32
 

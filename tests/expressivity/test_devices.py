@@ -6,19 +6,20 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
-    CURVES,
+    METHODS,
     Budget,
+    CoordinateMethod,
     Engine,
     approximate,
-    dense,
     dense_errors,
-    expected_kept_energies,
-    kept_energies,
+    matrices,
+    mean_retained_energies,
+    retained_energies,
 )
 
-APPROXIMATING = [name for name, curve in CURVES.items() if Engine.MONTE_CARLO in curve.engines]
-SELECTING = [name for name, curve in CURVES.items() if curve.selection]
-by_curve = pytest.mark.parametrize("curve", APPROXIMATING)
+APPROXIMATING = [m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(8, 8)]
+SELECTING = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
+by_method = pytest.mark.parametrize("method", APPROXIMATING)
 BUDGETS = [Budget(16, 12, r) for r in (1, 2)]
 
 # Some hundred float64 operations on numbers of order one, and VeRA's rounds, which stop at 1e-8.
@@ -33,52 +34,52 @@ def generator():
     return np.random.default_rng(7)
 
 
-@by_curve
-def test_an_approximation_on_the_device_is_that_of_the_cpu(curve, accelerator):
-    w, tolerance = matrix(), ROUNDING.get(curve, 1e-11)
-    expected = approximate(w, curve, BUDGETS[1], generator())
-    found = approximate(w.to(accelerator), curve, BUDGETS[1], generator())
+@by_method
+def test_an_approximation_on_the_device_is_that_of_the_cpu(method, accelerator):
+    w, tolerance = matrix(), ROUNDING.get(method, 1e-11)
+    expected = approximate(w, method, BUDGETS[1], generator())
+    found = approximate(w.to(accelerator), method, BUDGETS[1], generator())
     assert found.device.type == accelerator.type
     assert float((found.cpu() - expected).norm()) <= tolerance * float(w.norm())
-    kept = kept_energies(w.to(accelerator), curve, BUDGETS, generator())
+    kept = retained_energies(w.to(accelerator), method, BUDGETS, generator())
     energy = float(w.square().sum())
-    assert kept == pytest.approx(kept_energies(w, curve, BUDGETS, generator()),
+    assert kept == pytest.approx(retained_energies(w, method, BUDGETS, generator()),
                                  abs=tolerance * energy)  # fmt: skip
 
 
 def test_expected_energies_on_the_device_are_those_of_the_cpu(accelerator):
     w = matrix()
-    expected = expected_kept_energies(w, SELECTING, BUDGETS)
-    found = expected_kept_energies(w.to(accelerator), SELECTING, BUDGETS)
-    for curve in SELECTING:
-        assert found[curve] == pytest.approx(expected[curve], rel=1e-11)
+    expected = mean_retained_energies(w, SELECTING, BUDGETS)
+    found = mean_retained_energies(w.to(accelerator), SELECTING, BUDGETS)
+    for method in SELECTING:
+        assert found[method] == pytest.approx(expected[method], rel=1e-11)
 
 
-@by_curve
-def test_a_dense_draw_on_the_device_is_that_of_the_cpu(curve, accelerator):
+@by_method
+def test_a_dense_draw_on_the_device_is_that_of_the_cpu(method, accelerator):
     here, there = (
-        dense_errors(curve, BUDGETS, generator(), generator(), str(device))
+        dense_errors(method, BUDGETS, generator(), generator(), str(device))
         for device in ("cpu", accelerator)
     )
-    assert there == pytest.approx(here, abs=ROUNDING.get(curve, 1e-11))
+    assert there == pytest.approx(here, abs=ROUNDING.get(method, 1e-11))
 
 
-@by_curve
-def test_autocast_and_tf32_do_not_thin_the_result_out(curve, device):
+@by_method
+def test_autocast_and_tf32_do_not_thin_the_result_out(method, device):
     w = matrix().float().to(device)
-    expected = approximate(w, curve, BUDGETS[1], generator())
+    expected = approximate(w, method, BUDGETS[1], generator())
     with torch.autocast(device.type, dtype=torch.bfloat16):
-        found = approximate(w, curve, BUDGETS[1], generator())
-        kept = kept_energies(w, curve, BUDGETS, generator())
+        found = approximate(w, method, BUDGETS[1], generator())
+        kept = retained_energies(w, method, BUDGETS, generator())
     assert torch.equal(found, expected)
-    assert (kept == kept_energies(w, curve, BUDGETS, generator())).all()
+    assert (kept == retained_energies(w, method, BUDGETS, generator())).all()
 
 
 def test_a_device_without_memory_says_what_takes_less(monkeypatch):
     def full(*_):
         raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
 
-    monkeypatch.setattr(dense, "kept_energies", full)
+    monkeypatch.setattr(matrices, "retained_energies", full)
     message = "^R of a dense 16x12 matrix does not fit into the memory of cpu: it needs 3.00 GiB "
     message += 'more; use sampler="reduced", a smaller matrix or device="cpu"$'
     with pytest.raises(ResourceError, match=message):

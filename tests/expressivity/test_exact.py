@@ -11,12 +11,11 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
-    CURVES,
     LARGEST_EXACT,
+    METHODS,
     Accounting,
     Budget,
     exact_error,
-    has_exact_value,
     theorem_1_violations,
 )
 from loca_theory.transforms import RealSpectrum, dct2
@@ -117,11 +116,11 @@ def test_rate_distortion_by_hand():
 @pytest.mark.parametrize("value_bits", [8, 32], ids=lambda bits: f"{bits} bits")
 @fitting
 def test_nothing_stored_in_bits_passes_the_rate_distortion_bound(p, q, r, value_bits):
-    """But for complete matrices: the rounding of a kept value to its bits counts for no curve."""
+    """But for complete matrices: the rounding of a kept value to its bits counts for no method."""
     budget = Budget(p, q, r, Accounting.BITS, value_bits)
     bound = exact_error("RD", budget)
-    for curve in ("F1", "V1", "FourierFT", "F2", "F3", "D", "S"):
-        error = exact_error(curve, budget)
+    for method in ("F1", "V1", "FourierFT", "F2", "F3", "D", "S"):
+        error = exact_error(method, budget)
         assert bound <= error or error == pytest.approx(0, abs=ROUNDING)
 
 
@@ -147,36 +146,40 @@ def test_theorem_2_d_f3_and_s_have_one_expectation(accounting):
 @fitting
 def test_brackets_choices_and_order(p, q, r):
     budget = Budget(p, q, r)
-    errors = {curve: exact_error(curve, budget) for curve in CURVES if has_exact_value(curve, p, q)}
+    errors = {
+        method: exact_error(method, budget)
+        for method in METHODS
+        if "exact" in METHODS[method].engines(p, q)
+    }
     assert {type(error) for error in errors.values()} == {float}
     # M2 counts s variables as χ²_2 that are χ²_1, and may so keep pq + s.
     least = {"M2": -budget.half.self_conjugate_count / (p * q)}
-    for curve, error in errors.items():
-        assert least.get(curve, 0) - ROUNDING <= error <= 1
+    for method, error in errors.items():
+        assert least.get(method, 0) - ROUNDING <= error <= 1
     assert errors["M2"] <= errors["F2"] + ROUNDING
     assert errors["F2"] <= errors["M1"] + ROUNDING
     # As many numbers, but some fall on a cosine that is there already.
     assert errors["FourierFT"] >= errors["V1"] - ROUNDING
 
 
-@pytest.mark.parametrize("curve", [name for name in CURVES if name not in {"DoRA", "VeRA"}])
-def test_more_rank_never_costs(curve):
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in {"DoRA", "VeRA"}])
+def test_more_rank_never_costs(method):
     for p, q in ((14, 14), (15, 15), (20, 11), (11, 100)):
         ranks = range(1, p * q // (p + q) + 1)
-        errors = [exact_error(curve, Budget(p, q, r)) for r in ranks]
+        errors = [exact_error(method, Budget(p, q, r)) for r in ranks]
         assert all(b <= a + ROUNDING for a, b in pairwise(errors))
 
 
 def test_theorem_1_holds_at_the_papers_size():
     for r in range(8, 33):
         budget = Budget(768, 768, r)
-        u, f1, f2, d = (exact_error(curve, budget) for curve in ("U", "F1", "F2", "D"))
+        u, f1, f2, d = (exact_error(method, budget) for method in ("U", "F1", "F2", "D"))
         assert d < f2 < min(u, f1)
 
 
 def test_theorem_1_fails_at_its_smallest_sizes():
     """K = 4, r = 1: R keeps 10.13 of 16 and F2 8.53. K = 5 breaks the bracket M1 alone."""
-    kept = {curve: 16 * (1 - exact_error(curve, Budget(4, 4, 1))) for curve in ("R", "F2")}
+    kept = {method: 16 * (1 - exact_error(method, Budget(4, 4, 1))) for method in ("R", "F2")}
     assert (round(kept["R"], 2), round(kept["F2"], 2)) == (10.13, 8.53)
     failures = [(v.K, v.r, v.worse, v.better) for v in theorem_1_violations(12)]
     assert failures == [(4, 1, "R", "F2")]
@@ -184,25 +187,27 @@ def test_theorem_1_fails_at_its_smallest_sizes():
     assert exact_error("M1", five) > exact_error("R", five) > exact_error("F2", five)
 
 
-@pytest.mark.parametrize("curve", ["DoRA", "VeRA"])
-def test_curves_without_exact_values(curve):
-    assert not has_exact_value(curve, 8, 8)
+@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
+def test_methods_without_exact_values(method):
+    assert "exact" not in METHODS[method].engines(8, 8)
     with pytest.raises(
-        InvalidArgumentError, match=f"{curve} has no exact value at 8x8; use the mo"
+        InvalidArgumentError, match=f"{method} has no exact value at 8x8; use engine=.mo"
     ):
-        exact_error(curve, Budget(8, 8, 2))
+        exact_error(method, Budget(8, 8, 2))
 
 
 def test_r_is_exact_at_small_sizes_only():
-    assert has_exact_value("R", LARGEST_EXACT, 10_000)
-    assert has_exact_value("R", 10_000, LARGEST_EXACT)
-    assert not has_exact_value("R", LARGEST_EXACT + 1, LARGEST_EXACT + 1)
-    with pytest.raises(InvalidArgumentError, match=r"only for min\(p, q\) <= 40"):
+    assert "exact" in METHODS["R"].engines(LARGEST_EXACT, 10_000)
+    assert "exact" in METHODS["R"].engines(10_000, LARGEST_EXACT)
+    assert "exact" not in METHODS["R"].engines(LARGEST_EXACT + 1, LARGEST_EXACT + 1)
+    with pytest.raises(
+        InvalidArgumentError, match=r"300x300; use engine=.monte-carlo. or engine=.asym"
+    ):
         exact_error("R", Budget(300, 300, 8))
 
 
-def test_an_unknown_curve_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"unknown curve 'X'; choose from R, U, F1"):
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"unknown method 'X'; choose from R, U, F1"):
         exact_error("X", Budget(8, 8, 1))
 
 
@@ -215,15 +220,15 @@ WITHOUT_TORCH = """
 import json, sys
 from loca_theory.expressivity import Engine, Simulation
 from loca_theory.sweeps import Runner
-curves = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
-exact = Simulation(((12, 12),), (1, 2), curves, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
+methods = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
+exact = Simulation(((12, 12),), (1, 2), methods, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
 simulation = Simulation(((12, 12),), (1, 2), ("R", "D"), (Engine.MONTE_CARLO,), draws=3)
 drawn = simulation.run(Runner(jobs=1))
 print(json.dumps([len(exact), len(drawn), "torch" in sys.modules]))
 """
 
 
-def test_curves_that_need_no_matrix_need_no_torch():
+def test_methods_that_need_no_matrix_need_no_torch():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_TORCH],
         check=True,

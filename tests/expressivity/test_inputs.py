@@ -8,8 +8,8 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     Budget,
     approximate,
-    expected_kept_energies,
-    kept_energies,
+    mean_retained_energies,
+    retained_energies,
 )
 
 BUDGET = Budget(9, 12, 2)
@@ -19,16 +19,16 @@ def rng():
     return np.random.default_rng(7)
 
 
-def approximated(curve):
-    return lambda matrix: approximate(matrix, curve, BUDGET, rng())
+def approximated(method):
+    return lambda matrix: approximate(matrix, method, BUDGET, rng())
 
 
-def kept(curve):
-    return lambda matrix: kept_energies(matrix, curve, [BUDGET], rng())
+def kept(method):
+    return lambda matrix: retained_energies(matrix, method, [BUDGET], rng())
 
 
-def expected(curve):
-    return lambda matrix: expected_kept_energies(matrix, [curve], [BUDGET])[curve]
+def expected(method):
+    return lambda matrix: mean_retained_energies(matrix, [method], [BUDGET])[method]
 
 
 FUNCTIONS = {
@@ -75,20 +75,20 @@ def test_an_array_is_as_good_as_a_tensor(function):
     np.testing.assert_array_equal(function(matrix().numpy()), function(matrix()))
 
 
-@pytest.mark.parametrize("curve", ["R", "F1", "V1", "F2", "F3", "D", "S", "DoRA", "VeRA"])
+@pytest.mark.parametrize("method", ["R", "F1", "V1", "F2", "F3", "D", "S", "DoRA", "VeRA"])
 @pytest.mark.parametrize(
     ("dtype", "power"),
     [(torch.float32, 100), (torch.float32, -110), (torch.float64, 1000), (torch.float64, -900)],
 )
-def test_entries_whose_squares_overflow_or_vanish_are_approximated(curve, dtype, power):
+def test_entries_whose_squares_overflow_or_vanish_are_approximated(method, dtype, power):
     w = matrix().to(dtype)
     half = 2.0 ** (power // 2)
     # Powers of two change no digit, here and inside.
-    found = approximated(curve)(w * half * half)
-    torch.testing.assert_close(found / half / half, approximated(curve)(w))
+    found = approximated(method)(w * half * half)
+    torch.testing.assert_close(found / half / half, approximated(method)(w))
     if dtype == torch.float32:
         np.testing.assert_allclose(
-            kept(curve)(w * half * half), np.ldexp(kept(curve)(w), 2 * power), rtol=1e-5
+            kept(method)(w * half * half), np.ldexp(kept(method)(w), 2 * power), rtol=1e-5
         )
 
 

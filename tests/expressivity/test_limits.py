@@ -181,7 +181,7 @@ def test_crossings_are_those_of_other_formulas_in_order(crossings):
         assert found[pair] == pytest.approx(ratio, abs=1e-9)
 
 
-def test_both_curves_have_the_crossings_error(crossings):
+def test_both_methods_have_the_crossings_error(crossings):
     errors = {
         "U": lambda rho: 1 - 2 * rho,
         "R": lambda rho: 1 - quarter_circle(rho),
@@ -189,9 +189,9 @@ def test_both_curves_have_the_crossings_error(crossings):
         "D": lambda rho: 1 - coefficient_share(rho),
     }
     for crossing in crossings:
-        for curve in (crossing.lower, crossing.upper):
-            assert errors[curve](crossing.ratio) == pytest.approx(crossing.error, abs=1e-9)
-        lower, upper = (errors[curve] for curve in (crossing.lower, crossing.upper))
+        for method in (crossing.lower, crossing.upper):
+            assert errors[method](crossing.ratio) == pytest.approx(crossing.error, abs=1e-9)
+        lower, upper = (errors[method] for method in (crossing.lower, crossing.upper))
         assert lower(crossing.ratio - 1e-3) < upper(crossing.ratio - 1e-3)
         assert lower(crossing.ratio + 1e-3) > upper(crossing.ratio + 1e-3)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from loca_theory.expressivity import Accounting, Budget, approximate, kept_energies
-from loca_theory.expressivity import low_rank_variants as variants
+from loca_theory.expressivity import Accounting, Budget, approximate, retained_energies
+from loca_theory.expressivity.methods import frozen_factors as variants
 
 ROUNDING = 1e-11
 SHAPES = [(8, 8, 2), (9, 5, 2), (5, 9, 2), (16, 7, 3), (7, 16, 1), (12, 40, 4)]
@@ -44,7 +44,7 @@ def test_dora_is_the_naive_computation(p, q, r):
 def test_doras_energies_of_several_ranks_are_those_of_the_naive_computation(p, q, r):
     matrix = gaussian(p, q)
     ranks = sorted({1, r, max(1, r - 1)}, reverse=True)
-    ours = kept_energies(torch.from_numpy(matrix), "DoRA", [Budget(p, q, k) for k in ranks])
+    ours = retained_energies(torch.from_numpy(matrix), "DoRA", [Budget(p, q, k) for k in ranks])
     total = np.sum(matrix**2)
     naive = [total - np.sum((matrix - naive_dora(matrix, k)) ** 2) for k in ranks]
     np.testing.assert_allclose(ours, naive, rtol=ROUNDING)
@@ -56,7 +56,7 @@ def test_an_empty_column_is_approximated_by_itself():
     budget = Budget(6, 5, 2)
     ours = approximate(torch.from_numpy(matrix), "DoRA", budget).numpy()
     np.testing.assert_allclose(ours[:, 2], 0, atol=ROUNDING)
-    energy = kept_energies(torch.from_numpy(matrix), "DoRA", [budget])[0]
+    energy = retained_energies(torch.from_numpy(matrix), "DoRA", [budget])[0]
     assert energy == pytest.approx(np.sum(matrix**2) - np.sum((matrix - ours) ** 2), rel=ROUNDING)
 
 
@@ -64,14 +64,14 @@ def test_dora_without_a_rank_left_keeps_nothing():
     """Charged for its magnitudes, DoRA has no rank left at r = 1."""
     matrix = torch.from_numpy(gaussian(8, 8))
     budget = Budget(8, 8, 1, Accounting.TRAINABLE)
-    assert kept_energies(matrix, "DoRA", [budget])[0] == 0
+    assert retained_energies(matrix, "DoRA", [budget])[0] == 0
     assert not approximate(matrix, "DoRA", budget).any()
 
 
 def test_a_wide_matrix_needs_no_square_of_its_width():
     """64x20000 in float64 is 10 MB; a 20000x20000 Gram matrix would be 3.2 GB and take hours."""
     matrix = gaussian(64, 20_000)
-    energy = kept_energies(torch.from_numpy(matrix), "DoRA", [Budget(64, 20_000, 4)])[0]
+    energy = retained_energies(torch.from_numpy(matrix), "DoRA", [Budget(64, 20_000, 4)])[0]
     loss = np.sum((matrix - naive_dora(matrix, 4)) ** 2)
     assert energy == pytest.approx(np.sum(matrix**2) - loss, rel=1e-9)
 
@@ -87,7 +87,7 @@ def test_doras_expected_loss_carries_the_mean_square_length(p, q, r):
     budget = Budget(p, q, r)
     for draw in range(draws):
         matrix = gaussian(p, q, draw)
-        energy = kept_energies(torch.from_numpy(matrix), "DoRA", [budget])[0]
+        energy = retained_energies(torch.from_numpy(matrix), "DoRA", [budget])[0]
         losses[draw] = np.sum(matrix**2) - energy
         directions = matrix / np.linalg.norm(matrix, axis=0)
         values = np.linalg.svd(directions, compute_uv=False)
@@ -134,7 +134,7 @@ def test_vera_has_the_form_it_claims(p, q, r):
 @shapes
 def test_vera_at_its_start_is_the_row_by_row_fit(p, q, r, monkeypatch):
     """Stopped at d = 1, b_i is the least-squares coefficient of row i on row i of BA."""
-    monkeypatch.setattr(variants, "_VERA_TOLERANCE", 1.0)
+    monkeypatch.setattr(variants, "_TOLERANCE", 1.0)
     matrix = gaussian(p, q)
     left, right = vera_factors(p, q, r, 7)
     rows = left @ right
@@ -147,7 +147,7 @@ def test_veras_loss_never_grows_from_round_to_round(p, q, r, monkeypatch):
     matrix = gaussian(p, q)
     losses = []
     for rounds in range(1, 15):
-        monkeypatch.setattr(variants, "_VERA_ROUNDS", rounds)
+        monkeypatch.setattr(variants, "_ROUNDS", rounds)
         losses.append(np.sum((matrix - vera(matrix, r)) ** 2))
     assert np.diff(losses).max() <= ROUNDING * losses[0]
     assert losses[-1] < losses[0] or r == 1
@@ -212,8 +212,8 @@ def test_lora_keeps_more_than_its_variants_of_the_same_rank():
     matrix = torch.from_numpy(gaussian(30, 24))
     budgets = [Budget(30, 24, r) for r in (1, 3, 6)]
     lora, dora, vera_kept = (
-        kept_energies(matrix, curve, budgets, np.random.default_rng(7))
-        for curve in ("R", "DoRA", "VeRA")
+        retained_energies(matrix, method, budgets, np.random.default_rng(7))
+        for method in ("R", "DoRA", "VeRA")
     )
     assert (lora > dora).all()
     assert (dora > vera_kept).all()

@@ -12,7 +12,6 @@ from loca_theory.expressivity import (
     Sampler,
     Series,
     monte_carlo,
-    reduced_errors,
 )
 from loca_theory.expressivity.monte_carlo import compute, store_version
 from loca_theory.sweeps import Moments, Point, ResultStore, Runner, execution, generator
@@ -24,19 +23,19 @@ REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
 ROUNDING = 1e-12
 
 
-def estimate(curve, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options):
+def estimate(method, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options):
     settings = MonteCarlo(draws, **options)
-    return settings.run([Series(curve, *shape, tuple(ranks), sampler)], ALONE)[0]
+    return settings.run([Series(method, *shape, tuple(ranks), sampler)], ALONE)[0]
 
 
 def numbers(estimates):
     return [(one.error, one.standard_error, one.draws) for one in estimates]
 
 
-def single_draws(curve, shape, ranks, count, sampler="reduced", seed=0):
+def single_draws(method, shape, ranks, count, sampler="reduced", seed=0):
     """Each draw as a block of its own."""
     parameters = {
-        "curve": curve,
+        "method": method,
         "p": shape[0],
         "q": shape[1],
         "ranks": list(ranks),
@@ -77,7 +76,7 @@ def computed(monkeypatch):
     blocks = []
 
     def counting(point):
-        blocks.append((point.parameters["curve"], *point.parameters["draws"]))
+        blocks.append((point.parameters["method"], *point.parameters["draws"]))
         return compute(point)
 
     monkeypatch.setattr(monte_carlo, "compute", counting)
@@ -137,24 +136,24 @@ def test_a_damaged_block_is_computed_again(tmp_path, computed):
 )
 def test_two_processes_give_the_numbers_of_one(monkeypatch, sampler):
     monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
-    series = [Series(curve, 12, 10, (1, 2), sampler) for curve in ("R", "D", "FourierFT")]
+    series = [Series(method, 12, 10, (1, 2), sampler) for method in ("R", "D", "FourierFT")]
     two = MonteCarlo(60).run(series, Runner(jobs=2))
     monkeypatch.undo()
     assert MonteCarlo(60).run(series, ALONE) == two
 
 
-@pytest.mark.parametrize("curve", REDUCED)
+@pytest.mark.parametrize("method", REDUCED)
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
-def test_an_estimate_does_not_depend_on_what_else_is_asked_for(curve, sampler):
-    """Not on other ranks (R's only to rounding), other curves, other shapes or their order."""
-    alone = estimate(curve, (14, 11), (2,), sampler)[0]
-    among_ranks = estimate(curve, (14, 11), (1, 5, 2), sampler)[2]
+def test_an_estimate_does_not_depend_on_what_else_is_asked_for(method, sampler):
+    """Not on other ranks (R's only to rounding), other methods, other shapes or their order."""
+    alone = estimate(method, (14, 11), (2,), sampler)[0]
+    among_ranks = estimate(method, (14, 11), (1, 5, 2), sampler)[2]
     assert among_ranks.error == pytest.approx(alone.error, rel=ROUNDING)
     assert among_ranks.standard_error == pytest.approx(alone.standard_error, rel=1e-9)
     others = [
         Series("V1", 14, 11, (1, 3), sampler),
-        Series(curve, 11, 14, (2,), sampler),
-        Series(curve, 14, 11, (2,), sampler),
+        Series(method, 11, 14, (2,), sampler),
+        Series(method, 14, 11, (2,), sampler),
     ]
     assert MonteCarlo(30).run(others, ALONE)[2] == [alone]
 
@@ -167,7 +166,7 @@ def test_accountings_share_their_draws():
 
 
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
-def test_seeds_and_curves_have_draws_of_their_own(sampler):
+def test_seeds_and_methods_have_draws_of_their_own(sampler):
     one = estimate("F1", (12, 12), (2,), sampler, seed=0)
     other = estimate("F1", (12, 12), (2,), sampler, seed=1)
     assert one[0].error != other[0].error
@@ -175,7 +174,7 @@ def test_seeds_and_curves_have_draws_of_their_own(sampler):
     assert estimate("V1", (12, 12), (2,), sampler)[0].error != one[0].error
 
 
-def test_dense_curves_see_the_same_matrices():
+def test_dense_methods_see_the_same_matrices():
     """On one matrix LoRA always loses less than DoRA of its rank, and they lose much alike."""
     dora = single_draws("DoRA", (12, 12), (3,), 60, "dense")[:, 0]
     lora = single_draws("R", (12, 12), (3,), 60, "dense")[:, 0]
@@ -188,7 +187,7 @@ def test_dense_curves_see_the_same_matrices():
 def test_a_draw_is_the_samplers_from_a_generator_of_its_own():
     """A block's draw is the sampler's, from the generator that the seed and the point name."""
     rng = generator(4, "expressivity.monte-carlo", 9, 9, "reduced", "F2", 0)
-    direct = reduced_errors("F2", [Budget(9, 9, r) for r in (1, 2)], rng)
+    direct = METHODS["F2"].sample([Budget(9, 9, r) for r in (1, 2)], rng)
     np.testing.assert_array_equal(single_draws("F2", (9, 9), (1, 2), 1, seed=4)[0], direct)
 
 
@@ -208,7 +207,7 @@ def test_on_a_gpu_one_process_does_all_the_work():
 
 def test_progress_counts_blocks(tmp_path):
     seen = []
-    series = [Series(curve, 8, 8, (1,), Sampler.REDUCED) for curve in ("D", "F2")]
+    series = [Series(method, 8, 8, (1,), Sampler.REDUCED) for method in ("D", "F2")]
     MonteCarlo(60).run(
         series, Runner(jobs=1, progress=lambda done, total: seen.append((done, total)))
     )
@@ -226,22 +225,24 @@ def test_a_negative_seed_is_refused():
         MonteCarlo(10, seed=-1)
 
 
-@pytest.mark.parametrize("curve", ["U", "M1", "M2", "RD"])
-def test_a_formula_cannot_be_simulated(curve):
-    with pytest.raises(InvalidArgumentError, match=f"{curve} is a formula and cannot be simulated"):
-        estimate(curve, (8, 8), (1,))
-
-
-@pytest.mark.parametrize("curve", ["DoRA", "VeRA"])
-def test_a_curve_without_reduced_form_is_refused(curve):
+@pytest.mark.parametrize("method", ["U", "M1", "M2", "RD"])
+def test_a_formula_cannot_be_simulated(method):
     with pytest.raises(
-        InvalidArgumentError, match=f'{curve} has no reduced form; use sampler="dense"'
+        InvalidArgumentError, match=f"{method} is a formula and cannot be simulated"
     ):
-        estimate(curve, (8, 8), (1,))
+        estimate(method, (8, 8), (1,))
 
 
-def test_an_unknown_curve_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown curve 'LoCA'"):
+@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
+def test_a_method_without_reduced_form_is_refused(method):
+    with pytest.raises(
+        InvalidArgumentError, match=f'{method} has no reduced form; use sampler="dense"'
+    ):
+        estimate(method, (8, 8), (1,))
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown method 'LoCA'"):
         estimate("LoCA", (8, 8), (1,))
 
 

@@ -5,11 +5,11 @@ import pytest
 from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import CURVES, Budget, reduced_errors
+from loca_theory.expressivity import METHODS, Budget, CoordinateMethod
 from loca_theory.expressivity.random_choices import first_hits, random_places, required
 
-REDUCED = [name for name, curve in CURVES.items() if curve.reduced and curve.selection]
-every_curve = pytest.mark.parametrize("curve", [*REDUCED, "R"])
+REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
+every_method = pytest.mark.parametrize("method", [*REDUCED, "R"])
 
 # Sums of the same numbers in the same order; R's values come from matrices of other sizes.
 ROUNDING = 1e-12
@@ -18,45 +18,42 @@ ROUNDING = 1e-12
 LARGE = (1 << 20) + 5
 
 
-@every_curve
+@every_method
 @pytest.mark.parametrize("shape", [(2, 2), (12, 12), (9, 20)], ids=str)
-def test_a_smaller_budget_reads_a_prefix(curve, shape):
+def test_a_smaller_budget_reads_a_prefix(method, shape):
     p, q = shape
     ranks = range(1, p * q // (p + q) + 1)
     budgets = [Budget(p, q, r) for r in ranks]
-    together = reduced_errors(curve, budgets, np.random.default_rng(3))
-    alone = [reduced_errors(curve, [budget], np.random.default_rng(3))[0] for budget in budgets]
+    together = METHODS[method].sample(budgets, np.random.default_rng(3))
+    alone = [METHODS[method].sample([budget], np.random.default_rng(3))[0] for budget in budgets]
     np.testing.assert_allclose(alone, together, rtol=0, atol=ROUNDING)
     assert (np.diff(together) <= ROUNDING).all()
 
 
 @pytest.mark.parametrize(
-    ("curve", "larger"),
+    ("method", "larger"),
     [
-        *((curve, 9) for curve in (*REDUCED, "R")),
-        *((curve, larger) for curve in ("F1", "V1", "FourierFT") for larger in (200, 300)),
+        *((method, 9) for method in (*REDUCED, "R")),
+        *((method, larger) for method in ("F1", "V1", "FourierFT") for larger in (200, 300)),
     ],
 )
-def test_a_smaller_budget_reads_a_prefix_of_a_large_matrix(curve, larger):
+def test_a_smaller_budget_reads_a_prefix_of_a_large_matrix(method, larger):
     """1030² places: FourierFT draws its 2060 a rank with replacement up to half of them."""
     small = Budget(1030, 1030, 8)
-    alone = reduced_errors(curve, [small], np.random.default_rng(3))
-    both = reduced_errors(curve, [Budget(1030, 1030, larger), small], np.random.default_rng(3))
+    alone = METHODS[method].sample([small], np.random.default_rng(3))
+    both = METHODS[method].sample([Budget(1030, 1030, larger), small], np.random.default_rng(3))
     assert alone[0] == pytest.approx(both[1], abs=ROUNDING)
 
 
-@pytest.mark.parametrize("curve", ["U", "M1", "M2", "RD", "DoRA", "VeRA"])
-def test_a_curve_without_reduced_form_is_refused(curve):
-    with pytest.raises(InvalidArgumentError, match=rf"{curve} has no reduced form .*F1.*, R\)"):
-        reduced_errors(curve, [Budget(8, 8, 1)], np.random.default_rng(0))
+@pytest.mark.parametrize("method", ["U", "M1", "M2", "RD", "DoRA", "VeRA"])
+def test_a_method_without_reduced_form_is_refused(method):
+    with pytest.raises(
+        InvalidArgumentError, match=f'{method} has no law to draw .*use sampler="dense"'
+    ):
+        METHODS[method].sample([Budget(8, 8, 1)], np.random.default_rng(0))
 
 
-def test_an_unknown_curve_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown curve 'Q'"):
-        reduced_errors("Q", [Budget(8, 8, 1)], np.random.default_rng(0))
-
-
-def test_random_curves_without_a_generator_are_refused():
+def test_random_methods_without_a_generator_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"pass rng=numpy\.random\.default_rng\(seed\)"):
         required(None)
 

@@ -7,16 +7,16 @@ import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
-    CURVES,
-    DEFAULT_CURVES,
+    DEFAULT_NAMES,
+    METHODS,
     Accounting,
     Budget,
     Engine,
     Sampler,
     Simulation,
     asymptotic_error,
-    dense,
     exact_error,
+    matrices,
     memory,
     squares,
 )
@@ -38,9 +38,9 @@ def test_squares():
 
 
 def test_rows_come_in_order_with_every_column():
-    """Shape by shape, rank by rank, curve by curve; engines that a curve lacks are left out."""
-    shapes, ranks, curves = ((10, 10), (50, 42)), (1, 2), ("R", "U", "D", "DoRA")
-    rows = simulation(shapes=shapes, ranks=ranks, curves=curves, engines=ALL).run(ALONE)
+    """Shape by shape, rank by rank, method by method; engines that a method lacks are left out."""
+    shapes, ranks, methods = ((10, 10), (50, 42)), (1, 2), ("R", "U", "D", "DoRA")
+    rows = simulation(shapes=shapes, ranks=ranks, methods=methods, engines=ALL).run(ALONE)
     have = {
         "R": ("exact", "asymptotic", "monte-carlo"),
         "U": ("exact", "asymptotic"),
@@ -48,57 +48,59 @@ def test_rows_come_in_order_with_every_column():
         "DoRA": ("monte-carlo",),
     }
     expected = [
-        (p, q, r, curve, engine)
-        for (p, q), r, curve in itertools.product(shapes, ranks, curves)
-        for engine in have[curve]
+        (p, q, r, method, engine)
+        for (p, q), r, method in itertools.product(shapes, ranks, methods)
+        for engine in have[method]
         # 42 columns are too many for an exact R.
-        if not (curve == "R" and engine == "exact" and q == 42)
+        if not (method == "R" and engine == "exact" and q == 42)
     ]
-    assert [(row["p"], row["q"], row["r"], row["curve"], row["engine"]) for row in rows] == expected
+    assert [
+        (row["p"], row["q"], row["r"], row["method"], row["engine"]) for row in rows
+    ] == expected
     assert all(tuple(row) == COLUMNS for row in rows)
 
 
 def test_formulas_and_draws_fill_their_own_columns():
-    curves = ("R", "U", "D", "VeRA")
-    rows = simulation(shapes=((10, 10), (8, 12)), curves=curves, engines=ALL, seed=3).run(ALONE)
+    methods = ("R", "U", "D", "VeRA")
+    rows = simulation(shapes=((10, 10), (8, 12)), methods=methods, engines=ALL, seed=3).run(ALONE)
     for row in rows:
         budget = Budget(row["p"], row["q"], row["r"])
         assert row["K"] == (10 if row["p"] == row["q"] else None)
         match row["engine"]:
             case "exact":
-                assert row["error"] == exact_error(row["curve"], budget)
+                assert row["error"] == exact_error(row["method"], budget)
                 assert row["standard_error"] == 0
             case "asymptotic":
-                assert row["error"] == asymptotic_error(row["curve"], budget)
+                assert row["error"] == asymptotic_error(row["method"], budget)
                 assert row["standard_error"] is None
             case _:
                 assert row["standard_error"] > 0
         if row["engine"] == "monte-carlo":
-            sampler = "dense" if row["curve"] == "VeRA" else "reduced"
+            sampler = "dense" if row["method"] == "VeRA" else "reduced"
             assert (row["draws"], row["seed"], row["sampler"]) == (5, 3, sampler)
         else:
             assert (row["draws"], row["seed"], row["sampler"]) == (None, None, None)
 
 
 def test_a_single_draw_leaves_the_standard_error_out():
-    rows = simulation(curves=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run(ALONE)
+    rows = simulation(methods=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run(ALONE)
     assert [row["standard_error"] for row in rows] == [None, None]
     assert [row["draws"] for row in rows] == [1, 1]
 
 
-def test_the_default_is_every_curve_but_the_simulated_ones():
-    assert set(CURVES) - set(DEFAULT_CURVES) == {"DoRA", "VeRA"}
+def test_the_default_is_every_method_but_the_simulated_ones():
+    assert set(METHODS) - set(DEFAULT_NAMES) == {"DoRA", "VeRA"}
     rows = simulation().run(ALONE)
-    assert {row["curve"] for row in rows} == set(DEFAULT_CURVES)
+    assert {row["method"] for row in rows} == set(DEFAULT_NAMES)
     assert {row["engine"] for row in rows} == {"exact", "monte-carlo"}
 
 
 def test_accounting_and_value_bits_reach_every_engine():
-    options = {"accounting": Accounting.BITS, "value_bits": 8, "curves": ("D", "RD")}
+    options = {"accounting": Accounting.BITS, "value_bits": 8, "methods": ("D", "RD")}
     for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run(ALONE):
         budget = Budget(10, 10, row["r"], Accounting.BITS, 8)
         value = exact_error if row["engine"] == "exact" else asymptotic_error
-        assert row["error"] == value(row["curve"], budget)
+        assert row["error"] == value(row["method"], budget)
     drawn = {
         bits: simulation(**{**options, "value_bits": bits}, engines=(Engine.MONTE_CARLO,)).run(
             ALONE
@@ -111,22 +113,22 @@ def test_accounting_and_value_bits_reach_every_engine():
 
 def test_the_sampler_asked_for_is_the_one_used():
     for sampler in Sampler:
-        rows = simulation(curves=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler).run(
+        rows = simulation(methods=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler).run(
             ALONE
         )
         assert {row["sampler"] for row in rows} == {sampler.value}
 
 
 def test_a_row_does_not_depend_on_the_rest_of_the_table():
-    whole = simulation(shapes=((10, 10), (12, 9)), curves=("F1", "D", "FourierFT"), draws=30).run(
+    whole = simulation(shapes=((10, 10), (12, 9)), methods=("F1", "D", "FourierFT"), draws=30).run(
         ALONE
     )
-    part = simulation(shapes=((12, 9),), ranks=(1, 2), curves=("D",), draws=30).run(ALONE)
-    assert part == [row for row in whole if row["p"] == 12 and row["curve"] == "D"]
+    part = simulation(shapes=((12, 9),), ranks=(1, 2), methods=("D",), draws=30).run(ALONE)
+    assert part == [row for row in whole if row["p"] == 12 and row["method"] == "D"]
 
 
 def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
-    ours = simulation(curves=("D", "F1"), draws=30)
+    ours = simulation(methods=("D", "F1"), draws=30)
     version = ours.version
     first = ours.run(Runner(ResultStore(tmp_path / "points", version), jobs=1))
     assert len(list((tmp_path / "points").glob("*.json"))) == 4
@@ -141,14 +143,14 @@ def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
 
 def test_progress_counts_blocks():
     seen = []
-    ours = simulation(curves=("D", "U"), draws=30)
+    ours = simulation(methods=("D", "U"), draws=30)
     ours.run(Runner(jobs=1, progress=lambda done, total: seen.append((done, total))))
     assert seen == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_formulas_alone_report_no_progress():
     seen = []
-    simulation(curves=("U",), draws=30).run(
+    simulation(methods=("U",), draws=30).run(
         Runner(jobs=1, progress=lambda *counts: seen.append(counts))
     )
     assert seen == []
@@ -156,10 +158,10 @@ def test_formulas_alone_report_no_progress():
 
 def test_without_engine_names_what_some_shape_lacks():
     ours = simulation(
-        shapes=squares([10, 50]), curves=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1,)
+        shapes=squares([10, 50]), methods=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1,)
     )
     assert ours.without_engine == ("R", "DoRA")
-    assert [(row["K"], row["curve"]) for row in ours.run(ALONE)] == [
+    assert [(row["K"], row["method"]) for row in ours.run(ALONE)] == [
         (10, "R"),
         (10, "D"),
         (50, "D"),
@@ -168,18 +170,18 @@ def test_without_engine_names_what_some_shape_lacks():
 
 def test_dense_simulations_know_that_they_are():
     assert not simulation().uses_dense_sampler
-    assert simulation(curves=("D", "DoRA")).uses_dense_sampler
-    assert simulation(sampler=Sampler.DENSE, curves=("D",)).uses_dense_sampler
+    assert simulation(methods=("D", "DoRA")).uses_dense_sampler
+    assert simulation(sampler=Sampler.DENSE, methods=("D",)).uses_dense_sampler
     formulas = (Engine.EXACT, Engine.ASYMPTOTIC)
     assert not simulation(sampler=Sampler.DENSE, engines=formulas).uses_dense_sampler
 
 
 def test_describe_is_plain_data():
-    described = simulation(sampler=Sampler.DENSE, curves=("D",)).describe()
+    described = simulation(sampler=Sampler.DENSE, methods=("D",)).describe()
     assert described == {
         "shapes": [[10, 10]],
         "ranks": [1, 2],
-        "curves": ["D"],
+        "methods": ["D"],
         "engines": ["exact", "monte-carlo"],
         "accounting": "paper",
         "value_bits": 16,
@@ -191,19 +193,19 @@ def test_describe_is_plain_data():
 def test_devices():
     assert simulation().on_device("cpu") == simulation()
     assert simulation().on_device("auto").device == "cpu"
-    dense = simulation(sampler=Sampler.DENSE, curves=("D",))
+    dense = simulation(sampler=Sampler.DENSE, methods=("D",))
     with pytest.raises(InvalidArgumentError, match="tpu"):
         dense.on_device("tpu")
 
 
-@pytest.mark.parametrize("empty", ["shapes", "ranks", "curves", "engines"])
+@pytest.mark.parametrize("empty", ["shapes", "ranks", "methods", "engines"])
 def test_an_empty_grid_is_refused(empty):
-    with pytest.raises(InvalidArgumentError, match="at least one shape, rank, curve and engine"):
+    with pytest.raises(InvalidArgumentError, match="at least one shape, rank, method and engine"):
         simulation(**{empty: ()})
 
 
 @pytest.mark.parametrize(
-    ("curves", "engine", "shapes"),
+    ("methods", "engine", "shapes"),
     [
         (("DoRA", "VeRA"), Engine.EXACT, squares([10])),
         (("DoRA",), Engine.ASYMPTOTIC, squares([10])),
@@ -212,14 +214,14 @@ def test_an_empty_grid_is_refused(empty):
     ],
     ids=["exact DoRA", "asymptotic DoRA", "drawn formulas", "exact R of a large matrix"],
 )
-def test_nothing_to_compute_is_refused(curves, engine, shapes):
-    with pytest.raises(InvalidArgumentError, match=rf"nothing to compute: {curves[0]}.* {engine}"):
-        simulation(curves=curves, engines=(engine,), shapes=shapes)
+def test_nothing_to_compute_is_refused(methods, engine, shapes):
+    with pytest.raises(InvalidArgumentError, match=rf"nothing to compute: {methods[0]}.* {engine}"):
+        simulation(methods=methods, engines=(engine,), shapes=shapes)
 
 
-def test_an_unknown_curve_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown curve 'Z'; choose from R, U"):
-        simulation(curves=("D", "Z"))
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InvalidArgumentError, match="unknown method 'Z'; choose from R, U"):
+        simulation(methods=("D", "Z"))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_an_unknown_curve_is_refused():
         ({"seed": -2}, "must not be negative"),
         ({"value_bits": 0}, "at least 1 bit"),
         (
-            {"ranks": (5,), "accounting": Accounting.MAIN_TEXT, "curves": ("D", "F2")},
+            {"ranks": (5,), "accounting": Accounting.MAIN_TEXT, "methods": ("D", "F2")},
             "66 locations asked of the 52",
         ),
     ],
@@ -243,21 +245,21 @@ def test_what_is_out_of_range_is_refused_at_once(options, message):
         simulation(**options)
 
 
-def test_a_reading_that_exceeds_the_half_spectrum_matters_only_to_the_curves_it_counts():
-    rows = simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, curves=("D", "F1")).run(ALONE)
-    assert {row["curve"] for row in rows} == {"D", "F1"}
+def test_a_reading_that_exceeds_the_half_spectrum_matters_only_to_the_methods_it_counts():
+    rows = simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, methods=("D", "F1")).run(ALONE)
+    assert {row["method"] for row in rows} == {"D", "F1"}
 
 
-def test_the_reduced_sampler_is_refused_for_curves_without_it():
+def test_the_reduced_sampler_is_refused_for_methods_without_it():
     with pytest.raises(InvalidArgumentError, match='DoRA has no reduced form; use sampler="dense"'):
-        simulation(curves=("D", "DoRA"), sampler=Sampler.REDUCED)
+        simulation(methods=("D", "DoRA"), sampler=Sampler.REDUCED)
 
 
 def test_full_rank_fits_the_accounting_by_degrees_of_freedom():
     """r(p + q − r) never exceeds pq, while (p + q)r does from half the rank on."""
     for shape in ((8, 8), (1, 5)):
         ours = simulation(shapes=(shape,), ranks=(min(shape),), accounting=Accounting.DOF)
-        rows = {row["engine"]: row for row in ours.run(ALONE) if row["curve"] == "R"}
+        rows = {row["engine"]: row for row in ours.run(ALONE) if row["method"] == "R"}
         assert [row["error"] for row in rows.values()] == pytest.approx([0, 0], abs=1e-12)
 
 
@@ -272,26 +274,26 @@ def little_memory(monkeypatch):
         msg = "a matrix was drawn"
         raise AssertionError(msg)
 
-    monkeypatch.setattr(dense, "dense_errors", refuse)
+    monkeypatch.setattr(matrices, "dense_errors", refuse)
 
 
 def test_a_dense_simulation_that_does_not_fit_is_refused_before_it_starts(little_memory):
     """A dozen of 200x200 float64 matrices are 3.7 MiB."""
-    ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, curves=("D",))
+    ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, methods=("D",))
     message = r'dense sampler needs about .* GiB for 200x200 in 1 process.*use sampler="reduced"'
     with pytest.raises(ResourceError, match=message):
         ours.run(ALONE)
 
 
 def test_a_dense_simulation_that_fits_is_started(little_memory):
-    ours = simulation(shapes=squares([50]), sampler=Sampler.DENSE, curves=("D",))
+    ours = simulation(shapes=squares([50]), sampler=Sampler.DENSE, methods=("D",))
     with pytest.raises(AssertionError, match="a matrix was drawn"):
         ours.run(ALONE)
 
 
 def test_memory_counts_every_process(little_memory):
     """A dozen of 80x80 matrices take 0.6 MiB: little enough for one process, not for two."""
-    ours = simulation(shapes=squares([80]), sampler=Sampler.DENSE, curves=("D",))
+    ours = simulation(shapes=squares([80]), sampler=Sampler.DENSE, methods=("D",))
     with pytest.raises(AssertionError, match="a matrix was drawn"):
         ours.run(ALONE)
     with pytest.raises(ResourceError, match="for 80x80 in 2 process"):
@@ -300,21 +302,21 @@ def test_memory_counts_every_process(little_memory):
 
 def test_memory_of_a_gpu_counts_one_process(monkeypatch):
     monkeypatch.setattr(memory, "_free_bytes", lambda _: 1 << 20)
-    ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, curves=("D",), device="cuda:0")
+    ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, methods=("D",), device="cuda:0")
     with pytest.raises(ResourceError, match=r"in 1 process.* free on cuda:0"):
         ours.check_memory(jobs=2)
 
 
 def test_the_largest_shape_decides(little_memory):
     shapes = ((40, 40), (30, 900), (50, 50))
-    ours = simulation(shapes=shapes, sampler=Sampler.DENSE, curves=("D",))
+    ours = simulation(shapes=shapes, sampler=Sampler.DENSE, methods=("D",))
     with pytest.raises(ResourceError, match="for 30x900 in 1 process"):
         ours.run(ALONE)
 
 
 def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):
-    assert simulation(shapes=squares([600]), ranks=(1,), curves=("D",)).run(ALONE)
-    ours = simulation(shapes=squares([600]), ranks=(1, 30), curves=("D",))
+    assert simulation(shapes=squares([600]), ranks=(1,), methods=("D",)).run(ALONE)
+    ours = simulation(shapes=squares([600]), ranks=(1, 30), methods=("D",))
     with pytest.raises(ResourceError, match=r"reduced sampler needs about .*use engines="):
         ours.run(ALONE)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loca_theory.expressivity import CURVES, DEFAULT_CURVES, Engine, Simulation, squares
+from loca_theory.expressivity import DEFAULT_NAMES, METHODS, Engine, Simulation, squares
 from loca_theory.sweeps import Runner, load_rows, store_rows
 
 EXACT, LIMIT, DRAWN = Engine.EXACT, Engine.ASYMPTOTIC, Engine.MONTE_CARLO
@@ -14,11 +14,11 @@ SIMULATIONS = {
     "one exact point": Simulation(squares((16,)), (1,), ("D",), (EXACT,)),
     "rectangles": Simulation(((16, 48), (48, 16), (20, 20)), (1, 2), ("R", "F2"), draws=6),
     "one rectangle": Simulation(((8, 24),), (1, 2, 3), ("D", "R"), (EXACT,)),
-    "exact alone": Simulation(squares((64,)), (1, 2), DEFAULT_CURVES, (EXACT,)),
-    "limits alone": Simulation(squares((64,)), (1, 2), DEFAULT_CURVES, (LIMIT,)),
+    "exact alone": Simulation(squares((64,)), (1, 2), DEFAULT_NAMES, (EXACT,)),
+    "limits alone": Simulation(squares((64,)), (1, 2), DEFAULT_NAMES, (LIMIT,)),
     "draws alone": Simulation(squares((16,)), (1, 2), ("D", "F3", "S"), (DRAWN,), draws=6),
     "one draw": Simulation(squares((16,)), (1, 2), ("D", "F1"), (DRAWN,), draws=1),
-    "every curve": Simulation(squares((16,)), (1, 2), tuple(CURVES), draws=3),
+    "every method": Simulation(squares((16,)), (1, 2), tuple(METHODS), draws=3),
     "every engine": Simulation(squares((24, 48)), (1, 2), ("R", "D"), tuple(Engine), draws=4),
 }
 

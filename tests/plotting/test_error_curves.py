@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
-from loca_theory.expressivity import CURVES
+from loca_theory.expressivity import METHODS
 from loca_theory.plotting import draw_errors
 from loca_theory.plotting.lines import LOOKS, spread
 
@@ -23,7 +23,7 @@ NAMES = [
     "limits alone",
     "draws alone",
     "one draw",
-    "every curve",
+    "every method",
     "every engine",
 ]
 
@@ -37,14 +37,14 @@ def titles(figure):
 
 
 def labels(axis):
-    """The curves named at the right end, lowest first, and the places of the names."""
+    """The methods named at the right end, lowest first, and the places of the names."""
     texts = sorted(axis.texts, key=lambda text: text.xy[1])
     return [(text.get_text().split(", "), text.xy[1]) for text in texts]
 
 
 def lines(axis, table):
-    """The points of each curve's line; lines are drawn in the order of the curves."""
-    names = [name for name in CURVES if name in set(table["curve"])]
+    """The points of each method's line; lines are drawn in the order of the methods."""
+    names = [name for name in METHODS if name in set(table["method"])]
     return {
         name: np.column_stack(line.get_data()) for name, line in zip(names, axis.lines, strict=True)
     }
@@ -59,9 +59,9 @@ def test_every_table_can_be_drawn(tables, name):
     table = tables(name)
     figure = draw_errors(table)
     figure.draw_without_rendering()
-    named = [curve for axis in panels(figure) for curves, _ in labels(axis) for curve in curves]
-    assert set(named) == set(table["curve"])
-    assert len(named) == len(panels(figure)) * table["curve"].nunique()
+    named = [method for axis in panels(figure) for methods, _ in labels(axis) for method in methods]
+    assert set(named) == set(table["method"])
+    assert len(named) == len(panels(figure)) * table["method"].nunique()
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_one_panel_a_rank_or_a_shape(tables, name, wanted, across):
 def test_a_line_shows_the_exact_values(tables):
     table = tables("one rectangle")
     (axis,) = panels(draw_errors(table))
-    for curve, rows in table.groupby("curve"):
-        line = lines(axis, table)[curve]
+    for method, rows in table.groupby("method"):
+        line = lines(axis, table)[method]
         assert line.tolist() == rows[["r", "error"]].to_numpy(float).tolist()
 
 
@@ -95,7 +95,7 @@ def test_a_simulated_line_has_a_band_of_two_standard_errors(tables):
     table = tables("one shape")
     (axis,) = panels(draw_errors(table))
     (band,) = bands(axis)
-    rows = table[(table["curve"] == "R") & (table["engine"] == "monte-carlo")]
+    rows = table[(table["method"] == "R") & (table["engine"] == "monte-carlo")]
     corners = band.get_paths()[0].vertices
     for _, row in rows.iterrows():
         here = corners[corners[:, 0] == row["r"], 1]
@@ -111,7 +111,7 @@ def test_a_simulated_line_has_a_band_of_two_standard_errors(tables):
         ("one draw", 0),
         ("draws alone", 3),
         ("one shape", 1),
-        ("every curve", 2),
+        ("every method", 2),
     ],
 )
 def test_only_simulated_lines_have_bands(tables, name, count):
@@ -121,7 +121,7 @@ def test_only_simulated_lines_have_bands(tables, name, count):
 def test_a_line_goes_on_where_exact_values_end(tables):
     """R is exact up to size 40: beyond, its line is simulated."""
     table = tables("sizes")
-    assert set(table[table["curve"] == "R"].groupby("K")["engine"].first()) == {
+    assert set(table[table["method"] == "R"].groupby("K")["engine"].first()) == {
         "exact",
         "monte-carlo",
     }
@@ -141,10 +141,10 @@ def test_a_single_point_is_a_mark(tables, name):
 
 
 def test_the_key_says_what_the_names_stand_for(tables):
-    table = tables("every curve")
+    table = tables("every method")
     key = " ".join(draw_errors(table).get_supxlabel().split())
-    for name, curve in CURVES.items():
-        assert f"{name} = {' '.join(curve.title.split())}" in key
+    for name, method in METHODS.items():
+        assert f"{name} = {' '.join(method.title.split())}" in key
     assert "Simulated: DoRA, VeRA (3 draws; bands of ±2 standard errors reach ±" in key
 
 
@@ -157,15 +157,15 @@ def test_the_key_says_that_one_draw_has_no_band(tables):
     assert "(1 draws; no band)" in draw_errors(tables("one draw")).get_supxlabel()
 
 
-def test_every_curve_has_a_look_of_its_own():
-    assert set(LOOKS) == set(CURVES)
+def test_every_method_has_a_look_of_its_own():
+    assert set(LOOKS) == set(METHODS)
     assert len({(look.color, look.dashes) for look in LOOKS.values()}) == len(LOOKS)
 
 
 def test_lines_that_meet_share_a_name(tables):
     """F3, D and S are one law."""
     (axis,) = panels(draw_errors(tables("exact alone")))
-    assert ["F3", "D", "S"] in [curves for curves, _ in labels(axis)]
+    assert ["F3", "D", "S"] in [methods for methods, _ in labels(axis)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,11 +174,11 @@ def test_names_stand_in_the_order_of_the_lines_and_apart(tables, name):
     figure = draw_errors(table)
     height = figure.get_size_inches()[1]
     for axis in panels(figure):
-        ends = {curve: line[-1, 1] for curve, line in lines(axis, table).items()}
+        ends = {method: line[-1, 1] for method, line in lines(axis, table).items()}
         named = labels(axis)
         assert np.all(np.diff([place for _, place in named]) > 0.16 / height - 1e-9)
-        lowest = [min(ends[curve] for curve in curves) for curves, _ in named]
-        highest = [max(ends[curve] for curve in curves) for curves, _ in named]
+        lowest = [min(ends[method] for method in methods) for methods, _ in named]
+        highest = [max(ends[method] for method in methods) for methods, _ in named]
         assert all(low > high for low, high in zip(lowest[1:], highest[:-1], strict=True))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loca_theory import InvalidArgumentError, __version__
-from loca_theory.expressivity import CURVES, Engine, has_exact_value, squares
+from loca_theory.expressivity import METHODS, Engine, squares
 from loca_theory.plotting import FIGURES, Computed, find_figure
 from loca_theory.sweeps import Runner, load_rows
 
@@ -30,13 +30,13 @@ def test_a_figure_stands_under_its_label():
 def test_what_it_calls_exact_is_exact_and_the_rest_is_simulated(figure):
     text = re.search(r"; ([\w, ]+) exact, ([\w, ]+) simulated$", figure.shows)
     exact, simulated = (set(names.split(", ")) for names in text.groups())
-    assert exact | simulated == set(figure.data.source().curves)
+    assert exact | simulated == set(figure.data.source().methods)
     assert {Engine.EXACT, Engine.MONTE_CARLO} == set(figure.data.source().engines)
     for p, q in figure.data.source().shapes:
         assert {
-            name for name in figure.data.source().curves if has_exact_value(name, p, q)
+            name for name in figure.data.source().methods if "exact" in METHODS[name].engines(p, q)
         } == exact
-    assert all(Engine.MONTE_CARLO in CURVES[name].engines for name in simulated)
+    assert all(Engine.MONTE_CARLO in METHODS[name].engines for name in simulated)
 
 
 @each_simulation

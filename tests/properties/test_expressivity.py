@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from loca_theory.expressivity import (
-    CURVES,
+    METHODS,
     Accounting,
     Budget,
+    CoordinateMethod,
     approximate,
     asymptotic_error,
     coefficient_share,
@@ -20,11 +21,9 @@ from loca_theory.expressivity import (
     expected_leading_energy,
     expected_location_sum,
     expected_top_sum,
-    has_exact_value,
-    kept_energies,
     location_share,
     low_rank_share,
-    reduced_errors,
+    retained_energies,
     sample_leading_eigenvalues,
 )
 from loca_theory.expressivity.random_choices import first_hits, random_places
@@ -37,8 +36,8 @@ reproducible = settings(max_examples=30, deadline=None, derandomize=True, databa
 PROMISED = 1e-13
 ROUNDING = 1e-10
 
-FORMULAS = [name for name in CURVES if has_exact_value(name, 2, 2)]
-REDUCED = ["R", *(name for name, curve in CURVES.items() if curve.selection)]
+FORMULAS = [name for name in METHODS if "exact" in METHODS[name].engines(2, 2)]
+REDUCED = ["R", *(m.name for m in METHODS.values() if isinstance(m, CoordinateMethod))]
 PROJECTING = ["R", "D", "F2", "F3", "S"]
 APPROXIMATING = [*REDUCED, "DoRA", "VeRA"]
 
@@ -142,15 +141,15 @@ def test_counts_fit_the_matrix_and_its_transpose(budget):
 
 @reproducible
 @given(budgets(side=20), st.sampled_from(FORMULAS))
-def test_errors_lie_between_nothing_and_everything_and_fall_with_rank(budget, curve):
-    error = exact_error(curve, budget)
-    least = -4 / (budget.p * budget.q) if curve == "M2" else 0
+def test_errors_lie_between_nothing_and_everything_and_fall_with_rank(budget, method):
+    error = exact_error(method, budget)
+    least = -4 / (budget.p * budget.q) if method == "M2" else 0
     assert least - ROUNDING <= error <= 1
     if budget.r > 1:
         smaller = Budget(budget.p, budget.q, budget.r - 1, budget.accounting, budget.value_bits)
-        assert exact_error(curve, smaller) >= error - ROUNDING
-    if curve != "RD":
-        assert -ROUNDING <= asymptotic_error(curve, budget) <= 1
+        assert exact_error(method, smaller) >= error - ROUNDING
+    if method != "RD":
+        assert -ROUNDING <= asymptotic_error(method, budget) <= 1
 
 
 @reproducible
@@ -192,22 +191,22 @@ def has_one_best_direction(matrix, r):
 
 @reproducible
 @given(matrices(), st.sampled_from(APPROXIMATING), seeds)
-def test_what_is_kept_and_what_is_lost_make_up_the_whole(case, curve, seed):
+def test_what_is_kept_and_what_is_lost_make_up_the_whole(case, method, seed):
     matrix, budget = case
-    assume(curve != "DoRA" or has_one_best_direction(matrix, budget.r))
+    assume(method != "DoRA" or has_one_best_direction(matrix, budget.r))
     tensor = torch.from_numpy(matrix)
-    ours = approximate(tensor, curve, budget, np.random.default_rng(seed)).numpy()
-    kept = kept_energies(tensor, curve, [budget], np.random.default_rng(seed))[0]
+    ours = approximate(tensor, method, budget, np.random.default_rng(seed)).numpy()
+    kept = retained_energies(tensor, method, [budget], np.random.default_rng(seed))[0]
     total = np.sum(matrix**2)
     assert abs(kept + np.sum((matrix - ours) ** 2) - total) <= ROUNDING * max(total, 1e-290)
 
 
 @reproducible
 @given(matrices(), st.sampled_from(PROJECTING))
-def test_approximating_an_approximation_changes_nothing(case, curve):
+def test_approximating_an_approximation_changes_nothing(case, method):
     matrix, budget = case
-    once = approximate(torch.from_numpy(matrix), curve, budget)
-    twice = approximate(once, curve, budget)
+    once = approximate(torch.from_numpy(matrix), method, budget)
+    twice = approximate(once, method, budget)
     scale = max(float(torch.linalg.vector_norm(once)), 1e-290)
     assert float(torch.linalg.vector_norm(twice - once)) <= ROUNDING * scale
 
@@ -223,8 +222,8 @@ def test_choosing_beats_chance_and_freedom_beats_form(case, seed):
     tensor, total = torch.from_numpy(matrix), np.sum(matrix**2)
     budget = Budget(paper.p, paper.q, paper.r, Accounting.TRAINABLE)
     kept = {
-        curve: kept_energies(tensor, curve, [budget], np.random.default_rng(seed))[0]
-        for curve in APPROXIMATING
+        method: retained_energies(tensor, method, [budget], np.random.default_rng(seed))[0]
+        for method in APPROXIMATING
     }
     slack = ROUNDING * max(total, 1e-290)
     assert all(-slack <= value <= total + slack for value in kept.values())
@@ -234,21 +233,21 @@ def test_choosing_beats_chance_and_freedom_beats_form(case, seed):
 
 @reproducible
 @given(matrices(), st.sampled_from(PROJECTING))
-def test_transposing_changes_no_energy(case, curve):
+def test_transposing_changes_no_energy(case, method):
     matrix, budget = case
     turned = Budget(budget.q, budget.p, budget.r)
-    kept = kept_energies(torch.from_numpy(matrix), curve, [budget])[0]
-    other = kept_energies(torch.from_numpy(matrix.T.copy()), curve, [turned])[0]
+    kept = retained_energies(torch.from_numpy(matrix), method, [budget])[0]
+    other = retained_energies(torch.from_numpy(matrix.T.copy()), method, [turned])[0]
     assert other == pytest.approx(kept, rel=ROUNDING, abs=1e-290)
 
 
 @reproducible
 @given(budgets(side=14), st.sampled_from(REDUCED), seeds, st.data())
-def test_a_reduced_draw_of_a_smaller_budget_is_a_prefix(budget, curve, seed, data):
+def test_a_reduced_draw_of_a_smaller_budget_is_a_prefix(budget, method, seed, data):
     r = data.draw(st.integers(1, budget.r))
     smaller = Budget(budget.p, budget.q, r, budget.accounting, budget.value_bits)
-    both = reduced_errors(curve, [budget, smaller], np.random.default_rng(seed))
-    alone = reduced_errors(curve, [smaller], np.random.default_rng(seed))
+    both = METHODS[method].sample([budget, smaller], np.random.default_rng(seed))
+    alone = METHODS[method].sample([smaller], np.random.default_rng(seed))
     assert alone[0] == pytest.approx(both[1], abs=ROUNDING)
     assert both[0] <= both[1] + ROUNDING
     assert both[1] <= 1

@@ -6,16 +6,14 @@ import torch
 from scipy import stats
 
 from loca_theory.expressivity import (
-    CURVES,
+    METHODS,
     Accounting,
     Budget,
     MonteCarlo,
     Sampler,
     Series,
     exact_error,
-    has_exact_value,
-    kept_energies,
-    reduced_errors,
+    retained_energies,
 )
 from loca_theory.sweeps import Runner, generator
 
@@ -24,7 +22,7 @@ ALONE = Runner(jobs=1)
 REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
 # Squares and rectangles, odd and even, with 1, 2 and 4 self-conjugate entries.
 SHAPES = [(5, 5), (6, 9), (12, 12), (16, 7), (30, 30), (13, 40)]
-every_curve = pytest.mark.parametrize("curve", REDUCED)
+every_method = pytest.mark.parametrize("method", REDUCED)
 
 
 def ranks_of(p, q):
@@ -32,19 +30,19 @@ def ranks_of(p, q):
     return tuple(sorted({1, max(1, largest // 3), largest}))
 
 
-def deviations(curve, sampler, draws, shapes, accounting=Accounting.PAPER, ranks=None):
+def deviations(method, sampler, draws, shapes, accounting=Accounting.PAPER, ranks=None):
     """(mean − exact)/standard error of every shape and rank that has an exact value."""
     series = [
-        Series(curve, p, q, ranks or ranks_of(p, q), sampler)
+        Series(method, p, q, ranks or ranks_of(p, q), sampler)
         for p, q in shapes
-        if has_exact_value(curve, p, q)
+        if "exact" in METHODS[method].engines(p, q)
     ]
     settings = MonteCarlo(draws, seed=11, accounting=accounting)
     found = {}
     for one, estimates in zip(series, settings.run(series, ALONE), strict=True):
         for r, estimate in zip(one.ranks, estimates, strict=True):
             budget = Budget(one.p, one.q, r, accounting)
-            exact = exact_error(curve, budget)
+            exact = exact_error(method, budget)
             gap = estimate.error - exact
             if estimate.standard_error < 1e-12:  # complete: nothing varies, nothing may differ
                 assert abs(gap) < 1e-12
@@ -57,10 +55,10 @@ def assert_near(found, limit):
     assert {cell: z for cell, z in found.items() if abs(z) > limit} == {}
 
 
-@every_curve
-def test_reduced_means_are_the_exact_ones(gate, curve):
+@every_method
+def test_reduced_means_are_the_exact_ones(gate, method):
     draws = 1000
-    found = deviations(curve, Sampler.REDUCED, draws, SHAPES)
+    found = deviations(method, Sampler.REDUCED, draws, SHAPES)
     assert_near(found, gate.t(len(found), draws - 1))
 
 
@@ -68,31 +66,31 @@ def test_reduced_means_are_the_exact_ones(gate, curve):
 def test_means_follow_the_accounting(gate, accounting):
     draws, chosen = 500, Accounting(accounting)
     found = {}
-    for curve in REDUCED:
-        cells = deviations(curve, Sampler.REDUCED, draws, [(12, 12)], chosen, ranks=(1, 4))
-        found.update({(curve, *cell): z for cell, z in cells.items()})
+    for method in REDUCED:
+        cells = deviations(method, Sampler.REDUCED, draws, [(12, 12)], chosen, ranks=(1, 4))
+        found.update({(method, *cell): z for cell, z in cells.items()})
     assert_near(found, gate.t(len(found), draws - 1))
 
 
-def dense_draw(curve, budgets, seed):
+def dense_draw(method, budgets, seed):
     """Kept energies of one matrix; for R its shares of ‖W‖², as the reduced sampler has them."""
     p, q = budgets[0].p, budgets[0].q
     matrix = torch.from_numpy(generator(5, "matrix", p, q, seed).standard_normal((p, q)))
-    kept = kept_energies(matrix, curve, budgets, generator(5, "choice", p, q, seed))
-    return kept / float(matrix.square().sum()) if curve == "R" else kept / (p * q)
+    kept = retained_energies(matrix, method, budgets, generator(5, "choice", p, q, seed))
+    return kept / float(matrix.square().sum()) if method == "R" else kept / (p * q)
 
 
-@every_curve
-def test_reduced_draws_have_the_law_of_dense_ones(gate, curve):
+@every_method
+def test_reduced_draws_have_the_law_of_dense_ones(gate, method):
     """Kolmogorov–Smirnov, for each rank and for the step between two: their joint law as well."""
     draws, shapes = 500, [(6, 6), (9, 7), (16, 12)]
     rejected, comparisons = {}, 3 * len(shapes)
     for p, q in shapes:
         ranks = ranks_of(p, q)
         budgets = [Budget(p, q, r) for r in (ranks[0], ranks[-1])]
-        dense = np.array([dense_draw(curve, budgets, seed) for seed in range(draws)])
-        rng = generator(5, "reduced", p, q, curve)
-        ours = 1 - np.array([reduced_errors(curve, budgets, rng) for _ in range(draws)])
+        dense = np.array([dense_draw(method, budgets, seed) for seed in range(draws)])
+        rng = generator(5, "reduced", p, q, method)
+        ours = 1 - np.array([METHODS[method].sample(budgets, rng) for _ in range(draws)])
         for name, weights in (("low", (1, 0)), ("high", (0, 1)), ("step", (-1, 1))):
             pvalue = stats.ks_2samp(ours @ weights, dense @ weights).pvalue
             if pvalue < gate.each(comparisons):
@@ -101,31 +99,31 @@ def test_reduced_draws_have_the_law_of_dense_ones(gate, curve):
 
 
 def test_reduced_and_dense_means_agree(gate):
-    """Welch's test of every curve and rank, at a size where R has no exact value."""
+    """Welch's test of every method and rank, at a size where R has no exact value."""
     draws, shape, ranks = 60, (60, 50), (1, 4, 16)
     estimates = {
         sampler: MonteCarlo(draws, seed=12).run(
-            [Series(curve, *shape, ranks, sampler) for curve in REDUCED], ALONE
+            [Series(method, *shape, ranks, sampler) for method in REDUCED], ALONE
         )
         for sampler in Sampler
     }
     found = {}
-    for i, curve in enumerate(REDUCED):
+    for i, method in enumerate(REDUCED):
         for j, r in enumerate(ranks):
             a, b = (estimates[sampler][i][j] for sampler in Sampler)
-            found[curve, r] = (a.error - b.error) / np.hypot(a.standard_error, b.standard_error)
+            found[method, r] = (a.error - b.error) / np.hypot(a.standard_error, b.standard_error)
     # Welch's degrees of freedom are at least those of one sample.
     assert_near(found, gate.t(len(found), draws - 1))
 
 
-@pytest.mark.parametrize("curve", ["R", "F2"])
-def test_standard_errors_are_the_spread_of_the_means(gate, curve):
+@pytest.mark.parametrize("method", ["R", "F2"])
+def test_standard_errors_are_the_spread_of_the_means(gate, method):
     """F-test of the means' variance over seeds against the variance that they report.
 
     Both χ² but for the draws' kurtosis, which the means no longer show.
     """
     seeds, draws = 60, 25
-    series = [Series(curve, 14, 12, (2, 5), Sampler.REDUCED)]
+    series = [Series(method, 14, 12, (2, 5), Sampler.REDUCED)]
     runs = [MonteCarlo(draws, seed=seed).run(series, ALONE)[0] for seed in range(seeds)]
     means = np.array([[one.error for one in run] for run in runs])
     reported = np.array([[one.standard_error for one in run] for run in runs])
@@ -141,30 +139,32 @@ def test_intervals_cover_as_often_as_they_say(gate):
     seeds, draws, level = 120, 25, 0.9
     width = stats.t(draws - 1).isf((1 - level) / 2)
     counts = {}
-    for curve, sampler in (("D", Sampler.REDUCED), ("F2", Sampler.REDUCED), ("R", Sampler.DENSE)):
-        exact = exact_error(curve, Budget(10, 10, 2))
-        series = [Series(curve, 10, 10, (2,), sampler)]
+    for method, sampler in (("D", Sampler.REDUCED), ("F2", Sampler.REDUCED), ("R", Sampler.DENSE)):
+        exact = exact_error(method, Budget(10, 10, 2))
+        series = [Series(method, 10, 10, (2,), sampler)]
         inside = 0
         for seed in range(seeds):
             (one,) = MonteCarlo(draws, seed=seed).run(series, ALONE)[0]
             inside += abs(one.error - exact) <= width * one.standard_error
-        counts[curve] = inside
+        counts[method] = inside
     law = stats.binom(seeds, level)
     tail = gate.each(len(counts)) / 2
     low, high = law.ppf(tail), law.isf(tail)
-    assert {curve: n for curve, n in counts.items() if not low <= n <= high} == {}
+    assert {method: n for method, n in counts.items() if not low <= n <= high} == {}
 
 
 def test_the_papers_size_agrees_with_exact_values(gate):
     """K = 768, r = 8, …, 32: what the package's own comparison rests on."""
     draws, ranks = 30, (8, 16, 24, 32)
-    curves = [curve for curve in REDUCED if curve != "R"]
-    series = [Series(curve, 768, 768, ranks, Sampler.REDUCED) for curve in curves]
+    methods = [method for method in REDUCED if method != "R"]
+    series = [Series(method, 768, 768, ranks, Sampler.REDUCED) for method in methods]
     found = {}
-    for curve, estimates in zip(curves, MonteCarlo(draws, seed=13).run(series, ALONE), strict=True):
+    for method, estimates in zip(
+        methods, MonteCarlo(draws, seed=13).run(series, ALONE), strict=True
+    ):
         for r, estimate in zip(ranks, estimates, strict=True):
-            exact = exact_error(curve, Budget(768, 768, r))
-            found[curve, r] = (estimate.error - exact) / estimate.standard_error
+            exact = exact_error(method, Budget(768, 768, r))
+            found[method, r] = (estimate.error - exact) / estimate.standard_error
     assert_near(found, gate.t(len(found), draws - 1))
 
 
@@ -185,15 +185,15 @@ def test_random_places_of_a_large_spectrum_agree_with_the_exact_value(gate, rank
     assert_near(found, gate.t(len(found), draws - 1))
 
 
-def test_every_simulated_curve_is_covered():
-    simulated = {name for name, curve in CURVES.items() if "monte-carlo" in curve.engines}
+def test_every_simulated_method_is_covered():
+    simulated = {m.name for m in METHODS.values() if "monte-carlo" in m.engines(8, 8)}
     assert simulated - set(REDUCED) == {"DoRA", "VeRA"}
 
 
 @pytest.mark.deep
-@every_curve
+@every_method
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
-def test_means_are_the_exact_ones_over_many_draws(gate, curve, sampler):
+def test_means_are_the_exact_ones_over_many_draws(gate, method, sampler):
     draws = 20_000 if sampler is Sampler.REDUCED else 4000
-    found = deviations(curve, sampler, draws, SHAPES)
+    found = deviations(method, sampler, draws, SHAPES)
     assert_near(found, gate.t(len(found), draws - 1))

@@ -1,4 +1,4 @@
-"""Dense matrices, transformed and sorted: the laws behind the curves, and Theorem 2."""
+"""Dense matrices, transformed and sorted: the laws behind the errors, and Theorem 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series, exact_error
+from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series, exact_error, find_method
 from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
@@ -78,7 +78,8 @@ def value(setting: Setting, *, curve: str, sizes: Sequence[int], r: int) -> Meas
     parts = []
     for size in sizes:
         settings = MonteCarlo(draws, seed=setting.seed())
-        found = settings.run([Series(curve, size, size, (r,), Sampler.DENSE)], Runner(jobs=1))[0][0]
+        series = Series(find_method(curve), size, size, (r,), Sampler.DENSE)
+        found = settings.run([series], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(curve, Budget(size, size, r))
         parts.append(Estimate(f"K = {size}", gap, found.standard_error or 0.0, draws))
     return Measurement.of(parts)

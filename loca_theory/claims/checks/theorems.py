@@ -9,6 +9,7 @@ import numpy as np
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import (
+    METHODS,
     THEOREM_1_ORDER,
     Accounting,
     Budget,
@@ -71,7 +72,7 @@ def order(
         if not with_r:
             continue
         settings = MonteCarlo(draws, seed=setting.seed())
-        series = Series("R", p, q, tuple(wanted), Sampler.REDUCED)
+        series = Series(METHODS["R"], p, q, tuple(wanted), Sampler.REDUCED)
         for budget, found in zip(budgets, settings.run([series], Runner(jobs=1))[0], strict=True):
             gaps = [
                 _error(worse, budget, found.error) - _error(better, budget, found.error)

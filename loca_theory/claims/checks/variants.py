@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.expressivity import Budget, kept_energies
+from loca_theory.expressivity import Budget, retained_energies
 
 
 def dora_expectation(setting: Setting, *, factor: str, size: int, r: int) -> Measurement:
@@ -51,8 +51,8 @@ def dora_like_low_rank(setting: Setting, *, size: int, r: int) -> Measurement:
     for _ in range(draws):
         w = torch.from_numpy(setting.rng.standard_normal((size, size)))
         total = float(w.square().sum())
-        low_rank = total - kept_energies(w, "R", budget)[0]
-        gaps.append(total - kept_energies(w, "DoRA", budget)[0] - low_rank)
+        low_rank = total - retained_energies(w, "R", budget)[0]
+        gaps.append(total - retained_energies(w, "DoRA", budget)[0] - low_rank)
         losses.append(low_rank)
     return Measurement.of(Estimate.mean(np.array(gaps) / np.mean(losses)), f"n = {size}, r = {r}.")
 
@@ -92,7 +92,7 @@ def vera_like_noise(setting: Setting, *, size: int, r: int) -> Measurement:
     errors = []
     for _ in range(draws):
         w = torch.from_numpy(setting.rng.standard_normal((size, size)))
-        kept = kept_energies(w, "VeRA", budget, setting.rng)[0]
+        kept = retained_energies(w, "VeRA", budget, setting.rng)[0]
         errors.append(1 - kept / size**2)  # E‖W‖² = n² for ‖W‖², which varies by more than kept
     kept = 1 - float(np.mean(errors))
     return Measurement.of(

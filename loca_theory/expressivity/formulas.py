@@ -1,0 +1,47 @@
+"""Expected errors and limits of single budgets, by method or its name."""
+
+from __future__ import annotations
+
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods import Method, find_method
+
+
+def exact_error(method: str | Method, budget: Budget) -> float:
+    r"""Expected relative error :math:`E\|W-\hat W\|^2 / E\|W\|^2` for i.i.d. N(0, 1) entries.
+
+    Args:
+        method: A method or its name.
+        budget: Shape, rank and accounting.
+
+    Returns:
+        The relative error, in [0, 1]; M2, a bracket, can fall below 0 (by s/pq at most).
+
+    Raises:
+        InvalidArgumentError: the method is unknown or has no exact value at this shape, or it
+            retains more than the matrix holds.
+
+    Source: the displayed expectations of the paper's proof of Theorem 1.
+
+    >>> from loca_theory.expressivity import Budget, exact_error
+    >>> round(exact_error("V1", Budget(16, 16, 2)), 6)
+    0.75
+    """
+    return float(find_method(method).expected_errors([budget])[0])
+
+
+def asymptotic_error(method: str | Method, budget: Budget) -> float:
+    """Limit of the relative error as p, q → ∞ with the fractions r/min(p, q) and N/pq held fixed.
+
+    Args:
+        method: A method or its name.
+        budget: Shape, rank and accounting.
+
+    Returns:
+        The relative error. Its distance from the finite-size value is not estimated.
+
+    Raises:
+        InvalidArgumentError: the method is unknown or its limit is not known.
+
+    Source: :mod:`loca_theory.expressivity.limits`.
+    """
+    return find_method(method).limit(budget)

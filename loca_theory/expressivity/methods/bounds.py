@@ -1,0 +1,77 @@
+"""Bounds: formulas that no approximation of a given matrix stands behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.limits import location_share
+from loca_theory.expressivity.methods.method import Array, Method
+from loca_theory.expressivity.order_statistics import expected_top_sum
+
+
+@dataclass(frozen=True)
+class Bound(Method):
+    """A value for every budget, and its limit for large matrices.
+
+    Attributes:
+        name: Short name.
+        title: What it is.
+        reference: Where it was published.
+        error: The value.
+        large: Its limit; None where the value depends on proportions alone and so is its own.
+    """
+
+    name: str
+    title: str = ""
+    reference: str = ""
+    _: KW_ONLY
+    error: Callable[[Budget], float]
+    large: Callable[[Budget], float] | None = None
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        return np.array([self.error(budget) for budget in budgets])
+
+    def limit(self, budget: Budget) -> float:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        return (self.large or self.error)(budget)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        self.error(budget)
+
+
+def printed_line(budget: Budget) -> float:
+    """1 − N0/pq, the line that the paper's figures call random selection."""
+    return 1 - budget.numbers / (budget.p * budget.q)
+
+
+def rate_distortion(budget: Budget) -> float:
+    """2^(−2b/pq): the least error of any code of the b bits that LoRA's factors take.
+
+    Source: the rate-distortion function of a Gaussian source (Shannon, 1959).
+    """
+    return 2.0 ** (-2 * budget.bits / (budget.p * budget.q))
+
+
+def upper_bracket(budget: Budget) -> float:
+    """The error of F2 if the self-conjugate locations were not there: at least that of F2."""
+    return _of_pairs(budget, budget.half.pair_count)
+
+
+def lower_bracket(budget: Budget) -> float:
+    """The error of F2 if every location were a pair; can fall below 0, by s/pq at most."""
+    return _of_pairs(budget, budget.half.location_count)
+
+
+def _of_pairs(budget: Budget, locations: int) -> float:
+    return 1 - expected_top_sum(locations, budget.chosen_locations, 2) / (budget.p * budget.q)
+
+
+def bracket_limit(budget: Budget) -> float:
+    """The limit of F2 and of its brackets."""
+    return 1 - location_share(2 * budget.chosen_locations / (budget.p * budget.q))

@@ -1,0 +1,102 @@
+"""What methods that retain coordinates of an orthonormal basis have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.bases import Basis
+from loca_theory.expressivity.methods.method import Array, Method
+
+if TYPE_CHECKING:
+    import torch
+
+_PIECE = 2**22
+
+
+class CoordinateMethod(Method):
+    """A method that retains some coordinates of an orthonormal basis and drops the rest.
+
+    Attributes:
+        basis: The basis.
+        reorders: Whether :meth:`mean_sums` puts the energies into another order.
+    """
+
+    basis: Basis
+    reorders: ClassVar[bool] = False
+
+    def count(self, budget: Budget) -> int:
+        """How many coordinates, or groups of them, the budget pays for."""
+        raise NotImplementedError
+
+    def chosen(
+        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
+    ) -> torch.Tensor:
+        """Indices of the retained coordinates."""
+        raise NotImplementedError
+
+    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+        """Mean retained energies from the squared coordinates, :meth:`Basis.energies`."""
+        raise NotImplementedError
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """See :class:`Method`."""
+        import torch  # exact values do without it
+
+        coordinates = self.basis.coordinates(matrix)
+        mask = torch.zeros_like(coordinates, dtype=torch.bool)
+        mask[self.chosen(coordinates, budget, rng)] = True
+        return self.basis.matrix(coordinates * mask, budget.p, budget.q)
+
+    def mean_retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """See :class:`Method`; exact, so that no generator is used."""
+        del rng
+        return self.mean_sums(self.basis.energies(matrix), budgets)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`Method`."""
+        self.count(budget)
+
+
+def total(energies: torch.Tensor) -> float:
+    """The sum in double precision, by pieces: torch would widen a copy of the whole."""
+    import torch
+
+    return sum(float(piece.sum(dtype=torch.float64)) for piece in energies.split(_PIECE))
+
+
+def prefix_sums(values: Array, counts: Sequence[int]) -> Array:
+    """Sums of the first ``count`` values, for each count."""
+    return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])[list(counts)]
+
+
+def largest_sums(energies: torch.Tensor, counts: Sequence[int]) -> Array:
+    """Sums of the largest values.
+
+    Args:
+        energies: A vector, which may be put into another order.
+        counts: How many values each sum takes.
+
+    Returns:
+        One sum per count, accumulated in double precision.
+    """
+    count = max(counts)
+    if energies.device.type == "cpu":
+        # NumPy's partition and sort are vectorised, and several times faster than topk here.
+        values = energies.numpy()
+        if count:
+            values.partition(len(values) - count)
+        top = np.sort(values[len(values) - count :])[::-1]
+    else:
+        top = energies.topk(count).values.cpu().numpy()
+    return prefix_sums(top, counts)

@@ -1,0 +1,88 @@
+r"""VeRA: Ŵ = diag(b) B diag(d) A with frozen random B (p×r) and A (r×q), and trained b and d.
+
+That is p + r numbers, far fewer than LoRA's (p+q)r. For fixed d each b_i is the least-squares
+coefficient of row i on row i of B diag(d) A; for fixed b, d solves an r×r system. The two are
+alternated from d = 1 until the retained energy stops growing, which gives a local optimum: the true
+optimum retains at least as much.
+
+Source: the paper's appendix "Extended Analysis on other LoRA Variants".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.method import Array, Method
+from loca_theory.expressivity.random_choices import required
+
+if TYPE_CHECKING:
+    import torch
+
+_ROUNDS = 2000
+_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class FrozenFactors(Method):
+    """The two diagonals between frozen random factors, by alternating least squares."""
+
+    name: str
+    title: str = ""
+    reference: str = ""
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """diag(b) B diag(d) A."""
+        return _fit(matrix, *_draw_factors(matrix, budget.r, rng))
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """Each rank uses the leading part of the same frozen factors."""
+        left, right = _draw_factors(matrix, max(budget.r for budget in budgets), rng)
+        energy = float(matrix.double().square().sum())
+        losses = [
+            matrix - _fit(matrix, left[:, : budget.r], right[: budget.r]) for budget in budgets
+        ]
+        return np.array([energy - float(loss.double().square().sum()) for loss in losses])
+
+
+def _draw_factors(
+    matrix: torch.Tensor, rank: int, rng: np.random.Generator | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """B (p×r) and A (r×q), drawn so that a smaller rank sees the leading part."""
+    import torch
+
+    p, q = matrix.shape
+    factors = torch.from_numpy(required(rng).standard_normal((rank, p + q))).to(matrix)
+    return factors[:, :p].T, factors[:, p:]
+
+
+def _fit(matrix: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Alternating least squares for the two diagonals."""
+    import torch
+
+    seen, gram = matrix @ right.T, right @ right.T
+    b, d = torch.zeros_like(left[:, 0]), torch.ones_like(left[0])
+    retained = matrix.new_zeros(())
+    for _ in range(_ROUNDS):
+        rows = left * d
+        gains = (seen * rows).sum(dim=1)
+        lengths = ((rows @ gram) * rows).sum(dim=1)
+        b = gains / lengths.clamp_min(torch.finfo(matrix.dtype).tiny)
+        before, retained = retained, (b * gains).sum()
+        if retained - before <= _TOLERANCE * retained:
+            break
+        weighted = left * b[:, None]
+        normal = (weighted.T @ weighted) * gram
+        d = torch.linalg.pinv(normal, hermitian=True) @ (weighted * seen).sum(dim=0)
+    return (b[:, None] * left * d) @ right

@@ -1,0 +1,153 @@
+r"""Low rank: LoRA's best approximation, and DoRA's column magnitudes times a low-rank direction.
+
+- **LoRA** (R): the truncated singular value decomposition (Eckart–Young).
+- **DoRA**: W = AΛ with unit columns of A and their lengths in Λ; Ŵ = A_r Λ, A_r the best rank-r
+  approximation of A. Its loss is :math:`\|(A-A_r)Λ\|^2`. For Gaussian W, A and Λ are independent
+  and the expected loss is :math:`p\,E\|A-A_r\|^2`, because :math:`E\,Λ_{jj}^2 = p`; the outline in
+  the paper prints the mean of χ there.
+
+Source: the paper's proof of Theorem 1 and its appendix "Extended Analysis on other LoRA Variants".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.budgets import Accounting, Budget
+from loca_theory.expressivity.limits import low_rank_share
+from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
+from loca_theory.expressivity.methods.coordinates import prefix_sums
+from loca_theory.expressivity.methods.method import Array, Engine, Method
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class LowRank(Method):
+    """The best approximation of rank r."""
+
+    name: str
+    title: str = ""
+    reference: str = ""
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """The truncated singular value decomposition."""
+        del rng
+        return _truncated(matrix, budget.r)
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """Sums of the largest squared singular values; one decomposition serves all ranks."""
+        import torch
+
+        del rng
+        energies = torch.linalg.svdvals(matrix).square()
+        return prefix_sums(energies.double().cpu().numpy(), [budget.r for budget in budgets])
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """See :func:`~loca_theory.expressivity.expected_leading_energy`.
+
+        Raises:
+            InvalidArgumentError: min(p, q) is above
+                :data:`~loca_theory.expressivity.LARGEST_EXACT`.
+        """
+        p, q = budgets[0].p, budgets[0].q
+        if min(p, q) > LARGEST_EXACT:
+            raise self._lacks(Engine.EXACT, budgets[0])
+        energies = expected_leading_energy(p, q)
+        return np.array([1 - float(energies[budget.r]) / (p * q) for budget in budgets])
+
+    def engines(self, p: int, q: int) -> frozenset[Engine]:
+        """See :class:`~loca_theory.expressivity.Method`; exact only at small sizes."""
+        without = frozenset() if min(p, q) <= LARGEST_EXACT else frozenset({Engine.EXACT})
+        return super().engines(p, q) - without
+
+    def limit(self, budget: Budget) -> float:
+        """See :func:`~loca_theory.expressivity.low_rank_share`."""
+        small, large = sorted((budget.p, budget.q))
+        return 1 - low_rank_share(budget.r / small, small / large)
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """From the bidiagonal model, relative to the draw's own ‖W‖².
+
+        That ratio is independent of ‖W‖², so it has the same mean, and the smaller variance.
+        """
+        ranks = [budget.r for budget in budgets]
+        values, energy = sample_leading_eigenvalues(budgets[0].p, budgets[0].q, max(ranks), rng)
+        return 1 - prefix_sums(values, ranks) / energy
+
+
+@dataclass(frozen=True)
+class ColumnNormalised(Method):
+    """Column magnitudes times the best low-rank approximation of the unit columns: DoRA."""
+
+    name: str
+    title: str = ""
+    reference: str = ""
+
+    def rank(self, budget: Budget) -> int:
+        """Rank of the direction.
+
+        The paper's outline gives DoRA LoRA's rank and does not charge the q magnitudes; so do
+        ``paper`` and ``main-text``. The other accountings charge them.
+        """
+        if budget.accounting in (Accounting.PAPER, Accounting.MAIN_TEXT):
+            return budget.r
+        sides = budget.p + budget.q
+        return max(0, (sides * budget.r - budget.q) // sides)
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """A_r Λ."""
+        del rng
+        lengths = _column_lengths(matrix)
+        return _truncated(matrix / lengths, self.rank(budget)) * lengths
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """One eigendecomposition serves all ranks."""
+        import torch
+
+        del rng
+        ranks = [self.rank(budget) for budget in budgets]
+        lengths = _column_lengths(matrix)
+        directions = matrix / lengths
+        # A_r = U_r U_rᵀ A = A V_r V_rᵀ: column j retains Σ_{i≤r} (u_iᵀ a_j)² = Σ_{i≤r} σ_i² V_ji²
+        # of its direction's unit energy. The smaller of the two Gram matrices gives either.
+        is_wide = matrix.shape[0] < matrix.shape[1]
+        gram = directions @ directions.T if is_wide else directions.T @ directions
+        values, vectors = torch.linalg.eigh(gram)
+        leading = torch.arange(len(values) - 1, -1, -1, device=matrix.device)[: max(ranks)]
+        chosen = vectors[:, leading]
+        columns = (directions.T @ chosen).square() if is_wide else chosen.square() * values[leading]
+        energies = lengths.square() @ columns
+        return prefix_sums(energies.double().cpu().numpy(), ranks)
+
+
+def _truncated(matrix: torch.Tensor, rank: int) -> torch.Tensor:
+    import torch
+
+    u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+    return (u[:, :rank] * s[:rank]) @ vh[:rank]
+
+
+def _column_lengths(matrix: torch.Tensor) -> torch.Tensor:
+    lengths = matrix.norm(dim=0)
+    return lengths.where(lengths > 0, lengths.new_ones(()))

@@ -1,0 +1,193 @@
+"""A method: one way to approximate a matrix within a budget, and what is known of its error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Budget
+
+if TYPE_CHECKING:
+    import torch
+
+Array = NDArray[np.float64]
+
+
+class Engine(StrEnum):
+    """How an error is obtained.
+
+    - ``exact``: a closed evaluation of the expectation, to rounding.
+    - ``asymptotic``: the limit of large matrices at the same proportions; no finite-size statement.
+    - ``monte-carlo``: a mean over random draws, with its standard error.
+    """
+
+    EXACT = "exact"
+    ASYMPTOTIC = "asymptotic"
+    MONTE_CARLO = "monte-carlo"
+
+
+class Method:
+    r"""One way to approximate a matrix W by Ŵ within a budget.
+
+    A method of your own is a subclass with a ``name`` and :meth:`approximate`; that alone gives it
+    Monte Carlo errors, an error on a real matrix and a line in the figure. Each further function
+    that it overrides gives it an engine: :meth:`expected_errors` the exact one, :meth:`limit` the
+    asymptotic one, :meth:`sample` draws that need no matrix.
+
+    Errors are relative, :math:`\|W-\hat W\|^2/\|W\|^2` in Frobenius norm; expectations are those
+    for independent N(0, 1) entries. The matrices that it is given are floating tensors with
+    finite entries, of the budget's shape.
+
+    Attributes:
+        name: Short name in tables and figures.
+        title: What it is, in a few words.
+        reference: Where it was published.
+        is_oracle: Whether it looks at W to choose what it retains. Training can at best reach it.
+
+    >>> import torch
+    >>> from loca_theory.expressivity import Budget, Method, retained_energies
+    >>> class TopLeft(Method):
+    ...     name, title = "top-left", "the first rows, as they are"
+    ...     def approximate(self, matrix, budget, rng=None):
+    ...         found = torch.zeros_like(matrix)
+    ...         rows = budget.numbers // budget.q
+    ...         found[:rows] = matrix[:rows]
+    ...         return found
+    >>> retained_energies(torch.ones(8, 8), TopLeft(), [Budget(8, 8, 1), Budget(8, 8, 2)])
+    array([16., 32.])
+    """
+
+    name: str
+    title: str = ""
+    reference: str = ""
+    is_oracle: bool = True
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """Ŵ, of the shape of W.
+
+        Args:
+            matrix: W.
+            budget: What may be spent.
+            rng: Source of the method's random choices, where it makes any.
+
+        Raises:
+            InvalidArgumentError: this method approximates no matrix.
+        """
+        del matrix, budget, rng
+        msg = f"{self.name} is a formula, not an approximation of a given matrix; a method of your "
+        msg += "own needs approximate(matrix, budget, rng) for that"
+        raise InvalidArgumentError(msg)
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """‖W‖² − ‖W − Ŵ‖² for several budgets, one draw of the method's random choices each."""
+        total = _energy(matrix)
+        return np.array(
+            [
+                total - _energy(matrix - self.checked_approximation(matrix, budget, rng).to(matrix))
+                for budget in budgets
+            ]
+        )
+
+    def mean_retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """The mean of :meth:`retained_energies` over the random choices; one draw if unknown."""
+        return self.retained_energies(matrix, budgets, rng)
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """Exact expected errors, for budgets of one shape.
+
+        Raises:
+            InvalidArgumentError: there is no closed evaluation at this shape.
+        """
+        raise self._lacks(Engine.EXACT, budgets[0])
+
+    def limit(self, budget: Budget) -> float:
+        """The error as p, q → ∞ with the proportions that the budget takes held fixed.
+
+        Raises:
+            InvalidArgumentError: the limit is not known.
+        """
+        raise self._lacks(Engine.ASYMPTOTIC, budget)
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """One draw of the errors for budgets of one shape, by their law and without a matrix.
+
+        Draws are sequential: a smaller budget reads a prefix of what a larger one reads.
+
+        Raises:
+            InvalidArgumentError: the law is not known.
+        """
+        del budgets, rng
+        msg = f'{self.name} has no law to draw from without a matrix; use sampler="dense"'
+        raise InvalidArgumentError(msg)
+
+    def check_budget(self, budget: Budget) -> None:
+        """Refuse a budget that buys more than the matrix holds.
+
+        Raises:
+            InvalidArgumentError: it does; the message says how much.
+        """
+
+    def engines(self, p: int, q: int) -> frozenset[Engine]:
+        """The engines that can evaluate this method on p×q matrices."""
+        del p, q
+        known = {
+            Engine.EXACT: self.defines("expected_errors"),
+            Engine.ASYMPTOTIC: self.defines("limit"),
+            Engine.MONTE_CARLO: self.defines("sample") or self.is_approximation,
+        }
+        return frozenset(engine for engine, is_known in known.items() if is_known)
+
+    @property
+    def is_approximation(self) -> bool:
+        """Whether it can approximate a given matrix."""
+        return self.defines("approximate") or self.defines("retained_energies")
+
+    def defines(self, function: str) -> bool:
+        """Whether this method overrides a function of :class:`Method`."""
+        return getattr(type(self), function) is not getattr(Method, function)
+
+    def _lacks(self, engine: Engine, budget: Budget) -> InvalidArgumentError:
+        what = "exact value" if engine is Engine.EXACT else "known limit"
+        others = sorted(self.engines(budget.p, budget.q), reverse=True)
+        way_out = " or ".join(f'engine="{one}"' for one in others) or "another method"
+        msg = f"{self.name} has no {what} at {budget.p}x{budget.q}; use {way_out}"
+        return InvalidArgumentError(msg)
+
+    def checked_approximation(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None
+    ) -> torch.Tensor:
+        """:meth:`approximate`, and a clear word where it returns something else.
+
+        Raises:
+            InvalidArgumentError: it is not a tensor of the matrix's shape.
+        """
+        import torch
+
+        found: Any = self.approximate(matrix, budget, rng)
+        if not isinstance(found, torch.Tensor) or found.shape != matrix.shape:
+            what = tuple(found.shape) if hasattr(found, "shape") else type(found).__name__
+            msg = f"{self.name}.approximate must return a tensor of shape {tuple(matrix.shape)}, "
+            msg += f"not {what}"
+            raise InvalidArgumentError(msg)
+        return found
+
+
+def _energy(matrix: torch.Tensor) -> float:
+    return float(matrix.double().square().sum())

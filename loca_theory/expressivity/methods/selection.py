@@ -1,0 +1,166 @@
+r"""Selections: the largest coordinates of an orthonormal basis, chosen by looking at W.
+
+Under independent N(0, 1) entries the coordinates of every orthonormal basis are again independent
+N(0, 1), so a selection retains a sum of largest order statistics. Draws of it need no matrix: by
+Rényi's representation the k-th smallest upper tail probability of n variables is
+:math:`1 - \exp(-\sum_{j\le k} E_j/(n-j+1))` with independent exponentials :math:`E_j`, so only the
+retained variables are drawn.
+
+Source: A. Rényi, Acta Math. Acad. Sci. Hungar. 4 (1953); the laws are those of the paper's
+equation (reformulate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.limits import coefficient_share, location_share
+from loca_theory.expressivity.methods.bases import FOURIER, Basis
+from loca_theory.expressivity.methods.coordinates import (
+    CoordinateMethod,
+    largest_sums,
+    prefix_sums,
+)
+from loca_theory.expressivity.methods.method import Array
+from loca_theory.expressivity.order_statistics import (
+    expected_location_sum,
+    expected_top_sum,
+    upper_quantile,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from loca_theory.transforms import RealSpectrum
+
+
+@dataclass(frozen=True)
+class Selection(CoordinateMethod):
+    """The N largest coordinates of a basis: the best N-term approximation in it.
+
+    Its energy is the sum of the N largest of pq independent χ²_1 variables, whatever the basis.
+
+    Attributes:
+        name: Short name.
+        title: What it is.
+        reference: Where it was published.
+        basis: The basis.
+    """
+
+    name: str
+    title: str = ""
+    reference: str = ""
+    _: KW_ONLY
+    basis: Basis
+    reorders = True
+
+    def count(self, budget: Budget) -> int:
+        """One number and an index per coefficient."""
+        return budget.chosen_coefficients
+
+    def chosen(
+        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
+    ) -> torch.Tensor:
+        """Indices of the largest coordinates."""
+        del rng
+        return coordinates.square().topk(self.count(budget)).indices
+
+    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+        """Sums of the largest energies, which are reordered."""
+        return largest_sums(energies, [self.count(budget) for budget in budgets])
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """See :class:`~loca_theory.expressivity.Method`; nothing is random."""
+        return self.mean_retained_energies(matrix, budgets, rng)
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """From the expected sum of the N largest of pq independent χ²_1 variables."""
+        n = budgets[0].p * budgets[0].q
+        return np.array([1 - expected_top_sum(n, self.count(budget), 1) / n for budget in budgets])
+
+    def limit(self, budget: Budget) -> float:
+        """See :func:`~loca_theory.expressivity.coefficient_share`."""
+        return 1 - coefficient_share(self.count(budget) / (budget.p * budget.q))
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """From the N largest of pq χ²_1 variables."""
+        n, counts = budgets[0].p * budgets[0].q, [self.count(budget) for budget in budgets]
+        return 1 - prefix_sums(_largest(n, max(counts), 1, rng), counts) / n
+
+
+@dataclass(frozen=True)
+class LocationSelection(Selection):
+    """The strongest locations of the DFT, both numbers of each: the paper's F2.
+
+    The energies are s χ²_1 variables of the self-conjugate entries and m χ²_2 ones of the pairs.
+    """
+
+    basis: Basis = FOURIER
+    reorders = False
+
+    def count(self, budget: Budget) -> int:
+        """Two numbers and an index per location."""
+        return budget.chosen_locations
+
+    def chosen(
+        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
+    ) -> torch.Tensor:
+        """Indices of both coordinates of the strongest locations."""
+        del rng
+        energies = _spectrum(budget.p, budget.q).location_energies(coordinates)
+        return both_parts(energies.topk(self.count(budget)).indices, budget)
+
+    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+        """Sums of the strongest locations."""
+        spectrum = _spectrum(budgets[0].p, budgets[0].q)
+        return super().mean_sums(spectrum.merge_pairs(energies), budgets)
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """From the expected sum of the strongest of s χ²_1 and m χ²_2 variables."""
+        n, half = budgets[0].p * budgets[0].q, budgets[0].half
+        sums = [expected_location_sum(half, self.count(budget)) for budget in budgets]
+        return 1 - np.array(sums) / n
+
+    def limit(self, budget: Budget) -> float:
+        """See :func:`~loca_theory.expressivity.location_share`."""
+        return 1 - location_share(2 * self.count(budget) / (budget.p * budget.q))
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """From s χ²_1 variables and the largest of m χ²_2 ones."""
+        n, half = budgets[0].p * budgets[0].q, budgets[0].half
+        counts = [self.count(budget) for budget in budgets]
+        own = rng.chisquare(1, half.self_conjugate_count)
+        pairs = _largest(half.pair_count, min(max(counts), half.pair_count), 2, rng)
+        energies = np.sort(np.concatenate([own, pairs]))[::-1][: max(counts)]
+        return 1 - prefix_sums(energies, counts) / n
+
+
+def _largest(n: int, count: int, df: int, rng: np.random.Generator) -> Array:
+    """The ``count`` largest of n independent χ²_df variables, in decreasing order."""
+    steps = rng.standard_exponential(count) / (n - np.arange(count))
+    return upper_quantile(-np.expm1(-np.cumsum(steps)), df)
+
+
+def both_parts(locations: torch.Tensor, budget: Budget) -> torch.Tensor:
+    """Indices of the coordinates of locations of the half spectrum."""
+    import torch
+
+    # The imaginary part of a pair stands pair_count behind its real part.
+    pairs = locations[locations >= budget.half.self_conjugate_count]
+    return torch.cat([locations, pairs + budget.half.pair_count])
+
+
+def _spectrum(p: int, q: int) -> RealSpectrum:
+    from loca_theory.transforms import RealSpectrum
+
+    return RealSpectrum(p, q)
