@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
 from loca_theory.expressivity import (
+    METHODS,
     Budget,
     MonteCarlo,
     Sampler,

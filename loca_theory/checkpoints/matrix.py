@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 """Methods that a real increment is measured against, unless others are named."""
 
+CURVES = tuple(method.name for method in ANALYSED)
+
 STATISTICS = (
     "sigma", "mean", "energy", "zero_fraction", "excess_kurtosis", "tv", "tv_low", "tv_high",
     "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance", "mp_wasserstein",
@@ -99,9 +101,9 @@ class MatrixAnalysis:
 
     Attributes:
         statistics: The columns of the report except names and errors.
-        errors: For each rank and method: ``r``, ``method``, ``error``, ``iid_error`` (its expectation
-            for independent normal entries of that shape) and ``shuffled_error`` (of the same
-            entries in random order: dependence gone, their distribution kept).
+        errors: For each rank and method: ``r``, ``curve``, ``error``, ``iid_error`` (its
+            expectation for independent normal entries of that shape) and ``shuffled_error`` (of
+            the same entries in random order: dependence gone, their distribution kept).
         counts: Counts of standardised entries, for the histogram.
         bulk: The Marchenko–Pastur fit, of the eigenvalues as they stand below.
         eigenvalues: Squared singular values of ΔW/2^exponent, smallest first.
@@ -279,7 +281,7 @@ def _errors(
             errors.append(
                 {
                     "r": budget.r,
-                    "method": method.name,
+                    "curve": method.name,
                     "error": values["error"],
                     "iid_error": independent[method.name][i],
                     "shuffled_error": values["shuffled_error"],

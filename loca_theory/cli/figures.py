@@ -203,7 +203,7 @@ def _compute(
     store = ResultStore(common.folder / "points", source.version)
     with running(common, store, name) as runner:
         if isinstance(source, Simulation):
-            rows, device = source.run(runner), source.device
+            rows, device = source.run(runner).to_json()["rows"], source.device
         else:
             tables = source.run(runner)
             rows, device = tables[data.table or "rows"], "cpu"

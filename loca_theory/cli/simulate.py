@@ -159,7 +159,7 @@ def _say_what_to_know(simulation: Simulation, common: Common) -> None:
         others = {one for p, q in simulation.shapes for one in method.engines(p, q)}
         note(
             f"{method.name} has no value from the engine {' or '.join(simulation.engines)} at this "
-            f"size; ask for --engine {' or '.join(sorted(others))}",
+            f"size; ask for --engine {' or '.join(sorted(others, reverse=True))}",
             quiet=common.quiet,
         )
     if simulation.draws == 1 and Engine.MONTE_CARLO in simulation.engines:

@@ -17,7 +17,7 @@ from loca_theory.dependence.detection import (
     low_frequency_share,
 )
 from loca_theory.dependence.structures import Family, find_structure
-from loca_theory.expressivity import Accounting, Budget, expected_kept_energies
+from loca_theory.expressivity import Accounting, Budget, mean_retained_energies
 from loca_theory.increments import spectral_statistics, squared_singular_values
 from loca_theory.sweeps import Moments, Point, code_version, generator
 from loca_theory.transforms import dct2
@@ -96,8 +96,8 @@ def compute(given: Point) -> dict[str, Any]:
         kept = {
             "R": sums[[budget.r for budget in budgets]],
             # The largest entries of the spectrum: D without a second transform.
-            "D": expected_kept_energies(spectrum, ["S"], budgets)["S"],
-            **expected_kept_energies(tensor, ["F2", "S"], budgets),
+            "D": mean_retained_energies(spectrum, ["S"], budgets)["S"],
+            **mean_retained_energies(tensor, ["F2", "S"], budgets),
         }
         for curve in SIMULATED:
             losses[curve].append((total - kept[curve]) / energy)

@@ -13,7 +13,7 @@ from loca_theory.dependence.design import Design
 from loca_theory.dependence.null_law import compute_null, null_points
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.tables import Cell, Row, crossing_rows, detection_rows, loss_rows
-from loca_theory.expressivity import MonteCarlo, Sampler, Series
+from loca_theory.expressivity import METHODS, MonteCarlo, Sampler, Series
 from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner
 
 # Draws of the low-rank loss of independent entries that the closed forms start from.
@@ -97,9 +97,9 @@ class Study(Design):
     def _predictions(self, runner: Runner) -> list[Prediction]:
         p, q = self.p, self.q
         fewer = tuple(r - 1 for r in self.ranks if r > 1)
-        series = [Series("R", p, q, self.ranks, Sampler.REDUCED)]
+        series = [Series(METHODS["R"], p, q, self.ranks, Sampler.REDUCED)]
         if fewer:
-            series.append(Series("R", p - 1, q - 1, fewer, Sampler.REDUCED))
+            series.append(Series(METHODS["R"], p - 1, q - 1, fewer, Sampler.REDUCED))
         settings = MonteCarlo(_LOSS_DRAWS, self.seed)
         losses, *rest = settings.run(series, replace(runner, progress=None))
         without = dict(zip(fewer, rest[0], strict=True)) if fewer else {}

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 Cell = tuple[str, float]
 
 ROW_COLUMNS = (
-    "structure", "parameter", "value", "protocol", "K", "p", "q", "r", "curve", "error",
+    "structure", "parameter", "value", "protocol", "K", "p", "q", "r", "method", "error",
     "standard_error", "draws", "closed_form",
 )  # fmt: skip
 
@@ -68,7 +68,7 @@ def loss_rows(
                         "p": study.p,
                         "q": study.q,
                         "r": budget.r,
-                        "curve": curve,
+                        "method": curve,
                         "error": error,
                         "standard_error": standard_error,
                         "draws": draws,

@@ -128,10 +128,10 @@ class MonteCarlo:
         # What nobody could tell from another definition of the same name is not stored.
         unknown = {name for name, definition in definitions.items() if definition is None}
         results: dict[int, dict[str, Any]] = {}
-        for is_stored in (True, False):
-            some = [one for one in points if (one.parameters["method"] in unknown) != is_stored]
-            if some:
-                how = runner if is_stored else replace(runner, store=None)
+        for how, is_known in ((runner, True), (replace(runner, store=None), False)):
+            some = [one for one in points if (one.parameters["method"] not in unknown) == is_known]
+            # Even where nothing is to be drawn, a cluster that the user named has to be there.
+            if some or is_known:
                 found = how.run(some, partial(compute, own=own) if own else compute)
                 results |= {id(one): result for one, result in zip(some, found, strict=True)}
         blocks = [Moments.from_json(results[id(one)]) for one in points]

@@ -332,6 +332,7 @@ def _several(values: int | Iterable[int] | None) -> Sequence[int]:
 
 
 def engines_of(name: str | None) -> tuple[Engine, ...]:
+    """The engines that an argument ``engine`` stands for: see :func:`simulate`."""
     if name is None:
         return DEFAULT_ENGINES
     return tuple(Engine) if name == "all" else (member(Engine, "engine", name),)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.dependence import STRUCTURES, Protocol, limit_boundary
-from loca_theory.plotting.lines import BAND, key_lines, label_ends, look_of
+from loca_theory.plotting.lines import BAND, LOOKS, key_lines, label_ends, look_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

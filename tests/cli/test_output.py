@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.cli.output import print_csv, print_errors, print_json
-from loca_theory.expressivity import METHODS
+from loca_theory.expressivity import METHODS, ErrorRow
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
 
@@ -29,7 +29,7 @@ def row(method="D", r=1, engine="exact", error=0.5, **changes):
         "seed": 0 if engine == "monte-carlo" else None,
         "sampler": "reduced" if engine == "monte-carlo" else None,
     }
-    return {**made, **changes}
+    return ErrorRow(**{**made, **changes})
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def table(capsys):
     """What :func:`print_errors` prints, without empty lines."""
 
     def lines(*rows):
-        print_errors(rows)
+        print_errors(rows, list(METHODS.values()))
         return [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
 
     return lines

@@ -22,7 +22,7 @@ from rich.console import Console
 import loca_theory
 from loca_theory.cli.main import group
 from loca_theory.cli.output import print_errors
-from loca_theory.expressivity import DEFAULT_NAMES, METHODS
+from loca_theory.expressivity import DEFAULT_METHODS, METHODS, ErrorRow
 
 COLUMNS = [
     "K",
@@ -37,6 +37,7 @@ COLUMNS = [
     "seed",
     "sampler",
 ]
+DEFAULT_NAMES = [method.name for method in DEFAULT_METHODS]
 SMALL = ("simulate", "--K", 16, "--r", "1,2", "--draws", 4, "--jobs", 1)
 # Kept by --out, besides the finished blocks in points/.
 WRITTEN = ["simulate.manifest.json", "simulate.parquet", "simulate.pdf", "simulate.png"]
@@ -110,7 +111,7 @@ def test_the_manifest_says_where_the_numbers_come_from(cli):
     assert manifest["grid"] == {
         "shapes": [[16, 16]],
         "ranks": [1, 2],
-        "methods": list(DEFAULT_NAMES),
+        "methods": DEFAULT_NAMES,
         "engines": ["exact", "monte-carlo"],
         "accounting": "paper",
         "value_bits": 16,
@@ -179,6 +180,36 @@ def test_a_method_that_the_engine_does_not_know_is_said(cli):
     )
 
 
+OWN = """
+from loca_theory.expressivity import Method
+
+class Own(Method):
+    name, title = "own", "a tenth of the matrix"
+    def approximate(self, matrix, budget, rng=None):
+        return 0.1 * matrix
+"""
+
+
+@pytest.fixture
+def own_module(here, monkeypatch):
+    """A module in the current folder, where nothing but the command looks for it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (here / "own_of_this_folder.py").write_text(OWN)
+    yield "own_of_this_folder:Own"
+    sys.modules.pop("own_of_this_folder", None)
+
+
+def test_a_method_of_the_users_own(cli, own_module):
+    done = cli("simulate", "--K", 16, "--r", 1, "--methods", f"D,{own_module}", "--out", "results")
+    assert done.code == 0
+    assert "  own  a tenth of the matrix" in done.out
+    assert "0.8100" in done.out
+    done = cli("simulate", "--K", 16, "--r", 1, "--methods", own_module, "--sampler", "reduced")
+    assert (done.code, done.err) == (
+        2, "loca-theory: own has no law to draw from without a matrix; use --sampler dense\n"
+    )  # fmt: skip
+
+
 def test_small_r_is_exact_and_large_r_is_not(cli):
     done = cli(
         "simulate", "--K", "16,64", "--r", 1, "--methods", "R", "--draws", 2, "--format", "json"
@@ -245,7 +276,7 @@ def test_no_number_is_cut_off(cli, monkeypatch, capfd, options):
             monkeypatch.setattr("loca_theory.cli.output.Console", terminal)
         else:
             monkeypatch.undo()
-        print_errors(rows)
+        print_errors([ErrorRow(**row) for row in rows], list(METHODS.values()))
         lines = table_lines(capfd.readouterr().out)
         assert "…" not in "\n".join(lines)
         assert columns is None or max(map(len, lines)) <= columns
@@ -438,7 +469,7 @@ BAD = {
         "rank 9 spends 288 numbers on the 256 of a 16x16 matrix; choose r <= 8",
     ),
     "budget above the locations": (
-        ("--K", 16, "--r", 8, "--budget", "main-text"),
+        ("--K", 16, "--r", 8, "--accounting", "main-text"),
         2,
         "budget larger than the matrix",
     ),
@@ -467,10 +498,10 @@ BAD = {
         2,
         "unknown device 'gpu'; choose auto, cpu, cuda or cuda:N",
     ),
-    "no reduced form": (
+    "no law of its own": (
         ("--K", 16, "--r", 1, "--methods", "D,DoRA", "--sampler", "reduced"),
         2,
-        "DoRA has no reduced form; use --sampler dense",
+        "DoRA has no law to draw from without a matrix; use --sampler dense",
     ),
     "nothing exact": (
         ("--K", 16, "--r", 1, "--methods", "DoRA", "--engine", "exact"),

@@ -16,6 +16,7 @@ from loca_theory.dependence import (
 from loca_theory.dependence.draws import Blocks, compute, point
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
+    METHODS,
     Budget,
     MonteCarlo,
     Sampler,
@@ -71,7 +72,7 @@ def test_low_rank_loss_matches_dense_matrices_with_a_spike():
 def test_simulated_methods_meet_at_the_crossing():
     size, r, draws = 120, 12, 150
     (losses,) = MonteCarlo(draws=400).run(
-        [Series("R", size - 1, size - 1, (r - 1,), Sampler.REDUCED)], Runner(jobs=1)
+        [Series(METHODS["R"], size - 1, size - 1, (r - 1,), Sampler.REDUCED)], Runner(jobs=1)
     )
     t = spike_crossing(Budget(size, size, r), losses[0].error)
     assert t is not None
@@ -115,8 +116,8 @@ def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     settings = MonteCarlo(draws=400)
     (loss,), (without,) = settings.run(
         [
-            Series("R", p, q, (r,), Sampler.REDUCED),
-            Series("R", p - 1, q - 1, (r - 1,), Sampler.REDUCED),
+            Series(METHODS["R"], p, q, (r,), Sampler.REDUCED),
+            Series(METHODS["R"], p - 1, q - 1, (r - 1,), Sampler.REDUCED),
         ],
         Runner(jobs=1),
     )

@@ -31,6 +31,7 @@ REASONS = {
     "needs a hub": "downloads, which tests do not",
     "needs a cluster": "workers on other machines",
     "run on another page": "README.md has the same command, and drawing figures takes seconds",
+    "needs a file": "the page's own Python, saved as a module; tests/cli/test_simulate.py has one",
     "takes minutes": "the same command with smaller numbers is run elsewhere",
 }
 """Why a block may say ``<!-- not run: REASON -->``."""

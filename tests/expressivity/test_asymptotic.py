@@ -68,9 +68,7 @@ def test_exact_values_approach_their_limits(method, shape, accounting):
 
 @pytest.mark.parametrize("method", ["DoRA", "VeRA"])
 def test_a_method_without_limit_is_refused(method):
-    with pytest.raises(
-        InvalidArgumentError, match=f"{method} has no known limit; use engine=.monte"
-    ):
+    with pytest.raises(InvalidArgumentError, match=f"{method} has no known limit at 8x8; use"):
         asymptotic_error(method, Budget(8, 8, 2))
 
 

@@ -147,9 +147,9 @@ def test_theorem_2_d_f3_and_s_have_one_expectation(accounting):
 def test_brackets_choices_and_order(p, q, r):
     budget = Budget(p, q, r)
     errors = {
-        method: exact_error(method, budget)
-        for method in METHODS
-        if "exact" in METHODS[method].engines(p, q)
+        name: exact_error(name, budget)
+        for name, method in METHODS.items()
+        if "exact" in method.engines(p, q)
     }
     assert {type(error) for error in errors.values()} == {float}
     # M2 counts s variables as χ²_2 that are χ²_1, and may so keep pq + s.
@@ -218,13 +218,13 @@ def test_a_count_beyond_the_matrix_is_refused():
 
 WITHOUT_TORCH = """
 import json, sys
-from loca_theory.expressivity import Engine, Simulation
+from loca_theory.expressivity import DEFAULT_METHODS, Engine, Simulation, find_methods
 from loca_theory.sweeps import Runner
-methods = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
-exact = Simulation(((12, 12),), (1, 2), methods, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
-simulation = Simulation(((12, 12),), (1, 2), ("R", "D"), (Engine.MONTE_CARLO,), draws=3)
+exact = Simulation(((12, 12),), (1, 2), DEFAULT_METHODS, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
+methods = find_methods(["R", "D"])
+simulation = Simulation(((12, 12),), (1, 2), methods, (Engine.MONTE_CARLO,), draws=3)
 drawn = simulation.run(Runner(jobs=1))
-print(json.dumps([len(exact), len(drawn), "torch" in sys.modules]))
+print(json.dumps([len(exact.rows), len(drawn.rows), "torch" in sys.modules]))
 """
 
 

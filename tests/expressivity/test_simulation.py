@@ -7,7 +7,7 @@ import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
-    DEFAULT_NAMES,
+    DEFAULT_METHODS,
     METHODS,
     Accounting,
     Budget,
@@ -16,11 +16,11 @@ from loca_theory.expressivity import (
     Simulation,
     asymptotic_error,
     exact_error,
+    find_methods,
     matrices,
     memory,
     squares,
 )
-from loca_theory.expressivity.simulation import COLUMNS
 from loca_theory.sweeps import ResultStore, Runner
 
 ALONE = Runner(jobs=1)
@@ -30,6 +30,8 @@ ALL = tuple(Engine)
 
 def simulation(**options):
     chosen = {"shapes": squares([10]), "ranks": (1, 2), "draws": 5, **options}
+    if "methods" in chosen:
+        chosen["methods"] = find_methods(chosen["methods"])
     return Simulation(**chosen)
 
 
@@ -40,7 +42,7 @@ def test_squares():
 def test_rows_come_in_order_with_every_column():
     """Shape by shape, rank by rank, method by method; engines that a method lacks are left out."""
     shapes, ranks, methods = ((10, 10), (50, 42)), (1, 2), ("R", "U", "D", "DoRA")
-    rows = simulation(shapes=shapes, ranks=ranks, methods=methods, engines=ALL).run(ALONE)
+    rows = simulation(shapes=shapes, ranks=ranks, methods=methods, engines=ALL).run(ALONE).rows
     have = {
         "R": ("exact", "asymptotic", "monte-carlo"),
         "U": ("exact", "asymptotic"),
@@ -54,77 +56,80 @@ def test_rows_come_in_order_with_every_column():
         # 42 columns are too many for an exact R.
         if not (method == "R" and engine == "exact" and q == 42)
     ]
-    assert [
-        (row["p"], row["q"], row["r"], row["method"], row["engine"]) for row in rows
-    ] == expected
-    assert all(tuple(row) == COLUMNS for row in rows)
+    assert [(row.p, row.q, row.r, row.method, row.engine) for row in rows] == expected
 
 
 def test_formulas_and_draws_fill_their_own_columns():
     methods = ("R", "U", "D", "VeRA")
-    rows = simulation(shapes=((10, 10), (8, 12)), methods=methods, engines=ALL, seed=3).run(ALONE)
+    rows = (
+        simulation(shapes=((10, 10), (8, 12)), methods=methods, engines=ALL, seed=3).run(ALONE).rows
+    )
     for row in rows:
-        budget = Budget(row["p"], row["q"], row["r"])
-        assert row["K"] == (10 if row["p"] == row["q"] else None)
-        match row["engine"]:
+        budget = Budget(row.p, row.q, row.r)
+        assert (10 if row.p == row.q else None) == row.K
+        match row.engine:
             case "exact":
-                assert row["error"] == exact_error(row["method"], budget)
-                assert row["standard_error"] == 0
+                assert row.error == exact_error(row.method, budget)
+                assert row.standard_error == 0
             case "asymptotic":
-                assert row["error"] == asymptotic_error(row["method"], budget)
-                assert row["standard_error"] is None
+                assert row.error == asymptotic_error(row.method, budget)
+                assert row.standard_error is None
             case _:
-                assert row["standard_error"] > 0
-        if row["engine"] == "monte-carlo":
-            sampler = "dense" if row["method"] == "VeRA" else "reduced"
-            assert (row["draws"], row["seed"], row["sampler"]) == (5, 3, sampler)
+                assert row.standard_error > 0
+        if row.engine == "monte-carlo":
+            sampler = "dense" if row.method == "VeRA" else "reduced"
+            assert (row.draws, row.seed, row.sampler) == (5, 3, sampler)
         else:
-            assert (row["draws"], row["seed"], row["sampler"]) == (None, None, None)
+            assert (row.draws, row.seed, row.sampler) == (None, None, None)
 
 
 def test_a_single_draw_leaves_the_standard_error_out():
-    rows = simulation(methods=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run(ALONE)
-    assert [row["standard_error"] for row in rows] == [None, None]
-    assert [row["draws"] for row in rows] == [1, 1]
+    rows = simulation(methods=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run(ALONE).rows
+    assert [row.standard_error for row in rows] == [None, None]
+    assert [row.draws for row in rows] == [1, 1]
 
 
 def test_the_default_is_every_method_but_the_simulated_ones():
-    assert set(METHODS) - set(DEFAULT_NAMES) == {"DoRA", "VeRA"}
-    rows = simulation().run(ALONE)
-    assert {row["method"] for row in rows} == set(DEFAULT_NAMES)
-    assert {row["engine"] for row in rows} == {"exact", "monte-carlo"}
+    assert set(METHODS) - {method.name for method in DEFAULT_METHODS} == {"DoRA", "VeRA"}
+    rows = simulation().run(ALONE).rows
+    assert {row.method for row in rows} == {method.name for method in DEFAULT_METHODS}
+    assert {row.engine for row in rows} == {"exact", "monte-carlo"}
 
 
 def test_accounting_and_value_bits_reach_every_engine():
     options = {"accounting": Accounting.BITS, "value_bits": 8, "methods": ("D", "RD")}
-    for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run(ALONE):
-        budget = Budget(10, 10, row["r"], Accounting.BITS, 8)
-        value = exact_error if row["engine"] == "exact" else asymptotic_error
-        assert row["error"] == value(row["method"], budget)
+    for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run(ALONE).rows:
+        budget = Budget(10, 10, row.r, Accounting.BITS, 8)
+        value = exact_error if row.engine == "exact" else asymptotic_error
+        assert row.error == value(row.method, budget)
     drawn = {
-        bits: simulation(**{**options, "value_bits": bits}, engines=(Engine.MONTE_CARLO,)).run(
-            ALONE
-        )
+        bits: simulation(**{**options, "value_bits": bits}, engines=(Engine.MONTE_CARLO,))
+        .run(ALONE)
+        .rows
         for bits in (2, 32)
     }
     # The draws are shared; an index weighs more beside 2 bits than beside 32.
-    assert all(a["error"] > b["error"] for a, b in zip(drawn[2], drawn[32], strict=True))
+    assert all(a.error > b.error for a, b in zip(drawn[2], drawn[32], strict=True))
 
 
 def test_the_sampler_asked_for_is_the_one_used():
     for sampler in Sampler:
-        rows = simulation(methods=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler).run(
-            ALONE
+        rows = (
+            simulation(methods=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler)
+            .run(ALONE)
+            .rows
         )
-        assert {row["sampler"] for row in rows} == {sampler.value}
+        assert {row.sampler for row in rows} == {sampler.value}
 
 
 def test_a_row_does_not_depend_on_the_rest_of_the_table():
-    whole = simulation(shapes=((10, 10), (12, 9)), methods=("F1", "D", "FourierFT"), draws=30).run(
-        ALONE
+    whole = (
+        simulation(shapes=((10, 10), (12, 9)), methods=("F1", "D", "FourierFT"), draws=30)
+        .run(ALONE)
+        .rows
     )
-    part = simulation(shapes=((12, 9),), ranks=(1, 2), methods=("D",), draws=30).run(ALONE)
-    assert part == [row for row in whole if row["p"] == 12 and row["method"] == "D"]
+    part = simulation(shapes=((12, 9),), ranks=(1, 2), methods=("D",), draws=30).run(ALONE).rows
+    assert list(part) == [row for row in whole if row.p == 12 and row.method == "D"]
 
 
 def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
@@ -160,8 +165,8 @@ def test_without_engine_names_what_some_shape_lacks():
     ours = simulation(
         shapes=squares([10, 50]), methods=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1,)
     )
-    assert ours.without_engine == ("R", "DoRA")
-    assert [(row["K"], row["method"]) for row in ours.run(ALONE)] == [
+    assert [method.name for method in ours.without_engine] == ["R", "DoRA"]
+    assert [(row.K, row.method) for row in ours.run(ALONE).rows] == [
         (10, "R"),
         (10, "D"),
         (50, "D"),
@@ -246,12 +251,14 @@ def test_what_is_out_of_range_is_refused_at_once(options, message):
 
 
 def test_a_reading_that_exceeds_the_half_spectrum_matters_only_to_the_methods_it_counts():
-    rows = simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, methods=("D", "F1")).run(ALONE)
-    assert {row["method"] for row in rows} == {"D", "F1"}
+    rows = (
+        simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, methods=("D", "F1")).run(ALONE).rows
+    )
+    assert {row.method for row in rows} == {"D", "F1"}
 
 
 def test_the_reduced_sampler_is_refused_for_methods_without_it():
-    with pytest.raises(InvalidArgumentError, match='DoRA has no reduced form; use sampler="dense"'):
+    with pytest.raises(InvalidArgumentError, match=r'DoRA has no law .*; use sampler="dense"'):
         simulation(methods=("D", "DoRA"), sampler=Sampler.REDUCED)
 
 
@@ -259,8 +266,8 @@ def test_full_rank_fits_the_accounting_by_degrees_of_freedom():
     """r(p + q − r) never exceeds pq, while (p + q)r does from half the rank on."""
     for shape in ((8, 8), (1, 5)):
         ours = simulation(shapes=(shape,), ranks=(min(shape),), accounting=Accounting.DOF)
-        rows = {row["engine"]: row for row in ours.run(ALONE) if row["method"] == "R"}
-        assert [row["error"] for row in rows.values()] == pytest.approx([0, 0], abs=1e-12)
+        rows = {row.engine: row for row in ours.run(ALONE).rows if row.method == "R"}
+        assert [row.error for row in rows.values()] == pytest.approx([0, 0], abs=1e-12)
 
 
 @pytest.fixture
@@ -317,7 +324,7 @@ def test_the_largest_shape_decides(little_memory):
 def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):
     assert simulation(shapes=squares([600]), ranks=(1,), methods=("D",)).run(ALONE)
     ours = simulation(shapes=squares([600]), ranks=(1, 30), methods=("D",))
-    with pytest.raises(ResourceError, match=r"reduced sampler needs about .*use engines="):
+    with pytest.raises(ResourceError, match=r"reduced sampler needs about .*use engine="):
         ours.run(ALONE)
 
 

@@ -30,13 +30,15 @@ def test_a_figure_stands_under_its_label():
 def test_what_it_calls_exact_is_exact_and_the_rest_is_simulated(figure):
     text = re.search(r"; ([\w, ]+) exact, ([\w, ]+) simulated$", figure.shows)
     exact, simulated = (set(names.split(", ")) for names in text.groups())
-    assert exact | simulated == set(figure.data.source().methods)
+    assert exact | simulated == {method.name for method in figure.data.source().methods}
     assert {Engine.EXACT, Engine.MONTE_CARLO} == set(figure.data.source().engines)
     for p, q in figure.data.source().shapes:
         assert {
-            name for name in figure.data.source().methods if "exact" in METHODS[name].engines(p, q)
+            method.name
+            for method in figure.data.source().methods
+            if "exact" in method.engines(p, q)
         } == exact
-    assert all(Engine.MONTE_CARLO in METHODS[name].engines for name in simulated)
+    assert all(Engine.MONTE_CARLO in METHODS[name].engines(8, 8) for name in simulated)
 
 
 @each_simulation
@@ -59,9 +61,7 @@ def test_it_draws_from_a_table_of_its_own_kind(figure):
     by_size = len(figure.data.source().shapes) > len(figure.data.source().ranks)
     shapes, ranks = (squares((16, 20, 64)), (1, 2)) if by_size else (squares((20, 64)), (1, 2, 3))
     small = replace(figure.data.source(), shapes=shapes, ranks=ranks, draws=3)
-    import pandas as pd
-
-    drawn = figure.draw(pd.DataFrame(small.run(ALONE)))
+    drawn = figure.draw(small.run(ALONE).to_frame())
     titles = [axis.get_title(loc="left") or axis.get_title() for axis in drawn.axes]
     assert titles == (["r = 1", "r = 2"] if by_size else ["20 × 20", "64 × 64"])
 

@@ -33,7 +33,7 @@ def ranks_of(p, q):
 def deviations(method, sampler, draws, shapes, accounting=Accounting.PAPER, ranks=None):
     """(mean − exact)/standard error of every shape and rank that has an exact value."""
     series = [
-        Series(method, p, q, ranks or ranks_of(p, q), sampler)
+        Series(METHODS[method], p, q, ranks or ranks_of(p, q), sampler)
         for p, q in shapes
         if "exact" in METHODS[method].engines(p, q)
     ]
@@ -103,7 +103,7 @@ def test_reduced_and_dense_means_agree(gate):
     draws, shape, ranks = 60, (60, 50), (1, 4, 16)
     estimates = {
         sampler: MonteCarlo(draws, seed=12).run(
-            [Series(method, *shape, ranks, sampler) for method in REDUCED], ALONE
+            [Series(METHODS[method], *shape, ranks, sampler) for method in REDUCED], ALONE
         )
         for sampler in Sampler
     }
@@ -123,7 +123,7 @@ def test_standard_errors_are_the_spread_of_the_means(gate, method):
     Both χ² but for the draws' kurtosis, which the means no longer show.
     """
     seeds, draws = 60, 25
-    series = [Series(method, 14, 12, (2, 5), Sampler.REDUCED)]
+    series = [Series(METHODS[method], 14, 12, (2, 5), Sampler.REDUCED)]
     runs = [MonteCarlo(draws, seed=seed).run(series, ALONE)[0] for seed in range(seeds)]
     means = np.array([[one.error for one in run] for run in runs])
     reported = np.array([[one.standard_error for one in run] for run in runs])
@@ -141,7 +141,7 @@ def test_intervals_cover_as_often_as_they_say(gate):
     counts = {}
     for method, sampler in (("D", Sampler.REDUCED), ("F2", Sampler.REDUCED), ("R", Sampler.DENSE)):
         exact = exact_error(method, Budget(10, 10, 2))
-        series = [Series(method, 10, 10, (2,), sampler)]
+        series = [Series(METHODS[method], 10, 10, (2,), sampler)]
         inside = 0
         for seed in range(seeds):
             (one,) = MonteCarlo(draws, seed=seed).run(series, ALONE)[0]
@@ -157,7 +157,7 @@ def test_the_papers_size_agrees_with_exact_values(gate):
     """K = 768, r = 8, …, 32: what the package's own comparison rests on."""
     draws, ranks = 30, (8, 16, 24, 32)
     methods = [method for method in REDUCED if method != "R"]
-    series = [Series(method, 768, 768, ranks, Sampler.REDUCED) for method in methods]
+    series = [Series(METHODS[method], 768, 768, ranks, Sampler.REDUCED) for method in methods]
     found = {}
     for method, estimates in zip(
         methods, MonteCarlo(draws, seed=13).run(series, ALONE), strict=True
@@ -176,7 +176,7 @@ def test_the_papers_size_agrees_with_exact_values(gate):
 def test_random_places_of_a_large_spectrum_agree_with_the_exact_value(gate, ranks):
     """More than 2²⁰ places: up to a half with repeats dropped, the others by a permutation."""
     draws = 25
-    series = [Series("FourierFT", 1030, 1030, ranks, Sampler.REDUCED)]
+    series = [Series(METHODS["FourierFT"], 1030, 1030, ranks, Sampler.REDUCED)]
     estimates = MonteCarlo(draws, seed=14).run(series, ALONE)[0]
     found = {}
     for r, estimate in zip(ranks, estimates, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,19 +10,19 @@ if TYPE_CHECKING:
     import torch
 
 
-class Basis:
+class Basis(ABC):
     """An orthonormal basis. One of your own overrides the first two functions.
 
     Equal bases share one transform where several methods look at one matrix.
     """
 
+    @abstractmethod
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """The pq coordinates of a matrix, shape (p·q,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
         """The p×q matrix with these coordinates."""
-        raise NotImplementedError
 
     def energies(self, matrix: torch.Tensor) -> torch.Tensor:
         """Squared coordinates in a tensor of their own, for sums that no order matters to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _PIECE = 2**22
 
 
-class CoordinateMethod(Method):
+class CoordinateMethod(Method, ABC):
     """A method that retains some coordinates of an orthonormal basis and drops the rest.
 
     Attributes:
@@ -28,19 +29,19 @@ class CoordinateMethod(Method):
     basis: Basis
     reorders: ClassVar[bool] = False
 
+    @abstractmethod
     def count(self, budget: Budget) -> int:
         """How many coordinates, or groups of them, the budget pays for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def chosen(
         self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
     ) -> torch.Tensor:
         """Indices of the retained coordinates."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
         """Mean retained energies from the squared coordinates, :meth:`Basis.energies`."""
-        raise NotImplementedError
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
