@@ -100,7 +100,11 @@ def command(
 
     pair = checkpoints.open_pair(base, tuned, checkpoints.Selection(include, exclude, max_size))
     settings = checkpoints.Settings(
-        ranks, common.seed, epsilon, Accounting(budget), resolve_device(common.device)
+        ranks,
+        seed=common.seed,
+        epsilon=epsilon,
+        accounting=Accounting(budget),
+        device=resolve_device(common.device),
     )
     store = open_store(common, checkpoints.version()) if common.out else None
     with running(common, store, "analysing", "matrices") as runner:

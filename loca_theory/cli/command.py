@@ -68,7 +68,7 @@ def in_flags(message: str, command: click.Command) -> str:
     """A message of the library in the words of a command.
 
     The library names arguments: ``device="cpu"`` is ``--device cpu`` where the command has that
-    option, ``engines=("exact",)`` is ``--engine exact``, and ``folder="..."`` is ``--out DIR``.
+    option, and ``folder="..."`` is ``--out DIR``.
     """
     options = {p.name: p for p in command.params if isinstance(p, click.Option)}
 
@@ -76,12 +76,12 @@ def in_flags(message: str, command: click.Command) -> str:
         option = options.get("out" if found[1] == "folder" else found[1])
         if option is None:
             return found[0]
-        value = found[2].strip('(",)')
+        value = found[2].strip('"')
         if value == "...":
             value = option.metavar or option.type.name.upper()
         return f"{max(option.opts, key=len)} {value}"
 
-    return re.sub(r'\b(\w+)=(\("[^"]*",\)|"[^"]*"|\d+)', flag, message)
+    return re.sub(r'\b(\w+)=("[^"]*"|\d+)', flag, message)
 
 
 def _asked(ctx: click.Context) -> click.Command:

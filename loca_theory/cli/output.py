@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 # A pipe has no width; nothing shall be cut there.
 _WIDTH_OF_FILES = 200
-_DECIMALS = 4
+_DECIMALS, _ROUNDING = 4, 1e-14
 _PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 
 
@@ -175,12 +175,14 @@ def _cell(row: ErrorRow, between: str) -> str:
     error = row.standard_error
     if error is None:
         return f"{row.error:.{_DECIMALS}f}{between}?"
-    decimals = max(_DECIMALS, math.ceil(-math.log10(error))) if error > 0 else _DECIMALS
+    # A standard error of rounding alone is none.
+    is_rounding = error <= _ROUNDING * row.error
+    decimals = _DECIMALS if is_rounding else max(_DECIMALS, math.ceil(-math.log10(error)))
     return f"{row.error:.{decimals}f}{between}{error:.{decimals}f}"
 
 
 def _largest_disagreement(
-    cells: Mapping[tuple[str, int, str], ErrorRow], methods: Sequence[str], ranks: Sequence[int]
+    cells: Mapping[tuple[str, int, Engine], ErrorRow], methods: Sequence[str], ranks: Sequence[int]
 ) -> str:
     scores = []
     for method in methods:

@@ -121,7 +121,7 @@ def test_a_bracket_is_not_taken_for_what_it_brackets(monkeypatch):
 
 def test_unweighted_selection_is_told_from_the_weighted_one():
     assert verdict("theorem2.equality", sizes=[8, 13]) is Verdict.SUPPORTED
-    wrong = {"methods": ["F3 raw", "D"], "sizes": [8], "r": 2}
+    wrong = {"curves": ["F3 raw", "D"], "sizes": [8], "r": 2}
     assert verdict("theorem2.equality", **wrong) is Verdict.NOT_SUPPORTED
 
 
@@ -134,9 +134,7 @@ def test_all_coefficients_keep_all_the_energy(name):
 def test_weighted_coefficients_are_those_of_the_package():
     draws = np.random.default_rng(0).standard_normal((4, 8, 8))
     for name in ("D", "F3"):
-        expected = [
-            retained_energies(torch.from_numpy(w), name, [Budget(8, 8, 2)])[0] for w in draws
-        ]
+        expected = [retained_energies(torch.from_numpy(w), name, [Budget(8, 8, 2)])[0] for w in draws]
         np.testing.assert_allclose(dense._KEPT[name](draws, 16), expected)
 
 
@@ -251,7 +249,7 @@ def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
         return np.repeat(300**2 * (0.5 + gap + 1e-5 * noise), len(ranks), axis=1)
 
     monkeypatch.setattr(dependence, "_low_rank_losses", losses)
-    monkeypatch.setattr(dependence, "exact_error", lambda method, budget: 0.5)
+    monkeypatch.setattr(dependence, "exact_error", lambda curve, budget: 0.5)
     found = dependence.reference_crossings(setting(), structure="equicorrelated", ranks=[8, 16])
     for part in found.estimates:
         assert part.value == pytest.approx(0.12, abs=2e-4)

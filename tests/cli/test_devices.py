@@ -15,7 +15,7 @@ def full(monkeypatch):
     def fail(*_, **__):
         raise torch.cuda.OutOfMemoryError(FULL)
 
-    for name in ("expressivity.dense.kept_energies", "checkpoints.matrix.squared_singular_values"):
+    for name in ("expressivity.matrices.retained_energies", "checkpoints.matrix.squared_singular_values"):
         monkeypatch.setattr(f"loca_theory.{name}", fail)
 
 
@@ -28,7 +28,7 @@ def pair(here):
 
 
 def test_a_simulation_without_memory_names_the_flags(cli, full):
-    done = cli(*DENSE, "--curves", "D", "--device", "cpu", "--quiet")
+    done = cli(*DENSE, "--methods", "D", "--device", "cpu", "--quiet")
     assert done.err == (
         "loca-theory: D of a dense 16x16 matrix does not fit into the memory of cpu: it needs 2.00 "
         "GiB more, and 1.20 GiB are free; use --sampler reduced, a smaller matrix or --device cpu\n"

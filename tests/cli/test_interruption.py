@@ -10,9 +10,9 @@ import time
 import pytest
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-SMALL = ("simulate", "--K", 16, "--r", "1,2", "--curves", "D", "--engine", "monte-carlo")
+SMALL = ("simulate", "--K", 16, "--r", "1,2", "--methods", "D", "--engine", "monte-carlo")
 SMALL = (*SMALL, "--draws", 100, "--jobs", 1)
-LARGE = ("simulate", "--K", "256", "--r", "4,8", "--curves", "R,D,F2", "--engine", "monte-carlo")
+LARGE = ("simulate", "--K", "256", "--r", "4,8", "--methods", "R,D,F2", "--engine", "monte-carlo")
 ENDLESS = 100_000
 KILLED = -signal.SIGKILL
 

@@ -137,8 +137,9 @@ def test_exact_goes_before_simulated_goes_before_the_limit(table):
         (0.00012, ["0.5123", "±", "0.0001"]),
         (0.0000123, ["0.51235", "±", "0.00001"]),
         (0.00000123, ["0.512346", "±", "0.000001"]),
+        (1.1e-17, ["0.5123", "±", "0.0000"]),
     ],
-    ids=["none", "zero", "large", "small", "smaller", "smallest"],
+    ids=["none", "zero", "large", "small", "smaller", "smallest", "rounding"],
 )
 def test_a_standard_error_shows_a_digit_at_least(table, standard_error, shown):
     lines = table(row(engine="monte-carlo", error=0.51234567, standard_error=standard_error))

@@ -12,7 +12,7 @@ import pytest
 
 from loca_theory.sweeps import ResultStore
 
-COMMAND = ("simulate", "--r", 2, "--curves", "D", "--engine", "monte-carlo", "--draws", 25)
+COMMAND = ("simulate", "--r", 2, "--methods", "D", "--engine", "monte-carlo", "--draws", 25)
 COMMAND = (*COMMAND, "--quiet", "--jobs", 1)
 FIRST = (*COMMAND, "--K", 16, "--out")
 SWEEP = (*COMMAND, "--K", "20..40..4", "--out")
@@ -111,7 +111,7 @@ def test_a_read_only_disk_is_one_line(cli, here, monkeypatch):
 
 
 def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch):
-    sweep = ("simulate", "--K", "16,20", "--r", 2, "--curves", "D", "--engine", "monte-carlo")
+    sweep = ("simulate", "--K", "16,20", "--r", 2, "--methods", "D", "--engine", "monte-carlo")
     sweep = (*sweep, "--draws", 2, "--jobs", 1, "--format", "csv")
     first = cli(*sweep)
     points = here / "loca-results" / "points"
