@@ -134,7 +134,9 @@ def test_all_coefficients_keep_all_the_energy(name):
 def test_weighted_coefficients_are_those_of_the_package():
     draws = np.random.default_rng(0).standard_normal((4, 8, 8))
     for name in ("D", "F3"):
-        expected = [retained_energies(torch.from_numpy(w), name, [Budget(8, 8, 2)])[0] for w in draws]
+        expected = [
+            retained_energies(torch.from_numpy(w), name, [Budget(8, 8, 2)])[0] for w in draws
+        ]
         np.testing.assert_allclose(dense._KEPT[name](draws, 16), expected)
 
 

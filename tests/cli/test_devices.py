@@ -15,7 +15,10 @@ def full(monkeypatch):
     def fail(*_, **__):
         raise torch.cuda.OutOfMemoryError(FULL)
 
-    for name in ("expressivity.matrices.retained_energies", "checkpoints.matrix.squared_singular_values"):
+    for name in (
+        "expressivity.matrices.retained_energies",
+        "checkpoints.matrix.squared_singular_values",
+    ):
         monkeypatch.setattr(f"loca_theory.{name}", fail)
 
 
