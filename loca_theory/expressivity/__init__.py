@@ -125,7 +125,10 @@ __all__ = [
 
 __getattr__ = lazy_exports(
     __name__,
-    dict.fromkeys(
-        ("approximate", "dense_errors", "mean_retained_energies", "retained_energies"), "matrices"
-    ),
+    {
+        "approximate": "matrices",
+        "dense_errors": "matrices",
+        "mean_retained_energies": "matrices",
+        "retained_energies": "matrices",
+    },
 )

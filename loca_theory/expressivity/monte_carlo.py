@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 
 from loca_theory.errors import InvalidArgumentError
@@ -182,8 +182,7 @@ def _definition(method: Method) -> str | None:
     if path is None:
         return None
     try:
-        state = joblib.hash(vars(method))
-        return hashlib.sha256(Path(path).read_bytes() + str(state).encode()).hexdigest()
+        return hashlib.sha256(Path(path).read_bytes() + pickle.dumps(vars(method))).hexdigest()
     except Exception:  # a method may hold anything, also what cannot be pickled
         return None
 

@@ -143,7 +143,8 @@ def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
         raise AssertionError(msg)
 
     monkeypatch.setattr("loca_theory.expressivity.monte_carlo.compute", refuse)
-    assert ours.run(Runner(ResultStore(tmp_path / "points", version), jobs=1)) == first
+    again = ours.run(Runner(ResultStore(tmp_path / "points", version), jobs=1))
+    assert again.rows == first.rows
 
 
 def test_progress_counts_blocks():

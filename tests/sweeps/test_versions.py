@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from loca_theory.checkpoints import report
-from loca_theory.claims import verification
+from loca_theory.claims import entries
 from loca_theory.convergence import simulation
 from loca_theory.dependence import draws
 from loca_theory.errors import InvalidArgumentError
@@ -289,9 +289,9 @@ def test_a_study_depends_on_what_computes_it_and_on_no_more(version, compute, wa
 
 
 def test_observations_depend_on_the_checks_and_not_on_what_judges_them():
-    roots = verification.measure, verification.CHECKS
+    roots = entries.measure, entries.CHECKS
     code = versions.reached_code(*roots)
-    assert verification.version() == code.version
+    assert entries.version() == code.version
     inside = {name.removeprefix("loca_theory.claims.") for name in code.modules}
     assert {"observation", "measurement", "checks.theorems", "checks.gradients"} <= inside
     assert inside.isdisjoint({"rules", "ledger", "reader", "report", "verification"})
