@@ -9,72 +9,69 @@ from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints.adapter_folder import check_folder
-    from loca_theory.checkpoints.extraction import (
-        EXTRACTION_COLUMNS,
-        AdapterSize,
-        Extraction,
-        extract,
+    from loca_theory.checkpoints.analysis import Analysis, analyze, version
+    from loca_theory.checkpoints.demo import demo_pair
+    from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
+    from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
+    from loca_theory.checkpoints.rows import Matrix, MatrixError, Shown, Skipped
+    from loca_theory.checkpoints.sources import (
+        Checkpoint,
+        DamagedError,
+        Entry,
+        Source,
+        open_checkpoint,
     )
-    from loca_theory.checkpoints.matrix import MatrixAnalysis, Settings, analyse_matrix
-    from loca_theory.checkpoints.pairs import CheckpointPair, Selection, Skipped, open_pair
-    from loca_theory.checkpoints.recommendation import adapter_config, verdict
-    from loca_theory.checkpoints.report import COLUMNS, Report, analyse_pair, summarise, version
-    from loca_theory.checkpoints.shown import representative, shown_rows
-    from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
+    from loca_theory.checkpoints.summary import MeanError, Summary, Totals
 
 _EXPORTS = {
-    "AdapterSize": "extraction",
-    "COLUMNS": "report",
+    "Analysis": "analysis",
     "Checkpoint": "sources",
     "CheckpointPair": "pairs",
     "DamagedError": "sources",
-    "EXTRACTION_COLUMNS": "extraction",
     "Entry": "sources",
+    "ExtractedMatrix": "extraction",
     "Extraction": "extraction",
-    "MatrixAnalysis": "matrix",
-    "Report": "report",
+    "Matrix": "rows",
+    "MatrixError": "rows",
+    "MeanError": "summary",
     "Selection": "pairs",
-    "Settings": "matrix",
-    "Skipped": "pairs",
-    "adapter_config": "recommendation",
-    "analyse_matrix": "matrix",
-    "analyse_pair": "report",
+    "Shown": "rows",
+    "Skipped": "rows",
+    "Source": "sources",
+    "Summary": "summary",
+    "Totals": "summary",
+    "analyze": "analysis",
     "check_folder": "adapter_folder",
+    "demo_pair": "demo",
     "extract": "extraction",
     "open_checkpoint": "sources",
     "open_pair": "pairs",
-    "representative": "shown",
-    "shown_rows": "shown",
-    "summarise": "report",
-    "verdict": "recommendation",
-    "version": "report",
+    "version": "analysis",
 }
 
 __all__ = [
-    "COLUMNS",
-    "EXTRACTION_COLUMNS",
-    "AdapterSize",
+    "Analysis",
     "Checkpoint",
     "CheckpointPair",
     "DamagedError",
     "Entry",
+    "ExtractedMatrix",
     "Extraction",
-    "MatrixAnalysis",
-    "Report",
+    "Matrix",
+    "MatrixError",
+    "MeanError",
     "Selection",
-    "Settings",
+    "Shown",
     "Skipped",
-    "adapter_config",
-    "analyse_matrix",
-    "analyse_pair",
+    "Source",
+    "Summary",
+    "Totals",
+    "analyze",
     "check_folder",
+    "demo_pair",
     "extract",
     "open_checkpoint",
     "open_pair",
-    "representative",
-    "shown_rows",
-    "summarise",
-    "verdict",
     "version",
 ]
 

@@ -6,25 +6,35 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from loca_theory._lookup import find
 from loca_theory.checkpoints.adapter_folder import README, WEIGHTS, check_folder, digest
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs import CheckpointPair, Skipped, not_finite
-from loca_theory.checkpoints.sources import ADAPTER_CONFIG, DamagedError
+from loca_theory.checkpoints.pairs import CheckpointPair, Selection, not_finite, open_pair
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.sources import (
+    ADAPTER_CONFIG,
+    Checkpoint,
+    DamagedError,
+    SafetensorsCheckpoint,
+    Source,
+    describe,
+    is_path,
+    read_json,
+)
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
     import torch
 
 Method = Literal["loca", "lora"]
-
-EXTRACTION_COLUMNS = ("name", "shape", "r", "components", "numbers", "error", "energy")
-"""What a row of an extraction has."""
+TITLES = {"loca": "LoCA", "lora": "LoRA"}
 
 # Up to this side a full decomposition takes less time than finding the leading part alone.
 _FULL_SVD_UP_TO = 1024
@@ -53,76 +63,69 @@ model = PeftModel.from_pretrained(base_model, "PATH_OR_NAME_OF_THIS_ADAPTER")
 
 
 @dataclass(frozen=True)
-class AdapterSize:
-    """How large an adapter may be; one of the two.
+class ExtractedMatrix:
+    """The best adapter of one increment.
 
     Attributes:
-        r: LoRA's rank. For LoCA the paper's exchange: (p + q) r / 2 coefficients, each with a place
-            that costs as much as the coefficient.
-        budget: Learned numbers a matrix: LoCA's coefficients, LoRA's (p + q) r.
-
-    Raises:
-        InvalidArgumentError: not exactly one is given, or it is below 1.
+        name: Name of the weight.
+        shape: (p, q), as the adapter has it.
+        r: LoRA's rank.
+        components: LoCA's coefficients.
+        numbers: Learned numbers.
+        error: Relative squared error of the reconstruction.
+        energy: Squared norm of the increment.
     """
 
-    r: int | None = None
-    budget: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.r is None) == (self.budget is None):
-            msg = "say how large the adapter may be: one of --r and --budget, not both"
-            raise InvalidArgumentError(msg)
-        if (self.r or self.budget or 0) < 1:
-            msg = f"an adapter needs a size of at least 1, not {self.r or self.budget}"
-            raise InvalidArgumentError(msg)
-
-    def rank(self, p: int, q: int) -> int:
-        """LoRA's rank for a p×q matrix; 0 where the budget is too small for rank 1."""
-        r = self.r if self.r is not None else (self.budget or 0) // (p + q)
-        return min(r, p, q)
-
-    def components(self, p: int, q: int) -> int:
-        """LoCA's coefficients for a p×q matrix."""
-        count = self.budget if self.budget is not None else (p + q) * (self.r or 0) // 2
-        return min(count, p * q)
-
-    def __str__(self) -> str:
-        return f"r = {self.r}" if self.r is not None else f"{self.budget} numbers a matrix"
+    name: str
+    shape: tuple[int, int]
+    r: int | None
+    components: int | None
+    numbers: int
+    error: float
+    energy: float
 
 
-@dataclass
-class Extraction:
-    """An adapter, ready to be written.
+@dataclass(frozen=True, repr=False)
+class Extraction(Result):
+    """An adapter, ready to be saved.
 
     Attributes:
-        method: ``loca`` or ``lora``.
-        size: How large it may be.
-        base: What its configuration calls the base model.
-        rows: For each matrix its ``name``, ``shape``, LoRA's ``r`` or LoCA's ``components`` (the
-            other is None), learned ``numbers``, relative squared ``error`` of the reconstruction,
-            and ``energy``, the squared norm of the increment.
+        matrices: What it leaves of each increment.
         skipped: What has no part in it.
         tensors: Its parameters, under the names that PEFT gives them.
+        config: Its configuration, as PEFT stores it.
     """
 
-    method: Method
-    size: AdapterSize
-    base: str
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    is_transposed: bool = False
+    matrices: tuple[ExtractedMatrix, ...] = rows(ExtractedMatrix)
+    skipped: tuple[Skipped, ...] = rows(Skipped)
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    command: ClassVar[str] = "extract"
+
+    @property
+    def method(self) -> Method:
+        """``loca`` or ``lora``."""
+        return self.manifest["grid"]["method"]
 
     @property
     def error(self) -> float:
-        """The part of all increments' energy that the adapter leaves."""
-        total = sum(row["energy"] for row in self.rows)
-        return sum(row["error"] * row["energy"] for row in self.rows) / total if total else 0.0
+        """The fraction of all increments' energy that the adapter leaves."""
+        total = sum(one.energy for one in self.matrices)
+        return sum(one.error * one.energy for one in self.matrices) / total if total else 0.0
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write the adapter as PEFT saves one. The configuration comes last.
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: a row per matrix, the error of all, what was left out, manifest."""
+        return {
+            "rows": [asdict(one) for one in self.matrices],
+            "error": self.error,
+            "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
+            "manifest": self.manifest,
+        }
 
-        The header of the weights has the digest of each file beside them, by which
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the adapter as PEFT saves one, and the tables beside it.
+
+        The header of the weights has the digest of each file of the adapter, by which
         :func:`check_folder` knows them again.
 
         Raises:
@@ -130,8 +133,10 @@ class Extraction:
         """
         from safetensors.torch import save_file
 
+        folder = Path(folder)
         writable_folder(check_folder(folder))
-        texts = {README: self._card(), ADAPTER_CONFIG: json.dumps(self.config(), indent=2) + "\n"}
+        config = json.dumps(self.config, indent=2) + "\n"
+        texts = {README: self._card(), ADAPTER_CONFIG: config}
         contents = {name: text.encode() for name, text in texts.items()}
         paths = [folder / WEIGHTS, *(folder / name for name in contents)]
         # Killed in between, it leaves no file that the weights do not know.
@@ -139,161 +144,243 @@ class Extraction:
             path.unlink(missing_ok=True)
         digests = {name: digest(content) for name, content in contents.items()}
         header = {"format": "pt", **digests}
-        write_atomically(paths[0], lambda path: save_file(self.tensors, path, header))
+        write_atomically(paths[0], lambda path: save_file(dict(self.tensors), path, header))
         for name, content in contents.items():
             write_atomically(folder / name, lambda path, content=content: _write(path, content))
-        return paths
+        return paths + super().save(folder)
 
-    def config(self) -> dict[str, Any]:
-        """The configuration of the adapter, as PEFT stores it."""
-        modules = [row["name"].removesuffix(".weight") for row in self.rows]
-        common = {
-            "base_model_name_or_path": self.base,
-            "bias": "none",
-            "fan_in_fan_out": self.is_transposed,
-            "inference_mode": True,
-            "target_modules": modules,
-        }
-        which = "components" if self.method == "loca" else "r"
-        sizes = {m: row[which] for m, row in zip(modules, self.rows, strict=True)}
-        usual = max(set(sizes.values()), key=list(sizes.values()).count)
-        others = {m: size for m, size in sizes.items() if size != usual}
-        if self.method == "loca":
-            pattern = {re.escape(m): size for m, size in others.items()}
-            return {
-                "peft_type": "LOCA",
-                **common,
-                "n_frequency": usual,
-                "n_frequency_pattern": pattern,
-                "scaling": 1.0,
-                "alternating_steps": 0,
-            }
-        return {
-            "peft_type": "LORA",
-            **common,
-            "r": usual,
-            "lora_alpha": usual,
-            "lora_dropout": 0.0,
-            "rank_pattern": others,
-            "alpha_pattern": others,
-        }
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The adapter and the tables that :meth:`save` wrote.
+
+        Raises:
+            ResourceError: they are not there, or another version of the package wrote them.
+        """
+        tables, adapter = super().load(folder), SafetensorsCheckpoint(Path(folder) / WEIGHTS)
+        tensors = {name: adapter.load(name) for name in adapter.entries}
+        config = read_json(Path(folder) / ADAPTER_CONFIG)
+        return replace(tables, tensors=tensors, config=config)
 
     def _card(self) -> str:
+        grid = self.manifest["grid"]
+        r, components = grid["r"], grid["components"]
         imports = 'import loca_theory.adapters  # pip install "loca-theory[adapters]"\n'
         return _CARD.format(
-            base=json.dumps(self.base),
-            title="LoCA" if self.method == "loca" else "LoRA",
-            budget=self.size,
+            base=json.dumps(self.config["base_model_name_or_path"]),
+            title=TITLES[self.method],
+            budget=f"r = {r}" if r is not None else f"{components} coefficients per matrix",
             error=self.error,
-            count=len(self.rows),
+            count=len(self.matrices),
             imports=imports if self.method == "loca" else "",
-            first=self.rows[0]["name"],
+            first=self.matrices[0].name,
             left_out=_reasons(self.skipped),
         )
 
 
 def extract(
-    pair: CheckpointPair,
-    method: Method,
-    size: AdapterSize,
+    base: Source,
+    tuned: Source,
+    method: Method = "loca",
     *,
-    base: str,
-    progress: Callable[[int, int], None] | None = None,
+    rank: int | None = None,
+    components: int | None = None,
+    include: str | None = None,
+    exclude: str | None = None,
+    max_size: int | None = None,
+    runner: Runner = DEFAULT_RUNNER,
 ) -> Extraction:
-    """The best adapter of one kind and size for every increment of linear layers.
+    """Turn a full fine-tune into the best adapter of one kind and size, matrix by matrix.
 
     Embeddings are left out: an adapter of linear layers cannot hold them.
 
     Args:
-        pair: The checkpoints.
-        method: ``loca``: the largest DCT coefficients and their places; ``lora``: the truncated
+        base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
+        tuned: The fine-tuned side, of any of these kinds.
+        method: ``loca``: the largest DCT coefficients and their locations; ``lora``: the truncated
             singular value decomposition, shared evenly between A and B.
-        size: How large the adapter may be.
-        base: What the configuration shall call the base model.
-        progress: Called with (finished, total).
+        rank: LoRA's rank. For LoCA the paper's budget: (p + q) rank / 2 coefficients, each with a
+            location that costs as much as the coefficient.
+        components: LoCA's coefficients per matrix, instead of a rank.
+        include: Only matrices of whose name this regular expression matches a part.
+        exclude: Not those of whose name this one matches a part.
+        max_size: Not those with more entries.
+        runner: Its progress counts matrices; it has no other use here.
 
     Raises:
-        InvalidArgumentError: no matrix is left, or the fine-tuned side is an adapter already.
-        ResourceError: memory is short.
+        InvalidArgumentError: the size is not said in one way, no matrix is left, or the fine-tuned
+            side is an adapter already.
+        ResourceError: a file is damaged or cannot be read, or memory is short.
+
+    Example:
+        >>> from loca_theory.checkpoints import demo_pair
+        >>> found = extract(*demo_pair(), "lora", rank=4)
+        >>> len(found.matrices), 0 < found.error < 0.5
+        (8, True)
     """
+    size = _Size(method, rank, components)
+    pair = open_pair(base, tuned, Selection(include, exclude, max_size, smallest_side=1))
     if pair.base is None:
         msg = "the fine-tuned side is an adapter already; name a full checkpoint"
         raise InvalidArgumentError(msg)
-    found = Extraction(method, size, base, skipped=list(pair.skipped))
-    conv1d = _stores_transposed(pair)
+    matrices: list[ExtractedMatrix] = []
+    skipped = list(pair.skipped)
+    tensors: dict[str, torch.Tensor] = {}
+    conv1d, is_transposed = _stores_transposed(pair.base), False
     for done, (name, other) in enumerate(pair.names.items()):
-        if progress:
-            progress(done, len(pair.names))
+        if runner.progress:
+            runner.progress(done, len(pair.names))
         # A bare model's names lack what those of a model with a head begin with.
         own = max(name, other, key=len)
+        turned = conv1d and bool(_TRANSPOSED.search(own))
         try:
-            _add(found, pair, name, own, is_transposed=conv1d and bool(_TRANSPOSED.search(own)))
+            matrix, mine = _best(pair, name, own, size, is_transposed=turned)
+        except _LeftOutError as error:
+            skipped.append(Skipped(name, str(error)))
         except DamagedError as error:
-            found.skipped.append(Skipped(name, str(error), damaged=True))
-    if progress:
-        progress(len(pair.names), len(pair.names))
-    if not found.rows:
-        msg = f"no linear layer is left to extract (left out: {_reasons(found.skipped)}); "
-        msg += "widen the selection or the size of the adapter"
+            skipped.append(Skipped(name, str(error), damaged=True))
+        else:
+            matrices.append(matrix)
+            tensors |= mine
+            is_transposed |= turned
+    if runner.progress:
+        runner.progress(len(pair.names), len(pair.names))
+    if not matrices:
+        msg = f"no linear layer is left to extract (left out: {_reasons(skipped)}); "
+        msg += "widen the selection"
         raise InvalidArgumentError(msg)
-    return found
+    return Extraction(
+        manifest=manifest(
+            grid={
+                "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
+                "components": components, "include": include, "exclude": exclude,
+                "max_size": max_size,
+            },
+            seed=None,
+            dtype="float32",
+        ),
+        matrices=tuple(matrices),
+        skipped=tuple(skipped),
+        tensors=tensors,
+        config=_config(method, _name(base), matrices, is_transposed=is_transposed),
+    )  # fmt: skip
 
 
-def _add(
-    found: Extraction, pair: CheckpointPair, name: str, own: str, *, is_transposed: bool
-) -> None:
+@dataclass(frozen=True)
+class _Size:
+    """How large an adapter may be; see :func:`extract`."""
+
+    method: Method
+    r: int | None
+    components: int | None
+
+    def __post_init__(self) -> None:
+        find("method", self.method, TITLES)
+        if self.method == "lora" and self.components is not None:
+            msg = "a LoRA adapter has a rank, and components are LoCA's; give it one, such as rank=8"
+            raise InvalidArgumentError(msg)
+        if (self.r is None) == (self.components is None):
+            either = "rank=8" if self.method == "lora" else "either rank=8 or components=1000"
+            msg = f"say how large the adapter may be: {either}"
+            raise InvalidArgumentError(msg)
+        if (self.r or self.components or 0) < 1:
+            msg = f"an adapter needs a size of at least 1, not {self.r or self.components}"
+            raise InvalidArgumentError(msg)
+
+    def count(self, p: int, q: int) -> int:
+        """LoRA's rank, or LoCA's coefficients, for a p×q matrix."""
+        if self.method == "lora":
+            return min(self.r or 0, p, q)
+        return min(self.components or (p + q) * (self.r or 0) // 2, p * q)
+
+
+class _LeftOutError(Exception):
+    """Why a matrix has no part in the adapter."""
+
+
+def _best(
+    pair: CheckpointPair, name: str, own: str, size: _Size, *, is_transposed: bool
+) -> tuple[ExtractedMatrix, dict[str, torch.Tensor]]:
+    """The adapter of one increment: what it leaves, and its parameters."""
     from loca_theory.transforms.inputs import balanced
 
     if not own.endswith(".weight"):
-        found.skipped.append(Skipped(name, "not the weight of a layer"))
-        return
+        raise _LeftOutError("not the weight of a layer")  # noqa: EM101
     if kind_of(own) == "embedding" and "lm_head" not in own:
-        found.skipped.append(Skipped(name, "embedding: no linear layer"))
-        return
+        raise _LeftOutError("embedding: no linear layer")  # noqa: EM101
     increment = pair.increment(name)
     if reason := not_finite(increment):
         raise DamagedError(reason)
     increment, exponent = balanced(increment, "increment")
     energy = increment.double().square().sum().item()
     if energy == 0:
-        found.skipped.append(Skipped(name, "unchanged by the fine-tune"))
-        return
+        raise _LeftOutError("unchanged by the fine-tune")  # noqa: EM101
     if is_transposed:
         increment = increment.T
     p, q = increment.shape
-    module = _KEY.format(own.removesuffix(".weight"))
-    r, components = None, None
-    if found.method == "loca":
-        components = found.size.components(p, q)
-        tensors, kept = _best_components(increment, components, exponent)
-        numbers = components
-        prefix = f"{module}.loca_spectrum"
-    else:
-        r = found.size.rank(p, q)
-        if r < 1:
-            found.skipped.append(Skipped(name, f"the budget is below rank 1: {p}x{q}"))
-            return
-        tensors, kept = _best_factors(increment, r, exponent)
-        numbers = (p + q) * r
-        prefix = module
+    count, is_loca = size.count(p, q), size.method == "loca"
+    best = _best_components if is_loca else _best_factors
+    tensors, kept = best(increment, count, exponent)
     learned = [one for one in tensors.values() if one.is_floating_point()]
     if not all(one.isfinite().all() and one.any() for one in learned):
         reason = "too large or too small: an adapter holds float32"
-        found.skipped.append(Skipped(name, f"{reason}, and its entries are about 2^{exponent}"))
-        return
-    found.is_transposed |= is_transposed
-    found.tensors |= {f"{prefix}.{key}": tensor for key, tensor in tensors.items()}
-    found.rows.append(
-        {
-            "name": own,
-            "shape": [p, q],
-            "r": r,
-            "components": components,
-            "numbers": numbers,
-            "error": min(max(1 - kept / energy, 0.0), 1.0),
-            "energy": math.ldexp(energy, 2 * exponent),
-        }
+        msg = f"{reason}, and its entries are about 2^{exponent}"
+        raise _LeftOutError(msg)
+    matrix = ExtractedMatrix(
+        name=own,
+        shape=(p, q),
+        r=None if is_loca else count,
+        components=count if is_loca else None,
+        numbers=count if is_loca else (p + q) * count,
+        error=min(max(1 - kept / energy, 0.0), 1.0),
+        energy=math.ldexp(energy, 2 * exponent),
     )
+    prefix = _KEY.format(own.removesuffix(".weight")) + (".loca_spectrum" if is_loca else "")
+    return matrix, {f"{prefix}.{key}": tensor for key, tensor in tensors.items()}
+
+
+def _config(
+    method: Method,
+    base: str | None,
+    matrices: Sequence[ExtractedMatrix],
+    *,
+    is_transposed: bool,
+) -> dict[str, Any]:
+    """The configuration of an adapter, as PEFT stores it."""
+    sizes = {one.name.removesuffix(".weight"): one.components or one.r for one in matrices}
+    usual = Counter(sizes.values()).most_common(1)[0][0]
+    others = {module: size for module, size in sizes.items() if size != usual}
+    common = {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": is_transposed,
+        "inference_mode": True,
+        "target_modules": list(sizes),
+    }
+    if method == "loca":
+        return {
+            "peft_type": "LOCA",
+            **common,
+            "n_frequency": usual,
+            "n_frequency_pattern": {re.escape(module): size for module, size in others.items()},
+            "scaling": 1.0,
+            "alternating_steps": 0,
+        }
+    return {
+        "peft_type": "LORA",
+        **common,
+        "r": usual,
+        "lora_alpha": usual,
+        "lora_dropout": 0.0,
+        "rank_pattern": others,
+        "alpha_pattern": others,
+    }
+
+
+def _name(base: Source) -> str | None:
+    """What the configuration of an adapter calls its base model, where that has a name."""
+    if is_path(base):
+        return describe(base).removeprefix("hub:")
+    return getattr(base, "name_or_path", None) or None
 
 
 def _best_components(
@@ -347,14 +434,13 @@ def _best_factors(
     return tensors, s.double().square().sum().item()
 
 
-def _stores_transposed(pair: CheckpointPair) -> bool:
+def _stores_transposed(base: Checkpoint) -> bool:
     """Whether the fused query, key and value weights are d×3d, as ``Conv1D`` has them."""
-    entries = pair.base.entries if pair.base is not None else {}
-    shapes = [entry.shape for name, entry in entries.items() if name.endswith(_FUSED)]
+    shapes = [entry.shape for name, entry in base.entries.items() if name.endswith(_FUSED)]
     return any(len(shape) == 2 and shape[1] > shape[0] for shape in shapes)
 
 
-def _reasons(skipped: list[Skipped]) -> str:
+def _reasons(skipped: Sequence[Skipped]) -> str:
     counts = Counter(one.reason.partition(":")[0] for one in skipped)
     return ", ".join(f"{count} tensors ({reason})" for reason, count in counts.most_common(6)) or (
         "nothing"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     Accounting,
@@ -27,8 +29,6 @@ from loca_theory.expressivity import (
 )
 from loca_theory.increments import (
     AcceptanceError,
-    BulkFit,
-    Histogram,
     PrintedTest,
     calibrated_test,
     fit_bulk,
@@ -51,35 +51,23 @@ ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 
 CURVES = tuple(method.name for method in ANALYSED)
 
-STATISTICS = (
-    "sigma", "mean", "energy", "zero_fraction", "excess_kurtosis", "tv", "tv_low", "tv_high",
-    "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance", "mp_wasserstein",
-    "outlier_mass", "spikes", "T", "stable_rank", "tail_exponent",
-)  # fmt: skip
-"""Names of the statistics of one increment."""
-
 FAR_FROM_LAW = 0.1
 """Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
 
 Those of independent entries come closer than this from sides of about 30 on.
 """
 
+_CELLS = 8  # of the fine grid, for one of the figure's
 # Draws of independent matrices that R's reference is the mean of: its spread is tiny.
 _REFERENCE_DRAWS = 64
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How increments are analysed.
+    """What is asked of every increment; see :func:`~loca_theory.checkpoints.analyze`.
 
-    Attributes:
-        ranks: LoRA ranks that set the budgets; those that do not fit a matrix are left out there.
-        methods: Methods that it is measured against.
-        seed: Root seed of the bootstrap, the shuffle and the random choices.
-        epsilon: Total variation that still counts as normal.
-        accounting: How budgets count.
-        device: Where the linear algebra runs.
-        printed: Settings of the test as the paper prints it.
+    Raises:
+        InvalidArgumentError: a value is out of range.
     """
 
     ranks: tuple[int, ...]
@@ -90,76 +78,62 @@ class Settings:
     device: str = "cpu"
     printed: PrintedTest = field(default_factory=PrintedTest)
 
-    def describe(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        return {**asdict(self), "methods": [method.name for method in self.methods]}
+    def __post_init__(self) -> None:
+        if any(isinstance(r, bool) or not isinstance(r, int) or r < 1 for r in self.ranks):
+            msg = f"ranks must be whole numbers from 1 on, not {self.ranks}; write ranks=(8, 16)"
+            raise InvalidArgumentError(msg)
+        if not 0 <= self.epsilon < 1:
+            msg = f"a total variation lies between 0 and 1, not at {self.epsilon}; "
+            raise InvalidArgumentError(msg + "choose one such as epsilon=0.001")
 
 
 @dataclass(frozen=True)
 class MatrixAnalysis:
-    """What was found.
+    """Everything about one increment.
 
     Attributes:
-        statistics: The columns of the report except names and errors.
-        errors: For each rank and method: ``r``, ``curve``, ``error``, ``iid_error`` (its
-            expectation for independent normal entries of that shape) and ``shuffled_error`` (of
-            the same entries in random order: dependence gone, their distribution kept).
-        counts: Counts of standardised entries, for the histogram.
-        bulk: The Marchenko–Pastur fit, of the eigenvalues as they stand below.
-        eigenvalues: Squared singular values of ΔW/2^exponent, smallest first.
-        exponent: 0, unless the largest entry lies beyond 2^32 or below 2^-32: then of about its
-            size, so that squares stay in range.
-        notes: What a reader has to know about this matrix.
+        matrix: Its statistics.
+        errors: What each method leaves of it, rank by rank.
+        entries: Fractions of the standardised entries in 128 equal cells from −8 to 8.
+        eigenvalues: Squared singular values of ΔW, smallest first; of ΔW/2ᵉ where its largest
+            entry, of about 2ᵉ, lies beyond 2^±32, so that squares stay in range.
     """
 
-    statistics: dict[str, Any]
-    errors: list[dict[str, Any]]
-    counts: Histogram
-    bulk: BulkFit
-    eigenvalues: NDArray[np.float64]
-    exponent: int
-    notes: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that :meth:`from_json` takes back."""
-        return {
-            "statistics": self.statistics,
-            "errors": self.errors,
-            "counts": {**asdict(self.counts), "counts": self.counts.counts.tolist()},
-            "bulk": asdict(self.bulk),
-            "eigenvalues": self.eigenvalues.tolist(),
-            "exponent": self.exponent,
-            "notes": self.notes,
-        }
+    matrix: Matrix
+    errors: tuple[MatrixError, ...]
+    entries: tuple[float, ...]
+    eigenvalues: tuple[float, ...]
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
-        """The inverse of :meth:`to_json`."""
-        counts = {**stored["counts"], "counts": np.array(stored["counts"]["counts"])}
+        """The inverse of :func:`dataclasses.asdict`, through JSON."""
+        matrix = stored["matrix"]
         return cls(
-            stored["statistics"],
-            stored["errors"],
-            Histogram(**counts),
-            BulkFit(**stored["bulk"]),
-            np.array(stored["eigenvalues"]),
-            stored["exponent"],
-            stored["notes"],
+            Matrix(**{**matrix, "shape": tuple(matrix["shape"])}),
+            tuple(MatrixError(**one) for one in stored["errors"]),
+            tuple(stored["entries"]),
+            tuple(stored["eigenvalues"]),
         )
 
 
 def analyse_matrix(
-    name: str, increment: TensorLike, settings: Settings, *, consume: bool = False
+    name: str,
+    increment: TensorLike,
+    settings: Settings,
+    *,
+    dtype: str | None = None,
+    consume: bool = False,
 ) -> MatrixAnalysis:
-    """Everything that is reported of one increment.
+    """Analyse one increment.
 
     All but ``sigma``, ``mean``, ``energy``, ``mp_sigma`` and the p-value as printed, whose noise
-    has a size, are the same for a multiple of the increment, however large or small. ``energy`` is
-    None where it does not fit float64; what the fit of the bulk has is None without a bulk.
+    has a size, are the same for a multiple of the increment, however large or small.
 
     Args:
         name: Its name, which with the seed decides the random numbers.
         increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
-        settings: How.
+        settings: What to ask of it.
+        dtype: What its element type is called; by default its own.
         consume: The increment is not needed any more and may be overwritten, which saves a copy.
 
     Raises:
@@ -172,11 +146,11 @@ def analyse_matrix(
     what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
     way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
     with device_memory(what, settings.device, way_out):
-        return _analysed(name, increment, settings, consume=consume)
+        return _analysed(name, increment, settings, dtype=dtype, consume=consume)
 
 
 def _analysed(
-    name: str, increment: TensorLike, settings: Settings, *, consume: bool
+    name: str, increment: TensorLike, settings: Settings, *, dtype: str | None, consume: bool
 ) -> MatrixAnalysis:
     import torch
 
@@ -218,28 +192,39 @@ def _analysed(
         notes.append(
             f"no errors at r = {', '.join(map(str, left_out))}: more than the matrix holds"
         )
-    errors = _errors(name, change, eigenvalues, budgets, settings)
-    statistics = {
-        "sigma": counts.deviation,
-        "mean": counts.mean,
-        "energy": energy,
-        "zero_fraction": counts.zero_fraction,
-        "excess_kurtosis": counts.excess_kurtosis,
-        "tv": variation.estimate,
-        "tv_low": variation.low,
-        "tv_high": variation.high,
-        "tv_p_value": variation.p_value,
-        "tv_p_value_as_printed": printed,
-        "mp_sigma": None if bulk.sigma is None else math.ldexp(bulk.sigma, exponent),
-        "mp_distance": bulk.kolmogorov,
-        "mp_wasserstein": bulk.wasserstein,
-        "outlier_mass": bulk.outlier_mass,
-        "spikes": bulk.spikes,
-        "T": spectral_statistics(eigenvalues, p, q)["T"],
-        "stable_rank": stable_rank(eigenvalues),
-        "tail_exponent": tail_exponent(eigenvalues),
-    }
-    return MatrixAnalysis(statistics, errors, counts, bulk, eigenvalues, exponent, notes)
+    matrix = Matrix(
+        name=name,
+        shape=(p, q),
+        dtype=dtype or str(increment.dtype).removeprefix("torch."),
+        kind=kind_of(name),
+        layer=layer_of(name),
+        sigma=counts.deviation,
+        mean=counts.mean,
+        energy=energy,
+        zero_fraction=counts.zero_fraction,
+        excess_kurtosis=counts.excess_kurtosis,
+        tv=variation.estimate,
+        tv_low=variation.low,
+        tv_high=variation.high,
+        tv_p_value=variation.p_value,
+        tv_p_value_as_printed=printed,
+        mp_sigma=None if bulk.sigma is None else math.ldexp(bulk.sigma, exponent),
+        mp_distance=bulk.kolmogorov,
+        mp_wasserstein=bulk.wasserstein,
+        outlier_mass=bulk.outlier_mass,
+        spikes=bulk.spikes,
+        T=spectral_statistics(eigenvalues, p, q)["T"],
+        stable_rank=stable_rank(eigenvalues),
+        tail_exponent=tail_exponent(eigenvalues),
+        note="; ".join(notes),
+    )
+    cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
+    return MatrixAnalysis(
+        matrix,
+        _errors(matrix, change, eigenvalues, budgets, settings),
+        tuple(cells.tolist()),
+        tuple(eigenvalues.tolist()),
+    )
 
 
 def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:
@@ -255,17 +240,17 @@ def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:
 
 
 def _errors(
-    name: str,
+    matrix: Matrix,
     increment: torch.Tensor,
     eigenvalues: NDArray[np.float64],
     budgets: list[Budget],
     settings: Settings,
-) -> list[dict[str, Any]]:
+) -> tuple[MatrixError, ...]:
     if not budgets:
-        return []
+        return ()
     ranks = [budget.r for budget in budgets]
-    rng = generator(settings.seed, "increments.shuffle", name)
-    choices = generator(settings.seed, "increments.choices", name)
+    rng = generator(settings.seed, "increments.shuffle", matrix.name)
+    choices = generator(settings.seed, "increments.choices", matrix.name)
     total = float(eigenvalues.sum())
     methods = settings.methods
     found = {"error": _left(increment, eigenvalues[::-1], methods, budgets, total, choices)}
@@ -279,15 +264,16 @@ def _errors(
         for method in methods:
             values = {key: float(np.clip(found[key][method.name][i], 0, 1)) for key in found}
             errors.append(
-                {
-                    "r": budget.r,
-                    "curve": method.name,
-                    "error": values["error"],
-                    "iid_error": independent[method.name][i],
-                    "shuffled_error": values["shuffled_error"],
-                }
+                MatrixError(
+                    *(matrix.name, matrix.kind, matrix.layer, matrix.energy),
+                    r=budget.r,
+                    method=method.name,
+                    error=values["error"],
+                    iid_error=independent[method.name][i],
+                    shuffled_error=values["shuffled_error"],
+                )
             )
-    return errors
+    return tuple(errors)
 
 
 def _left(

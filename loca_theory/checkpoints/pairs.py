@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import psutil
 
 from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
-from loca_theory.checkpoints.sources import Checkpoint, DamagedError, open_checkpoint, resolve
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.sources import (
+    Checkpoint,
+    DamagedError,
+    Source,
+    is_array,
+    is_path,
+    open_checkpoint,
+    resolve,
+)
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 if TYPE_CHECKING:
@@ -26,21 +36,6 @@ SMALLEST_SIDE = 16
 
 # What can be subtracted; anything else is quantised or no weight.
 _FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A tensor that was not analysed.
-
-    Attributes:
-        name: Its name in the fine-tuned checkpoint (in the base, where it is missing there).
-        reason: Why.
-        damaged: Whether that is a fault of the file, not a property of the tensor.
-    """
-
-    name: str
-    reason: str
-    damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,7 @@ class CheckpointPair:
         elif shape[0] * shape[1] > _most_entries():
             reason = f"larger than this machine's memory: {shape[0]}x{shape[1]}"
         elif self.selection.max_size is not None and shape[0] * shape[1] > self.selection.max_size:
-            reason = f"larger than --max-size: {shape[0]}x{shape[1]}"
+            reason = f"larger than max_size={self.selection.max_size}: {shape[0]}x{shape[1]}"
         return None if reason is None else Skipped(name, reason)
 
     def increment(self, name: str) -> torch.Tensor:
@@ -209,7 +204,8 @@ class CheckpointPair:
             raise DamagedError(msg) from error
         except RuntimeError as error:
             # How torch reports that memory is short: no fault of the file.
-            msg = f"{name} does not fit into memory ({error}); leave it out with --max-size"
+            way_out = f"leave it out with max_size={math.prod(self.tuned.entries[name].shape) - 1}"
+            msg = f"{name} does not fit into memory ({error}); {way_out}"
             raise ResourceError(msg) from error
         return change
 
@@ -244,44 +240,51 @@ def _most_entries() -> int:
 
 
 def open_pair(
-    first: str | os.PathLike[str],
-    second: str | os.PathLike[str] | None = None,
-    selection: Selection | None = None,
+    first: Source, second: Source | None = None, selection: Selection | None = None
 ) -> CheckpointPair:
-    """Open what the command line names.
+    """Open two checkpoints side by side, or increments alone.
 
     Args:
-        first: The base; or, alone, a LoRA adapter.
+        first: The base; or, alone, a LoRA adapter or ΔW itself, a 2-D array or tensor.
         second: The fine-tuned checkpoint, or a LoRA adapter of the base.
         selection: Which matrices are wanted.
 
     Raises:
-        InvalidArgumentError: a path does not exist or is of no known kind, or nothing matches.
+        InvalidArgumentError: a source does not exist or is of no known kind, or nothing matches.
         ResourceError: a file is damaged or cannot be read.
     """
     chosen = selection or Selection()
+    if is_array(first):
+        # Someone has chosen this very matrix.
+        chosen = replace(chosen, smallest_side=1)
+    adapter = _adapter(first if second is None else second)
     if second is None:
-        folder = resolve(first)
-        if not is_adapter(folder):
-            msg = f"{first} is no LoRA adapter, so it needs a second checkpoint to be compared with"
+        pair = CheckpointPair(adapter or open_checkpoint(first), None, chosen)
+        if adapter is None and not is_array(first):
+            what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
+            msg = f"{what} no LoRA adapter, so a second checkpoint is needed to compare with"
             raise InvalidArgumentError(msg)
-        pair = CheckpointPair(LoraIncrements(folder), None, chosen)
+    elif adapter is not None:
+        # The adapter is the increment; the base says whether it is one of this model.
+        _check_base(open_checkpoint(first), adapter)
+        pair = CheckpointPair(adapter, None, chosen)
     else:
-        tuned = resolve(second)
-        if is_adapter(tuned):
-            # The adapter is the increment; the base says whether it is one of this model.
-            increments = LoraIncrements(tuned)
-            _check_base(open_checkpoint(first), increments)
-            pair = CheckpointPair(increments, None, chosen)
-        else:
-            pair = CheckpointPair(open_checkpoint(tuned), open_checkpoint(first), chosen)
+        pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen)
     if not pair.names and not any(one.damaged for one in pair.skipped):
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
         msg = f"no matrix is left ({why or 'nothing matches'}); "
-        msg += "widen --include, --exclude and --max-size"
+        msg += "widen include=, exclude= and max_size="
         raise InvalidArgumentError(msg)
     return pair
+
+
+def _adapter(source: Source) -> LoraIncrements | None:
+    """The LoRA adapter that a path names, if it names one."""
+    if not is_path(source):
+        return None
+    folder = resolve(source)
+    return LoraIncrements(folder) if is_adapter(folder) else None
 
 
 def _prefixes(tuned: list[str], base: set[str]) -> Iterator[tuple[str, bool]]:

@@ -12,18 +12,28 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 if TYPE_CHECKING:
     import torch
 
+    from loca_theory.transforms.inputs import TensorLike
+
+Source: TypeAlias = Union[
+    str, os.PathLike[str], Mapping[str, "TensorLike"], "torch.nn.Module", "TensorLike"
+]
+"""A path or ``hub:`` name, a state dict, a module, or one matrix."""
+
 SAFETENSORS = "model.safetensors"
 TORCH = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 _INDEX = ".index.json"
 _PICKLES = (".bin", ".pt", ".pth")
+_ALONE = "increment"  # the name of a matrix without one
+_MATRIX = 2  # dimensions
+_SMALLEST_SIDE = 2
 
 
 class DamagedError(ResourceError):
@@ -142,19 +152,20 @@ class TensorsCheckpoint:
 
     Args:
         tensors: The tensors by name.
+        ignored: Names of what stands beside them and is no tensor, with the reason.
     """
 
     tensors: Mapping[str, torch.Tensor]
+    ignored: dict[str, str] = field(default_factory=dict)
     entries: dict[str, Entry] = field(init=False, default_factory=dict)
     damaged: dict[str, str] = field(init=False, default_factory=dict)
-    ignored: dict[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         import torch
 
         first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
         for name, tensor in self.tensors.items():
-            if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            if tensor.layout is not torch.strided or tensor.is_meta:
                 self.ignored[name] = f"no plain tensor: {tensor.layout} on {tensor.device}"
                 continue
             if tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
@@ -168,22 +179,44 @@ class TensorsCheckpoint:
 
     def load(self, name: str) -> torch.Tensor:
         """One tensor; see :class:`Checkpoint`."""
-        return self.tensors[name].detach()
+        return self.tensors[name].detach().cpu()
 
 
-def open_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
+def is_path(source: Source) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether a source is a path, or a name on the hub."""
+    return isinstance(source, str | os.PathLike)
+
+
+def is_array(source: Source | None) -> TypeGuard[TensorLike]:
+    """Whether a source is one array or tensor."""
+    # Told by what it has: nothing is imported for it.
+    return hasattr(source, "ndim") and hasattr(source, "dtype")
+
+
+def describe(source: Source) -> str:
+    """What a manifest says of a source."""
+    if is_path(source):
+        return os.fspath(source)
+    kind = type(source).__name__
+    return f"{kind} {'x'.join(map(str, source.shape))}" if is_array(source) else kind
+
+
+def open_checkpoint(source: Source) -> Checkpoint:
     """Open a checkpoint of full weights.
 
     Args:
         source: A ``.safetensors`` file; a PyTorch file that loads with ``weights_only=True``; a
             folder with ``model.safetensors``, ``pytorch_model.bin`` or either with an index of
-            shards; a Hugging Face cache folder ``models--org--name``; or ``hub:org/name[@rev]``.
+            shards; a Hugging Face cache folder ``models--org--name``; ``hub:org/name[@rev]``;
+            or a state dict, a module or one matrix in memory.
 
     Raises:
         InvalidArgumentError: there is nothing, or nothing of that kind.
         DamagedError: a file is not what it claims to be, or would execute code.
         ResourceError: a file cannot be read.
     """
+    if not is_path(source):
+        return TensorsCheckpoint(*_tensors(source))
     path = resolve(source)
     if path.is_file():
         return _open_file(path)
@@ -197,6 +230,48 @@ def open_checkpoint(source: str | os.PathLike[str]) -> Checkpoint:
         return _open_file(candidates[0])
     msg = f"{path} holds no {SAFETENSORS}, no {TORCH} and no index of shards; name the file itself"
     raise InvalidArgumentError(msg)
+
+
+def _tensors(source: Source) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """What is in memory, by name, and why the rest cannot be used."""
+    import torch
+
+    from loca_theory.transforms.inputs import as_tensor
+
+    if isinstance(source, torch.nn.Module):
+        source = source.state_dict()
+    elif is_array(source):
+        source = {_ALONE: _matrix(source)}
+    if not isinstance(source, Mapping):
+        msg = "a checkpoint is a path, a state dict, a module or a matrix, not a "
+        msg += f"{type(source).__name__}; convert a matrix with numpy.asarray"
+        raise InvalidArgumentError(msg)
+    tensors: dict[str, torch.Tensor] = {}
+    ignored: dict[str, str] = {}
+    for name, value in source.items():
+        try:
+            is_tensor = isinstance(value, torch.Tensor)
+            tensors[str(name)] = value if is_tensor else as_tensor(value, str(name))
+        except InvalidArgumentError:
+            ignored[str(name)] = f"no tensor: {type(value).__name__}"
+    if not tensors:
+        msg = "the state dict holds no tensor; pass what model.state_dict() returns"
+        raise InvalidArgumentError(msg)
+    if all(tensor.is_meta for tensor in tensors.values()):
+        msg = "its weights are on the meta device and have no values; load them first"
+        raise InvalidArgumentError(msg)
+    return tensors, ignored
+
+
+def _matrix(array: TensorLike) -> torch.Tensor:
+    from loca_theory.transforms.inputs import as_tensor, usable
+
+    if array.ndim != _MATRIX or min(array.shape) < _SMALLEST_SIDE:
+        msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
+        msg += "columns, such as one layer of it"
+        raise InvalidArgumentError(msg)
+    wide, tensor = usable(array, "the array"), as_tensor(array, "the array")
+    return tensor if tensor.is_floating_point() else wide
 
 
 def resolve(source: str | os.PathLike[str]) -> Path:

@@ -3,44 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.cli.output import console, plain_table, print_table
+from loca_theory.cli.output import console, plain_table, print_csv, print_table
+from loca_theory.cli.progress import note
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from loca_theory.checkpoints import Report, Skipped
+    from loca_theory.checkpoints import Analysis, Matrix, MatrixError, Skipped, Totals
 
 # What an adapter can be (LoRA, LoCA, FourierFT), and plain selection of entries beside them.
 _SHOWN = ("R", "D", "FourierFT", "S")
+_INCOMPLETE = 4
 _MOST_ROWS, _MOST_REASONS = 60, 8
 # From so many columns on, everything is shown.
 _WIDE = 120
 
 
-def print_report(
-    report: Report, summary: Mapping[str, Any], text: str, config: str, ranks: Sequence[int]
-) -> None:
-    """A line a matrix, totals by kind and layer, the verdict, what was left out."""
+def print_matrices(rows: Sequence[Any], row_type: type) -> None:
+    """The matrices of a result as CSV."""
+    columns = [one.name for one in fields(row_type)]
+    print_csv([{**vars(row), "shape": _shape(row)} for row in rows], columns)
+
+
+def note_damaged(skipped: Sequence[Skipped]) -> int:
+    """Say what could not be read.
+
+    Returns:
+        The exit code: 4 where there is any, else 0.
+    """
+    damaged = [one for one in skipped if one.damaged]
+    if damaged:
+        line = f"{len(damaged)} matrices are damaged and were left out, the first: "
+        note(f"{line}{damaged[0].name}: {damaged[0].reason}", quiet=False)
+    return _INCOMPLETE if damaged else 0
+
+
+def print_analysis(result: Analysis) -> None:
+    """A line per matrix, totals by kind and layer, the verdict, what was left out."""
     out = console()
-    good = [row for row in report.rows if row["sigma"] is not None]
-    if good:
-        _print_matrices(out, report.rows, ranks)
-        _print_totals(out, "Totals by kind of matrix", summary["by_kind"])
-        if len(summary["by_layer"]) > 1:
-            _print_totals(out, "Totals by layer", summary["by_layer"])
-    out.print(text, highlight=False)
-    if config:
+    summary = result.summary
+    if result.matrices:
+        _print_matrices(out, result)
+        if len(summary.by_kind) < len(result.matrices):
+            _print_totals(out, "Totals by kind of matrix", summary.by_kind)
+        if 1 < len(summary.by_layer) < len(result.matrices):
+            _print_totals(out, "Totals by layer", summary.by_layer)
+    out.print(result.verdict, highlight=False)
+    if result.config:
         out.print()
-        out.print(config, highlight=False, style="cyan", markup=False, soft_wrap=True)
-    print_skipped(out, report.skipped)
+        out.print(result.config, highlight=False, style="cyan", markup=False, soft_wrap=True)
+    print_skipped(out, result.skipped)
 
 
-def _print_matrices(out: Console, rows: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> None:
-    used = [r for r in ranks if any(error["r"] == r for row in rows for error in row["errors"])]
-    r = used[0] if used else None
+def _print_matrices(out: Console, result: Analysis) -> None:
+    r = next((one.r for one in result.summary.all.errors), None)
     out.print("Every increment", style="bold")
     if r is not None:
         line = f"errors at the budget of r = {r}: R LoRA (shuf.: of the shuffled entries),"
@@ -49,16 +68,17 @@ def _print_matrices(out: Console, rows: Sequence[Mapping[str, Any]], ranks: Sequ
     is_wide = out.width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
     table = plain_table("matrix", *(column.heading for column in columns))
-    for row in rows[:_MOST_ROWS]:
-        name = _label(row, is_wide=is_wide)
-        if row["sigma"] is None:
-            table.add_row(name, "x".join(map(str, row["shape"])), "not finite", style="red")
-            continue
-        found = {error["curve"]: error for error in row["errors"] if error["r"] == r}
-        table.add_row(name, *(column.cell(row, found) for column in columns))
+    errors: dict[str, dict[str, MatrixError]] = {one.name: {} for one in result.matrices}
+    for error in result.errors:
+        if error.r == r:
+            errors[error.name][error.method] = error
+    for one in result.matrices[:_MOST_ROWS]:
+        cells = (column.cell(one, errors[one.name]) for column in columns)
+        table.add_row(_label(one, is_wide=is_wide), *cells)
     print_table(table, out)
-    if len(rows) > _MOST_ROWS:
-        out.print(f"… and {len(rows) - _MOST_ROWS} more; all of them in --format json or csv")
+    if len(result.matrices) > _MOST_ROWS:
+        more = len(result.matrices) - _MOST_ROWS
+        out.print(f"… and {more} more; all of them in --format json or csv")
     out.print()
 
 
@@ -67,80 +87,77 @@ class _Column:
     """A column: its heading, and what it shows of a row and its errors."""
 
     heading: str
-    cell: Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+    cell: Callable[[Matrix, Mapping[str, MatrixError]], str]
     only_wide: bool = False
 
 
-def _number(key: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
+def _number(value: float | None) -> str:
     """A statistic that not every matrix has."""
-
-    def cell(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-        del found
-        return "none" if row[key] is None else f"{row[key]:.3f}"
-
-    return cell
+    return "none" if value is None else f"{value:.3f}"
 
 
-def _error(curve: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], str]:
-    def cell(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-        del row
-        if curve not in found:
+def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
+    def cell(matrix: Matrix, found: Mapping[str, MatrixError]) -> str:
+        del matrix
+        if method not in found:
             return ""
-        error = found[curve]["error"]
-        is_best = error == min(found[other]["error"] for other in _SHOWN)
+        error = found[method].error
+        is_best = error == min(found[other].error for other in _SHOWN)
         return f"[bold]{error:.3f}[/]" if is_best else f"{error:.3f}"
 
     return cell
 
 
+def _shape(matrix: Matrix) -> str:
+    return "x".join(map(str, matrix.shape))
+
+
 _COLUMNS = (
-    _Column("shape", lambda row, _: "x".join(map(str, row["shape"]))),
-    _Column("TV", lambda row, _: f"{row['tv']:.4f}"),
-    _Column("p", lambda row, _: f"{row['tv_p_value']:.3f}"),
-    _Column("p printed", _number("tv_p_value_as_printed"), only_wide=True),
-    _Column("zeros", lambda row, _: f"{row['zero_fraction']:.0%}", only_wide=True),
-    _Column("MP dist.", _number("mp_distance"), only_wide=True),
-    _Column("outside", lambda row, _: f"{row['outlier_mass']:.0%}"),
-    _Column("spikes", lambda row, _: str(row["spikes"]), only_wide=True),
+    _Column("shape", lambda one, _: _shape(one)),
+    _Column("TV", lambda one, _: f"{one.tv:.4f}"),
+    _Column("p", lambda one, _: f"{one.tv_p_value:.3f}"),
+    _Column("p printed", lambda one, _: _number(one.tv_p_value_as_printed), only_wide=True),
+    _Column("zeros", lambda one, _: f"{one.zero_fraction:.0%}", only_wide=True),
+    _Column("MP dist.", lambda one, _: _number(one.mp_distance), only_wide=True),
+    _Column("outside", lambda one, _: f"{one.outlier_mass:.0%}"),
+    _Column("spikes", lambda one, _: str(one.spikes), only_wide=True),
     _Column("R", _error("R")),
-    _Column("shuf.", lambda _, found: f"{found['R']['shuffled_error']:.3f}" if found else ""),
+    _Column("shuf.", lambda _, found: f"{found['R'].shuffled_error:.3f}" if found else ""),
     _Column("D", _error("D")),
     _Column("FourierFT", _error("FourierFT"), only_wide=True),
     _Column("S", _error("S")),
 )
 
 
-def _label(row: Mapping[str, Any], *, is_wide: bool) -> str:
+def _label(matrix: Matrix, *, is_wide: bool) -> str:
     """The name, or where room is short the layer and kind."""
-    if is_wide or row["layer"] is None or row["kind"] == "other":
-        return _short(row["name"])
-    return f"{row['layer']} {row['kind']}"
+    if is_wide or matrix.layer is None or matrix.kind == "other":
+        return _short(matrix.name)
+    return f"{matrix.layer} {matrix.kind}"
 
 
-def _print_totals(out: Console, title: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
+def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
     out.print(title, style="bold")
     out.print("errors weighted by energy; in brackets the expectation for independent normal "
               "entries", style="dim")  # fmt: skip
     out.print()
-    ranks = list(
-        dict.fromkeys(error["r"] for group in groups.values() for error in group["errors"])
-    )
+    ranks = list(dict.fromkeys(error.r for group in groups for error in group.errors))
     shown = ranks if out.width >= _WIDE else ranks[:1]
-    columns = [(r, curve) for r in shown[:3] for curve in ("R", "D")]
-    errors_at = (f"{curve}, r={r}" for r, curve in columns)
+    columns = [(r, method) for r in shown[:3] for method in ("R", "D")]
+    errors_at = (f"{method}, r={r}" for r, method in columns)
     table = plain_table("", "number", "not normal", "TV", "outside", *errors_at)
-    for name, group in groups.items():
-        errors = {(error["r"], error["curve"]): error for error in group["errors"]}
+    for group in groups:
+        found = {(error.r, error.method): error for error in group.errors}
         cells = [
-            f"{errors[key]['error']:.2f} ({errors[key]['iid_error']:.2f})" if key in errors else ""
+            f"{found[key].error:.2f} ({found[key].iid_error:.2f})" if key in found else ""
             for key in columns
         ]
         table.add_row(
-            name,
-            str(group["matrices"]),
-            str(group["not_normal"]),
-            f"{group['median_tv']:.4f}",
-            f"{group['median_outlier_mass']:.0%}",
+            group.name,
+            str(group.matrices),
+            str(group.not_normal),
+            f"{group.median_tv:.4f}",
+            f"{group.median_outlier_mass:.0%}",
             *cells,
         )
     print_table(table, out)

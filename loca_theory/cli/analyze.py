@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory.cli.analysis_tables import note_damaged, print_analysis, print_matrices
 from loca_theory.cli.options import DEVICE, SEED, Common, options
-from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.output import print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList
 from loca_theory.cli.stores import open_store, running
 from loca_theory.expressivity import Accounting
-from loca_theory.sweeps import manifest, store_rows
 
 if TYPE_CHECKING:
-    from loca_theory.checkpoints import CheckpointPair, Report
+    from loca_theory.checkpoints import Analysis
 
-_INCOMPLETE = 4
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -36,8 +35,9 @@ class Entries(click.ParamType):
 
 
 @click.command("analyze")
-@click.argument("base", metavar="BASE")
+@click.argument("base", metavar="[BASE]", required=False)
 @click.argument("tuned", metavar="[FINETUNED]", required=False)
+@click.option("--demo", is_flag=True, help="A small pair that comes with the package.")
 @click.option(
     "--r",
     "ranks",
@@ -58,11 +58,11 @@ class Entries(click.ParamType):
     help="Total variation that still counts as normal.",
 )
 @click.option(
-    "--budget",
+    "--accounting",
     type=click.Choice([one.value for one in Accounting]),
     default=Accounting.PAPER.value,
     show_default=True,
-    help="How budgets count.",
+    help="How budgets are counted.",
 )
 @options(
     SEED,
@@ -73,14 +73,15 @@ class Entries(click.ParamType):
 def command(
     *,
     common: Common,
-    base: str,
+    base: str | None,
     tuned: str | None,
+    demo: bool,
     ranks: tuple[int, ...],
     include: str | None,
     exclude: str | None,
     max_size: int | None,
     epsilon: float,
-    budget: str,
+    accounting: str,
 ) -> int:
     """Are the changes of a fine-tune normal and independent, and which adapter keeps them?
 
@@ -90,81 +91,54 @@ def command(
 
     \b
     Examples:
+      loca-theory analyze --demo
       loca-theory analyze base/ finetuned/ --r 8,16,32
       loca-theory analyze base.safetensors tuned.safetensors --include 'query|value' --out report
       loca-theory analyze my-lora-adapter/
     """
+    if demo == (base is not None):
+        msg = "name BASE and FINETUNED, or neither and --demo"
+        raise click.UsageError(msg)
     # Imports torch, which a look at the help shall not wait for.
     from loca_theory import checkpoints
-    from loca_theory.transforms import resolve_device
 
-    pair = checkpoints.open_pair(base, tuned, checkpoints.Selection(include, exclude, max_size))
-    settings = checkpoints.Settings(
-        ranks,
-        seed=common.seed,
-        epsilon=epsilon,
-        accounting=Accounting(budget),
-        device=resolve_device(common.device),
-    )
+    sources = checkpoints.demo_pair() if base is None else (base, tuned)
     store = open_store(common, checkpoints.version()) if common.out else None
     with running(common, store, "analysing", "matrices") as runner:
-        report = checkpoints.analyse_pair(pair, settings, runner)
-    summary = checkpoints.summarise(report.rows, ranks)
-    origin = manifest(
-        grid={"base": base, "finetuned": tuned, "include": include, "exclude": exclude,
-              "max_size": max_size, **settings.describe()},
-        seed=common.seed,
-        device=settings.device,
-        dtype="float32",
-    )  # fmt: skip
-    if pair.prefix:
-        note(f"names were matched by the prefix {pair.prefix!r}", quiet=common.quiet)
-    text = checkpoints.verdict(summary, ranks, epsilon)
-    config = checkpoints.adapter_config(report.rows, summary, ranks)
+        result = checkpoints.analyze(
+            *sources,
+            ranks=ranks,
+            include=include,
+            exclude=exclude,
+            max_size=max_size,
+            epsilon=epsilon,
+            accounting=accounting,
+            seed=common.seed,
+            device=common.device,
+            runner=runner,
+        )
+    if prefix := result.manifest["grid"]["prefix"]:
+        note(f"names were matched by the prefix {prefix!r}", quiet=common.quiet)
     if common.out:
-        _write(report, pair, summary, origin, (text, config), common)
-    skipped = [{"name": one.name, "reason": one.reason} for one in report.skipped]
+        _write(result, common)
     match common.output_format:
         case "json":
-            summary = {**summary, "verdict": text, "config": config}
-            print_json(
-                {"rows": report.rows, "skipped": skipped, "summary": summary, "manifest": origin}
-            )
+            print_json(result.to_json())
         case "csv":
-            shown = [{**row, "shape": "x".join(map(str, row["shape"]))} for row in report.rows]
-            columns = checkpoints.COLUMNS
-            print_csv([{key: row[key] for key in columns} for row in shown], columns)
+            print_matrices(result.matrices, checkpoints.Matrix)
         case _:
-            from loca_theory.cli.analysis_tables import print_report
-
-            print_report(report, summary, text, config, ranks)
-    damaged = [one for one in report.skipped if one.damaged]
-    if damaged:
-        first = damaged[0]
-        line = f"{len(damaged)} matrices are damaged and were left out, the first: {first.name}: "
-        note(line + first.reason, quiet=False)
-    return _INCOMPLETE if damaged else 0
+            print_analysis(result)
+    return note_damaged(result.skipped)
 
 
-def _write(
-    report: Report,
-    pair: CheckpointPair,
-    summary: dict[str, Any],
-    origin: dict[str, Any],
-    words: tuple[str, str],
-    common: Common,
-) -> None:
-    from loca_theory import checkpoints, plotting
+def _write(result: Analysis, common: Common) -> None:
+    from loca_theory import plotting
 
     folder = common.folder
-    rows = [{key: value for key, value in row.items() if key != "errors"} for row in report.rows]
-    written = store_rows(rows, origin, folder, "analyze-matrices")
-    written += store_rows(report.errors(), origin, folder, "analyze-errors")
-    tuned = None if pair.base is None else pair.tuned
-    written += store_rows(checkpoints.shown_rows(report, tuned), origin, folder, "analyze-shown")
-    figures = plotting.draw_analysis(folder) if report.analyses else {}
+    written = result.save(folder)
+    figures = plotting.draw_analysis(result, folder)
     written += [path for paths in figures.values() for path in paths]
     pictures = {title: paths[0] for title, paths in figures.items()}
-    written.append(plotting.write_html(report, summary, origin, words, pictures, folder))
+    written.append(plotting.write_html(result, pictures, folder))
     for path in written:
         note(f"wrote {path}", quiet=common.quiet)

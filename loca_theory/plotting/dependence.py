@@ -209,4 +209,6 @@ def draw_phase(
 def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
     for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
         color, mark = _RANK_COLORS[k % len(_RANK_COLORS)], "xov^s"[k // len(_RANK_COLORS) % 5]
-        axis.plot(some["ratio"], some["share"], mark, color=color, ms=4, label=str(label))
+        axis.plot(
+            some["ratio"], some["share"], mark, color=color, ms=4, label=str(label), clip_on=False
+        )

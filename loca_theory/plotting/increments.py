@@ -30,7 +30,7 @@ def draw_histograms(table: pd.DataFrame) -> Figure:
     """Distribution of the standardised entries beside a normal law (the paper's Fig. 1a).
 
     Args:
-        table: Rows of :func:`loca_theory.checkpoints.shown_rows`; a panel a matrix.
+        table: Table ``shown`` of an analysis; a panel per matrix.
     """
     rows = _of(table, "entries")
     figure = Figure(figsize=(3.6 * len(rows), 3.0))
@@ -56,7 +56,7 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
     """p-values by layer, calibrated and as printed (Fig. 1b).
 
     Args:
-        table: Rows of the report.
+        table: Table ``matrices`` of an analysis.
     """
     figure = Figure(figsize=(7.2, 3.2))
     axes = figure.subplots(1, 2, sharey=True)
@@ -78,6 +78,8 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
         if table["layer"].isna().any():
             places = [-1, *range(int(table["layer"].fillna(-1).max()) + 1)]
             axis.set_xticks(places, ["none", *map(str, places[1:])], fontsize=7)
+        else:
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_title(title)
         missing = int(table[column].isna().sum())
         if missing:
@@ -97,7 +99,7 @@ def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
     bulk, which no law fits.
 
     Args:
-        table: Rows of :func:`loca_theory.checkpoints.shown_rows`; a panel a matrix.
+        table: Table ``shown`` of an analysis; a panel per matrix.
         quantity: ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure
             of the appendix that justifies the assumptions).
     """
@@ -150,16 +152,16 @@ def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
     """What each method leaves, by layer and kind, beside the same entries shuffled.
 
     Args:
-        errors: Errors of the report, one row a matrix, rank and curve.
+        errors: Table ``errors`` of an analysis, one row per matrix, rank and method.
         r: The rank that sets the budget.
     """
-    table = errors[(errors["r"] == r) & errors["curve"].isin(_SHOWN)]
+    table = errors[(errors["r"] == r) & errors["method"].isin(_SHOWN)]
     if table["layer"].notna().any():
         table = table[table["layer"].notna()]
     else:
-        table = table.assign(layer=table.groupby("curve").cumcount())
+        table = table.assign(layer=table.groupby("method").cumcount())
     kinds = sorted(set(table["kind"]))
-    columns = min(3, len(kinds))
+    columns = 2 if len(kinds) == 4 else min(3, len(kinds))
     rows = -(-len(kinds) // columns)
     figure = Figure(figsize=(3.0 * columns + 0.4, 2.3 * rows + 0.6))
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
@@ -167,17 +169,17 @@ def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
         axis.set_axis_off()
     for axis, kind in zip(axes.flat, kinds, strict=False):
         mine = table[table["kind"] == kind]
-        for curve in _SHOWN:
-            line = mine[mine["curve"] == curve].sort_values("layer")
-            look = LOOKS[curve]
+        for method in _SHOWN:
+            line = mine[mine["method"] == method].sort_values("layer")
+            look = LOOKS[method]
             layer = line["layer"].fillna(-1).to_numpy(float)
-            axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=curve)
-            if curve in ("R", "D"):
+            axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=method)
+            if method in ("R", "D"):
                 shuffled = line["shuffled_error"]
-                axis.plot(layer, shuffled, ":", color=look.color, label=f"{curve}, shuffled")
+                axis.plot(layer, shuffled, ":", color=look.color, label=f"{method}, shuffled")
         axis.set_title(kind, fontsize=8)
         axis.set_ylim(0, 1.02)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_xlabel("layer")
     for row in axes:
         row[0].set_ylabel("relative error")
@@ -190,7 +192,7 @@ def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
     """Where the matrices lie on the phase diagram, each at every rank.
 
     Args:
-        table: Rows of the report.
+        table: Table ``matrices`` of an analysis.
         ranks: The ranks.
     """
     marks = [

@@ -82,7 +82,7 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
     """What is left of the whole fine-tune, and what would be of independent entries."""
     mine = table[table["r"] == _RANK]
     for height, (curve, title) in enumerate(reversed(_REAL.items())):
-        rows = mine[mine["curve"] == curve]
+        rows = mine[mine["method"] == curve]
         real, independent = (
             float(np.average(rows[name], weights=rows["energy"])) for name in ("error", "iid_error")
         )

@@ -112,7 +112,7 @@ _ANALYSIS = (
         "analysis_2",
         "Fig. 1b: p-values of normality by layer, calibrated and as printed",
         "matrices",
-        lambda table: draw_p_values(table[table["sigma"].notna()]),
+        draw_p_values,
     ),
     _analysis(
         "analysis_3",

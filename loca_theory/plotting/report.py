@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from jinja2 import Environment
@@ -21,26 +21,25 @@ from loca_theory.plotting.increments import (
     phase_marks,
 )
 from loca_theory.plotting.results import save_figure
-from loca_theory.sweeps import load_rows, write_atomically
+from loca_theory.sweeps import write_atomically
 
 if TYPE_CHECKING:
-    from loca_theory.checkpoints import Report
+    from loca_theory.checkpoints import Analysis
 
 
-def draw_analysis(folder: Path) -> dict[str, list[Path]]:
-    """Write every figure of an analysis, beside its stored tables.
+def draw_analysis(result: Analysis, folder: Path) -> dict[str, list[Path]]:
+    """Write every figure of an analysis.
 
     Args:
-        folder: Where ``analyze-matrices``, ``analyze-errors`` and ``analyze-shown`` are; at least
-            one matrix was analysed.
+        result: The analysis.
+        folder: Where they go.
 
     Returns:
-        For each title the files, the PNG first.
+        For each title the files, the PNG first; nothing where no matrix was analysed.
     """
-    table, errors, shown = (
-        load_rows(folder, f"analyze-{name}")[0] for name in ("matrices", "errors", "shown")
-    )
-    table = table[table["sigma"].notna()]
+    if not result.matrices:
+        return {}
+    table, errors, shown = (result.to_frame(name) for name in ("matrices", "errors", "shown"))
     figures = {
         "Entries beside a normal law": ("analyze-entries", lambda: draw_histograms(shown)),
         "p-values by layer": ("analyze-p-values", lambda: draw_p_values(table)),
@@ -52,14 +51,13 @@ def draw_analysis(folder: Path) -> dict[str, list[Path]]:
     if (shown["quantity"] == "weights").any():
         title = "Eigenvalues of the fine-tuned weights"
         figures[title] = ("analyze-weights", lambda: draw_spectra(shown, "weights"))
-    if len(errors):
-        r = int(errors["r"].min())
-        ranks = sorted(errors["r"].unique())
-        shape = Counter(tuple(one) for one in table["shape"]).most_common(1)[0][0]
+    if result.errors:
+        ranks = sorted({error.r for error in result.errors})
+        shape = Counter(one.shape for one in result.matrices).most_common(1)[0][0]
         marks = phase_marks(table, ranks)
-        figures[f"What each method leaves, at the budget of r = {r}"] = (
+        figures[f"What each method leaves, at the budget of r = {ranks[0]}"] = (
             "analyze-errors",
-            lambda: draw_errors_by_layer(errors, r),
+            lambda: draw_errors_by_layer(errors, ranks[0]),
         )
         figures[f"Phase diagram, every matrix at r = {', '.join(map(str, ranks))}"] = (
             "analyze-phase",
@@ -68,21 +66,11 @@ def draw_analysis(folder: Path) -> dict[str, list[Path]]:
     return {title: save_figure(draw, folder, name) for title, (name, draw) in figures.items()}
 
 
-def write_html(
-    report: Report,
-    summary: Mapping[str, Any],
-    manifest: Mapping[str, Any],
-    words: Sequence[str],
-    pictures: Mapping[str, Path],
-    folder: Path,
-) -> Path:
+def write_html(result: Analysis, pictures: Mapping[str, Path], folder: Path) -> Path:
     """Write ``analyze.html``: nothing in it is fetched from elsewhere.
 
     Args:
-        report: The analysis.
-        summary: Its totals.
-        manifest: Its origin.
-        words: The verdict and the configuration.
+        result: The analysis.
         pictures: PNG files by title.
         folder: Where it goes.
     """
@@ -92,16 +80,8 @@ def write_html(
     images = {
         title: base64.b64encode(path.read_bytes()).decode() for title, path in pictures.items()
     }
-    text = template.render(
-        rows=report.rows,
-        skipped=report.skipped,
-        summary=summary,
-        manifest=manifest,
-        verdict=words[0],
-        config=words[1],
-        images=images,
-    )
     path = folder / "analyze.html"
+    text = template.render(result=result, total=result.summary.all, images=images)
     write_atomically(path, lambda target: _write_text(target, text))
     return path
 

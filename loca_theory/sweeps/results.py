@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.tables import load_rows, store_rows
@@ -136,8 +136,11 @@ def _typed(frame: pd.DataFrame, row_type: type) -> tuple[Any, ...]:
     hints = get_type_hints(row_type)
     columns = []
     for field in dataclasses.fields(row_type):
-        kinds = get_args(hints[field.name]) or (hints[field.name],)
         values = frame[field.name].tolist()
+        if get_origin(hints[field.name]) is tuple:
+            columns.append([tuple(value.tolist()) for value in values])
+            continue
+        kinds = get_args(hints[field.name]) or (hints[field.name],)
         if type(None) in kinds:
             values = [None if pd.isna(value) else value for value in values]
         if int in kinds:

@@ -1,0 +1,251 @@
+"""The analysis of a fine-tune: what it did to every weight matrix."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from loca_theory._lookup import find
+from loca_theory.checkpoints.matrix import MatrixAnalysis, Settings, analyse_matrix
+from loca_theory.checkpoints.pairs import Selection, not_finite, open_pair
+from loca_theory.checkpoints.recommendation import adapter_config, verdict
+from loca_theory.checkpoints.rows import Matrix, MatrixError, Shown, Skipped
+from loca_theory.checkpoints.shown import shown_rows
+from loca_theory.checkpoints.sources import Source, describe, is_array
+from loca_theory.checkpoints.summary import Summary, summarise
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.expressivity import Accounting
+from loca_theory.increments import PrintedTest
+from loca_theory.sweeps import (
+    DEFAULT_RUNNER,
+    Point,
+    Result,
+    ResultStore,
+    Runner,
+    code_version,
+    manifest,
+    rows,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+_EXPERIMENT = "increments"
+_OVERVIEW = ("name", "shape", "sigma", "tv", "tv_p_value", "outlier_mass", "spikes")
+_METHODS = ("R", "D", "FourierFT", "S")
+_NESTED = ("r", "method", "error", "iid_error", "shuffled_error")
+
+
+@dataclass(frozen=True, repr=False)
+class Analysis(Result):
+    """What a fine-tune did.
+
+    Attributes:
+        matrices: Statistics of every increment that could be analysed.
+        errors: What each method leaves of each of them.
+        shown: Histograms and spectra of a few of them, for figures.
+        skipped: What was left out.
+    """
+
+    matrices: tuple[Matrix, ...] = rows(Matrix)
+    errors: tuple[MatrixError, ...] = rows(MatrixError)
+    shown: tuple[Shown, ...] = rows(Shown)
+    skipped: tuple[Skipped, ...] = rows(Skipped)
+    command: ClassVar[str] = "analyze"
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """LoRA ranks that set the budgets."""
+        return tuple(self.manifest["grid"]["ranks"])
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Totals over all matrices, by kind and by layer."""
+        return summarise(self.matrices, self.errors, self.ranks)
+
+    @property
+    def verdict(self) -> str:
+        """One paragraph: are the increments normal, independent, and which adapter keeps most?"""
+        return verdict(self.summary.all, self.manifest["grid"]["epsilon"])
+
+    @property
+    def config(self) -> str:
+        """Source of a PEFT configuration of the adapter that keeps most; "" without errors."""
+        fitting = {error.name for error in self.errors}
+        matrices = [one for one in self.matrices if one.name in fitting]
+        return adapter_config(matrices, self.summary.all)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: a row per matrix with its errors, what was left out, totals, manifest."""
+        errors: dict[str, list[dict[str, Any]]] = {one.name: [] for one in self.matrices}
+        for error in self.errors:
+            errors[error.name].append({key: getattr(error, key) for key in _NESTED})
+        return {
+            "rows": [{**asdict(one), "errors": errors[one.name]} for one in self.matrices],
+            "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
+            "summary": {
+                **self.summary.to_json(), "verdict": self.verdict, "config": self.config
+            },
+            "manifest": self.manifest,
+        }  # fmt: skip
+
+    def overview(self) -> pd.DataFrame:
+        """A row per matrix: its main statistics, and some errors at the first rank."""
+        frame, errors = self.to_frame(), self.to_frame("errors")
+        first = self.summary.all.errors[0].r if self.errors else None
+        at = errors[(errors["r"] == first) & errors["method"].isin(_METHODS)]
+        wide = at.pivot_table(index="name", columns="method", values="error", sort=False)
+        wide = wide.add_suffix(f", r = {first}")
+        return frame[list(_OVERVIEW)].merge(wide, left_on="name", right_index=True, how="left")
+
+    def _repr_html_(self) -> str:
+        """Verdict and overview; of a single matrix all there is, down the page."""
+        if len(self.matrices) == 1:
+            errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
+            frame = self.to_frame().assign(**errors)
+            shown = frame.T.to_html(header=False, border=0)
+        else:
+            shown = self.overview().to_html(
+                max_rows=20, show_dimensions=True, border=0, index=False
+            )
+        return f"<p>{escape(self.verdict)}</p>{shown}"
+
+
+def version() -> str:
+    """Version of the code and libraries that a stored analysis depends on."""
+    return code_version(analyse_matrix)
+
+
+def analyze(
+    base: Source,
+    tuned: Source | None = None,
+    *,
+    ranks: Iterable[int] = (8, 16, 32),
+    include: str | None = None,
+    exclude: str | None = None,
+    max_size: int | None = None,
+    epsilon: float = 0.001,
+    accounting: Accounting | str = Accounting.PAPER,
+    seed: int = 0,
+    device: str = "auto",
+    printed: PrintedTest | None = None,
+    runner: Runner = DEFAULT_RUNNER,
+) -> Analysis:
+    """Analyse every weight increment ΔW = W′ − W of a fine-tune, one at a time.
+
+    Is it normal, is it independent, and what does each method leave of it?
+
+    Args:
+        base: The base: a path or ``hub:org/name[@revision]``, a state dict, a module. Alone: a
+            folder with a LoRA adapter of PEFT, or ΔW itself, a 2-D array or tensor.
+        tuned: The fine-tuned side, of any of these kinds, or a LoRA adapter of the base.
+        ranks: LoRA ranks that set the budgets; those that do not fit a matrix are left out there.
+        include: Only matrices of whose name this regular expression matches a part.
+        exclude: Not those of whose name this one matches a part.
+        max_size: Not those with more entries.
+        epsilon: Total variation that still counts as normal.
+        accounting: How budgets are counted.
+        seed: Root seed of the bootstrap, the shuffle and the random choices.
+        device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
+        printed: Settings of the test of normality as the paper prints it.
+        runner: Its store keeps finished matrices, under the digest of their entries, and its
+            progress counts them; workers have nothing to do here.
+
+    Returns:
+        The tables, of as much as could be read.
+
+    Raises:
+        InvalidArgumentError: a source is of no known kind, nothing is left to analyse, or an
+            array is not 2-D, not finite or constant.
+        ResourceError: a file is damaged or cannot be read, or memory is short.
+
+    Example:
+        >>> import numpy as np
+        >>> found = analyze(np.random.default_rng(0).normal(size=(64, 48)), ranks=[4])
+        >>> found.matrices[0].mp_distance < 0.1
+        True
+        >>> [error.method for error in found.errors]
+        ['R', 'F1', 'FourierFT', 'F2', 'F3', 'D', 'S']
+    """
+    from loca_theory.transforms import resolve_device
+
+    settings = Settings(
+        ranks=tuple(dict.fromkeys(ranks)),
+        seed=seed,
+        epsilon=epsilon,
+        accounting=find("accounting", accounting, {one.value: one for one in Accounting}),
+        device=resolve_device(device),
+        printed=printed or PrintedTest(),
+    )
+    selection = Selection(include, exclude, max_size)
+    pair = open_pair(base, tuned, selection)
+    skipped = list(pair.skipped)
+    analyses: dict[str, MatrixAnalysis] = {}
+    for done, name in enumerate(pair.names):
+        if runner.progress:
+            runner.progress(done, len(pair.names))
+        try:
+            increment = pair.increment(name)
+        except ResourceError as error:
+            skipped.append(Skipped(name, str(error), damaged=True))
+            continue
+        if obstacle := _obstacle(name, increment):
+            skipped.append(obstacle)
+        else:
+            dtype = pair.tuned.entries[name].dtype
+            analyses[name] = _stored_or_new(name, increment, settings, dtype, runner.store)
+    if runner.progress:
+        runner.progress(len(pair.names), len(pair.names))
+    if is_array(base) and not analyses:
+        msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
+        raise InvalidArgumentError(msg)
+    return Analysis(
+        manifest=manifest(
+            grid={
+                "base": describe(base), "finetuned": None if tuned is None else describe(tuned),
+                "prefix": pair.prefix, "include": include, "exclude": exclude,
+                "max_size": max_size, **asdict(settings), "ranks": list(settings.ranks),
+            },
+            seed=seed,
+            device=settings.device,
+            dtype="float32",
+        ),
+        matrices=tuple(one.matrix for one in analyses.values()),
+        errors=tuple(error for one in analyses.values() for error in one.errors),
+        shown=shown_rows(analyses, None if pair.base is None else pair.tuned),
+        skipped=tuple(skipped),
+    )  # fmt: skip
+
+
+def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:
+    low, high = (float(value) for value in increment.aminmax())
+    if low == high == 0:
+        return Skipped(name, "unchanged: every entry of the increment is 0")
+    if low == high:
+        return Skipped(name, "every entry of the increment is the same")
+    reason = not_finite(increment)
+    return None if reason is None else Skipped(name, reason, damaged=True)
+
+
+def _stored_or_new(
+    name: str, increment: torch.Tensor, settings: Settings, dtype: str, store: ResultStore | None
+) -> MatrixAnalysis:
+    if store is None:
+        return analyse_matrix(name, increment, settings, dtype=dtype, consume=True)
+    digest = hashlib.blake2b(increment.contiguous().numpy().data, digest_size=16).hexdigest()
+    # Every random number comes from NumPy: devices differ by rounding alone.
+    asked = asdict(replace(settings, device="cpu"))
+    labels = {"name": name, "shape": list(increment.shape), "dtype": dtype, "entries": digest}
+    point = Point(_EXPERIMENT, {**labels, **asked})
+    found = store.load(point)
+    if found is None:
+        new = analyse_matrix(name, increment, settings, dtype=dtype, consume=True)
+        found = asdict(new)
+        store.save(point, found)
+        return new
+    return MatrixAnalysis.from_json(found)

@@ -1,0 +1,187 @@
+"""Totals over the matrices of an analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from loca_theory.checkpoints.matrix import CURVES, FAR_FROM_LAW
+from loca_theory.checkpoints.rows import Matrix, MatrixError
+
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class MeanError:
+    """What a method leaves of several increments together.
+
+    Attributes:
+        r: LoRA's rank, which sets the budget.
+        method: Which method.
+        error: Relative squared error, weighted by energy: what is left of the whole fine-tune.
+        iid_error: The same mean of its expectations for independent normal entries.
+        shuffled_error: The same mean of the errors on shuffled entries.
+        matrices: How many increments that budget fits.
+        best_on: On how many of them no method leaves less.
+    """
+
+    r: int
+    method: str
+    error: float
+    iid_error: float
+    shuffled_error: float
+    matrices: int
+    best_on: int
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Several matrices together; None where none of them has such a number.
+
+    Attributes:
+        name: ``all``, a kind, or the number of a layer.
+        matrices: How many they are.
+        energy: Of all; None where a term does not fit float64.
+        not_normal: On how many the test of normality rejects at 5%.
+        not_normal_as_printed: On how many the paper's test does.
+        follow_mp: How many spectra have a bulk close to the Marchenko–Pastur law.
+        with_spikes: How many have eigenvalues above it.
+        median_tv: Median total variation from a normal law.
+        median_outlier_mass: Median fraction of the energy outside the law's support.
+        median_mp_distance: Median Kolmogorov distance from the law, of those with a bulk.
+        median_spikes: Median number of eigenvalues above the law.
+        median_stable_rank: Median stable rank.
+        median_zero_fraction: Median proportion of zeros.
+        errors: Mean errors, rank by rank.
+    """
+
+    name: str
+    matrices: int
+    energy: float | None
+    not_normal: int
+    not_normal_as_printed: int
+    follow_mp: int
+    with_spikes: int
+    median_tv: float | None
+    median_outlier_mass: float | None
+    median_mp_distance: float | None
+    median_spikes: float | None
+    median_stable_rank: float | None
+    median_zero_fraction: float | None
+    errors: tuple[MeanError, ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Totals over all matrices, by kind and by layer."""
+
+    all: Totals
+    by_kind: tuple[Totals, ...]
+    by_layer: tuple[Totals, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: the groups by their names."""
+
+        def plain(totals: Totals) -> dict[str, Any]:
+            return {key: value for key, value in asdict(totals).items() if key != "name"}
+
+        groups = {"by_kind": self.by_kind, "by_layer": self.by_layer}
+        named = {key: {one.name: plain(one) for one in group} for key, group in groups.items()}
+        return {"all": plain(self.all), **named}
+
+
+def summarise(
+    matrices: Sequence[Matrix], errors: Sequence[MatrixError], ranks: Sequence[int]
+) -> Summary:
+    """Totals over all matrices, by kind and by layer.
+
+    Args:
+        matrices: The matrices.
+        errors: What each method leaves of them.
+        ranks: Ranks to summarise.
+    """
+    kinds = dict.fromkeys(one.kind for one in matrices)
+    layers = sorted({one.layer for one in matrices if one.layer is not None})
+    mine: dict[str, list[MatrixError]] = {one.name: [] for one in matrices}
+    for error in errors:
+        mine[error.name].append(error)
+
+    def totals(name: str, group: Sequence[Matrix]) -> Totals:
+        return _totals(name, group, list(_mean_errors(group, mine, ranks)))
+
+    return Summary(
+        totals("all", matrices),
+        tuple(totals(kind, [one for one in matrices if one.kind == kind]) for kind in kinds),
+        tuple(totals(str(n), [one for one in matrices if one.layer == n]) for n in layers),
+    )
+
+
+def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) -> Totals:
+    printed = [one.tv_p_value_as_printed for one in matrices]
+    distances = [one.mp_distance for one in matrices]
+    energies = [one.energy for one in matrices if one.energy is not None]
+    return Totals(
+        name=name,
+        matrices=len(matrices),
+        energy=float(sum(energies)) if len(energies) == len(matrices) else None,
+        not_normal=sum(one.tv_p_value <= _LEVEL for one in matrices),
+        not_normal_as_printed=sum(value is not None and value <= _LEVEL for value in printed),
+        follow_mp=sum(value is not None and value <= FAR_FROM_LAW for value in distances),
+        with_spikes=sum(one.spikes > 0 for one in matrices),
+        median_tv=_median(one.tv for one in matrices),
+        median_outlier_mass=_median(one.outlier_mass for one in matrices),
+        median_mp_distance=_median(distances),
+        median_spikes=_median(one.spikes for one in matrices),
+        median_stable_rank=_median(one.stable_rank for one in matrices),
+        median_zero_fraction=_median(one.zero_fraction for one in matrices),
+        errors=tuple(errors),
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of the values that are there."""
+    found = [value for value in values if value is not None]
+    return float(np.median(found)) if found else None
+
+
+def _mean_errors(
+    matrices: Sequence[Matrix], errors: dict[str, list[MatrixError]], ranks: Sequence[int]
+) -> Iterator[MeanError]:
+    weights = _weights(matrices)
+    for r in ranks:
+        at = {
+            one.name: {error.method: error for error in errors[one.name] if error.r == r}
+            for one in matrices
+        }
+        for method in CURVES:
+            found = [
+                (weight, at[one.name][method])
+                for one, weight in zip(matrices, weights, strict=True)
+                if method in at[one.name]
+            ]
+            if not found:
+                continue
+            total = sum(weight for weight, _ in found)
+            means = [
+                float(sum(weight * getattr(error, key) for weight, error in found) / total)
+                for key in ("error", "iid_error", "shuffled_error")
+            ]
+            best = sum(
+                error.error == min(one.error for one in at[error.name].values())
+                for _, error in found
+            )
+            yield MeanError(r, method, *means, matrices=len(found), best_on=best)
+
+
+def _weights(matrices: Sequence[Matrix]) -> list[float]:
+    """Energies as parts of the largest: the energies themselves may not fit float64."""
+    sizes = [math.hypot(one.sigma, one.mean) for one in matrices]
+    largest = max(sizes, default=1.0)
+    return [
+        math.prod(one.shape) * (size / largest) ** 2
+        for one, size in zip(matrices, sizes, strict=True)
+    ]
