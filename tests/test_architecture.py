@@ -274,8 +274,11 @@ def test_what_raises_says_so():
         ("loca_theory", "py.typed"),
         ("loca_theory.claims", "claims.toml"),
         ("loca_theory.plotting", "loca.mplstyle"),
+        ("loca_theory.plotting", "report.html.j2"),
+        ("loca_theory.checkpoints", "demo/base.safetensors"),
+        ("loca_theory.checkpoints", "demo/tuned.safetensors"),
     ],
-    ids=["type marker", "ledger", "style"],
+    ids=["type marker", "ledger", "style", "page", "demo, base", "demo, tuned"],
 )
 def test_data_is_shipped_with_the_package(package, file):
     assert (files(package) / file).is_file()

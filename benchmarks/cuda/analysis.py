@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.cuda.comparison import verdict
 from benchmarks.cuda.session import Row, Session
-from loca_theory.checkpoints import Settings, analyse_pair, open_pair
+from loca_theory.checkpoints import analyze
 
 _SHAPES = ((768, 768), (768, 3072), (2048, 2048))
 _TINY = ((16, 16), (16, 24))
@@ -35,11 +35,11 @@ def check(session: Session) -> None:
             def work(row: Row, index: int = index, shape: tuple[int, int] = shape) -> None:
                 paths = _pair(Path(folder), index, shape)
                 if session.is_cuda:  # the first call on a device makes plans and workspaces
-                    _analysed(paths, Settings(ranks, device=session.device))
+                    _analysed(paths, ranks, session.device)
                 found = {}
                 for device, name in ((session.device, "s"), ("cpu", "cpu_s")):
                     start = time.perf_counter()
-                    found[name] = _analysed(paths, Settings(ranks, device=device))
+                    found[name] = _analysed(paths, ranks, device)
                     row[name] = time.perf_counter() - start
                     if name == "s":
                         session.so_far(row)
@@ -66,18 +66,19 @@ def _pair(folder: Path, index: int, shape: tuple[int, int]) -> tuple[str, str]:
     return str(paths[0]), str(paths[1])
 
 
-def _analysed(paths: tuple[str, str], settings: Settings) -> dict[str, float]:
+def _analysed(paths: tuple[str, str], ranks: tuple[int, ...], device: str) -> dict[str, float]:
     """The numbers of the one matrix, by name."""
-    report = analyse_pair(open_pair(*paths), settings)
-    if not report.rows:
-        msg = f"nothing was analysed: {[one.reason for one in report.skipped]}"
+    result = analyze(*paths, ranks=ranks, device=device)
+    if not result.matrices:
+        msg = f"nothing was analysed: {[one.reason for one in result.skipped]}"
         raise RuntimeError(msg)
-    (row,) = report.rows
-    found = {name: value for name, value in row.items() if isinstance(value, float)}
-    for error in row["errors"]:
-        named = f"{error['curve']} at r = {error['r']}"
+    (row,) = result.matrices
+    found = {name: value for name, value in vars(row).items() if isinstance(value, float)}
+    for error in result.errors:
+        named = f"{error.method} at r = {error.r}"
         found |= {
-            f"{key} of {named}": value for key, value in error.items() if isinstance(value, float)
+            f"{key} of {named}": getattr(error, key)
+            for key in ("error", "iid_error", "shuffled_error")
         }
     return found
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Checkpoint,
         DamagedError,
         Entry,
-        Source,
         open_checkpoint,
     )
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
@@ -37,7 +36,6 @@ _EXPORTS = {
     "Selection": "pairs",
     "Shown": "rows",
     "Skipped": "rows",
-    "Source": "sources",
     "Summary": "summary",
     "Totals": "summary",
     "analyze": "analysis",
@@ -63,7 +61,6 @@ __all__ = [
     "Selection",
     "Shown",
     "Skipped",
-    "Source",
     "Summary",
     "Totals",
     "analyze",

@@ -10,8 +10,8 @@ _FOLDER = Path(__file__).parent / "demo"
 def demo_pair() -> tuple[Path, Path]:
     """A base and a fine-tuned checkpoint to try things on, ``analyze(*demo_pair())``.
 
-    They are a transformer with two layers that reads the rows of 8×8 pictures of handwritten digits:
-    the base has learned to tell 0 to 4 apart, and was then fine-tuned, all of it, on 5 to 9.
+    They are a transformer with two layers that reads 8×8 pictures of handwritten digits, row by
+    row: the base has learned to tell 0 to 4 apart, and was then fine-tuned, all of it, on 5 to 9.
     ``experiments/demo.py`` trains them, in seconds.
 
     Returns:

@@ -276,14 +276,17 @@ class _Size:
     def __post_init__(self) -> None:
         find("method", self.method, TITLES)
         if self.method == "lora" and self.components is not None:
-            msg = "a LoRA adapter has a rank, and components are LoCA's; give it one, such as rank=8"
+            msg = (
+                "a LoRA adapter has a rank, and components are LoCA's; give it one, such as rank=8"
+            )
             raise InvalidArgumentError(msg)
         if (self.r is None) == (self.components is None):
             either = "rank=8" if self.method == "lora" else "either rank=8 or components=1000"
             msg = f"say how large the adapter may be: {either}"
             raise InvalidArgumentError(msg)
-        if (self.r or self.components or 0) < 1:
-            msg = f"an adapter needs a size of at least 1, not {self.r or self.components}"
+        size = (self.r or 0) if self.components is None else self.components
+        if size < 1:
+            msg = f"an adapter needs a size of at least 1, not {size}"
             raise InvalidArgumentError(msg)
 
     def count(self, p: int, q: int) -> int:

@@ -274,7 +274,7 @@ def open_pair(
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
         msg = f"no matrix is left ({why or 'nothing matches'}); "
-        msg += "widen include=, exclude= and max_size="
+        msg += 'widen include="...", exclude="..." or max_size="..."'
         raise InvalidArgumentError(msg)
     return pair
 

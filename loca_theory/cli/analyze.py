@@ -49,7 +49,9 @@ class Entries(click.ParamType):
 )
 @click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part.")
 @click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part.")
-@click.option("--max-size", type=Entries(), help="Skip matrices with more entries, such as 50M.")
+@click.option(
+    "--max-size", type=Entries(), metavar="N", help="Skip matrices with more entries, such as 50M."
+)
 @click.option(
     "--epsilon",
     type=click.FloatRange(0, 1, max_open=True),

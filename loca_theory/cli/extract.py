@@ -39,7 +39,9 @@ _MOST_ROWS = 60
 )
 @click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part.")
 @click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part.")
-@click.option("--max-size", type=Entries(), help="Skip matrices with more entries, such as 50M.")
+@click.option(
+    "--max-size", type=Entries(), metavar="N", help="Skip matrices with more entries, such as 50M."
+)
 @options(
     out="Write the adapter here, into a folder without a model or another adapter.  "
     f"[default: {DEFAULT_OUT}]",

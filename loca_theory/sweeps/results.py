@@ -71,9 +71,13 @@ class Result:
         """
         return [
             path
-            for name in self._tables()
+            for name, row_type in self._tables().items()
             for path in store_rows(
-                self._plain(name), self.manifest, Path(folder), self._stored_name(name)
+                self._plain(name),
+                self.manifest,
+                Path(folder),
+                self._stored_name(name),
+                [field.name for field in dataclasses.fields(row_type)],
             )
         ]
 

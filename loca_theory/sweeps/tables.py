@@ -32,7 +32,11 @@ def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[Path]:
 
 
 def store_rows(
-    rows: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any], folder: Path, name: str
+    rows: Sequence[Mapping[str, Any]],
+    manifest: Mapping[str, Any],
+    folder: Path,
+    name: str,
+    columns: list[str] | None = None,
 ) -> list[Path]:
     """Write ``name.parquet`` and ``name.manifest.json``, each complete or not at all.
 
@@ -45,7 +49,7 @@ def store_rows(
 
     writable_folder(folder)
     table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
-    frame = pd.DataFrame(list(rows))
+    frame = pd.DataFrame(list(rows), columns=columns)
     try:
         origin.unlink(missing_ok=True)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import peft
@@ -10,14 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints import (
-    AdapterSize,
-    Selection,
-    check_folder,
-    extract,
-    extraction,
-    open_pair,
-)
+from loca_theory.checkpoints import Extraction, check_folder, extract, extraction
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import dct_matrix
 
@@ -35,19 +29,19 @@ def checkpoints(folder, layers=LAYERS, **more):
     for name, content in (("base", base), ("tuned", tuned)):
         save_file(content, folder / f"{name}.safetensors")
         paths.append(folder / f"{name}.safetensors")
-    return base, tuned, open_pair(*paths)
+    return base, tuned, paths
 
 
 def test_loca_keeps_the_largest_coefficients(tmp_path):
     base, tuned, pair = checkpoints(tmp_path)
-    found = extract(pair, "loca", AdapterSize(budget=50), base="base")
-    for row in found.rows:
-        name, (p, q) = row["name"], row["shape"]
+    found = extract(*pair, "loca", components=50)
+    for row in found.matrices:
+        name, (p, q) = row.name, row.shape
         delta = (tuned[name] - base[name]).double()
         spectrum = dct_matrix(p) @ delta @ dct_matrix(q).T
         energies = spectrum.square().flatten().sort(descending=True).values
         left = float(energies[50:].sum() / energies.sum())
-        assert row["error"] == pytest.approx(left, rel=1e-5)
+        assert row.error == pytest.approx(left, rel=1e-5)
         prefix = f"base_model.model.{name.removesuffix('.weight')}.loca_spectrum"
         places = found.tensors[f"{prefix}.places"]
         a = found.tensors[f"{prefix}.coefficients"].double()
@@ -63,34 +57,39 @@ def test_lora_is_the_truncated_decomposition(tmp_path, monkeypatch, full):
     if not full:
         monkeypatch.setattr("loca_theory.checkpoints.extraction._FULL_SVD_UP_TO", 1)
     base, tuned, pair = checkpoints(tmp_path)
-    found = extract(pair, "lora", AdapterSize(r=3), base="base")
-    for row in found.rows:
-        name = row["name"]
+    found = extract(*pair, "lora", rank=3)
+    for row in found.matrices:
+        name = row.name
         delta = (tuned[name] - base[name]).double()
         module = f"base_model.model.{name.removesuffix('.weight')}"
         a, b = (found.tensors[f"{module}.lora_{which}.weight"] for which in "AB")
         assert a.shape == (3, delta.shape[1])
         assert b.shape == (delta.shape[0], 3)
         singular = np.linalg.svd(delta.numpy(), compute_uv=False) ** 2
-        assert row["error"] == pytest.approx(singular[3:].sum() / singular.sum(), rel=1e-4)
+        assert row.error == pytest.approx(singular[3:].sum() / singular.sum(), rel=1e-4)
         error = (delta - (b @ a).double()).square().sum() / delta.square().sum()
-        assert float(error) == pytest.approx(row["error"], rel=1e-4)
+        assert float(error) == pytest.approx(row.error, rel=1e-4)
 
 
-def test_a_rank_buys_loca_the_budget_of_the_paper():
-    size = AdapterSize(r=4)
-    assert size.components(24, 20) == (24 + 20) * 4 // 2
-    assert size.rank(24, 20) == 4
-    assert AdapterSize(budget=100).rank(24, 20) == 2
-    assert AdapterSize(budget=10**6).components(24, 20) == 24 * 20
+def test_a_rank_buys_loca_the_budget_of_the_paper(tmp_path):
+    _, _, pair = checkpoints(tmp_path)
+
+    def sizes(method, **size):
+        found = extract(*pair, method, **size).matrices
+        return [(one.r, one.components, one.numbers) for one in found]
+
+    assert sizes("loca", rank=4) == [(None, 88, 88), (None, 136, 136)]
+    assert sizes("loca", components=500) == [(None, 480, 480), (None, 500, 500)]
+    assert sizes("lora", rank=4) == [(4, None, 176), (4, None, 272)]
+    assert sizes("lora", rank=30) == [(20, None, 880), (20, None, 1360)]
 
 
 def written(folder, size=10):
     """A folder with an adapter that was extracted to it."""
     source = folder / "source"
     source.mkdir(exist_ok=True)
-    found = extract(checkpoints(source)[2], "loca", AdapterSize(budget=size), base="base")
-    found.write(folder / "adapter")
+    found = extract(*checkpoints(source)[2], "loca", components=size)
+    found.save(folder / "adapter")
     return found, folder / "adapter"
 
 
@@ -117,12 +116,12 @@ def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
             write(path, content)
 
         monkeypatch.setattr(extraction, "write_atomically", breaks_off)
-        found.size = AdapterSize(budget=10 + last)  # other texts than before
+        found = replace(found, config={**found.config, "n_frequency": last})  # other texts
         with pytest.raises(RuntimeError, match="cut short"):
-            found.write(folder)
+            found.save(folder)
         monkeypatch.setattr(extraction, "write_atomically", write)
         assert check_folder(folder) == folder
-        found.write(folder)
+        found.save(folder)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +162,9 @@ def test_a_folder_with_results_of_other_commands_takes_an_adapter(tmp_path):
 @pytest.mark.parametrize("method", ["loca", "lora"])
 def test_peft_loads_it_and_gets_the_increments(tmp_path, method):
     base, tuned, pair = checkpoints(tmp_path)
-    size = AdapterSize(budget=400) if method == "loca" else AdapterSize(r=19)
-    found = extract(pair, method, size, base="base")
-    found.write(tmp_path / "adapter")
+    size = {"components": 400} if method == "loca" else {"rank": 19}
+    found = extract(*pair, method, **size)
+    found.save(tmp_path / "adapter")
 
     class Block(torch.nn.Module):
         def __init__(self):
@@ -185,18 +184,18 @@ def test_peft_loads_it_and_gets_the_increments(tmp_path, method):
     model.load_state_dict(base)
     adapted = peft.PeftModel.from_pretrained(model, tmp_path / "adapter")
     merged = adapted.merge_and_unload().state_dict()
-    for row in found.rows:
-        delta = tuned[row["name"]] - base[row["name"]]
-        left = tuned[row["name"]] - merged[row["name"]]
+    for row in found.matrices:
+        delta = tuned[row.name] - base[row.name]
+        left = tuned[row.name] - merged[row.name]
         error = float(left.square().sum() / delta.square().sum())
-        assert error == pytest.approx(row["error"], rel=1e-3, abs=1e-6)
+        assert error == pytest.approx(row.error, rel=1e-3, abs=1e-6)
 
 
 def test_transposed_layers_of_gpt2_come_out_as_peft_has_them(tmp_path):
     layers = {"h.0.attn.c_attn.weight": (20, 60), "h.0.attn.c_proj.weight": (20, 20)}
     base, tuned, pair = checkpoints(tmp_path, layers)
-    found = extract(pair, "lora", AdapterSize(r=20), base="gpt2")
-    assert found.config()["fan_in_fan_out"] is True
+    found = extract(*pair, "lora", rank=20)
+    assert found.config["fan_in_fan_out"] is True
     delta = tuned["h.0.attn.c_attn.weight"] - base["h.0.attn.c_attn.weight"]
     a, b = (found.tensors[f"base_model.model.h.0.attn.c_attn.lora_{w}.weight"] for w in "AB")
     torch.testing.assert_close((b @ a).T, delta, rtol=1e-4, atol=1e-5)
@@ -205,11 +204,11 @@ def test_transposed_layers_of_gpt2_come_out_as_peft_has_them(tmp_path):
 def test_what_is_no_linear_layer_is_named(tmp_path):
     more = {"embed.weight": torch.randn(30, 20), "norm.weight": torch.randn(20)}
     _, _, pair = checkpoints(tmp_path, **more)
-    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    found = extract(*pair, "loca", components=5)
     reasons = {one.name: one.reason for one in found.skipped}
     assert reasons["embed.weight"].startswith("embedding")
     assert reasons["norm.weight"].startswith("no matrix")
-    assert [row["name"] for row in found.rows] == list(LAYERS)
+    assert [row.name for row in found.matrices] == list(LAYERS)
 
 
 def test_an_unchanged_matrix_has_no_adapter(tmp_path):
@@ -217,17 +216,17 @@ def test_an_unchanged_matrix_has_no_adapter(tmp_path):
     tuned = base | {"a.0.q.weight": base["a.0.q.weight"] + 1}
     for name, content in (("base", base), ("tuned", tuned)):
         save_file(content, tmp_path / f"{name}.safetensors")
-    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
-    assert [row["name"] for row in found.rows] == ["a.0.q.weight"]
+    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(*pair, "loca", components=5)
+    assert [row.name for row in found.matrices] == ["a.0.q.weight"]
     # A constant is one cosine.
-    assert found.rows[0]["error"] == pytest.approx(0, abs=1e-6)
+    assert found.matrices[0].error == pytest.approx(0, abs=1e-6)
 
 
 def test_sizes_that_differ_are_in_the_configuration(tmp_path):
     _, _, pair = checkpoints(tmp_path)
-    found = extract(pair, "loca", AdapterSize(r=2), base="base")
-    found.write(tmp_path / "out")
+    found = extract(*pair, "loca", rank=2)
+    found.save(tmp_path / "out")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     sizes = {**config["n_frequency_pattern"], "usual": config["n_frequency"]}
     assert sorted(sizes.values()) == [44, 68]
@@ -236,45 +235,63 @@ def test_sizes_that_differ_are_in_the_configuration(tmp_path):
     assert "import loca_theory.adapters" in (tmp_path / "out" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("sizes", [{}, {"r": 2, "budget": 3}], ids=["none", "both"])
-def test_the_size_is_said_one_way(sizes):
-    with pytest.raises(InvalidArgumentError, match="one of --r and --budget, not both"):
-        AdapterSize(**sizes)
+BAD = {
+    "no size": (("loca",), {}, "either rank=8 or components=1000"),
+    "two sizes": (("loca",), {"rank": 2, "components": 3}, "either rank=8 or components=1000"),
+    "components of LoRA": (("lora",), {"components": 3}, "components are LoCA's; .*rank=8"),
+    "no rank": (("lora",), {}, "say how large the adapter may be: rank=8"),
+    "nothing": (("lora",), {"rank": 0}, "a size of at least 1, not 0"),
+    "unknown": (("dora",), {"rank": 1}, "unknown method 'dora'; choose from loca, lora"),
+}
 
 
-def test_a_budget_below_rank_one_leaves_nothing(tmp_path):
-    _, _, pair = checkpoints(tmp_path)
-    with pytest.raises(
-        InvalidArgumentError, match=r"2 tensors \(the budget is below rank 1\)\); widen"
-    ):
-        extract(pair, "lora", AdapterSize(budget=10), base="base")
+@pytest.mark.parametrize(("method", "sizes", "message"), BAD.values(), ids=BAD.keys())
+def test_the_size_is_said_in_one_way(method, sizes, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        extract("none", "none", *method, **sizes)
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    found, folder = written(tmp_path)
+    back = Extraction.load(folder)
+    assert back == found
+    assert back.tensors.keys() == found.tensors.keys()
+    assert all(torch.equal(back.tensors[name], value) for name, value in found.tensors.items())
+
+
+def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
+    base, tuned = (torch.nn.Sequential(torch.nn.Linear(20, 24)) for _ in range(2))
+    assert extract(base, tuned, rank=2).config["base_model_name_or_path"] is None
+    base.name_or_path = "org/model"
+    found = extract(base, tuned.state_dict(), rank=2)
+    assert found.config["base_model_name_or_path"] == "org/model"
+    assert [one.name for one in found.matrices] == ["0.weight"]
+    found.save(tmp_path / "adapter")
+    assert 'base_model: "org/model"' in (tmp_path / "adapter" / "README.md").read_text()
 
 
 def test_selection_applies(tmp_path):
     checkpoints(tmp_path)
     files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    pair = open_pair(*files, Selection(include="up"))
-    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
-    assert [row["name"] for row in found.rows] == ["a.0.up.weight"]
+    found = extract(*files, "loca", components=5, include="up")
+    assert [row.name for row in found.matrices] == ["a.0.up.weight"]
 
 
 def test_names_are_those_of_the_model_with_a_head(tmp_path):
     _, tuned, _ = checkpoints(tmp_path)
     longer = {f"model.{name}": value for name, value in tuned.items()}
     save_file(longer, tmp_path / "tuned.safetensors")
-    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
-    assert [row["name"] for row in found.rows] == [f"model.{name}" for name in LAYERS]
+    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(*pair, "loca", components=5)
+    assert [row.name for row in found.matrices] == [f"model.{name}" for name in LAYERS]
 
 
 def test_small_layers_and_an_output_head_are_linear_layers_too(tmp_path):
     layers = {"gate.weight": (3, 20), "lm_head.weight": (50, 20)}
     checkpoints(tmp_path, layers)
     files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(
-        open_pair(*files, Selection(smallest_side=1)), "loca", AdapterSize(budget=5), base="base"
-    )
-    assert [row["name"] for row in found.rows] == list(layers)
+    found = extract(*files, "loca", components=5)
+    assert [row.name for row in found.matrices] == list(layers)
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
@@ -284,9 +301,9 @@ def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, met
     w = (torch.randn(24, 20, generator=source, dtype=torch.float64) * scale).float()
     save_file({"q.weight": torch.zeros(24, 20)}, tmp_path / "base.safetensors")
     save_file({"q.weight": w}, tmp_path / "tuned.safetensors")
-    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(pair, method, AdapterSize(r=3), base="base")
-    (row,) = found.rows
+    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(*pair, method, rank=3)
+    (row,) = found.matrices
     delta = w.double() / scale
     if method == "lora":
         a, b = (found.tensors[f"base_model.model.q.lora_{which}.weight"] for which in "AB")
@@ -298,9 +315,9 @@ def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, met
         spectrum[places[:, 0], places[:, 1]] = kept.double() / scale
         rebuilt = dct_matrix(24).T @ spectrum @ dct_matrix(20)
     error = float((delta - rebuilt).square().sum() / delta.square().sum())
-    assert row["error"] == pytest.approx(error, rel=1e-5)
-    assert found.error == pytest.approx(row["error"])
-    assert row["energy"] == pytest.approx(float(delta.square().sum()) * scale**2, rel=1e-5)
+    assert row.error == pytest.approx(error, rel=1e-5)
+    assert found.error == pytest.approx(row.error)
+    assert row.energy == pytest.approx(float(delta.square().sum()) * scale**2, rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
@@ -311,9 +328,9 @@ def test_what_an_adapter_cannot_hold_is_named(tmp_path, method, scale):
     base = {key: torch.zeros_like(value) for key, value in tuned.items()}
     save_file(base, tmp_path / "base.safetensors")
     save_file(tuned | {name: tuned[name].double() * scale}, tmp_path / "tuned.safetensors")
-    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(pair, method, AdapterSize(r=2), base="base")
-    assert [row["name"] for row in found.rows] == ["a.0.up.weight"]
+    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(*pair, method, rank=2)
+    assert [row.name for row in found.matrices] == ["a.0.up.weight"]
     (left,) = found.skipped
     assert left.name == name
     assert left.reason.startswith("too large or too small: an adapter holds float32")
@@ -323,8 +340,8 @@ def test_a_matrix_that_is_not_finite_is_damaged(tmp_path):
     _, tuned, _ = checkpoints(tmp_path)
     tuned["a.0.q.weight"][0, 0] = float("nan")
     save_file(tuned, tmp_path / "tuned.safetensors")
-    pair = open_pair(tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(pair, "loca", AdapterSize(budget=5), base="base")
+    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
+    found = extract(*pair, "loca", components=5)
     (left,) = found.skipped
     assert left.damaged
     assert left.reason == "not finite: 1 of 480 entries are NaN or infinite"
@@ -334,6 +351,5 @@ def test_one_coefficient_at_the_origin_is_an_adapter(tmp_path):
     save_file({"q.weight": torch.zeros(6, 5)}, tmp_path / "base.safetensors")
     save_file({"q.weight": torch.ones(6, 5)}, tmp_path / "tuned.safetensors")
     files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    pair = open_pair(*files, Selection(smallest_side=1))
-    (row,) = extract(pair, "loca", AdapterSize(budget=1), base="base").rows
-    assert row["error"] == pytest.approx(0, abs=1e-6)
+    (row,) = extract(*files, "loca", components=1).matrices
+    assert row.error == pytest.approx(0, abs=1e-6)

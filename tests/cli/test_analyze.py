@@ -39,7 +39,7 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     assert {"name", "shape", "dtype", "sigma", "zero_fraction", "excess_kurtosis", "tv", "tv_low",
             "tv_high", "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance",
             "outlier_mass", "spikes", "stable_rank", "errors"} <= set(row)  # fmt: skip
-    assert set(row["errors"][0]) == {"r", "curve", "error", "iid_error", "shuffled_error"}
+    assert set(row["errors"][0]) == {"r", "method", "error", "iid_error", "shuffled_error"}
     assert row["spikes"] == 1
     assert document["skipped"] == [{"name": "norm.weight", "reason": "no matrix: 1 dimensions"}]
     assert "At the budget of r = 4 LoRA keeps" in document["summary"]["verdict"]
@@ -58,6 +58,13 @@ def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
         assert text in done.out
 
 
+def test_the_demonstration_needs_no_checkpoint(cli):
+    done = cli("analyze", "--demo", "--include", "0.*q_proj", "--r", "4", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert "of 1 increments are within" in done.out
+    assert "target_modules=['q_proj']" in done.out
+
+
 def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here, pair):
     for name in pair:
         content = load_file(here / name)
@@ -71,6 +78,7 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
     assert len(pd.read_parquet(folder / "analyze-matrices.parquet")) == 4
     assert len(pd.read_parquet(folder / "analyze-errors.parquet")) == 4 * 2 * 7
     shown = pd.read_parquet(folder / "analyze-shown.parquet")
+    assert list(pd.read_parquet(folder / "analyze-skipped.parquet")["name"]) == ["norm.weight"]
     assert list(shown["quantity"]) == ["entries", "increment", "weights"] * 2
     for name in ("entries", "p-values", "spectra", "weights", "errors", "phase"):
         assert (folder / f"analyze-{name}.png").exists()
@@ -91,9 +99,9 @@ def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair):
         "note: 1 matrices are damaged and were left out, the first: layers.1.q_proj.weight: not "
         "finite: 1 of 2304 entries are NaN or infinite\n"
     )
-    rows = {row["name"]: row for row in json.loads(done.out)["rows"]}
-    assert rows["layers.1.q_proj.weight"]["sigma"] is None
-    assert len(rows) == 4
+    document = json.loads(done.out)
+    assert len(document["rows"]) == 3
+    assert [one["name"] for one in document["skipped"]] == ["norm.weight", "layers.1.q_proj.weight"]
 
 
 def test_strange_but_finite_increments_have_rows_tables_figures_and_a_page(cli, here):
@@ -135,9 +143,11 @@ def test_identical_checkpoints_are_said_to_be(cli, pair):
 BAD = {
     "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
     "no name": (("", "tuned.safetensors"), 2, "there is no file or folder without a name"),
-    "one alone": (("base.safetensors",), 2, "needs a second checkpoint"),
+    "one alone": (("base.safetensors",), 2, "a second checkpoint is needed"),
+    "nothing": ((), 2, "name BASE and FINETUNED, or neither and --demo"),
+    "a demonstration of something": (("base.safetensors", "--demo"), 2, "or neither and --demo"),
     "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
-                         "no matrix is left"),
+                         "widen --include REGEX, --exclude REGEX or --max-size N"),
     "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,
                        "is no regular expression"),
     "bad size": (("base.safetensors", "tuned.safetensors", "--max-size", "much"), 2,

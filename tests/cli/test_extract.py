@@ -22,12 +22,11 @@ def pair(here):
 @pytest.mark.parametrize(
     ("arguments", "kind", "numbers"),
     [
-        (("--method", "loca", "--budget", "100"), "LOCA", 100),
+        (("--method", "loca", "--components", "100"), "LOCA", 100),
         (("--method", "loca", "--r", "4"), "LOCA", 176),
         (("--method", "lora", "--r", "4"), "LORA", 352),
-        (("--method", "lora", "--budget", "200"), "LORA", 176),
     ],
-    ids=["loca by budget", "loca by rank", "lora by rank", "lora by budget"],
+    ids=["loca by coefficients", "loca by rank", "lora by rank"],
 )
 def test_an_adapter_is_written_with_its_errors(cli, here, pair, arguments, kind, numbers):
     done = cli("extract", *pair, *arguments, "--out", "adapter", "--format", "json", "--quiet")
@@ -40,19 +39,19 @@ def test_an_adapter_is_written_with_its_errors(cli, here, pair, arguments, kind,
     assert config["peft_type"] == kind
     assert config["target_modules"] == ["layers.0.q_proj", "layers.1.q_proj"]
     assert load_file(here / "adapter" / "adapter_model.safetensors")
-    stored = pd.read_parquet(here / "adapter" / "extract.parquet")
+    stored = pd.read_parquet(here / "adapter" / "extract-matrices.parquet")
     assert stored["error"].tolist() == [row["error"] for row in document["rows"]]
 
 
 def test_people_get_a_table_and_a_sentence(cli, pair):
-    done = cli("extract", *pair, "--budget", "100", "--quiet")
+    done = cli("extract", *pair, "--components", "100", "--quiet")
     assert done.code == 0
     assert "layers.0.q_proj" in done.out
     assert "LoCA with 200 learned numbers leaves" in done.out
 
 
 def test_csv_has_a_line_a_matrix(cli, pair):
-    done = cli("extract", *pair, "--budget", "100", "--format", "csv", "--quiet")
+    done = cli("extract", *pair, "--components", "100", "--format", "csv", "--quiet")
     lines = done.out.splitlines()
     assert lines[0] == "name,shape,r,components,numbers,error,energy"
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,,100,100,")
@@ -61,13 +60,14 @@ def test_csv_has_a_line_a_matrix(cli, pair):
 @pytest.mark.parametrize("out", [(), ("--out", "adapter")], ids=["default", "named"])
 def test_the_result_says_where_the_adapter_is(cli, here, pair, out):
     folder = out[-1] if out else "loca-results"
-    done = cli("extract", *pair, "--budget", "100", *out, "--quiet")
+    done = cli("extract", *pair, "--components", "100", *out, "--quiet")
     assert f"The adapter is in {folder}.\n" in done.out
-    done = cli("extract", *pair, "--budget", "100", *out, "--quiet", "--format", "json")
+    done = cli("extract", *pair, "--components", "100", *out, "--quiet", "--format", "json")
     assert json.loads(done.out)["files"] == [
         f"{folder}/{name}"
         for name in ("adapter_model.safetensors", "README.md", "adapter_config.json",
-                     "extract.parquet", "extract.manifest.json")
+                     "extract-matrices.parquet", "extract-matrices.manifest.json",
+                     "extract-skipped.parquet", "extract-skipped.manifest.json")
     ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, p
 def test_neither_size_is_one_line(cli, pair):
     done = cli("extract", *pair)
     assert (done.code, done.out) == (2, "")
-    assert "one of --r and --budget, not both" in done.err
+    assert "either --r 8 or --components 1000" in done.err
 
 
 def test_an_adapter_cannot_be_extracted_from_again(cli, here, pair):
@@ -101,7 +101,7 @@ def test_a_matrix_that_is_not_finite_is_left_out_and_said(cli, here, pair):
     content = load_file(here / pair[1])
     content["layers.1.q_proj.weight"][0, 0] = float("nan")
     save_file(content, here / pair[1])
-    done = cli("extract", *pair, "--budget", "100", "--quiet", "--format", "json")
+    done = cli("extract", *pair, "--components", "100", "--quiet", "--format", "json")
     assert done.code == 4
     assert "not finite" in done.err
     assert len(json.loads(done.out)["rows"]) == 1

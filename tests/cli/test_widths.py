@@ -89,7 +89,7 @@ def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_an_extraction_is_readable_at_every_width(cli, pair, terminal, width):
     terminal(width)
-    shown = plain(cli("extract", *pair, "--budget", "1000", "--quiet").out)
+    shown = plain(cli("extract", *pair, "--components", "1000", "--quiet").out)
     assert "…" not in shown
     assert shown.count(" 1,000") >= 3
     assert {"shape", "components", "numbers", "error"} <= set(shown.split())

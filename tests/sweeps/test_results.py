@@ -72,6 +72,25 @@ def test_it_comes_back_as_it_was_saved(tmp_path):
     assert Found.load(tmp_path / "new") == FOUND
 
 
+@dataclass(frozen=True)
+class Line:
+    shape: tuple[int, int]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Lines(Result):
+    lines: tuple[Line, ...] = rows(Line)
+    command = "lines"
+
+
+@pytest.mark.parametrize("found", [Lines({}, (Line((2, 3), (0.1, 5e-324)), Line((1, 1), ()))),
+                                   Lines({}, ())], ids=["tuples", "no rows"])  # fmt: skip
+def test_tuples_and_empty_tables_come_back(tmp_path, found):
+    found.save(tmp_path)
+    assert Lines.load(tmp_path) == found
+
+
 def test_a_single_table_bears_the_name_of_its_command(tmp_path):
     written = Single({}, PAIRS).save(tmp_path)
     assert [path.name for path in written] == ["single.parquet", "single.manifest.json"]

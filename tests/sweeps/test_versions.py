@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from loca_theory.checkpoints import report
+from loca_theory.checkpoints import analysis
 from loca_theory.claims import entries
 from loca_theory.convergence import simulation
 from loca_theory.dependence import draws
@@ -274,7 +274,7 @@ EACH = {
     "simulate": (monte_carlo.store_version, monte_carlo.compute, {SEEDS, MOMENTS}),
     "correlate": (draws.version, draws.compute, {SEEDS, MOMENTS}),
     "toy": (simulation.version, simulation.compute_trace, {SEEDS}),
-    "analyze": (report.version, report.analyse_matrix, {SEEDS, MOMENTS}),
+    "analyze": (analysis.version, analysis.analyse_matrix, {SEEDS, MOMENTS}),
 }
 
 

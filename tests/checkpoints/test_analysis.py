@@ -1,0 +1,522 @@
+"""The analysis of one matrix and of a pair, against dense definitions."""
+
+import json
+from dataclasses import asdict, fields, replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from loca_theory.checkpoints import (
+    Analysis,
+    Matrix,
+    analyze,
+    demo_pair,
+    open_pair,
+)
+from loca_theory.checkpoints.matrix import (
+    CURVES,
+    MatrixAnalysis,
+    Settings,
+    _shuffled,
+    analyse_matrix,
+)
+from loca_theory.checkpoints.names import kind_of, layer_of, module_of
+from loca_theory.checkpoints.recommendation import adapter_config, verdict
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.expressivity import Accounting, Budget, approximate, exact_error
+from loca_theory.increments import PrintedTest
+from loca_theory.sweeps import ResultStore, Runner
+
+SETTINGS = Settings((2, 4), printed=PrintedTest(copies=10, samples=5000))
+
+
+ASKED = {"ranks": (2, 4), "device": "cpu", "printed": SETTINGS.printed}
+
+
+@pytest.fixture(scope="module")
+def analysis(pair_files):
+    return analyze(*pair_files, **ASKED)
+
+
+def errors_of(analysis, r):
+    return {error.method: error for error in analysis.errors if error.r == r}
+
+
+def mean_error(analysis, r, method):
+    (found,) = [e for e in analysis.summary.all.errors if (e.r, e.method) == (r, method)]
+    return found.error
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (30, 48), (49, 24)])
+def test_errors_are_those_of_the_approximations(shape):
+    source = torch.Generator().manual_seed(1)
+    w = torch.randn(*shape, generator=source, dtype=torch.float64)
+    w += 3 * torch.outer(
+        torch.randn(shape[0], generator=source), torch.randn(shape[1], generator=source)
+    )
+    found = errors_of(analyse_matrix("w", w, SETTINGS), 4)
+    budget = Budget(*shape, 4)
+    for curve in ("R", "F2", "F3", "D", "S"):
+        rest = w - approximate(w, curve, budget)
+        expected = float(rest.square().sum() / w.square().sum())
+        assert found[curve].error == pytest.approx(expected, rel=1e-9)
+    for curve in ("F1", "FourierFT"):
+        draws = [
+            float((w - approximate(w, curve, budget, np.random.default_rng(seed))).square().sum())
+            for seed in range(200)
+        ]
+        mean = np.mean(draws) / float(w.square().sum())
+        error = np.std(draws, ddof=1) / np.sqrt(200) / float(w.square().sum())
+        assert abs(found[curve].error - mean) < 4.5 * error
+
+
+def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():
+    w = torch.randn(200, 200, generator=torch.Generator().manual_seed(0))
+    analysis = analyse_matrix("w", w, replace(SETTINGS, ranks=(8,)))
+    for curve, error in errors_of(analysis, 8).items():
+        assert error.error == pytest.approx(error.iid_error, abs=0.01)
+        assert error.shuffled_error == pytest.approx(error.iid_error, abs=0.01)
+        if curve != "R":
+            assert error.iid_error == exact_error(curve, Budget(200, 200, 8))
+    assert analysis.matrix.tv_p_value > 0.05
+    assert analysis.matrix.outlier_mass < 0.05
+    assert analysis.matrix.mp_sigma == pytest.approx(1.0, abs=0.02)
+
+
+class _OnCuda(torch.Tensor):
+    """A tensor of the CPU that says it lies on a GPU."""
+
+    device = property(lambda self: torch.device("cuda"))
+
+
+def test_the_shuffled_order_does_not_depend_on_the_device():
+    w = torch.arange(30.0).view(5, 6)
+    orders = [
+        _shuffled(tensor, np.random.default_rng(7)).tolist()
+        for tensor in (w.clone(), w.clone().as_subclass(_OnCuda), w.T.clone().T)
+    ]
+    assert orders[0] == orders[1] == orders[2] != w.tolist()
+
+
+def test_a_result_of_a_gpu_is_that_of_the_cpu(accelerator):
+    w = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    here, there = (
+        analyse_matrix("w", w, replace(SETTINGS, device=str(device)))
+        for device in ("cpu", accelerator)
+    )
+    # Orthogonal maps and eigenvalues in float64: a few hundred roundings of the energy.
+    for mine, other in zip(here.errors, there.errors, strict=True):
+        assert vars(other) == {
+            key: pytest.approx(value, rel=1e-9, abs=1e-12) if isinstance(value, float) else value
+            for key, value in vars(mine).items()
+        }
+    for name, value in vars(here.matrix).items():
+        close = pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+        assert getattr(there.matrix, name) == close, name
+    assert there.entries == here.entries
+
+
+@pytest.mark.parametrize("consume", [False, True])
+def test_the_increment_is_left_as_it_is_wherever_it_lies(consume, device):
+    w = torch.randn(12, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    before = w.clone()
+    analyse_matrix("w", w, replace(SETTINGS, device=str(device)), consume=consume)
+    assert torch.equal(w, before) == (not consume or device.type != "cpu")
+
+
+def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
+
+    monkeypatch.setattr("loca_theory.checkpoints.matrix.squared_singular_values", full)
+    message = r"^the analysis of w \(4x5\) does not fit into the memory of cpu: it needs 3.00 GiB "
+    message += 'more; leave it out with max_size=19, or use device="cpu"$'
+    with pytest.raises(ResourceError, match=message):
+        analyse_matrix("w", torch.arange(20.0).view(4, 5), SETTINGS)
+
+
+def test_shuffling_tells_dependence_from_distribution():
+    source = torch.Generator().manual_seed(0)
+    u, v = (torch.randn(200, 3, generator=source) for _ in range(2))
+    low_rank = u @ v.T / 3**0.5 + 0.3 * torch.randn(200, 200, generator=source)
+    heavy = torch.from_numpy(np.random.default_rng(0).standard_t(2.5, (200, 200))).float()
+    dependent = errors_of(analyse_matrix("a", low_rank, replace(SETTINGS, ranks=(8,))), 8)
+    assert dependent["R"].error < 0.2
+    assert dependent["R"].shuffled_error > 0.75
+    marginal = errors_of(analyse_matrix("b", heavy, replace(SETTINGS, ranks=(8,))), 8)
+    assert marginal["S"].error < 0.9 * marginal["S"].iid_error
+    assert marginal["S"].shuffled_error == pytest.approx(marginal["S"].error, abs=1e-6)
+
+
+def test_rounding_to_few_bits_shows_as_zeros():
+    source = torch.Generator().manual_seed(0)
+    base = torch.randn(64, 64, generator=source)
+    tuned = base + 1e-3 * torch.randn(64, 64, generator=source)
+    increment = tuned.bfloat16().float() - base.bfloat16().float()
+    found = analyse_matrix("w", increment, SETTINGS).matrix
+    assert found.zero_fraction == float((increment == 0).float().mean())
+    assert found.zero_fraction > 0.5
+
+
+def test_an_analysis_survives_being_stored():
+    w = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
+    analysis = analyse_matrix("w", w, SETTINGS)
+    assert MatrixAnalysis.from_json(json.loads(json.dumps(asdict(analysis)))) == analysis
+
+
+def test_every_matrix_of_a_real_pair_has_a_row(analysis, weights):
+    base, tuned = weights
+    expected = {
+        name for name, value in tuned.items()
+        if value.ndim == 2 and not torch.equal(value, base[name])
+    }  # fmt: skip
+    assert {row.name for row in analysis.matrices} == expected
+    assert not any(one.damaged for one in analysis.skipped)
+    assert [(e.name, e.r, e.method) for e in analysis.errors] == [
+        (row.name, r, c) for row in analysis.matrices for r in (2, 4) for c in CURVES
+    ]
+    for row in analysis.matrices:
+        increment = tuned[row.name] - base[row.name]
+        assert row.energy == pytest.approx(float(increment.double().square().sum()), rel=1e-5)
+        assert row.sigma == pytest.approx(float(increment.double().std(correction=0)), rel=1e-5)
+
+
+def test_results_do_not_depend_on_what_else_is_analysed(pair_files, analysis):
+    alone = analyze(*pair_files, include="linear1", **ASKED)
+    both = {row.name: row for row in analysis.matrices}
+    assert alone.matrices
+    assert all(row == both[row.name] for row in alone.matrices)
+
+
+def test_a_stored_analysis_is_used_again(pair_files, tmp_path, analysis, monkeypatch):
+    runner = Runner(ResultStore(tmp_path / "points", "v"))
+    first = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
+    monkeypatch.setattr("loca_theory.checkpoints.analysis.analyse_matrix", None)
+    again = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
+    assert (again.matrices, again.errors, again.shown) == (
+        first.matrices, first.errors, first.shown
+    )  # fmt: skip
+    assert list(first.matrices) == [row for row in analysis.matrices if "linear1" in row.name]
+
+
+def test_damage_costs_the_matrix_and_is_marked(weights):
+    base, tuned = weights
+    changed = {name: value.clone() for name, value in tuned.items()}
+    changed["head.weight"][3, 5] = float("nan")
+    changed["embed.weight"] = base["embed.weight"]
+    changed["encoder.layers.0.linear1.weight"] = base["encoder.layers.0.linear1.weight"] + 1.0
+    found = analyze(base, changed, **ASKED)
+    reasons = {one.name: one.reason for one in found.skipped}
+    assert reasons["head.weight"] == "not finite: 1 of 3072 entries are NaN or infinite"
+    assert reasons["embed.weight"] == "unchanged: every entry of the increment is 0"
+    assert [one.name for one in found.skipped if one.damaged] == ["head.weight"]
+    assert "head.weight" not in {row.name for row in found.matrices}
+    assert found.summary.all.matrices == len(found.matrices) > 0
+
+
+@pytest.mark.parametrize("accounting", list(Accounting))
+def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting):
+    w = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
+    found = analyse_matrix("w", w, replace(SETTINGS, ranks=(1, 16, 40), accounting=accounting))
+    # R's own numbers are counted as the paper does, and 16·(32 + 16) are more than 512.
+    assert {error.r for error in found.errors} == {1}
+    assert "no errors at r =" in found.matrix.note
+
+
+def test_the_increment_is_left_as_it_was():
+    w = torch.randn(30, 40, generator=torch.Generator().manual_seed(0))
+    before = w.clone()
+    analyse_matrix("w", w, SETTINGS)
+    assert torch.equal(w, before)
+
+
+WITH_UNITS = ("sigma", "mean", "mp_sigma")
+# The noise of the printed test has a size of its own.
+WITHOUT = {field.name for field in fields(Matrix)} - {
+    "name", "shape", "dtype", "kind", "layer", *WITH_UNITS, "energy", "tv_p_value_as_printed",
+    "note",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [
+        (torch.float32, 1e30),
+        (torch.float32, 1e-40),
+        (torch.float64, 1e300),
+        (torch.float64, 1e-300),
+    ],
+    ids=["1e30", "1e-40", "1e300", "1e-300"],
+)
+def test_finite_increments_of_any_size_are_analysed(dtype, scale):
+    """As a matrix of ordinary size with the very digits that are stored."""
+    source = torch.Generator().manual_seed(0)
+    w = (torch.randn(40, 32, generator=source, dtype=torch.float64) * scale).to(dtype)
+    found = analyze({"w.weight": torch.zeros_like(w)}, {"w.weight": w}, **ASKED)
+    (row,) = found.matrices
+    power = int(np.frexp(float(w.double().abs().max()))[1])
+    plain = analyse_matrix(
+        "w.weight", torch.from_numpy(np.ldexp(w.double().numpy(), -power)), SETTINGS
+    )
+    # Sums of 1280 squares, in the type of the entries.
+    close = partial(pytest.approx, rel=1280 * torch.finfo(dtype).eps, abs=1e-9)
+    for name in WITHOUT:
+        assert getattr(row, name) == close(getattr(plain.matrix, name)), name
+    for name in WITH_UNITS:
+        assert getattr(row, name) == close(getattr(plain.matrix, name) * 2.0**power)
+    for mine, other in zip(found.errors, plain.errors, strict=True):
+        assert mine.error == close(other.error)
+        assert mine.shuffled_error == close(other.shuffled_error)
+    assert mean_error(found, 2, "D") == pytest.approx(errors_of(found, 2)["D"].error)
+    if dtype == torch.float32:
+        assert row.energy == pytest.approx(float(w.double().square().sum()), rel=1e-4)
+    else:
+        assert row.energy is None
+        assert "energy does not fit float64" in row.note
+    assert found.summary.all.energy == row.energy
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("base", "tuned"),
+    [
+        pytest.param(1e30, 1.0, id="base"),
+        pytest.param(1.0, 1e30, id="tuned"),
+        pytest.param(3e38, -3e38, id="both, further apart than float32 reaches"),
+    ],
+)
+def test_one_huge_side_is_analysed(base, tuned):
+    source = torch.Generator().manual_seed(0)
+    a, b = (torch.rand(20, 24, generator=source) * scale for scale in (base, tuned))
+    (row,) = analyze({"w": a}, {"w": b}, **ASKED).matrices
+    change = b.double() - a.double()
+    scale = float(change.abs().max())
+    assert row.sigma == pytest.approx(scale * float((change / scale).std(correction=0)), rel=1e-5)
+
+
+NO_BULK = {
+    "nearly constant": lambda: torch.full((20, 24), 0.1).index_put(
+        (torch.tensor(3), torch.tensor(4)), torch.tensor(0.10000001)
+    ),
+    "rank 1": lambda: torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 25)),
+    "one row": lambda: torch.eye(20)[:, :1] @ torch.arange(24.0)[None],
+}
+
+
+@pytest.mark.parametrize("make", NO_BULK.values(), ids=NO_BULK.keys())
+def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(make):
+    w = make()
+    found = analyze({"w": torch.zeros_like(w)}, {"w": w}, **ASKED)
+    (row,) = found.matrices
+    assert [row.mp_sigma, row.mp_distance, row.mp_wasserstein] == [None] * 3
+    assert (row.spikes, row.outlier_mass) == (1, 1.0)
+    assert row.tail_exponent is None
+    assert "the spectrum has no bulk: 1 eigenvalues, and rounding" in row.note
+    assert found.summary.all.median_mp_distance is None
+    assert found.summary.all.follow_mp == 0
+    assert "In 0 of 1 the bulk of the spectrum is close" in found.verdict
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_totals_weigh_by_energy(analysis):
+    left = sum(e.energy * e.error for e in analysis.errors if (e.r, e.method) == (2, "R"))
+    total = sum(row.energy for row in analysis.matrices)
+    assert mean_error(analysis, 2, "R") == pytest.approx(left / total)
+    best = [e.best_on for e in analysis.summary.all.errors if e.r == 2]
+    assert sum(best) == len(analysis.matrices)
+
+
+@pytest.mark.parametrize(
+    ("best", "name", "config", "size"),
+    [
+        ("R", "LoRA", "LoraConfig", {"r": 2, "lora_alpha": 4}),
+        # The smallest of the matrices that are no embeddings has 48 rows and 48 columns.
+        ("D", "LoCA (best DCT coefficients)", "LoCAConfig", {"n_frequency": 96}),
+        ("FourierFT", "FourierFT", "FourierFTConfig", {"n_frequency": 192}),
+    ],
+)
+def test_the_verdict_names_the_winner_and_the_configuration_is_its(
+    analysis, best, name, config, size
+):
+    won = [replace(e, error=0.001) if (e.method, e.r) == (best, 2) else e
+           for e in analysis.summary.all.errors]  # fmt: skip
+    total = replace(analysis.summary.all, errors=tuple(won))
+    text = verdict(total, 0.001)
+    assert f"of {len(analysis.matrices)} increments are within" in text
+    assert f"At the budget of r = 2 {name} keeps 100% of it" in text
+    space = {}
+    exec(adapter_config(analysis.matrices, total), space)
+    assert type(space["config"]).__name__ == config
+    assert {field: getattr(space["config"], field) for field in size} == size
+    # ``in_proj_weight`` is a parameter, and no module that an adapter could replace.
+    assert space["config"].target_modules == {"linear1", "linear2", "out_proj", "head"}
+
+
+def test_a_verdict_on_nothing(weights):
+    nothing = analyze(weights[0], weights[0])
+    assert nothing.verdict == "No matrix could be analysed."
+    assert nothing.config == ""
+    json.dumps(nothing.to_json(), allow_nan=False)
+
+
+# --- what goes in ---------------------------------------------------------------------------
+
+
+def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
+    modules = [torch.nn.Linear(24, 20, bias=False) for _ in range(2)]
+    for index, module in enumerate(modules):
+        save_file(module.state_dict(), tmp_path / f"{index}.safetensors")
+    kinds = {
+        "path": lambda i: tmp_path / f"{i}.safetensors",
+        "text": lambda i: str(tmp_path / f"{i}.safetensors"),
+        "module": lambda i: modules[i],
+        "tensors": lambda i: modules[i].state_dict(),
+        "arrays": lambda i: {"weight": modules[i].weight.detach().numpy()},
+    }
+    found = {
+        (one, other): analyze(kinds[one](0), kinds[other](1), **ASKED)
+        for one, other in zip(kinds, [*list(kinds)[1:], "path"], strict=True)
+    }
+    first = found["path", "text"]
+    for each in found.values():
+        assert each.errors == first.errors
+        # What a type is called depends on where it is from.
+        assert [replace(row, dtype="F32") for row in each.matrices] == list(first.matrices)
+    assert found["module", "tensors"].manifest["grid"]["base"] == "Linear"
+
+
+def test_one_matrix_is_its_own_increment(weights):
+    base, tuned = (side["head.weight"] for side in weights)
+    alone, pair = analyze(tuned - base, **ASKED), analyze(base, tuned, **ASKED)
+    assert alone.matrices == pair.matrices
+    assert [row.name for row in alone.matrices] == ["increment"]
+    assert [one.quantity for one in alone.shown] == ["entries", "increment"]
+    assert alone.config == "", "no module has that name"
+
+
+def test_small_and_integer_matrices_are_taken():
+    counts = np.random.default_rng(0).poisson(3, (5, 7))
+    (row,) = analyze(counts, ranks=[1]).matrices
+    assert row.sigma == pytest.approx(counts.std())
+
+
+def test_the_users_weights_are_left_as_they_are(weights):
+    module = torch.nn.Linear(20, 20)
+    before = module.weight.detach().clone()
+    delta = before.clone()
+    analyze(module, {"weight": before + delta.T, "bias": module.bias}, **ASKED)
+    analyze(delta, **ASKED)
+    assert torch.equal(module.weight, before)
+    assert torch.equal(delta, before)
+
+
+SQUARE = np.random.default_rng(0).normal(size=(20, 20))
+BAD = {
+    "a vector": (SQUARE[0], r"the array has shape \(20,\); pass a matrix"),
+    "a stack": (SQUARE[None], r"the array has shape \(1, 20, 20\); pass a matrix"),
+    "empty": (np.empty((0, 3)), r"the array has shape \(0, 3\); pass a matrix"),
+    "constant": (np.ones((20, 20)), "every entry of the increment is the same; pass a matrix"),
+    "zero": (np.zeros((20, 20)), "every entry of the increment is 0; pass a matrix"),
+    "not finite": (SQUARE * np.inf, "not finite: 400 of 400 .* pass a matrix with finite"),
+    "complex": (SQUARE + 1j, "the array must be real .* pass its real part"),
+    "a list": ([[1.0, 2.0]], "not a list; convert a matrix with numpy.asarray"),
+    "no tensors": ({"a": 3}, "holds no tensor; pass what model.state_dict"),
+    "meta": (torch.nn.Linear(20, 20, device="meta"), "on the meta device .* load them first"),
+    "a module alone": (torch.nn.Linear(20, 20), "these weights are no LoRA adapter, so a second"),
+}
+
+
+@pytest.mark.parametrize(("base", "message"), BAD.values(), ids=BAD.keys())
+def test_what_cannot_be_analysed_is_one_line(base, message):
+    with pytest.raises(InvalidArgumentError, match=rf"^[^\n]*{message}[^\n]*$"):
+        analyze(base)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"ranks": [0]}, r"ranks must be whole numbers from 1 on, not \(0,\); write ranks="),
+        ({"ranks": [2.5]}, r"ranks must be whole numbers from 1 on, not \(2.5,\); write ranks="),
+        ({"epsilon": 1.0}, "between 0 and 1, not at 1.0; choose one such as epsilon=0.001"),
+        ({"accounting": "money"}, "unknown accounting 'money'; choose from paper, main-text"),
+        ({"device": "tpu"}, "unknown device 'tpu'; choose auto, cpu"),
+        ({"include": "["}, "is no regular expression"),
+        ({"include": "zzz"}, 'no matrix is left .* widen include="...", exclude'),
+    ],
+    ids=lambda one: next(iter(one.items())) if isinstance(one, dict) else None,
+)
+def test_arguments_out_of_range_are_one_line(asked, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        analyze(SQUARE, **asked)
+
+
+# --- what comes out -------------------------------------------------------------------------
+
+
+def test_a_saved_analysis_is_loaded_as_it_was(analysis, tmp_path):
+    names = [path.name for path in analysis.save(tmp_path)]
+    assert [name for name in names if name.endswith(".parquet")] == [
+        f"analyze-{table}.parquet" for table in ("matrices", "errors", "shown", "skipped")
+    ]
+    back = Analysis.load(tmp_path)
+    assert back == analysis
+    assert back.verdict == analysis.verdict
+
+
+def test_nothing_left_out_is_a_table_too(tmp_path):
+    found = analyze(SQUARE, ranks=[2])
+    found.save(tmp_path)
+    assert Analysis.load(tmp_path).skipped == ()
+
+
+def test_a_notebook_shows_the_verdict_and_a_line_a_matrix(analysis):
+    shown = analysis._repr_html_()
+    assert "increments are within" in shown
+    assert "encoder.layers.0.linear1.weight" in shown
+    assert "R, r = 2" in shown
+
+
+def test_a_notebook_shows_one_matrix_down_the_page():
+    shown = analyze(SQUARE, ranks=[2])._repr_html_()
+    for name in ("mp_distance", "tv_p_value", "R, r = 2", "FourierFT, r = 2"):
+        assert f"<th>{name}</th>" in shown
+
+
+def test_the_demonstration_is_two_trained_checkpoints_of_less_than_a_megabyte():
+    pair = demo_pair()
+    assert sum(path.stat().st_size for path in pair) < 10**6
+    opened = open_pair(*pair)
+    assert len(opened.names) == 8
+    for name in opened.names:
+        increment = opened.increment(name)
+        assert increment.isfinite().all()
+        assert increment.unique().numel() > 1000
+
+
+NAMES = {
+    "model.layers.7.self_attn.q_proj.weight": ("query", 7, "q_proj"),
+    "model.layers.11.mlp.down_proj.weight": ("MLP out", 11, "down_proj"),
+    "encoder.layer.3.attention.self.value.weight": ("value", 3, "value"),
+    "encoder.layer.3.attention.output.dense.weight": ("attention output", 3, "output.dense"),
+    "encoder.layer.3.output.dense.weight": ("MLP out", 3, "output.dense"),
+    "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3, "intermediate.dense"),
+    "decoder.block.2.layer.2.DenseReluDense.wo.weight": ("MLP out", 2, "wo"),
+    "gpt_neox.layers.5.attention.dense.weight": ("attention output", 5, "attention.dense"),
+    "gpt_neox.layers.5.mlp.dense_h_to_4h.weight": ("MLP in", 5, "dense_h_to_4h"),
+    "gpt_neox.layers.5.mlp.dense_4h_to_h.weight": ("MLP out", 5, "dense_4h_to_h"),
+    "layers.4.mlp.Wi.weight": ("MLP in", 4, "Wi"),
+    "transformer.h.0.attn.c_attn.weight": ("query, key, value", 0, "c_attn"),
+    "transformer.h.0.attn.c_proj.weight": ("attention output", 0, "c_proj"),
+    "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0, "c_fc"),
+    "embeddings.word_embeddings.weight": ("embedding", None, "word_embeddings"),
+    "lm_head.weight": ("embedding", None, "lm_head"),
+    "something": ("other", None, "something"),
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), NAMES.items(), ids=NAMES.keys())
+def test_names(name, expected):
+    assert (kind_of(name), layer_of(name), module_of(name)) == expected
