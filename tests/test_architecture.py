@@ -181,7 +181,7 @@ def test_arguments_are_not_checked_by_assert():
 
 
 # Packages whose messages still speak of flags.
-FLAGS_SPOKEN = ("sweeps", "checkpoints")
+FLAGS_SPOKEN = ("sweeps",)
 # A flag in a text; alone it is an argument for another program, after its command it is part of it.
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 COMMAND = re.compile(r"(loca-theory|python -m|ray start) [^`\n]*")

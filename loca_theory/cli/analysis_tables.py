@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.progress import note
 
@@ -176,7 +179,8 @@ def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     for reason, names in list(reasons.items())[:_MOST_REASONS]:
         first = ", ".join(_short(name) for name in names[:2])
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        out.print(f"  {reason}: {first}{more}", highlight=False, markup=False)
+        in_words = in_flags(reason, click.get_current_context().command)
+        out.print(f"  {in_words}: {first}{more}", highlight=False, markup=False)
 
 
 def _short(name: str) -> str:

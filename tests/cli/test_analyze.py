@@ -58,6 +58,17 @@ def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
         assert text in done.out
 
 
+def test_what_was_too_large_is_said_with_the_option(cli, here, pair):
+    content = load_file(here / "tuned.safetensors")
+    for name in pair:
+        save_file({**load_file(here / name), "wide.weight": content["norm.weight"].outer(
+            torch.randn(60, generator=torch.Generator().manual_seed(0)))}, here / name)  # fmt: skip
+    done = cli(
+        "analyze", *pair, "--r", "2", "--max-size", "2500", "--quiet", "--include", "wide|0.q"
+    )
+    assert "larger than --max-size 2500: wide" in done.out
+
+
 def test_the_demonstration_needs_no_checkpoint(cli):
     done = cli("analyze", "--demo", "--include", "0.*q_proj", "--r", "4", "--quiet")
     assert (done.code, done.err) == (0, "")
