@@ -9,8 +9,8 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory._lookup import find
-from loca_theory.checkpoints.matrix import MatrixAnalysis, Settings, analyse_matrix
+from loca_theory._lookup import member
+from loca_theory.checkpoints.matrix import ANALYSED, MatrixAnalysis, Settings, analyse_matrix
 from loca_theory.checkpoints.pairs import Selection, not_finite, open_pair
 from loca_theory.checkpoints.recommendation import adapter_config, verdict
 from loca_theory.checkpoints.rows import Matrix, MatrixError, Shown, Skipped
@@ -18,7 +18,8 @@ from loca_theory.checkpoints.shown import shown_rows
 from loca_theory.checkpoints.sources import Source, describe, is_array
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.expressivity import Accounting
+from loca_theory.expressivity import Accounting, Method, find_methods
+from loca_theory.expressivity.methods import METHODS, definition
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import (
     DEFAULT_RUNNER,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _EXPERIMENT = "increments"
 _OVERVIEW = ("name", "shape", "sigma", "tv", "tv_p_value", "outlier_mass", "spikes")
-_METHODS = ("R", "D", "FourierFT", "S")
+_SHOWN = ("R", "D", "FourierFT", "S")
 _NESTED = ("r", "method", "error", "iid_error", "shuffled_error")
 
 
@@ -98,7 +99,7 @@ class Analysis(Result):
         """A row per matrix: its main statistics, and some errors at the first rank."""
         frame, errors = self.to_frame(), self.to_frame("errors")
         first = self.summary.all.errors[0].r if self.errors else None
-        at = errors[(errors["r"] == first) & errors["method"].isin(_METHODS)]
+        at = errors[(errors["r"] == first) & errors["method"].isin(_SHOWN)]
         wide = at.pivot_table(index="name", columns="method", values="error", sort=False)
         wide = wide.add_suffix(f", r = {first}")
         return frame[list(_OVERVIEW)].merge(wide, left_on="name", right_index=True, how="left")
@@ -126,6 +127,7 @@ def analyze(
     tuned: Source | None = None,
     *,
     ranks: Iterable[int] = (8, 16, 32),
+    methods: str | Method | Iterable[str | Method] = (),
     include: str | None = None,
     exclude: str | None = None,
     max_size: int | None = None,
@@ -145,6 +147,8 @@ def analyze(
             folder with a LoRA adapter of PEFT, or ΔW itself, a 2-D array or tensor.
         tuned: The fine-tuned side, of any of these kinds, or a LoRA adapter of the base.
         ranks: LoRA ranks that set the budgets; those that do not fit a matrix are left out there.
+        methods: Methods, or their names, beside those of
+            :data:`~loca_theory.checkpoints.ANALYSED`.
         include: Only matrices of whose name this regular expression matches a part.
         exclude: Not those of whose name this one matches a part.
         max_size: Not those with more entries.
@@ -176,9 +180,10 @@ def analyze(
 
     settings = Settings(
         ranks=tuple(dict.fromkeys(ranks)),
+        methods=_beside_the_usual(methods),
         seed=seed,
         epsilon=epsilon,
-        accounting=find("accounting", accounting, {one.value: one for one in Accounting}),
+        accounting=member(Accounting, "accounting", accounting),
         device=resolve_device(device),
         printed=printed or PrintedTest(),
     )
@@ -209,7 +214,7 @@ def analyze(
             grid={
                 "base": describe(base), "finetuned": None if tuned is None else describe(tuned),
                 "prefix": pair.prefix, "include": include, "exclude": exclude,
-                "max_size": max_size, **asdict(settings), "ranks": list(settings.ranks),
+                "max_size": max_size, **settings.describe(),
             },
             seed=seed,
             device=settings.device,
@@ -220,6 +225,11 @@ def analyze(
         shown=shown_rows(analyses, None if pair.base is None else pair.tuned),
         skipped=tuple(skipped),
     )  # fmt: skip
+
+
+def _beside_the_usual(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
+    named = [methods] if isinstance(methods, (str, Method)) else list(methods)
+    return (*ANALYSED, *(one for one in find_methods(named) if one not in ANALYSED))
 
 
 def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:
@@ -235,11 +245,12 @@ def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:
 def _stored_or_new(
     name: str, increment: torch.Tensor, settings: Settings, dtype: str, store: ResultStore | None
 ) -> MatrixAnalysis:
-    if store is None:
+    own = [definition(method) for method in settings.methods if method.name not in METHODS]
+    if store is None or None in own:
         return analyse_matrix(name, increment, settings, dtype=dtype, consume=True)
     digest = hashlib.blake2b(increment.contiguous().numpy().data, digest_size=16).hexdigest()
     # Every random number comes from NumPy: devices differ by rounding alone.
-    asked = asdict(replace(settings, device="cpu"))
+    asked = {**replace(settings, device="cpu").describe(), **({"own": own} if own else {})}
     labels = {"name": name, "shape": list(increment.shape), "dtype": dtype, "entries": digest}
     point = Point(_EXPERIMENT, {**labels, **asked})
     found = store.load(point)

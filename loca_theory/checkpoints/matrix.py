@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 """Methods that a real increment is measured against, unless others are named."""
 
-CURVES = tuple(method.name for method in ANALYSED)
-
 FAR_FROM_LAW = 0.1
 """Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
 
@@ -78,7 +76,18 @@ class Settings:
     device: str = "cpu"
     printed: PrintedTest = field(default_factory=PrintedTest)
 
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "ranks": list(self.ranks),
+            "methods": [method.name for method in self.methods],
+            "accounting": self.accounting.value,
+            "printed": asdict(self.printed),
+        }
+
     def __post_init__(self) -> None:
+        find_methods(self.methods)
         if any(isinstance(r, bool) or not isinstance(r, int) or r < 1 for r in self.ranks):
             msg = f"ranks must be whole numbers from 1 on, not {self.ranks}; write ranks=(8, 16)"
             raise InvalidArgumentError(msg)

@@ -77,6 +77,8 @@ def _normality(normal: int, count: int, epsilon: float, distance: float) -> str:
 
 
 def _dependence(error: MeanError) -> str:
+    if error.iid_error is None:  # never of low rank
+        return ""
     gap = error.iid_error - error.error
     left = error.iid_error - error.shuffled_error
     if abs(gap) < 0.01:

@@ -74,7 +74,8 @@ class MatrixError:
         r: LoRA's rank, which sets the budget.
         method: Which method.
         error: Relative squared error.
-        iid_error: Its expectation for independent normal entries of that shape.
+        iid_error: Its expectation for independent normal entries of that shape; None where it is
+            not known without simulation.
         shuffled_error: Error on the same entries in random order: dependence gone, their
             distribution kept.
     """
@@ -86,7 +87,7 @@ class MatrixError:
     r: int
     method: str
     error: float
-    iid_error: float
+    iid_error: float | None
     shuffled_error: float
 
 

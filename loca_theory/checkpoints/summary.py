@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory.checkpoints.matrix import CURVES, FAR_FROM_LAW
+from loca_theory.checkpoints.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.rows import Matrix, MatrixError
 
 _LEVEL = 0.05
@@ -23,7 +23,8 @@ class MeanError:
         r: LoRA's rank, which sets the budget.
         method: Which method.
         error: Relative squared error, weighted by energy: what is left of the whole fine-tune.
-        iid_error: The same mean of its expectations for independent normal entries.
+        iid_error: The same mean of its expectations for independent normal entries; None where
+            one is not known.
         shuffled_error: The same mean of the errors on shuffled entries.
         matrices: How many increments that budget fits.
         best_on: On how many of them no method leaves less.
@@ -32,7 +33,7 @@ class MeanError:
     r: int
     method: str
     error: float
-    iid_error: float
+    iid_error: float | None
     shuffled_error: float
     matrices: int
     best_on: int
@@ -152,12 +153,13 @@ def _mean_errors(
     matrices: Sequence[Matrix], errors: dict[str, list[MatrixError]], ranks: Sequence[int]
 ) -> Iterator[MeanError]:
     weights = _weights(matrices)
+    methods = dict.fromkeys(error.method for one in matrices for error in errors[one.name])
     for r in ranks:
         at = {
             one.name: {error.method: error for error in errors[one.name] if error.r == r}
             for one in matrices
         }
-        for method in CURVES:
+        for method in methods:
             found = [
                 (weight, at[one.name][method])
                 for one, weight in zip(matrices, weights, strict=True)
@@ -165,16 +167,23 @@ def _mean_errors(
             ]
             if not found:
                 continue
-            total = sum(weight for weight, _ in found)
-            means = [
-                float(sum(weight * getattr(error, key) for weight, error in found) / total)
-                for key in ("error", "iid_error", "shuffled_error")
-            ]
+            shares = np.array([weight for weight, _ in found])
+            shares /= shares.sum()
+            expected = [error.iid_error for _, error in found]
+            known = [value for value in expected if value is not None]
             best = sum(
                 error.error == min(one.error for one in at[error.name].values())
                 for _, error in found
             )
-            yield MeanError(r, method, *means, matrices=len(found), best_on=best)
+            yield MeanError(
+                r,
+                method,
+                error=float(shares @ [error.error for _, error in found]),
+                iid_error=float(shares @ known) if len(known) == len(found) else None,
+                shuffled_error=float(shares @ [error.shuffled_error for _, error in found]),
+                matrices=len(found),
+                best_on=best,
+            )
 
 
 def _weights(matrices: Sequence[Matrix]) -> list[float]:

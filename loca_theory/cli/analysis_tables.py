@@ -11,6 +11,7 @@ import click
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.progress import note
+from loca_theory.expressivity import METHODS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,6 +71,8 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     out.print()
     is_wide = out.width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
+    used = dict.fromkeys(error.method for error in result.errors)
+    columns += [_Column(name, _error(name)) for name in used if name not in METHODS]
     table = plain_table("matrix", *(column.heading for column in columns))
     errors: dict[str, dict[str, MatrixError]] = {one.name: {} for one in result.matrices}
     for error in result.errors:
@@ -152,7 +155,7 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
     for group in groups:
         found = {(error.r, error.method): error for error in group.errors}
         cells = [
-            f"{found[key].error:.2f} ({found[key].iid_error:.2f})" if key in found else ""
+            f"{found[key].error:.2f} ({_number(found[key].iid_error)})" if key in found else ""
             for key in columns
         ]
         table.add_row(

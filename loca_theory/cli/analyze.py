@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loca_theory.cli.analysis_tables import note_damaged, print_analysis, print_matrices
+from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import DEVICE, SEED, Common, options
 from loca_theory.cli.output import print_json
 from loca_theory.cli.progress import note
-from loca_theory.cli.ranges import IntegerList
+from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running
 from loca_theory.expressivity import Accounting
 
@@ -47,6 +48,13 @@ class Entries(click.ParamType):
     metavar="LIST",
     help="LoRA ranks that set the budgets.",
 )
+@click.option(
+    "--methods",
+    type=NameList(),
+    metavar="NAMES",
+    help="Methods to measure beside LoRA, LoCA, FourierFT and their kin; one of your own is "
+    "module:attribute.",
+)
 @click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part.")
 @click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part.")
 @click.option(
@@ -79,6 +87,7 @@ def command(
     tuned: str | None,
     demo: bool,
     ranks: tuple[int, ...],
+    methods: tuple[str, ...] | None,
     include: str | None,
     exclude: str | None,
     max_size: int | None,
@@ -110,6 +119,7 @@ def command(
         result = checkpoints.analyze(
             *sources,
             ranks=ranks,
+            methods=chosen_methods(methods or ()),
             include=include,
             exclude=exclude,
             max_size=max_size,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
+from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import DEVICE, POINTS_ONLY, SEED, WORKERS, Common, options
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note
@@ -16,10 +15,8 @@ from loca_theory.expressivity import (
     METHODS,
     Accounting,
     Engine,
-    Method,
     Sampler,
     Simulation,
-    find_methods,
 )
 from loca_theory.expressivity.simulation import DEFAULT_DRAWS, engines_of, squares
 
@@ -142,16 +139,6 @@ def command(
             print_csv(result.to_json()["rows"])
         case _:
             print_errors(result.rows, simulation.methods)
-
-
-def chosen_methods(names: tuple[str, ...]) -> tuple[Method, ...]:
-    """Methods by what was typed; ``all`` stands for those of the package.
-
-    Modules are looked for in the current folder as well, as ``python -m`` does.
-    """
-    if any(":" in name for name in names) and "" not in sys.path:
-        sys.path.insert(0, "")
-    return tuple(METHODS.values()) if names == ("all",) else find_methods(names)
 
 
 def _say_what_to_know(simulation: Simulation, common: Common) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.methods import METHODS, Engine, Method
+from loca_theory.expressivity.methods import METHODS, Engine, Method, definition
 from loca_theory.sweeps import DEFAULT_RUNNER, Moments, Point, Runner, code_version, generator
 
 _EXPERIMENT = "expressivity.monte-carlo"
@@ -119,7 +115,7 @@ class MonteCarlo:
         if self.device != "cpu":
             runner = replace(runner, jobs=1)
         own = {one.method.name: one.method for one in series if one.method.name not in METHODS}
-        definitions = {name: _definition(method) for name, method in own.items()}
+        definitions = {name: definition(method) for name, method in own.items()}
         points = [
             self._point(one, start, definitions.get(one.method.name))
             for one in series
@@ -174,17 +170,6 @@ class MonteCarlo:
         if one.sampler is Sampler.DENSE:
             parameters["device"] = self.device
         return Point(_EXPERIMENT, parameters)
-
-
-def _definition(method: Method) -> str | None:
-    """Digest of a user's method and of the file that defines it; None where there is no file."""
-    path = getattr(sys.modules.get(type(method).__module__), "__file__", None)
-    if path is None:
-        return None
-    try:
-        return hashlib.sha256(Path(path).read_bytes() + pickle.dumps(vars(method))).hexdigest()
-    except Exception:  # a method may hold anything, also what cannot be pickled
-        return None
 
 
 _NONE_OF_THEIR_OWN: Mapping[str, Method] = {}

@@ -12,8 +12,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import METHODS
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
-from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.lines import look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,7 +156,9 @@ def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
         errors: Table ``errors`` of an analysis, one row per matrix, rank and method.
         r: The rank that sets the budget.
     """
-    table = errors[(errors["r"] == r) & errors["method"].isin(_SHOWN)]
+    own = [name for name in dict.fromkeys(errors["method"]) if name not in METHODS]
+    shown = (*_SHOWN, *own)
+    table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
     if table["layer"].notna().any():
         table = table[table["layer"].notna()]
     else:
@@ -169,9 +172,9 @@ def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
         axis.set_axis_off()
     for axis, kind in zip(axes.flat, kinds, strict=False):
         mine = table[table["kind"] == kind]
-        for method in _SHOWN:
+        for method in shown:
             line = mine[mine["method"] == method].sort_values("layer")
-            look = LOOKS[method]
+            look = look_of(method)
             layer = line["layer"].fillna(-1).to_numpy(float)
             axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=method)
             if method in ("R", "D"):

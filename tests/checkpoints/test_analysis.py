@@ -15,9 +15,10 @@ from loca_theory.checkpoints import (
     analyze,
     demo_pair,
     open_pair,
+    version,
 )
 from loca_theory.checkpoints.matrix import (
-    CURVES,
+    ANALYSED,
     MatrixAnalysis,
     Settings,
     _shuffled,
@@ -26,13 +27,14 @@ from loca_theory.checkpoints.matrix import (
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
 from loca_theory.checkpoints.recommendation import adapter_config, verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.expressivity import Accounting, Budget, approximate, exact_error
+from loca_theory.expressivity import Accounting, Budget, Method, approximate, exact_error
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import ResultStore, Runner
 
 SETTINGS = Settings((2, 4), printed=PrintedTest(copies=10, samples=5000))
 
 
+METHODS_SHOWN = [method.name for method in ANALYSED]
 ASKED = {"ranks": (2, 4), "device": "cpu", "printed": SETTINGS.printed}
 
 
@@ -176,7 +178,7 @@ def test_every_matrix_of_a_real_pair_has_a_row(analysis, weights):
     assert {row.name for row in analysis.matrices} == expected
     assert not any(one.damaged for one in analysis.skipped)
     assert [(e.name, e.r, e.method) for e in analysis.errors] == [
-        (row.name, r, c) for row in analysis.matrices for r in (2, 4) for c in CURVES
+        (row.name, r, c) for row in analysis.matrices for r in (2, 4) for c in METHODS_SHOWN
     ]
     for row in analysis.matrices:
         increment = tuned[row.name] - base[row.name]
@@ -520,3 +522,24 @@ NAMES = {
 @pytest.mark.parametrize(("name", "expected"), NAMES.items(), ids=NAMES.keys())
 def test_names(name, expected):
     assert (kind_of(name), layer_of(name), module_of(name)) == expected
+
+
+class Half(Method):
+    name, title = "half", "half of every entry"
+
+    def approximate(self, matrix, budget, rng=None):  # noqa: ARG002
+        return matrix / 2
+
+
+def test_a_method_of_the_users_own_stands_beside_the_others(tmp_path):
+    delta = np.random.default_rng(0).normal(size=(64, 48))
+    runner = Runner(ResultStore(tmp_path / "points", version()))
+    found = analyze(delta, ranks=[4], methods=[Half(), "V1"], runner=runner)
+    mine = {error.method: error for error in found.errors}
+    assert list(mine)[-2:] == ["half", "V1"]
+    assert (mine["half"].error, mine["half"].iid_error) == (pytest.approx(0.25), None)
+    assert mine["V1"].iid_error == exact_error("V1", Budget(64, 48, 4))
+    assert found.summary.all.errors[-2].iid_error is None
+    assert found.manifest["grid"]["methods"][-2:] == ["half", "V1"]
+    again = analyze(delta, ranks=[4], methods=[Half(), "V1"], runner=runner)
+    assert again.errors == found.errors

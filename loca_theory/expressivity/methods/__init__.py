@@ -9,6 +9,7 @@ from loca_theory.expressivity.methods.method import Engine, Method
 from loca_theory.expressivity.methods.registry import (
     DEFAULT_METHODS,
     METHODS,
+    definition,
     find_method,
     find_methods,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "RandomLocations",
     "Selection",
     "Subspace",
+    "definition",
     "find_method",
     "find_methods",
 ]

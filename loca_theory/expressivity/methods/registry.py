@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
+import sys
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
@@ -91,6 +95,22 @@ def find_methods(methods: Iterable[str | Method]) -> tuple[Method, ...]:
             msg = f"methods names {name} twice; leave one out, or give it another name"
             raise InvalidArgumentError(msg)
     return tuple(found)
+
+
+def definition(method: Method) -> str | None:
+    """What tells a user's method from another of its name, so that results can be stored.
+
+    Returns:
+        A digest of the object's state and of the file that defines its class; None where there is
+        no file, as in a notebook, or the state cannot be pickled.
+    """
+    path = getattr(sys.modules.get(type(method).__module__), "__file__", None)
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(Path(path).read_bytes() + pickle.dumps(vars(method))).hexdigest()
+    except Exception:  # a method may hold anything
+        return None
 
 
 def _imported(spec: str) -> object:
