@@ -42,6 +42,16 @@ def store_rows(
 
     A run killed in between leaves no manifest, never one that belongs to another table.
 
+    Args:
+        rows: The rows, with the same keys each.
+        manifest: Where they come from, as plain data.
+        folder: Where the files go; made if it is not there.
+        name: Their name.
+        columns: The columns of a table without rows.
+
+    Returns:
+        The two files.
+
     Raises:
         ResourceError: the folder cannot be written to.
     """
@@ -49,7 +59,7 @@ def store_rows(
 
     writable_folder(folder)
     table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
-    frame = pd.DataFrame(list(rows), columns=columns)
+    frame = pd.DataFrame(list(rows), columns=None if rows else columns)
     try:
         origin.unlink(missing_ok=True)
     except OSError as error:
