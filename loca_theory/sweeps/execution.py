@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import joblib
@@ -23,7 +24,7 @@ from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceEr
 from loca_theory.sweeps.backends import Backend, Cluster
 from loca_theory.sweeps.points import Point
 from loca_theory.sweeps.store import ResultStore
-from loca_theory.sweeps.versions import package_version
+from loca_theory.sweeps.versions import code_version, package_version
 
 Compute = Callable[[Point], dict[str, Any]]
 Progress = Callable[[int, int], None]
@@ -51,7 +52,7 @@ class SweepInterruptedError(LocaTheoryError):
 
     def __init__(self, done: int, total: int, *, stored: bool) -> None:
         self.done, self.total = done, total
-        kept = "are stored; run the same command again to finish" if stored else "were not stored"
+        kept = "are stored; run it again to finish" if stored else "were not stored"
         super().__init__(f"interrupted: {done} of {total} points {kept}")
 
 
@@ -60,7 +61,8 @@ class Runner:
     """How sweeps run; the results do not depend on it.
 
     Attributes:
-        store: Where results are kept as they come; None keeps them in memory only.
+        store: Where results are stored as they come, a store or the name of a folder; None for
+            nowhere.
         jobs: Worker processes; −1 for one per core.
         cluster: Where workers are, if not on this machine: they compute whatever is missing, be it
             little, and have to be there even where nothing is. It decides nothing else either.
@@ -70,15 +72,14 @@ class Runner:
         InvalidArgumentError: ``jobs`` is neither positive nor −1.
     """
 
-    store: ResultStore | None = None
+    store: ResultStore | str | Path | None = None
     jobs: int = -1
     cluster: Cluster = _THIS_MACHINE
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
         if self.jobs == 0 or self.jobs < -1:
-            msg = f"{self.jobs} workers make no sense; give a positive number, or -1 for one per "
-            msg += "core"
+            msg = f"jobs must be a positive number, or -1 for one per core, not {self.jobs}"
             raise InvalidArgumentError(msg)
 
     def run(
@@ -104,7 +105,7 @@ class Runner:
             ResourceError: the cluster is not there, a result cannot be stored, or a worker was
                 killed. Finished points are in the store.
         """
-        store, progress = self.store, self.progress
+        store, progress = self.open_store(compute), self.progress
         results: dict[int, dict[str, Any]] = {}
         for index, point in enumerate(points):
             stored = store.load(point) if store else None
@@ -136,6 +137,19 @@ class Runner:
             kept = store is not None
             raise SweepInterruptedError(len(results), len(points), stored=kept) from None
         return [results[index] for index in range(len(points))]
+
+    def open_store(self, *roots: Callable[..., Any] | str) -> ResultStore | None:
+        """The store; in a folder, the one of what some functions compute.
+
+        Args:
+            roots: The functions, as :func:`~loca_theory.sweeps.code_version` takes them.
+
+        Raises:
+            ResourceError: the folder cannot be written to.
+        """
+        if self.store is None or isinstance(self.store, ResultStore):
+            return self.store
+        return ResultStore(Path(self.store), code_version(*roots))
 
     def connected(self) -> AbstractContextManager[None]:
         """Keep the connection to the cluster for all sweeps inside.

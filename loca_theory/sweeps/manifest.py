@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +37,6 @@ def manifest(
         "version": __version__,
         "git_commit": commit,
         "git_dirty": dirty,
-        "argv": _command_line(),
         "grid": dict(grid),
         "seed": seed,
         "device": device,
@@ -73,8 +71,3 @@ def _git(root: Path, *arguments: str) -> str:
     command = ["git", "--no-optional-locks", *place, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     return done.stdout.strip()
-
-
-def _command_line() -> list[str]:
-    """The command as the user typed it, with the program's name instead of its path."""
-    return [Path(sys.argv[0]).name, *sys.argv[1:]]

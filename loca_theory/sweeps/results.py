@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
@@ -54,7 +55,7 @@ class Result:
         return pd.DataFrame(self._plain(name), columns=columns)
 
     def to_json(self) -> dict[str, Any]:
-        """The tables and the manifest as plain data: what ``--format json`` prints."""
+        """The tables and the manifest as plain data, which JSON can hold."""
         return {**{name: self._plain(name) for name in self._tables()}, "manifest": self.manifest}
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -135,19 +136,24 @@ def check_columns(frame: pd.DataFrame, wanted: Sequence[str], source: str) -> No
 
 def _typed(frame: pd.DataFrame, row_type: type) -> tuple[Any, ...]:
     """Rows of a stored table; what parquet widened for the sake of null is as it was."""
+    hints = get_type_hints(row_type)
+    columns = [
+        [_as(hints[field.name], value) for value in frame[field.name].tolist()]
+        for field in dataclasses.fields(row_type)
+    ]
+    return tuple(row_type(*values) for values in zip(*columns, strict=True))
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """A stored value as its type says: a member of an enumeration, a tuple, an integer, None."""
     import pandas as pd
 
-    hints = get_type_hints(row_type)
-    columns = []
-    for field in dataclasses.fields(row_type):
-        values = frame[field.name].tolist()
-        if get_origin(hints[field.name]) is tuple:
-            columns.append([tuple(value.tolist()) for value in values])
-            continue
-        kinds = get_args(hints[field.name]) or (hints[field.name],)
-        if type(None) in kinds:
-            values = [None if pd.isna(value) else value for value in values]
-        if int in kinds:
-            values = [None if value is None else int(value) for value in values]
-        columns.append(values)
-    return tuple(row_type(*values) for values in zip(*columns, strict=True))
+    if get_origin(hint) is tuple:
+        return tuple(_as(get_args(hint)[0], one) for one in value.tolist())
+    kinds = get_args(hint) or (hint,)
+    if type(None) in kinds and pd.isna(value):
+        return None
+    for kind in kinds:
+        if kind is int or (isinstance(kind, type) and issubclass(kind, Enum)):
+            return kind(value)
+    return value

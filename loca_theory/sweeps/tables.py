@@ -85,7 +85,7 @@ def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
         return pd.read_parquet(table), _read_object(origin)
     except (OSError, ValueError, RecursionError) as error:
         msg = f"{table} and its manifest cannot be read ({type(error).__name__}); "
-        msg += "delete them and run the command again"
+        msg += "delete them and compute them again"
         raise ResourceError(msg) from error
 
 

@@ -83,7 +83,10 @@ def test_no_points_give_no_results():
 
 @pytest.mark.parametrize("jobs", [0, -2])
 def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs):
-    with pytest.raises(InvalidArgumentError, match=f"{jobs} workers make no sense"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=f"jobs must be a positive number, or -1 for one per core, not {jobs}",
+    ):
         Runner(jobs=jobs)
 
 
@@ -220,7 +223,7 @@ def test_an_interrupted_computation_says_how_far_it_came(store, undisturbed):
     interrupted = make_compute(fails_at=5, error=KeyboardInterrupt())
     with pytest.raises(
         SweepInterruptedError,
-        match=r"^interrupted: 5 of 8 points are stored; run the same command again to finish$",
+        match=r"^interrupted: 5 of 8 points are stored; run it again to finish$",
     ) as caught:
         Runner(store, jobs=1).run(make_points(), interrupted)
     assert (caught.value.done, caught.value.total) == (5, 8)

@@ -44,7 +44,6 @@ def test_it_holds_what_it_takes_to_repeat_a_run():
         "version",
         "git_commit",
         "git_dirty",
-        "argv",
         "grid",
         "seed",
         "device",
@@ -178,8 +177,3 @@ def test_no_library_is_imported_for_it():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ
     )
     assert done.stdout.strip() == "[]"
-
-
-def test_the_command_line_names_the_program_without_its_path(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["/somewhere/bin/loca-theory", "simulate", "--K", "16"])
-    assert manifest(**GIVEN)["argv"] == ["loca-theory", "simulate", "--K", "16"]

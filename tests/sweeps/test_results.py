@@ -1,6 +1,7 @@
 """Results: typed tables that print, save and load as they are."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pandas as pd
 import pytest
@@ -20,6 +21,17 @@ class Pair:
 @dataclass(frozen=True)
 class Total:
     sum: float
+
+
+class Kind(StrEnum):
+    ROUND = "round"
+
+
+@dataclass(frozen=True)
+class Shaped:
+    kind: Kind | None
+    kinds: tuple[Kind, ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,3 +131,16 @@ def test_what_was_never_saved_is_an_error(tmp_path):
 def test_it_prints_as_its_tables_sizes_and_shows_as_html():
     assert repr(FOUND) == "Found(pairs: 2 rows, totals: 1 rows)"
     assert "<th>spread</th>" in FOUND._repr_html_()
+
+
+def test_enumerations_and_tuples_come_back_as_they_were(tmp_path):
+    @dataclass(frozen=True, repr=False)
+    class Shapes(Result):
+        rows: tuple[Shaped, ...] = rows(Shaped)
+        command = "shapes"
+
+    given = (Shaped(Kind.ROUND, (Kind.ROUND,), (1, 2)), Shaped(None, (), ()))
+    Shapes({}, given).save(tmp_path)
+    found = Shapes.load(tmp_path).rows
+    assert found == given
+    assert (type(found[0].kind), type(found[0].kinds[0])) == (Kind, Kind)

@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_one_error(tmp_path, name, content):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(
         ResourceError,
-        match=r"name\.parquet and its manifest cannot be read \(\w+\); delete them and run",
+        match=r"name\.parquet and its manifest cannot be read \(\w+\); delete them and compute",
     ):
         load_rows(tmp_path, "name")
 
