@@ -3,7 +3,7 @@
 - :class:`Reading`, :func:`find_reading`: what the description leaves open, as settings.
 - :class:`Family`, :class:`Problems`, :func:`draw`: random problems, many at a time.
 - :data:`SEARCHES`: ways to move components, from central differences to matching pursuit.
-- :class:`ConvergenceStudy`: the rates of recovery with exact intervals, and some traces.
+- :func:`toy`: the rates of recovery with exact intervals, and some traces.
 """
 
 from typing import TYPE_CHECKING
@@ -15,12 +15,13 @@ from loca_theory.convergence.readings import (
     Reading,
     find_reading,
 )
+from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
 
 if TYPE_CHECKING:
     from loca_theory.convergence.problems import Family, Problems, draw
     from loca_theory.convergence.searches import SEARCHES, find_search
     from loca_theory.convergence.state import Rates, State
-    from loca_theory.convergence.study import ConvergenceStudy, default_problems, trace_rows
+    from loca_theory.convergence.study import ConvergenceStudy, default_problems, toy
 
 __all__ = [
     "DEFAULT_READING",
@@ -31,12 +32,15 @@ __all__ = [
     "Problems",
     "Rates",
     "Reading",
+    "RecoveryRow",
     "State",
+    "ToyResult",
+    "TraceRow",
     "default_problems",
     "draw",
     "find_reading",
     "find_search",
-    "trace_rows",
+    "toy",
 ]
 
 __getattr__ = lazy_exports(
@@ -51,6 +55,6 @@ __getattr__ = lazy_exports(
         "default_problems": "study",
         "draw": "problems",
         "find_search": "searches",
-        "trace_rows": "study",
+        "toy": "study",
     },
 )

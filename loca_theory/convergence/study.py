@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from loca_theory._arguments import integers, several
 from loca_theory.convergence import simulation as one
 from loca_theory.convergence.problems import Family
 from loca_theory.convergence.readings import DEFAULT_READING, find_reading
+from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner
+from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, manifest
 
-Row = dict[str, Any]
-
-ROW_COLUMNS = (
-    "search",
-    "reading",
-    "size",
-    "components",
-    "condition",
-    "problems",
-    "recovered",
-    "low",
-    "high",
-    "mean_found",
-    "median_final_loss",
-    "diverged",
-    "steps",
-    "seed",
-)
+DEFAULT_STEPS = 4000
+_DEFAULT_RATES = Rates()
 # Problems by default at sizes up to these.
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
@@ -46,6 +32,69 @@ _BASELINE, _MOST_TRACED = "coefficients-only", 5
 def default_problems(size: int) -> int:
     """How many problems of a size are solved unless told otherwise."""
     return next((count for limit, count in _PROBLEMS if size <= limit), _PROBLEMS_BEYOND)
+
+
+def toy(
+    searches: str | Iterable[str] = tuple(SEARCHES),
+    *,
+    readings: str | Iterable[str] = DEFAULT_READING,
+    sizes: int | Iterable[int] = 6,
+    components: int | Iterable[int] = 3,
+    conditions: float | Iterable[float | None] | None = None,
+    problems: int | None = None,
+    steps: int = DEFAULT_STEPS,
+    lr: float = _DEFAULT_RATES.coefficients,
+    location_lr: float = _DEFAULT_RATES.locations,
+    seed: int = 0,
+    runner: Runner = DEFAULT_RUNNER,
+) -> ToyResult:
+    """How often learned locations end at the true ones: the paper's toy experiment as a rate.
+
+    Args:
+        searches: Ways to move components, of :data:`~loca_theory.convergence.SEARCHES`.
+        readings: Readings of what the description leaves open, of
+            :data:`~loca_theory.convergence.READINGS`; ``A+B`` for both.
+        sizes: Sizes K of the weights.
+        components: Numbers of components of the spectrum.
+        conditions: Condition numbers of the fixed weights, 1 for orthogonal ones; None for Gaussian
+            weights, as printed.
+        problems: Random problems of each kind; None for 2000 up to size 8 and fewer beyond, see
+            :func:`~loca_theory.convergence.default_problems`.
+        steps: Evaluations of the gradient in each.
+        lr: Learning rate of the coefficients.
+        location_lr: Learning rate of the locations, in the unit of the reading.
+        seed: Root seed.
+        runner: How the problems are solved.
+
+    Raises:
+        InvalidArgumentError: a name is unknown or repeated, or a number out of range.
+        ResourceError: workers or the store fail; what is finished is in the store.
+
+    >>> import loca_theory.convergence as convergence
+    >>> found = convergence.toy(["coefficients-only", "swap"], problems=100, steps=400)
+    >>> [(row.search, row.recovered > 0.5) for row in found.rows]
+    [('coefficients-only', False), ('swap', True)]
+    """
+    study = ConvergenceStudy(
+        searches=several(searches),
+        readings=several(readings),
+        sizes=integers("sizes", sizes),
+        components=integers("components", components),
+        conditions=tuple(map(_condition, several(conditions))),
+        problems=problems,
+        steps=steps,
+        rates=Rates(lr, location_lr),
+        seed=seed,
+    )
+    return study.run(runner)
+
+
+def _condition(value: Any) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError):
+        msg = f"conditions must be numbers, or None for Gaussian weights, not {value!r}"
+        raise InvalidArgumentError(msg) from None
 
 
 @dataclass(frozen=True)
@@ -73,8 +122,8 @@ class ConvergenceStudy:
     components: tuple[int, ...] = (3,)
     conditions: tuple[float | None, ...] = (None,)
     problems: int | None = None
-    steps: int = 4000
-    rates: Rates = field(default_factory=Rates)
+    steps: int = DEFAULT_STEPS
+    rates: Rates = _DEFAULT_RATES
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -124,16 +173,11 @@ class ConvergenceStudy:
     def _problems(self, size: int) -> int:
         return self.problems or default_problems(size)
 
-    def run(self, runner: Runner = DEFAULT_RUNNER) -> dict[str, list[Row]]:
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> ToyResult:
         """Solve all problems.
 
         Args:
             runner: How; traces, a few problems at the end, report no progress.
-
-        Returns:
-            ``rows``, a row a combination; ``traces``, the ways of the first problem that the
-            search to be looked at recovers and of the first that it does not, under the first
-            reading and family (see :func:`trace_rows`).
 
         Raises:
             ResourceError: workers or the store fail; what is finished is in the store.
@@ -153,8 +197,11 @@ class ConvergenceStudy:
                 kept = outcomes.setdefault(cell, {"found": [], "exact": [], "loss": []})
                 for name, values in kept.items():
                     values.extend(result[name])
-            rows = [self._row(*cell, outcomes[cell]) for cell in cells]
-            return {"rows": rows, "traces": self._traces(outcomes, runner)}
+            return ToyResult(
+                manifest(grid=self.describe(), seed=self.seed),
+                rows=tuple(self._row(*cell, outcomes[cell]) for cell in cells),
+                traces=tuple(self._traces(outcomes, runner)),
+            )
 
     def _blocks(self, family: Family) -> list[tuple[int, int]]:
         size, total = one.block(family.size), self._problems(family.size)
@@ -165,31 +212,33 @@ class ConvergenceStudy:
 
     def _row(
         self, family: Family, reading: str, search: str, outcomes: dict[str, list[Any]]
-    ) -> Row:
+    ) -> RecoveryRow:
         exact, loss = outcomes["exact"], outcomes["loss"]
         # Takes a while to import.
         from scipy.stats import binomtest
 
         ends = binomtest(sum(exact), len(exact)).proportion_ci(0.95, method="exact")
         median = float(np.median([np.inf if value is None else value for value in loss]))
-        return {
-            "search": search,
-            "reading": reading,
-            "size": family.size,
-            "components": family.components,
-            "condition": family.condition,
-            "problems": len(exact),
-            "recovered": sum(exact) / len(exact),
-            "low": float(ends.low),
-            "high": float(ends.high),
-            "mean_found": sum(outcomes["found"]) / len(exact),
-            "median_final_loss": median if median < np.inf else None,
-            "diverged": sum(value is None for value in loss),
-            "steps": self.steps,
-            "seed": self.seed,
-        }
+        return RecoveryRow(
+            search=search,
+            reading=reading,
+            size=family.size,
+            components=family.components,
+            condition=family.condition,
+            problems=len(exact),
+            recovered=sum(exact) / len(exact),
+            low=float(ends.low),
+            high=float(ends.high),
+            mean_found=sum(outcomes["found"]) / len(exact),
+            median_final_loss=median if median < np.inf else None,
+            diverged=sum(value is None for value in loss),
+            steps=self.steps,
+            seed=self.seed,
+        )
 
-    def _traces(self, outcomes: dict[Any, dict[str, list[Any]]], runner: Runner) -> list[Row]:
+    def _traces(
+        self, outcomes: dict[Any, dict[str, list[Any]]], runner: Runner
+    ) -> Iterator[TraceRow]:
         family, reading = self.families()[0], self.readings[0]
         chosen = "central" if "central" in self.searches else self.searches[0]
         found = outcomes[family, reading, chosen]
@@ -216,34 +265,31 @@ class ConvergenceStudy:
         ]
         points = [Point(one.TRACE, point.parameters) for point in points]
         traces = replace(runner, progress=None).run(points, one.compute_trace)
-        return [
-            row
-            for (case, search, number), trace in zip(wanted, traces, strict=True)
-            for row in trace_rows(case, chosen, search, number, family, trace)
-        ]
+        for (case, search, number), trace in zip(wanted, traces, strict=True):
+            yield from _trace_rows(case, chosen, search, number, family, trace)
 
 
-def trace_rows(
+def _trace_rows(
     case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
-) -> list[Row]:
-    """One problem's way as a table: a row a component and kept step.
+) -> Iterator[TraceRow]:
+    """One problem as a table: its true components, then the learned ones at every kept step.
 
-    Rows of the true components have kind ``truth`` and step 0, those of the learned ones kind
-    ``learned``. ``loss`` is in units of that at ΔW = 0, null where it diverged.
+    Args:
+        case: ``recovered`` or ``not recovered``.
+        chosen: The search that the problem was chosen by.
+        search: The search whose steps these are.
+        number: Number of the problem.
+        family: Its kind.
+        trace: Result of :func:`~loca_theory.convergence.simulation.compute_trace`.
     """
-    common = {"case": case, "chosen_by": chosen, "search": search, "problem": number}
-    common["size"] = family.size
-
-    def row(kind: str, step: int, n: int, entry: Sequence[Any], loss: float | None) -> Row:
-        place = {"row": entry[0], "column": entry[1], "coefficient": entry[2]}
-        return {**common, "kind": kind, "step": step, "component": n, **place, "loss": loss}
-
-    rows = [row("truth", 0, n, entry, 0.0) for n, entry in enumerate(trace["truth"])]
+    problem = (case, chosen, search, number, family.size)
+    for n, entry in enumerate(trace["truth"]):
+        yield TraceRow(*problem, "truth", 0, n, *entry, loss=0.0)
     for step, loss, entries in zip(
         trace["steps"], trace["losses"], trace["components"], strict=True
     ):
-        rows += [row("learned", step, n, entry, loss) for n, entry in enumerate(entries)]
-    return rows
+        for n, entry in enumerate(entries):
+            yield TraceRow(*problem, "learned", step, n, *entry, loss=loss)
 
 
 def _first(flags: Sequence[bool]) -> int | None:

@@ -1,6 +1,6 @@
 """Reconstruction and detection when the entries of a weight change are not independent.
 
-The sweep (:class:`Study`) needs torch, which is imported on first use.
+:func:`correlate` needs torch, which is imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -18,22 +18,29 @@ from loca_theory.dependence.crossings import Crossing, find_crossings
 from loca_theory.dependence.design import Design
 from loca_theory.dependence.detection import STATISTICS
 from loca_theory.dependence.predictions import Prediction
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.protocols import Protocol, find_protocols
+from loca_theory.dependence.results import CorrelationResult, CrossingRow, LossRow, PowerRow
 from loca_theory.dependence.structures import STRUCTURES, Structure, spike_multiple, spiked
 
 if TYPE_CHECKING:
-    from loca_theory.dependence.study import Study
+    from loca_theory.dependence.study import Study, correlate
 
 __all__ = [
     "STATISTICS",
     "STRUCTURES",
+    "CorrelationResult",
     "Crossing",
+    "CrossingRow",
     "Design",
+    "LossRow",
+    "PowerRow",
     "Prediction",
     "Protocol",
     "Structure",
     "Study",
+    "correlate",
     "find_crossings",
+    "find_protocols",
     "limit_boundary",
     "low_rank_loss_with_shared_mean",
     "low_rank_loss_with_spike",
@@ -44,4 +51,4 @@ __all__ = [
     "spiked",
 ]
 
-__getattr__ = lazy_exports(__name__, {"Study": "study"})
+__getattr__ = lazy_exports(__name__, {"Study": "study", "correlate": "study"})

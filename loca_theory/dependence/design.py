@@ -13,7 +13,8 @@ from loca_theory.dependence.structures import STRUCTURES, find_structure
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
 
-DEFAULT_GRIDS = {
+DEFAULT_DRAWS, DEFAULT_NULL_DRAWS, DEFAULT_LEVEL = 100, 4000, 0.05
+_DEFAULT_GRIDS = {
     "rho": tuple(round(0.01 * i, 10) for i in range(41)),
     "share": tuple(round(0.02 * i, 10) for i in range(21)),
     "exponent": tuple(round(0.1 * i, 10) for i in range(16)),
@@ -38,7 +39,9 @@ class Design:
         ranks: LoRA ranks.
         structures: Names of structures.
         protocols: Protocols.
-        grids: Values of each parameter (``rho``, ``share``, ``exponent``), increasing.
+        rho: Values of the parameter ``rho``, increasing; None for the default.
+        share: Values of ``share``, likewise.
+        exponent: Values of ``exponent``, likewise.
         draws: Draws of each structure, the same ones at every value; at least 2.
         seed: Root seed.
         level: Size of the tests.
@@ -46,7 +49,8 @@ class Design:
         spikes: Number of equally strong directions of ``spiked``.
 
     Raises:
-        InvalidArgumentError: a name is unknown, a rank does not fit, or a value has no law.
+        InvalidArgumentError: a name is unknown, a rank does not fit, a value has no law or belongs
+            to none of the structures.
     """
 
     p: int
@@ -54,11 +58,13 @@ class Design:
     ranks: tuple[int, ...]
     structures: tuple[str, ...] = tuple(STRUCTURES)
     protocols: tuple[Protocol, ...] = tuple(Protocol)
-    grids: dict[str, tuple[float, ...]] | None = None
-    draws: int = 100
+    rho: tuple[float, ...] | None = None
+    share: tuple[float, ...] | None = None
+    exponent: tuple[float, ...] | None = None
+    draws: int = DEFAULT_DRAWS
     seed: int = 0
-    level: float = 0.05
-    null_draws: int = 4000
+    level: float = DEFAULT_LEVEL
+    null_draws: int = DEFAULT_NULL_DRAWS
     spikes: int = 1
 
     def __post_init__(self) -> None:
@@ -72,6 +78,11 @@ class Design:
             find_structure(name, self.spikes)
             for value in self._checked_grid(name):
                 find_structure(name, self.spikes).check(self.p, self.q, value)
+        if "spiked" in self.structures and self.spikes > min(self.p, self.q):
+            msg = f"a {self.p}x{self.q} matrix has room for at most {min(self.p, self.q)} spikes, "
+            msg += f"not {self.spikes}"
+            raise InvalidArgumentError(msg)
+        self._check_used()
         for r in self.ranks:
             Budget(self.p, self.q, r)
         for repeated in (self.structures, self.protocols, self.ranks):
@@ -87,16 +98,26 @@ class Design:
 
     def _checked_grid(self, structure: str) -> tuple[float, ...]:
         grid = self.grid(structure)
-        if not grid or any(a >= b for a, b in pairwise(grid)):
-            msg = f"the values of {STRUCTURES[structure].parameter} must increase, "
+        increases = all(a < b for a, b in pairwise(grid))
+        if not (grid and increases and all(map(math.isfinite, grid))):
+            msg = f"the values of {STRUCTURES[structure].parameter} must be finite and increase, "
             msg += f"and are {', '.join(f'{value:g}' for value in grid) or 'none'}"
             raise InvalidArgumentError(msg)
         return grid
 
+    def _check_used(self) -> None:
+        for parameter in _DEFAULT_GRIDS:
+            owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
+            if getattr(self, parameter) is not None and not set(owners) & set(self.structures):
+                msg = f"{parameter}=... belongs to {', '.join(owners)}, none of which is among "
+                msg += "structures=..."
+                raise InvalidArgumentError(msg)
+
     def grid(self, structure: str) -> tuple[float, ...]:
         """The values of a structure's parameter."""
         parameter = STRUCTURES[structure].parameter
-        return (self.grids or {}).get(parameter, DEFAULT_GRIDS[parameter])
+        given = getattr(self, parameter)
+        return _DEFAULT_GRIDS[parameter] if given is None else given
 
     def detection_values(self, name: str) -> list[float]:
         """The values of a structure's parameter at which the statistics are compared."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
+
+from loca_theory._arguments import several
+from loca_theory._lookup import member
 
 
 class Protocol(StrEnum):
@@ -15,3 +19,12 @@ class Protocol(StrEnum):
 
     SAME_DRAW = "same-draw"
     IID_REFERENCE = "iid-reference"
+
+
+def find_protocols(names: str | Iterable[str]) -> tuple[Protocol, ...]:
+    """The protocols of these names.
+
+    Raises:
+        InvalidArgumentError: one is unknown; the message lists those there are.
+    """
+    return tuple(member(Protocol, "protocol", name) for name in several(names))

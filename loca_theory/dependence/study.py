@@ -1,23 +1,103 @@
-"""The sweep over structures and values: losses, crossings and detection as tables."""
+"""The comparison under dependence: losses, crossings and detection as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory._arguments import integers, numbers, several
 from loca_theory.dependence import draws as one
-from loca_theory.dependence.design import Design
+from loca_theory.dependence.design import (
+    DEFAULT_DRAWS,
+    DEFAULT_LEVEL,
+    DEFAULT_NULL_DRAWS,
+    Design,
+)
 from loca_theory.dependence.null_law import compute_null, null_points
 from loca_theory.dependence.predictions import Prediction
-from loca_theory.dependence.tables import Cell, Row, crossing_rows, detection_rows, loss_rows
+from loca_theory.dependence.protocols import Protocol, find_protocols
+from loca_theory.dependence.results import CorrelationResult
+from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.dependence.tables import Cell, crossing_rows, detection_rows, loss_rows
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, MonteCarlo, Sampler, Series
-from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner
+from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, manifest
 
 # Draws of the low-rank loss of independent entries that the closed forms start from.
 _LOSS_DRAWS = 400
+
+
+def correlate(
+    size: int | None = None,
+    *,
+    ranks: int | Iterable[int],
+    shape: tuple[int, int] | None = None,
+    structures: str | Iterable[str] = tuple(STRUCTURES),
+    protocols: str | Iterable[str] = tuple(Protocol),
+    rho: float | Iterable[float] | None = None,
+    share: float | Iterable[float] | None = None,
+    exponent: float | Iterable[float] | None = None,
+    draws: int = DEFAULT_DRAWS,
+    seed: int = 0,
+    level: float = DEFAULT_LEVEL,
+    null_draws: int = DEFAULT_NULL_DRAWS,
+    spikes: int = 1,
+    runner: Runner = DEFAULT_RUNNER,
+) -> CorrelationResult:
+    """Reconstruction under dependence: where LoRA overtakes DCT selection, and who would notice.
+
+    Args:
+        size: Size K of a square matrix.
+        ranks: LoRA ranks r, which set the budgets.
+        shape: A rectangular shape (p, q) instead of a size.
+        structures: Kinds of dependence, of :data:`~loca_theory.dependence.STRUCTURES`.
+        protocols: What the low-rank error is compared with; see
+            :class:`~loca_theory.dependence.Protocol`.
+        rho: Correlations, increasing; None for 0, 0.01, ..., 0.4.
+        share: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
+        exponent: Exponents of the power law, increasing; None for 0, 0.1, ..., 1.5.
+        draws: Draws of each structure, the same ones at every value; at least 2.
+        seed: Root seed.
+        level: Size of the tests of independence.
+        null_draws: Draws of the statistics' law under independence.
+        spikes: Number of equally strong directions of ``spiked``.
+        runner: How the draws are computed.
+
+    Raises:
+        InvalidArgumentError: a name is unknown, a number out of range, or an argument belongs to
+            none of the structures.
+        ResourceError: workers or the store fail; what is finished is in the store.
+
+    >>> import loca_theory.dependence as dependence
+    >>> found = dependence.correlate(
+    ...     24, ranks=2, structures="spiked", share=[0, 0.2, 0.4], draws=10, null_draws=400
+    ... )
+    >>> [(row.r, row.finding) for row in found.crossings if row.protocol == "same-draw"]
+    [(2, 'crossing')]
+    """
+    if (size is None) == (shape is None):
+        msg = "give either size (a square matrix) or shape=(p, q)"
+        raise InvalidArgumentError(msg)
+    p, q = integers("size" if shape is None else "shape", shape or (size, size))
+    study = Study(
+        p,
+        q,
+        integers("ranks", ranks),
+        structures=several(structures),
+        protocols=find_protocols(protocols),
+        rho=None if rho is None else numbers("rho", rho),
+        share=None if share is None else numbers("share", share),
+        exponent=None if exponent is None else numbers("exponent", exponent),
+        draws=draws,
+        seed=seed,
+        level=level,
+        null_draws=null_draws,
+        spikes=spikes,
+    )
+    return study.run(runner)
 
 
 class Study(Design):
@@ -28,14 +108,11 @@ class Study(Design):
         """Version of the code and libraries that its stored blocks depend on."""
         return one.version()
 
-    def run(self, runner: Runner = DEFAULT_RUNNER) -> dict[str, list[Row]]:
-        """Compute everything.
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> CorrelationResult:
+        """Compute the tables.
 
         Args:
-            runner: How.
-
-        Returns:
-            ``rows``, ``crossings`` and ``detection``.
+            runner: How the draws are computed.
 
         Raises:
             ResourceError: workers or the store fail; what is finished is in the store.
@@ -43,22 +120,20 @@ class Study(Design):
         with runner.connected():
             return self._run(runner)
 
-    def _run(self, runner: Runner) -> dict[str, list[Row]]:
+    def _run(self, runner: Runner) -> CorrelationResult:
         cells = [(name, value) for name in self.structures for value in self._all_values(name)]
         blocks = self._blocks(cells, runner)
         predictions = self._predictions(runner)
         nulls = {centred: self._null(runner, centred) for centred in (False, True)}
-        return {
-            "rows": [
-                row
-                for name in self.structures
-                for row in loss_rows(self, name, blocks, predictions)
-            ],
-            "crossings": crossing_rows(
-                self, blocks, predictions, lambda cells: self._blocks(cells, runner)
-            ),
-            "detection": detection_rows(self, blocks, nulls),
-        }
+        crossings = crossing_rows(
+            self, blocks, predictions, lambda cells: self._blocks(cells, runner)
+        )
+        return CorrelationResult(
+            manifest(grid=self.describe(), seed=self.seed),
+            rows=tuple(loss_rows(self, blocks, predictions)),
+            crossings=tuple(crossings),
+            detection=tuple(detection_rows(self, blocks, nulls)),
+        )
 
     def _all_values(self, name: str) -> list[float]:
         return sorted({*self.grid(name), *self.detection_values(name)})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,76 +15,57 @@ from loca_theory.dependence.draws import SIMULATED, Blocks
 from loca_theory.dependence.null_law import low_frequency_critical_value
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.results import CrossingRow, LossRow, PowerRow
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import exact_error
 
-Row = dict[str, Any]
 Cell = tuple[str, float]
 
-ROW_COLUMNS = (
-    "structure", "parameter", "value", "protocol", "K", "p", "q", "r", "method", "error",
-    "standard_error", "draws", "closed_form",
-)  # fmt: skip
+# The methods of each protocol: those that are simulated, and those at their exact value for
+# independent entries. Random locations keep their fraction of whatever energy there is.
+_METHODS = {
+    Protocol.SAME_DRAW: (SIMULATED, ("U",)),
+    Protocol.IID_REFERENCE: (("R",), ("D", "M1", "M2", "U")),
+}
 
 
 def loss_rows(
-    study: Design, name: str, blocks: dict[Cell, Blocks], predictions: Sequence[Prediction]
-) -> list[Row]:
-    """Errors of every curve at every value, rank and protocol of one structure.
+    study: Design, blocks: Mapping[Cell, Blocks], predictions: Sequence[Prediction]
+) -> Iterator[LossRow]:
+    """Errors of every method at every value, rank and protocol of each structure.
 
     Args:
         study: The design of the study.
-        name: The structure.
-        blocks: Its draws.
+        blocks: Its draws at the values of the grids.
         predictions: Closed forms at each rank.
     """
-    rows = []
-    for value in study.grid(name):
-        found = {curve: blocks[name, value].losses(curve) for curve in SIMULATED}
-        for protocol in study.protocols:
-            same = protocol is Protocol.SAME_DRAW
-            simulated = SIMULATED if same else ("R",)
-            # Random places keep their share of whatever energy there is.
-            fixed = ("U",) if same else ("D", "M1", "M2", "U")
-            for i, budget in enumerate(study.budgets):
-                cells: list[tuple[str, float, float, int | None, float | None]] = [
-                    (
-                        curve,
-                        float(found[curve][0][i]),
-                        float(found[curve][1][i]),
-                        study.draws,
-                        predictions[i].error(name, curve, value),
+    for name in study.structures:
+        for value in study.grid(name):
+            found = {method: blocks[name, value].losses(method) for method in SIMULATED}
+            for protocol, (i, prediction) in product(study.protocols, enumerate(predictions)):
+                simulated, fixed = _METHODS[protocol]
+                for method in (*simulated, *fixed):
+                    if is_drawn := method in simulated:
+                        error, spread = (float(each[i]) for each in found[method])
+                        closed_form = prediction.error(name, method, value)
+                    else:
+                        error, spread = exact_error(method, prediction.budget), 0.0
+                        closed_form = error
+                    yield LossRow(
+                        structure=name,
+                        protocol=protocol,
+                        parameter=STRUCTURES[name].parameter,
+                        value=value,
+                        K=study.p if study.p == study.q else None,
+                        p=study.p,
+                        q=study.q,
+                        r=prediction.budget.r,
+                        method=method,
+                        error=error,
+                        standard_error=spread,
+                        draws=study.draws if is_drawn else None,
+                        closed_form=closed_form,
                     )
-                    for curve in simulated
-                ]
-                for curve in fixed:
-                    error = exact_error(curve, budget)
-                    cells.append((curve, error, 0.0, None, error))
-                rows += [
-                    {
-                        **_labels(name, protocol),
-                        "value": value,
-                        "K": study.p if study.p == study.q else None,
-                        "p": study.p,
-                        "q": study.q,
-                        "r": budget.r,
-                        "method": curve,
-                        "error": error,
-                        "standard_error": standard_error,
-                        "draws": draws,
-                        "closed_form": closed_form,
-                    }
-                    for curve, error, standard_error, draws, closed_form in cells
-                ]
-    return rows
-
-
-def _labels(name: str, protocol: Protocol) -> Row:
-    return {
-        "structure": name,
-        "protocol": protocol.value,
-        "parameter": STRUCTURES[name].parameter,
-    }
 
 
 def crossing_rows(
@@ -92,7 +73,7 @@ def crossing_rows(
     blocks: Mapping[Cell, Blocks],
     predictions: Sequence[Prediction],
     more: Callable[[Sequence[Cell]], Mapping[Cell, Blocks]],
-) -> list[Row]:
+) -> list[CrossingRow]:
     """Where R's error passes below D's, for every structure, protocol and rank.
 
     Args:
@@ -143,26 +124,28 @@ def _crossing_row(
     prediction: Prediction,
     crossing: Crossing,
     gaps: Sequence[Gap],
-) -> Row:
-    low, high = study.grid(name)[0], study.grid(name)[-1]
-    return {
-        **_labels(name, protocol),
-        "r": prediction.budget.r,
-        "crossing": crossing.crossing,
-        "low": crossing.low,
-        "high": crossing.high,
-        "closed_form": prediction.crossing(name, protocol, low, high),
-        "finding": _finding(crossing, gaps),
-        "searched_from": low,
-        "searched_to": high,
-    }
+) -> CrossingRow:
+    first, last = study.grid(name)[0], study.grid(name)[-1]
+    return CrossingRow(
+        structure=name,
+        protocol=protocol,
+        parameter=STRUCTURES[name].parameter,
+        r=prediction.budget.r,
+        crossing=crossing.crossing,
+        low=crossing.low,
+        high=crossing.high,
+        closed_form=prediction.crossing(name, protocol, first, last),
+        finding=_finding(crossing, gaps),
+        searched_from=first,
+        searched_to=last,
+    )
 
 
 def detection_rows(
     study: Design,
     blocks: Mapping[Cell, Blocks],
     nulls: Mapping[bool, Mapping[str, NDArray[np.float64]]],
-) -> list[Row]:
+) -> Iterator[PowerRow]:
     """Power of every statistic, and first its law under independence.
 
     Args:
@@ -170,7 +153,6 @@ def detection_rows(
         blocks: Its draws at the values of :meth:`Design.detection_values`.
         nulls: Draws of the statistics under independence, as they are and centred.
     """
-    rows = []
     for is_centred in (False, True):
         null = nulls[is_centred]
         critical = {
@@ -180,39 +162,29 @@ def detection_rows(
             study.p, study.q, study.level, is_centred=is_centred
         )
         for statistic in STATISTICS:
-            bound = critical[statistic]
+            samples: list[tuple[str, str | None, float | None, NDArray[np.float64]]] = [
+                (name, STRUCTURES[name].parameter, value,
+                 blocks[name, value].statistic(statistic, is_centred=is_centred))
+                for name in study.structures
+                for value in study.detection_values(name)
+            ]  # fmt: skip
             if statistic in null:
-                labels = {"structure": "independent", "parameter": None, "value": None}
-                rows.append(_power(study, labels, statistic, null[statistic], bound, is_centred))
-            for name in study.structures:
-                for value in study.detection_values(name):
-                    observed = blocks[name, value].statistic(statistic, is_centred=is_centred)
-                    parameter = STRUCTURES[name].parameter
-                    labels = {"structure": name, "parameter": parameter, "value": value}
-                    rows.append(_power(study, labels, statistic, observed, bound, is_centred))
-    return rows
-
-
-def _power(
-    study: Design,
-    labels: Row,
-    statistic: str,
-    observed: NDArray[np.float64],
-    bound: float,
-    is_centred: bool,
-) -> Row:
-    return {
-        **labels,
-        "statistic": statistic,
-        "centred": is_centred,
-        "mean": float(observed.mean()),
-        "sd": float(observed.std(ddof=1)),
-        "at_zero": float((observed == 0).mean()),
-        "critical_value": bound,
-        "level": study.level,
-        "power": float((observed > bound).mean()),
-        "draws": len(observed),
-    }
+                samples.insert(0, ("independent", None, None, null[statistic]))
+            for structure, parameter, value, observed in samples:
+                yield PowerRow(
+                    structure=structure,
+                    parameter=parameter,
+                    value=value,
+                    statistic=statistic,
+                    centred=is_centred,
+                    mean=float(observed.mean()),
+                    sd=float(observed.std(ddof=1)),
+                    at_zero=float((observed == 0).mean()),
+                    critical_value=critical[statistic],
+                    level=study.level,
+                    power=float((observed > critical[statistic]).mean()),
+                    draws=len(observed),
+                )
 
 
 def _finding(crossing: Crossing, gaps: Sequence[Gap]) -> str:

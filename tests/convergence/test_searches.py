@@ -270,10 +270,10 @@ def test_pursuit_takes_the_place_of_the_least_loss_and_solves(reading, condition
 def test_pursuit_of_one_component_recovers_every_problem():
     """By the inequality of Cauchy and Schwarz no place promises more than the true one."""
     study = ConvergenceStudy(("pursuit",), components=(1,), problems=500, steps=10)
-    (row,) = study.run(ALONE)["rows"]
-    assert row["recovered"] == 1.0
+    (row,) = study.run(ALONE).rows
+    assert row.recovered == 1.0
     # The loss is quadratic in an error of ε.
-    assert row["median_final_loss"] < 1e-24
+    assert row.median_final_loss < 1e-24
 
 
 @pytest.mark.parametrize("components", [1, 3, 4], ids="B={}".format)
@@ -282,7 +282,7 @@ def test_pursuit_has_time_for_every_component_in_the_fewest_steps_that_are_admit
         study = ConvergenceStudy(
             ("pursuit",), components=(components,), problems=100, steps=steps, seed=SEED
         )
-        return study.run(ALONE)["rows"][0]["recovered"]
+        return study.run(ALONE).rows[0].recovered
 
     def fewest():
         for steps in range(1, 40):
@@ -311,25 +311,25 @@ def orthogonal():
         steps=2000,
         seed=SEED,
     )
-    return {row["search"]: row for row in study.run(ALONE)["rows"]}
+    return {row.search: row for row in study.run(ALONE).rows}
 
 
 @pytest.mark.parametrize("search", FINDERS)
 def test_good_searches_recover_nearly_every_problem_on_orthogonal_weights(search):
     row = orthogonal()[search]
-    failures = round(row["problems"] * (1 - row["recovered"]))
+    failures = round(row.problems * (1 - row.recovered))
     # That one problem in a hundred is missed is not refuted.
-    assert stats.binom.sf(failures - 1, row["problems"], 0.01) >= FALSE_ALARM
-    assert row["median_final_loss"] < 1e-20
-    assert row["mean_found"] >= 3 * row["recovered"]
+    assert stats.binom.sf(failures - 1, row.problems, 0.01) >= FALSE_ALARM
+    assert row.median_final_loss < 1e-20
+    assert row.mean_found >= 3 * row.recovered
 
 
 @pytest.mark.parametrize("search", FINDERS)
 def test_the_printed_search_recovers_fewer(search):
     rows = orthogonal()
-    assert rows["central"]["high"] < rows[search]["low"]
+    assert rows["central"].high < rows[search].low
     wide = [
-        stats.binomtest(round(200 * rows[name]["recovered"]), 200).proportion_ci(1 - FALSE_ALARM)
+        stats.binomtest(round(200 * rows[name].recovered), 200).proportion_ci(1 - FALSE_ALARM)
         for name in ("central", search)
     ]
     assert wide[0].high < wide[1].low
@@ -339,11 +339,11 @@ def test_without_moves_one_recovers_what_the_start_has_found():
     """Which is one choice of 3 out of 36, drawn twice."""
     problems = 1000
     study = ConvergenceStudy(("coefficients-only",), problems=problems, steps=1, seed=SEED)
-    (row,) = study.run(ALONE)["rows"]
+    (row,) = study.run(ALONE).rows
     batch = draw(Family(), Reading(), SEED, range(problems), samples=1)
     found = (batch.places[:, :, None] == batch.start[:, None, :]).any(2).sum(1)
-    assert row["mean_found"] * problems == pytest.approx(int(found.sum()), rel=1e-12)
-    assert row["recovered"] * problems == pytest.approx(int((found == 3).sum()), abs=1e-9)
+    assert row.mean_found * problems == pytest.approx(int(found.sum()), rel=1e-12)
+    assert row.recovered * problems == pytest.approx(int((found == 3).sum()), abs=1e-9)
 
 
 # --- what a problem's way depends on ---

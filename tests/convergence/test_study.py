@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -15,22 +17,24 @@ from loca_theory.convergence import (
     Rates,
     Reading,
     State,
+    ToyResult,
     default_problems,
     draw,
     find_reading,
     simulation,
+    toy,
 )
-from loca_theory.convergence.study import ROW_COLUMNS
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import ResultStore, Runner, execution
 
 ALONE = Runner(jobs=1)
 
 SMALL = {"problems": 30, "steps": 120, "seed": 4}
-TRACE_COLUMNS = {
-    *("case", "chosen_by", "search", "problem", "size", "kind", "step", "component"),
-    *("row", "column", "coefficient", "loss"),
-}
+
+
+def tables(result):
+    """Without the manifest, which says when it was made."""
+    return result.rows, result.traces
 
 
 def outcomes(study, search, reading="default", family=None):
@@ -87,6 +91,64 @@ def test_a_seed_out_of_range_is_refused():
         ConvergenceStudy(("swap",), problems=1, steps=1, seed=-1).run(ALONE)
 
 
+# --- in one call ---
+
+
+def test_one_call_is_the_study_with_plain_arguments():
+    asked = {"searches": "swap", "sizes": np.int64(5), "components": np.arange(1, 3)}
+    result = toy(**asked, conditions=[None, 2], lr=0.01, **SMALL, runner=ALONE)
+    study = ConvergenceStudy(
+        ("swap",),
+        sizes=(5,),
+        components=(1, 2),
+        conditions=(None, 2.0),
+        rates=Rates(0.01),
+        **SMALL,
+    )
+    assert tables(result) == tables(study.run(ALONE))
+    assert result.manifest["grid"] == study.describe()
+    assert (result.manifest["seed"], result.manifest["device"]) == (4, "cpu")
+    assert finite(result)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"conditions": "odd"}, "conditions must be numbers, or None for Gaussian weights, not 'o"),
+        ({"sizes": 6.5}, "sizes must be whole numbers, not 6.5"),
+        ({"components": ("3",)}, "components must be whole numbers, not ('3',)"),
+        ({"lr": 0.0}, "learning rate of the coefficients must be positive and finite, not 0"),
+        ({"location_lr": math.inf}, "learning rate of the locations must be positive and finite"),
+        ({"readings": "odd"}, "unknown reading 'odd'"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
+)
+def test_bad_arguments_are_named(change, message):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        toy(**{"searches": "swap", **change})
+
+
+def test_a_result_comes_back_as_it_was_saved(tmp_path):
+    # Diverged: losses and coefficients that are None.
+    result = toy("swap", conditions=(None, 2), lr=1e9, **SMALL, runner=ALONE)
+    names = [path.name for path in result.save(tmp_path)]
+    assert names == [
+        *("toy-rows.parquet", "toy-rows.manifest.json"),
+        *("toy-traces.parquet", "toy-traces.manifest.json"),
+    ]
+    assert ToyResult.load(tmp_path) == result
+
+
+def test_a_result_of_another_version_is_refused(tmp_path):
+    toy("swap", **SMALL, runner=ALONE).save(tmp_path)
+    table = tmp_path / "toy-traces.parquet"
+    pd.read_parquet(table).drop(columns="kind").to_parquet(table)
+    with pytest.raises(
+        ResourceError, match=r"saved by another version of loca-theory.* kind; comp"
+    ):
+        ToyResult.load(tmp_path)
+
+
 # --- rows ---
 
 
@@ -99,9 +161,9 @@ def test_a_row_a_combination_with_what_was_asked_for():
         conditions=(None, 5.0),
         **{**SMALL, "steps": 20, "problems": 4},
     )
-    rows = study.run(ALONE)["rows"]
+    rows = study.run(ALONE).rows
     names = ("size", "components", "condition", "reading", "search")
-    assert [tuple(row[name] for name in names) for row in rows] == [
+    assert [tuple(getattr(row, name) for name in names) for row in rows] == [
         (size, components, condition, reading, search)
         for size in (4, 6)
         for components in (2, 3)
@@ -110,8 +172,7 @@ def test_a_row_a_combination_with_what_was_asked_for():
         for search in ("swap", "central")
     ]
     for row in rows:
-        assert tuple(row) == ROW_COLUMNS
-        assert (row["problems"], row["steps"], row["seed"]) == (4, 20, 4)
+        assert (row.problems, row.steps, row.seed) == (4, 20, 4)
     described = study.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert described["readings"]["sum+places"] == find_reading("sum+places").describe()
@@ -121,17 +182,17 @@ def test_a_row_a_combination_with_what_was_asked_for():
 @pytest.mark.parametrize("search", ["central", "reselect", "pursuit"])
 def test_rows_count_the_problems(search):
     study = ConvergenceStudy((search,), **{**SMALL, "steps": 400})
-    (row,) = study.run(ALONE)["rows"]
+    (row,) = study.run(ALONE).rows
     result = outcomes(study, search)
     exact = sum(result["exact"])
-    assert row["recovered"] == exact / 30
+    assert row.recovered == exact / 30
     # Clopper and Pearson's ends are quantiles of Beta laws; SciPy's root finder stops at 2e-12.
     low = stats.beta.ppf(0.025, exact, 31 - exact) if exact else 0.0
     high = stats.beta.ppf(0.975, exact + 1, 30 - exact) if exact < 30 else 1.0
-    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-11)
-    assert row["mean_found"] == sum(result["found"]) / 30
-    assert row["median_final_loss"] == np.median(result["loss"])
-    assert row["diverged"] == 0
+    assert (row.low, row.high) == pytest.approx((low, high), abs=1e-11)
+    assert row.mean_found == sum(result["found"]) / 30
+    assert row.median_final_loss == np.median(result["loss"])
+    assert row.diverged == 0
     assert result["exact"] == [found == 3 for found in result["found"]]
 
 
@@ -149,17 +210,23 @@ def test_larger_sizes_have_fewer_problems_by_default(size, problems):
 
 
 def test_searches_and_readings_beside_it_change_no_row():
-    alone = ConvergenceStudy(("jitter",), **SMALL).run(ALONE)["rows"]
-    among = ConvergenceStudy(
-        ("central", "jitter", "annealed-pursuit"),
-        ("deviation", "default"),
-        sizes=(5, 6),
-        conditions=(2.0, None),
-        **SMALL,
-    ).run(ALONE)["rows"]
+    alone = ConvergenceStudy(("jitter",), **SMALL).run(ALONE).rows
+    among = (
+        ConvergenceStudy(
+            ("central", "jitter", "annealed-pursuit"),
+            ("deviation", "default"),
+            sizes=(5, 6),
+            conditions=(2.0, None),
+            **SMALL,
+        )
+        .run(ALONE)
+        .rows
+    )
     wanted = ("jitter", "default", 6, None)
     names = ("search", "reading", "size", "condition")
-    assert [row for row in among if tuple(row[name] for name in names) == wanted] == alone
+    assert [row for row in among if tuple(getattr(row, name) for name in names) == wanted] == list(
+        alone
+    )
 
 
 @pytest.mark.deep
@@ -175,7 +242,7 @@ def test_the_number_of_workers_changes_nothing(monkeypatch):
         ).run(Runner(jobs=jobs))
         for jobs in (1, 2)
     )
-    assert one == two
+    assert tables(one) == tables(two)
 
 
 @pytest.mark.parametrize("search", ["swap", "annealed-pursuit"])
@@ -198,9 +265,9 @@ def test_a_stored_run_is_continued(search, tmp_path):
     )
     # One of two blocks was there at once; traces report no progress.
     assert seen == [(1, 2), (2, 2)]
-    assert resumed == more.run(ALONE)
+    assert tables(resumed) == tables(more.run(ALONE))
     again = store()
-    assert more.run(Runner(again, jobs=1)) == resumed
+    assert tables(more.run(Runner(again, jobs=1))) == tables(resumed)
     assert again.rejected == []
 
 
@@ -212,16 +279,17 @@ def test_a_damaged_block_is_computed_again(tmp_path):
     for path in files:
         path.write_text(path.read_text()[:-40])
     store = ResultStore(tmp_path, study.version)
-    assert study.run(Runner(store, jobs=1)) == first
+    assert tables(study.run(Runner(store, jobs=1))) == tables(first)
     assert len(store.rejected) == len(files)
 
 
 # --- divergence ---
 
 
-def finite(tables):
+def finite(result):
     """JSON holds no NaN and no infinity."""
-    return json.loads(json.dumps(tables, allow_nan=False)) == tables
+    document = result.to_json()
+    return json.loads(json.dumps(document, allow_nan=False)) == document
 
 
 @pytest.mark.parametrize(
@@ -236,11 +304,11 @@ def test_divergence_is_counted_and_nothing_is_infinite(search, reading, rate, le
     study = ConvergenceStudy(
         (search,), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 130}
     )
-    tables = study.run(ALONE)
-    (row,) = tables["rows"]
+    found = study.run(ALONE)
+    (row,) = found.rows
     result = outcomes(study, search, reading)
-    assert row["diverged"] == result["loss"].count(None) >= least
-    assert finite(tables)
+    assert row.diverged == result["loss"].count(None) >= least
+    assert finite(found)
     for exact, loss in zip(result["exact"], result["loss"], strict=True):
         assert not (exact and loss is None)
     # The rest is as it should be.
@@ -261,15 +329,15 @@ def test_what_diverged_at_the_true_places_is_not_recovered():
 
 def test_where_most_diverge_the_median_is_none():
     study = ConvergenceStudy(("central",), ("sum",), **SMALL)
-    (row,) = study.run(ALONE)["rows"]
-    assert row["diverged"] == 30
-    assert row["median_final_loss"] is None
-    assert row["recovered"] == 0.0
+    (row,) = study.run(ALONE).rows
+    assert row.diverged == 30
+    assert row.median_final_loss is None
+    assert row.recovered == 0.0
 
 
 def test_pursuit_has_no_learning_rate_and_does_not_diverge():
     study = ConvergenceStudy(("pursuit",), rates=Rates(coefficients=5.0), **SMALL)
-    assert study.run(ALONE)["rows"] == ConvergenceStudy(("pursuit",), **SMALL).run(ALONE)["rows"]
+    assert study.run(ALONE).rows == ConvergenceStudy(("pursuit",), **SMALL).run(ALONE).rows
 
 
 @pytest.mark.parametrize(("reading", "rate"), [("default", 5.0), ("sum", 1e300)], ids=str)
@@ -278,13 +346,14 @@ def test_traces_of_what_diverged_hold_no_infinity(reading, rate):
     study = ConvergenceStudy(
         ("pursuit", "swap"), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 150}
     )
-    traces = study.run(ALONE)["traces"]
-    assert {row["search"] for row in traces} == {"pursuit", "coefficients-only", "swap"}
-    assert any(row["loss"] is None for row in traces)
-    kept = [row["coefficient"] for row in traces if row["coefficient"] is not None]
+    result = study.run(ALONE)
+    traces = result.traces
+    assert {row.search for row in traces} == {"pursuit", "coefficients-only", "swap"}
+    assert any(row.loss is None for row in traces)
+    kept = [row.coefficient for row in traces if row.coefficient is not None]
     assert 0 < len(kept) <= len(traces)
     assert all(math.isfinite(coefficient) for coefficient in kept)
-    json.dumps(traces, allow_nan=False)
+    assert finite(result)
 
 
 # --- traces ---
@@ -293,40 +362,38 @@ def test_traces_of_what_diverged_hold_no_infinity(reading, rate):
 @pytest.fixture(scope="module")
 def traced():
     study = ConvergenceStudy(("reselect", "swap"), **{**SMALL, "steps": 430})
-    return study, study.run(ALONE)["traces"]
+    return study, study.run(ALONE).traces
 
 
-def test_traces_have_their_columns(traced):
+def test_traces_are_of_the_searches_asked_for(traced):
     _, traces = traced
-    assert all(set(row) == TRACE_COLUMNS for row in traces)
     # Without central differences it is the first search that chooses.
-    assert {row["chosen_by"] for row in traces} == {"reselect"}
-    assert {row["search"] for row in traces} == {"coefficients-only", "swap", "reselect"}
-    assert {row["size"] for row in traces} == {6}
-    assert finite(traces)
+    assert {row.chosen_by for row in traces} == {"reselect"}
+    assert {row.search for row in traces} == {"coefficients-only", "swap", "reselect"}
+    assert {row.size for row in traces} == {6}
 
 
 def test_cases_are_the_first_success_and_the_first_failure(traced):
     study, traces = traced
     exact = outcomes(study, "reselect")["exact"]
-    numbers = {(row["case"], row["problem"]) for row in traces}
+    numbers = {(row.case, row.problem) for row in traces}
     assert numbers == {("recovered", exact.index(True)), ("not recovered", exact.index(False))}
 
 
 def test_central_differences_choose_where_they_are_looked_at():
-    tables = ConvergenceStudy(("reselect", "central"), **SMALL).run(ALONE)
-    assert {row["chosen_by"] for row in tables["traces"]} == {"central"}
+    traces = ConvergenceStudy(("reselect", "central"), **SMALL).run(ALONE).traces
+    assert {row.chosen_by for row in traces} == {"central"}
 
 
 def test_where_all_succeed_there_is_no_failure_to_show():
     study = ConvergenceStudy(("pursuit",), components=(1,), **SMALL)
-    assert {row["case"] for row in study.run(ALONE)["traces"]} == {"recovered"}
+    assert {row.case for row in study.run(ALONE).traces} == {"recovered"}
 
 
 def test_the_truth_is_that_of_the_problem(traced):
     study, traces = traced
     for case in ("recovered", "not recovered"):
-        number = next(row["problem"] for row in traces if row["case"] == case)
+        number = next(row.problem for row in traces if row.case == case)
         batch = draw(Family(), Reading(), study.seed, range(number, number + 1), samples=1)
         expected = [
             (0, n, *divmod(place, 6), a, 0.0)
@@ -337,28 +404,28 @@ def test_the_truth_is_that_of_the_problem(traced):
         for search in ("coefficients-only", "swap", "reselect"):
             names = ("step", "component", "row", "column", "coefficient", "loss")
             assert expected == [
-                tuple(row[name] for name in names)
+                tuple(getattr(row, name) for name in names)
                 for row in traces
-                if (row["case"], row["search"], row["kind"]) == (case, search, "truth")
+                if (row.case, row.search, row.kind) == (case, search, "truth")
             ]
 
 
 def test_a_trace_ends_as_the_row_says(traced):
     study, traces = traced
     results = {name: outcomes(study, name) for name in ("coefficients-only", "swap", "reselect")}
-    ends = [row for row in traces if row["kind"] == "learned" and row["step"] == study.steps]
+    ends = [row for row in traces if row.kind == "learned" and row.step == study.steps]
     assert len(ends) == 2 * 3 * 3
     for search, result in results.items():
         for case in ("recovered", "not recovered"):
-            end = [row for row in ends if (row["search"], row["case"]) == (search, case)]
-            number = end[0]["problem"]
-            assert [row["loss"] for row in end] == [result["loss"][number]] * 3
+            end = [row for row in ends if (row.search, row.case) == (search, case)]
+            number = end[0].problem
+            assert [row.loss for row in end] == [result["loss"][number]] * 3
             true = {
-                (row["row"], row["column"])
+                (row.row, row.column)
                 for row in traces
-                if (row["kind"], row["case"], row["search"]) == ("truth", case, search)
+                if (row.kind, row.case, row.search) == ("truth", case, search)
             }
-            found = len(true & {(row["row"], row["column"]) for row in end})
+            found = len(true & {(row.row, row.column) for row in end})
             assert found == result["found"][number]
 
 
@@ -368,17 +435,17 @@ def test_traces_begin_at_nothing_and_are_thinned(traced):
         mine = [
             row
             for row in traces
-            if (row["search"], row["case"], row["kind"]) == (search, "recovered", "learned")
+            if (row.search, row.case, row.kind) == (search, "recovered", "learned")
         ]
-        steps = sorted({row["step"] for row in mine})
+        steps = sorted({row.step for row in mine})
         # 430 steps, every second of them, and the end.
         assert steps == list(range(0, 431, 2))
-        begin = [row for row in mine if row["step"] == 0]
-        assert [row["coefficient"] for row in begin] == [0.0] * 3
+        begin = [row for row in mine if row.step == 0]
+        assert [row.coefficient for row in begin] == [0.0] * 3
         # In units of itself; Γ and Σ act in another order on both.
-        assert [row["loss"] for row in begin] == pytest.approx([1.0] * 3, rel=1e-12)
-        assert [row["component"] for row in mine] == [0, 1, 2] * len(steps)
-    losses = [row["loss"] for row in traces if row["search"] == "coefficients-only"]
+        assert [row.loss for row in begin] == pytest.approx([1.0] * 3, rel=1e-12)
+        assert [row.component for row in mine] == [0, 1, 2] * len(steps)
+    losses = [row.loss for row in traces if row.search == "coefficients-only"]
     learned = losses[3 : 3 + 3 * 216 : 3]
     # Gradient descent on a convex quadratic at a rate below 2/λ, up to rounding at its end.
     assert all(after <= before * (1 + 1e-12) for before, after in pairwise(learned))
@@ -386,12 +453,12 @@ def test_traces_begin_at_nothing_and_are_thinned(traced):
 
 def test_where_all_diverges_a_trace_shows_it():
     study = ConvergenceStudy(("swap",), rates=Rates(coefficients=1e9), **SMALL)
-    traces = study.run(ALONE)["traces"]
-    assert {(row["case"], row["problem"]) for row in traces} == {("not recovered", 0)}
-    assert traces[-1]["loss"] is None
+    traces = study.run(ALONE).traces
+    assert {(row.case, row.problem) for row in traces} == {("not recovered", 0)}
+    assert traces[-1].loss is None
 
 
 def test_of_many_searches_the_traces_show_the_printed_and_the_best():
     study = ConvergenceStudy(problems=3, steps=40)
-    found = {row["search"] for row in study.run(ALONE)["traces"]}
+    found = {row.search for row in study.run(ALONE).traces}
     assert found == {"coefficients-only", "central", "reselect"}

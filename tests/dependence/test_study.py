@@ -1,14 +1,26 @@
 """What a study refuses, and what holds of its tables."""
 
+import json
+import re
+
 import numpy as np
+import pandas as pd
 import pytest
 
-from loca_theory.dependence import STRUCTURES, Study, selection_loss_with_spike
+from loca_theory.dependence import (
+    STRUCTURES,
+    CorrelationResult,
+    Protocol,
+    Study,
+    correlate,
+    selection_loss_with_spike,
+)
 from loca_theory.dependence.structures import find_structure
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 
 SMALL = {"draws": 8, "null_draws": 400}
+ALONE = Runner(jobs=1)
 
 
 @pytest.mark.parametrize(
@@ -17,19 +29,99 @@ SMALL = {"draws": 8, "null_draws": 400}
         ({"structures": ("ar1", "ar1")}, "named once each"),
         ({"ranks": (2, 2)}, "named once each"),
         ({"structures": ()}, "at least one"),
-        ({"grids": {"rho": (0.2, 0.1)}}, "rho must increase, and are 0.2, 0.1"),
-        ({"grids": {"rho": ()}}, "and are none"),
+        ({"rho": (0.2, 0.1)}, "rho must be finite and increase, and are 0.2, 0.1"),
+        ({"rho": ()}, "and are none"),
+        ({"structures": ("shared-mean",), "rho": (0.0, np.inf)}, "and are 0, inf"),
+        ({"structures": ("shared-mean",), "rho": (np.nan,)}, "and are nan"),
+        ({"share": (0.1,)}, "share=... belongs to spiked, none of which is among structures=..."),
         ({"null_draws": 100}, "needs at least 400 null draws, not 100"),
         ({"structures": ("odd",)}, "unknown structure 'odd'"),
         ({"structures": ("spiked",), "spikes": 0}, "at least one spike"),
+        ({"structures": ("spiked",), "spikes": 17}, "room for at most 16 spikes, not 17"),
         ({"draws": 1}, "at least 2 draws"),
         ({"ranks": (30,)}, "rank 30 does not fit"),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_refusals(change, message):
-    with pytest.raises(InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
         Study(16, 16, **({"ranks": (2,), "structures": ("ar1",), **SMALL} | change))
+
+
+def tables(result):
+    return result.rows, result.crossings, result.detection
+
+
+def test_one_call_is_the_study_with_plain_arguments():
+    result = correlate(
+        shape=(12, np.int64(16)),
+        ranks=np.arange(1, 3),
+        structures="ar1",
+        protocols="same-draw",
+        rho=np.linspace(0, 0.4, 3),
+        **SMALL,
+        seed=3,
+        runner=ALONE,
+    )
+    study = Study(
+        12,
+        16,
+        (1, 2),
+        structures=("ar1",),
+        protocols=(Protocol.SAME_DRAW,),
+        rho=(0.0, 0.2, 0.4),
+        **SMALL,
+        seed=3,
+    )
+    assert tables(result) == tables(study.run(ALONE))
+    assert result.manifest["grid"] == study.describe()
+    assert (result.manifest["seed"], result.manifest["device"]) == (3, "cpu")
+    document = result.to_json()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": (3, 4)}, "give either size (a square matrix) or shape=(p, q)"),
+        ({"size": None}, "give either size (a square matrix) or shape=(p, q)"),
+        ({"size": 16.5}, "size must be whole numbers"),
+        ({"ranks": 2.5}, "ranks must be whole numbers, not 2.5"),
+        ({"rho": "high"}, "rho must be numbers, not 'high'"),
+        ({"protocols": "odd"}, "unknown protocol 'odd'; choose from same-draw, iid-reference"),
+        ({"structures": "odd"}, "unknown structure 'odd'; choose from shared-mean"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
+)
+def test_bad_arguments_are_named(change, message):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        correlate(**{"size": 16, "ranks": 2, "structures": "ar1", **SMALL, **change})
+
+
+def test_a_result_comes_back_as_it_was_saved(tmp_path):
+    # Of two crossings one is None.
+    result = correlate(
+        24, ranks=2, structures=("spiked", "ar1"), rho=(0, 0.1), share=(0, 0.4), **SMALL,
+        runner=ALONE,
+    )  # fmt: skip
+    assert {row.finding for row in result.crossings} >= {"crossing", "D throughout"}
+    names = {path.name for path in result.save(tmp_path)}
+    assert names == {
+        f"correlate-{name}.{suffix}"
+        for name in ("rows", "crossings", "detection")
+        for suffix in ("parquet", "manifest.json")
+    }
+    assert CorrelationResult.load(tmp_path) == result
+
+
+def test_a_result_of_another_version_is_refused(tmp_path):
+    correlate(16, ranks=2, structures="ar1", rho=0.1, **SMALL, runner=ALONE).save(tmp_path)
+    table = tmp_path / "correlate-detection.parquet"
+    pd.read_parquet(table).drop(columns="sd").to_parquet(table)
+    with pytest.raises(
+        ResourceError, match=r"saved by another version of loca-theory.* sd; compute"
+    ):
+        CorrelationResult.load(tmp_path)
 
 
 def test_several_spikes_share_the_energy():
@@ -42,43 +134,34 @@ def test_several_spikes_share_the_energy():
 
 
 def test_more_spikes_ask_for_more_rank():
-    grid = {"share": (0.0, 0.1, 0.2, 0.3, 0.4)}
+    share = (0.0, 0.1, 0.2, 0.3, 0.4)
     one, four = (
-        Study(32, 32, (3,), structures=("spiked",), grids=grid, spikes=s, **SMALL).run(
-            Runner(jobs=1)
-        )
+        correlate(32, ranks=3, structures="spiked", share=share, spikes=s, **SMALL, runner=ALONE)
         for s in (1, 4)
     )
 
-    def error(tables):
-        return [row["error"] for row in tables["rows"] if row["method"] == "R"][-1]
+    def error(result):
+        return [row.error for row in result.rows if row.method == "R"][-1]
 
     assert error(one) < error(four)
-    assert all(row["closed_form"] is None for row in four["crossings"])
+    assert all(row.closed_form is None for row in four.crossings)
 
 
 def test_where_one_side_wins_throughout_the_tables_say_which():
-    grid = {"share": (0.6, 0.7), "rho": (0.0, 0.1)}
-    tables = Study(24, 24, (2,), structures=("spiked", "ar1"), grids=grid, **SMALL).run(
-        Runner(jobs=1)
-    )
-    found = {
-        (row["structure"], row["protocol"]): (row["crossing"], row["finding"])
-        for row in tables["crossings"]
-    }
+    grids = {"share": (0.6, 0.7), "rho": (0.0, 0.1)}
+    result = correlate(24, ranks=2, structures=("spiked", "ar1"), **grids, **SMALL, runner=ALONE)
+    found = {(row.structure, row.protocol): (row.crossing, row.finding) for row in result.crossings}
     assert found["spiked", "same-draw"] == (None, "R throughout")
     assert found["ar1", "same-draw"] == (None, "D throughout")
 
 
 def test_the_size_of_each_test_is_at_most_its_level():
-    tables = Study(20, 30, (2,), structures=("ar1",), grids={"rho": (0.1,)}, **SMALL).run(
-        Runner(jobs=1)
-    )
-    null = [row for row in tables["detection"] if row["structure"] == "independent"]
-    assert {row["statistic"] for row in null} == {"T", "largest", "spikes"}
-    assert all(row["power"] <= row["level"] for row in null)
+    result = correlate(shape=(20, 30), ranks=2, structures="ar1", rho=0.1, **SMALL, runner=ALONE)
+    null = [row for row in result.detection if row.structure == "independent"]
+    assert {row.statistic for row in null} == {"T", "largest", "spikes"}
+    assert all(row.power <= row.level for row in null)
     # T has an atom at 0, which F1(0) tends to for square matrices.
-    assert all(0.4 < row["at_zero"] < 1 for row in null if row["statistic"] == "T")
+    assert all(0.4 < row.at_zero < 1 for row in null if row.statistic == "T")
 
 
 def test_centring_needs_no_second_transform():
