@@ -19,6 +19,7 @@ from loca_theory.expressivity.limits import (
     low_rank_share,
 )
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
+from loca_theory.expressivity.method_table import MethodRow, MethodTable
 from loca_theory.expressivity.methods import (
     DEFAULT_METHODS,
     METHODS,
@@ -90,6 +91,8 @@ __all__ = [
     "LocationSelection",
     "LowRank",
     "Method",
+    "MethodRow",
+    "MethodTable",
     "MonteCarlo",
     "RandomCosines",
     "RandomLocations",

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import joblib
 
+from loca_theory._arguments import integers, several
 from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.memory import check_memory
-from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, Method, find_methods
+from loca_theory.expressivity.methods import (
+    DEFAULT_METHODS,
+    Engine,
+    Method,
+    find_methods,
+    own_titles,
+)
 from loca_theory.expressivity.monte_carlo import (
     Estimate,
     MonteCarlo,
@@ -114,9 +121,9 @@ def simulate(
         msg = "give either sizes (square matrices) or shape=(p, q)"
         raise InvalidArgumentError(msg)
     simulation = Simulation(
-        shapes=(shape,) if shape else squares(_several(sizes)),
-        ranks=tuple(_several(ranks)),
-        methods=find_methods([methods] if isinstance(methods, (str, Method)) else methods),
+        shapes=(shape,) if shape else squares(integers("sizes", sizes)),
+        ranks=integers("ranks", ranks),
+        methods=find_methods(several(methods)),
         engines=engines_of(engine),
         accounting=member(Accounting, "accounting", accounting),
         value_bits=value_bits,
@@ -204,6 +211,7 @@ class Simulation:
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
+        titles = own_titles(self.methods)
         return {
             "shapes": [list(shape) for shape in self.shapes],
             "ranks": list(self.ranks),
@@ -213,6 +221,7 @@ class Simulation:
             "value_bits": self.value_bits,
             "draws": self.draws,
             "sampler": self.sampler.value if self.sampler else None,
+            **({"titles": titles} if titles else {}),
         }
 
     @property
@@ -325,10 +334,6 @@ class Simulation:
 def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """The shapes K×K."""
     return tuple((size, size) for size in sizes)
-
-
-def _several(values: int | Iterable[int] | None) -> Sequence[int]:
-    return (values,) if isinstance(values, int) else tuple(values or ())
 
 
 def engines_of(name: str | None) -> tuple[Engine, ...]:

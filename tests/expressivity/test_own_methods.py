@@ -27,7 +27,7 @@ from loca_theory.expressivity import (
     retained_energies,
     simulate,
 )
-from loca_theory.plotting import draw_errors
+from loca_theory.plotting import plot
 from loca_theory.sweeps import ResultStore, Runner
 
 ALONE = Runner(jobs=1)
@@ -71,8 +71,9 @@ def test_approximate_alone_gives_monte_carlo_and_a_line():
             assert (row.engine, row.sampler) == ("monte-carlo", "dense")
             # Five standard errors, four comparisons with other draws: one false alarm in 10⁶.
             assert abs(row.error - (1 - 2 * row.r / 16)) < 5 * row.standard_error
-    figure = draw_errors(result.to_frame())
+    figure = plot(result)
     assert "rows" in [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert "rows = the first rows" in figure.get_supxlabel()
 
 
 def test_it_is_measured_on_a_matrix():

@@ -12,6 +12,7 @@ from loca_theory.expressivity.methods.registry import (
     definition,
     find_method,
     find_methods,
+    own_titles,
 )
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.subspace import RandomCosines, RandomLocations, Subspace
@@ -38,4 +39,5 @@ __all__ = [
     "definition",
     "find_method",
     "find_methods",
+    "own_titles",
 ]

@@ -47,7 +47,8 @@ class Method:
         name: Short name in tables and figures.
         title: What it is, in a few words.
         reference: Where it was published.
-        is_oracle: Whether it looks at W to choose what it retains. Training can at best reach it.
+        is_oracle: Whether it has to see W to choose what its numbers stand for, as selections do.
+            Training does not see W, and can at best reach the error of such a method.
 
     >>> import torch
     >>> from loca_theory.expressivity import Budget, Method, retained_energies
@@ -65,7 +66,7 @@ class Method:
     name: str
     title: str = ""
     reference: str = ""
-    is_oracle: bool = True
+    is_oracle: bool = False
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None

@@ -97,6 +97,11 @@ def find_methods(methods: Iterable[str | Method]) -> tuple[Method, ...]:
     return tuple(found)
 
 
+def own_titles(methods: Iterable[Method]) -> dict[str, str]:
+    """The titles of those methods that do not ship with the package, for a manifest."""
+    return {one.name: one.title for one in methods if one.name not in METHODS and one.title}
+
+
 def definition(method: Method) -> str | None:
     """What tells a user's method from another of its name, so that results can be stored.
 

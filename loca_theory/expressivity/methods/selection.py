@@ -57,6 +57,7 @@ class Selection(CoordinateMethod):
     reference: str = ""
     _: KW_ONLY
     basis: Basis
+    is_oracle = True
     reorders = True
 
     def count(self, budget: Budget) -> int:

@@ -40,7 +40,6 @@ class Subspace(CoordinateMethod):
     reference: str = ""
     _: KW_ONLY
     basis: Basis
-    is_oracle = False
 
     def count(self, budget: Budget) -> int:
         """One number per coefficient."""
