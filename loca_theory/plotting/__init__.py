@@ -1,6 +1,7 @@
-"""Figures, drawn from stored results only.
+"""Pictures: ``plot`` draws a result, ``report`` makes its page, ``figure`` draws the paper's own.
 
-Importing this package imports neither pandas nor matplotlib; using anything of it does.
+All are in one style and need no pyplot; the same data gives the same bytes. Importing this package
+imports neither pandas nor matplotlib; using anything of it does.
 """
 
 from typing import TYPE_CHECKING
@@ -8,34 +9,59 @@ from typing import TYPE_CHECKING
 from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from loca_theory.plotting.error_curves import draw_errors
+    from loca_theory.plotting.canvas import View, save_figure
+    from loca_theory.plotting.drawing import (
+        Drawing,
+        Drawn,
+        NotStoredError,
+        UndrawableError,
+        figure,
+        find_drawing,
+    )
+    from loca_theory.plotting.page import Page, report
     from loca_theory.plotting.paper import FIGURES, Computed, PaperFigure, Stored, find_figure
-    from loca_theory.plotting.report import draw_analysis, write_html
-    from loca_theory.plotting.results import save_figure
+    from loca_theory.plotting.pictures import plot, save_pictures, views
+
+_EXPORTS = {
+    "Computed": "paper",
+    "Drawing": "drawing",
+    "Drawn": "drawing",
+    "FIGURES": "paper",
+    "NotStoredError": "drawing",
+    "Page": "page",
+    "PaperFigure": "paper",
+    "Stored": "paper",
+    "UndrawableError": "drawing",
+    "View": "canvas",
+    "figure": "drawing",
+    "find_drawing": "drawing",
+    "find_figure": "paper",
+    "plot": "pictures",
+    "report": "page",
+    "save_figure": "canvas",
+    "save_pictures": "pictures",
+    "views": "pictures",
+}
 
 __all__ = [
     "FIGURES",
     "Computed",
+    "Drawing",
+    "Drawn",
+    "NotStoredError",
+    "Page",
     "PaperFigure",
     "Stored",
-    "draw_analysis",
-    "draw_errors",
+    "UndrawableError",
+    "View",
+    "figure",
+    "find_drawing",
     "find_figure",
+    "plot",
+    "report",
     "save_figure",
-    "write_html",
+    "save_pictures",
+    "views",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "Computed": "paper",
-        "FIGURES": "paper",
-        "PaperFigure": "paper",
-        "Stored": "paper",
-        "draw_analysis": "report",
-        "draw_errors": "error_curves",
-        "find_figure": "paper",
-        "save_figure": "results",
-        "write_html": "report",
-    },
-)
+__getattr__ = lazy_exports(__name__, _EXPORTS)

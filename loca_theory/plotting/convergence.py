@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,10 +10,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from loca_theory.plotting.canvas import Canvas, View, styled
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
+
+    from loca_theory.convergence import ToyResult
 
 _SNAPSHOTS = 5
 # What to show beside a search that fails.
@@ -36,14 +41,26 @@ _EARLY = 100
 _CASES = ("recovered", "not recovered")
 
 
-def draw_spectrum(traces: pd.DataFrame) -> Figure:
-    """Spectra of single problems over the steps: a row a problem and search, true places framed.
+def views(result: ToyResult) -> list[View]:
+    """The pictures of the toy experiment: rates of recovery, and single problems on their way."""
+    rows, traces = result.to_frame("rows"), result.to_frame("traces")
+    return [
+        View("recovery", "Problems recovered", partial(draw_recovery, rows)),
+        View("spectrum", "Spectra of single problems", partial(draw_spectrum, traces)),
+        View("loss", "Loss of the same problems", partial(draw_loss, traces)),
+    ]
+
+
+@styled
+def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+    """Spectra of single problems over the steps, one search a row, true locations framed.
 
     The first problem that the search recovers, if there is one, and the first that it does not;
     the latter again under a better search, if one was asked for.
 
     Args:
         traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+        ax: Where to draw a single panel; None for a new figure.
     """
     chosen = str(traces["chosen_by"].iloc[0])
     lines = [(case, chosen) for case in _CASES if case in set(traces["case"])]
@@ -51,19 +68,21 @@ def draw_spectrum(traces: pd.DataFrame) -> Figure:
     if others and lines[-1][0] == "not recovered":
         lines.append(("not recovered", others[0]))
     steps = _snapshots(traces)
-    figure = Figure(figsize=(1.28 * (len(steps) + 1) + 1.2, 1.5 * len(lines) + 0.35))
-    axes = figure.subplots(len(lines), len(steps) + 1, squeeze=False)
-    for row, (case, search) in zip(axes, lines, strict=True):
+    size = (1.28 * (len(steps) + 1) + 1.2, 1.5 * len(lines) + 0.35)
+    canvas = Canvas.of(ax, size, len(lines), len(steps) + 1)
+    for row, (case, search) in zip(canvas.axes, lines, strict=True):
         mine = traces[(traces["case"] == case) & (traces["search"] == search)]
         _draw_line(row, mine, steps)
         number = int(mine["problem"].iloc[0])
         row[0].set_ylabel(f"{search}\nproblem {number}", fontsize=8)
-    for axis, title in zip(axes[0], [f"step {step}" for step in steps] + ["truth"], strict=True):
+    for axis, title in zip(
+        canvas.axes[0], [f"step {step}" for step in steps] + ["truth"], strict=True
+    ):
         axis.set_title(title, fontsize=8)
-    text = "Dots: components; frames: true places; red: positive coefficients, blue: negative, "
+    text = "Dots: components; frames: true locations; red: positive coefficients, blue: negative, "
     text += "deepest at the largest of the truth"
-    figure.supxlabel(text, fontsize=7, color="#444444")
-    return figure
+    canvas.caption(text)
+    return canvas.figure
 
 
 def _snapshots(traces: pd.DataFrame) -> list[int]:
@@ -99,15 +118,17 @@ def _draw_line(axes: list[Axes], trace: pd.DataFrame, steps: list[int]) -> None:
         axis.spines[:].set(visible=True, linewidth=0.6, color="#999999")
 
 
-def draw_loss(traces: pd.DataFrame) -> Figure:
-    """Loss over the steps with places that move and with places that stay, problem by problem.
+@styled
+def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+    """Loss over the steps with locations that move and that stay, problem by problem.
 
     Args:
         traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+        ax: Where to draw a single panel; None for a new figure.
     """
     cases = [case for case in _CASES if case in set(traces["case"])]
-    figure = Figure(figsize=(3.6 * len(cases) + 0.4, 2.9))
-    axes = figure.subplots(1, len(cases), squeeze=False, sharey=True)[0]
+    canvas = Canvas.of(ax, (3.6 * len(cases) + 0.4, 2.9), 1, len(cases), sharey=True)
+    axes = canvas.axes[0]
     chosen = str(traces["chosen_by"].iloc[0])
     for axis, case in zip(axes, cases, strict=True):
         mine = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
@@ -126,27 +147,29 @@ def draw_loss(traces: pd.DataFrame) -> Figure:
         axis.set_xlabel("step")
     axes[0].set_ylabel("loss / loss at ΔW = 0, cut at 1e-16")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return figure
+    canvas.legend(handles, labels, ncols=len(labels))
+    return canvas.figure
 
 
-def draw_recovery(rows: pd.DataFrame) -> Figure:
-    """The share of problems recovered, with exact intervals: over sizes, or search by search.
+@styled
+def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+    """The fraction of problems recovered, with exact intervals: over sizes, or search by search.
 
     Args:
         rows: ``rows`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+        ax: Where to draw a single panel; None for a new figure.
     """
     if len(set(rows["size"])) > 1:
-        return _draw_over_sizes(rows)
+        return _draw_over_sizes(rows, ax)
     kinds = rows.groupby(["reading", "components", "condition"], sort=False, dropna=False)
     searches = list(dict.fromkeys(rows["search"]))
     width = 3.2 if len(kinds) > 1 else 5.0
     columns = min(len(kinds), 4)
     lines = -(-len(kinds) // columns)
     height = lines * (0.24 * len(searches) + 0.75)
-    figure = Figure(figsize=(width * columns + 1.2, height))
-    grid = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True)
-    axes: list[Axes] = list(grid.flat)
+    size = (width * columns + 1.2, height)
+    canvas = Canvas.of(ax, size, lines, columns, sharey=True, sharex=True)
+    axes: list[Axes] = list(canvas.axes.flat)
     for axis, (kind, mine) in zip(axes, kinds, strict=False):
         place = [searches.index(name) for name in mine["search"]]
         shares = 100 * mine["recovered"].to_numpy()
@@ -165,19 +188,22 @@ def draw_recovery(rows: pd.DataFrame) -> Figure:
     _clear_rest(axes, len(kinds), columns)
     for first in axes[::columns]:
         first.set_yticks(range(len(searches)), searches)
-    size, count = int(rows["size"].iloc[0]), int(rows["problems"].max())
-    text = f"problems recovered, %, with exact 95% intervals ({count} problems of {size}×{size})"
-    figure.supxlabel(text, fontsize=9)
-    return figure
+    edge, count = int(rows["size"].iloc[0]), int(rows["problems"].max())
+    text = f"problems recovered, %, with exact 95% intervals ({count} problems of {edge}×{edge})"
+    if canvas.is_own:
+        canvas.figure.supxlabel(text, fontsize=9)
+    else:
+        axes[0].set_xlabel(text)
+    return canvas.figure
 
 
-def _draw_over_sizes(rows: pd.DataFrame) -> Figure:
+def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
     kinds = rows.groupby(["reading", "components", "condition"], sort=False, dropna=False)
     columns = min(len(kinds), 3)
     lines = -(-len(kinds) // columns)
-    figure = Figure(figsize=(3.4 * columns + 0.6, 2.6 * lines + 0.8))
-    grid = figure.subplots(lines, columns, squeeze=False, sharey=True, sharex=True)
-    axes: list[Axes] = list(grid.flat)
+    size = (3.4 * columns + 0.6, 2.6 * lines + 0.8)
+    canvas = Canvas.of(ax, size, lines, columns, sharey=True, sharex=True)
+    axes: list[Axes] = list(canvas.axes.flat)
     searches = list(dict.fromkeys(rows["search"]))
     colors = _colors(searches)
     sizes = sorted(rows["size"].unique())
@@ -202,8 +228,8 @@ def _draw_over_sizes(rows: pd.DataFrame) -> Figure:
     for first in axes[::columns]:
         first.set_ylabel("problems recovered, %")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
-    return figure
+    canvas.legend(handles, labels, ncols=min(len(labels), 5))
+    return canvas.figure
 
 
 def _clear_rest(axes: Sequence[Axes], used: int, columns: int) -> None:

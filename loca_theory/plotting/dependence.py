@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,12 +10,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.dependence import STRUCTURES, Protocol, limit_boundary
-from loca_theory.plotting.lines import BAND, LOOKS, key_lines, label_ends, look_of
+from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.lines import BAND, LOOKS, TITLES, Look, key_lines, label_ends, looks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
+
+    from loca_theory.dependence import CorrelationResult
 
 _PANEL_WIDTH, _PANEL_HEIGHT, _LABEL_GAP = 3.7, 2.3, 0.16
 _PROTOCOL_TITLES = {
@@ -24,32 +28,52 @@ _PROTOCOL_TITLES = {
 _RANK_COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00")
 
 
-def draw_losses(table: pd.DataFrame, structure: str) -> Figure:
-    """Error against the parameter of one structure: a row a rank, a column a protocol (sim_3).
+def views(result: CorrelationResult) -> list[View]:
+    """The pictures of a study: crossings and losses, the phase diagram where it has a random spike.
+
+    The losses come first where there is but one structure.
+    """
+    losses, crossings = result.to_frame("rows"), result.to_frame("crossings")
+    grid = result.manifest["grid"]
+    found = [
+        View(name, f"Error under {name} dependence", partial(draw_losses, losses, name))
+        for name in dict.fromkeys(losses["structure"])
+    ]
+    where = View("crossings", "Where low rank overtakes DCT", partial(draw_crossings, crossings))
+    found.insert(1 if len(found) == 1 else 0, where)
+    if "spiked" in grid["structures"] and grid["spikes"] == 1:
+        draw = partial(draw_phase, crossings, tuple(grid["shape"]))
+        found.append(View("phase", "Which method keeps more", draw))
+    return found
+
+
+@styled
+def draw_losses(table: pd.DataFrame, structure: str, *, ax: Axes | None = None) -> Figure:
+    """Error against the parameter of one structure: a row per rank, a column per protocol (sim_3).
 
     Args:
         table: ``rows`` of a :class:`~loca_theory.dependence.Study`.
         structure: Which structure.
+        ax: Where to draw a single panel; None for a new figure.
     """
     table = table[table["structure"] == structure]
     ranks = sorted(table["r"].unique())
     protocols = [p for p in Protocol if p in set(table["protocol"])]
     key = _key(table)
-    height = _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1)
-    figure = Figure(figsize=(_PANEL_WIDTH * len(protocols), height))
-    axes = figure.subplots(len(ranks), len(protocols), squeeze=False, sharex=True, sharey="row")
+    size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1))
+    canvas = Canvas.of(ax, size, len(ranks), len(protocols), sharex=True, sharey="row")
+    axes, looks = canvas.axes, looks_of(table["method"])
     for row, r in zip(axes, ranks, strict=True):
         for axis, protocol in zip(row, protocols, strict=True):
             panel = table[(table["r"] == r) & (table["protocol"] == protocol)]
-            _draw_lines(axis, panel)
+            _draw_lines(axis, panel, looks)
             axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
         row[0].set_ylabel("relative error")
     name = STRUCTURES[structure].parameter
     for axis in axes[-1]:
         axis.set_xlabel(f"{structure}: {'ρ' if name == 'rho' else name}")
-    text = "\n".join(key)
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=7, color="#444444", linespacing=1.4)
-    return figure
+    canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
+    return canvas.figure
 
 
 def _key(table: pd.DataFrame) -> list[str]:
@@ -58,14 +82,14 @@ def _key(table: pd.DataFrame) -> list[str]:
     line = (
         f"Simulated lines: mean of {draws} draws, the same at every value, band ±2 standard errors"
     )
-    return [*key_lines(present, 140), line]
+    return [*key_lines(present, TITLES, 140), line]
 
 
-def _draw_lines(axis: Axes, panel: pd.DataFrame) -> None:
+def _draw_lines(axis: Axes, panel: pd.DataFrame, looks: Mapping[str, Look]) -> None:
     ends = []
     for method, line in panel.groupby("method", sort=False):
         ordered = line.sort_values("value")
-        look = look_of(str(method))
+        look = looks[str(method)]
         x, y = ordered["value"].to_numpy(float), ordered["error"].to_numpy(float)
         marker = "o" if len(x) == 1 else None
         axis.plot(x, y, color=look.color, linestyle=look.dashes, marker=marker)
@@ -77,14 +101,16 @@ def _draw_lines(axis: Axes, panel: pd.DataFrame) -> None:
     if len(values) == 1:
         axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
     axis.margins(x=0.02)
-    label_ends(axis, ends, _LABEL_GAP / _PANEL_HEIGHT)
+    label_ends(axis, ends, looks, _LABEL_GAP / _PANEL_HEIGHT)
 
 
-def draw_crossings(crossings: pd.DataFrame) -> Figure:
-    """Where R overtakes D: a column a protocol, a row of panels a parameter, a mark a rank.
+@styled
+def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+    """Where R overtakes D: a column per protocol, a row of panels per parameter, a mark per rank.
 
     Args:
         crossings: ``crossings`` of a :class:`~loca_theory.dependence.Study`.
+        ax: Where to draw a single panel; None for a new figure.
     """
     groups = {
         parameter: list(dict.fromkeys(rows["structure"]))
@@ -93,10 +119,9 @@ def draw_crossings(crossings: pd.DataFrame) -> Figure:
     protocols = [p for p in Protocol if p in set(crossings["protocol"])]
     ranks = list(dict.fromkeys(crossings["r"]))
     counts = [len(names) for names in groups.values()]
-    figure = Figure(figsize=(4.2 * len(protocols) + 1.0, 0.62 * sum(counts) + 0.75 * len(counts)))
-    axes = figure.subplots(
-        len(groups), len(protocols), squeeze=False, sharey="row", height_ratios=counts
-    )
+    size = (4.2 * len(protocols) + 1.0, 0.62 * sum(counts) + 0.75 * len(counts))
+    canvas = Canvas.of(ax, size, len(groups), len(protocols), sharey="row", height_ratios=counts)
+    axes = canvas.axes
     for row, (parameter, structures) in zip(axes, groups.items(), strict=True):
         for axis, protocol in zip(row, protocols, strict=True):
             mine = crossings[crossings["structure"].isin(structures)]
@@ -115,8 +140,8 @@ def draw_crossings(crossings: pd.DataFrame) -> Figure:
         axes[0][0].plot([], [], "o", color=_RANK_COLORS[k % len(_RANK_COLORS)], label=f"r = {r}")[0]
         for k, r in enumerate(ranks)
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(ranks))
-    return figure
+    canvas.legend(handles, [one.get_label() for one in handles], ncols=len(ranks))
+    return canvas.figure
 
 
 _FINDINGS = {
@@ -153,10 +178,15 @@ def _draw_crossing_line(
         )
 
 
+@styled
 def draw_phase(
-    crossings: pd.DataFrame, shape: tuple[int, int], marks: pd.DataFrame | None = None
+    crossings: pd.DataFrame,
+    shape: tuple[int, int],
+    marks: pd.DataFrame | None = None,
+    *,
+    ax: Axes | None = None,
 ) -> Figure:
-    """Phase diagram: which method wins, by rank and by the share of energy in random directions.
+    """Phase diagram: which method wins, by rank and by the fraction of energy outside the bulk.
 
     The line is the closed-form boundary for one random spike in large matrices of that aspect
     ratio; the points are crossings simulated at a finite size.
@@ -166,6 +196,7 @@ def draw_phase(
         shape: (p, q) of that study, or of the matrices marked.
         marks: Matrices to place on the diagram: columns ``ratio`` (r/min(p, q)), ``share`` (of the
             energy outside the bulk) and ``label``.
+        ax: Where to draw it; None for a new figure.
     """
     smaller, aspect = min(shape), min(shape) / max(shape)
     found = crossings
@@ -182,8 +213,8 @@ def draw_phase(
         places += zip(marks["ratio"], marks["share"], strict=True)
     right = min(1.1 * max(x for x, _ in places), 0.5)
     top = min(1.2 * max(y for _, y in places), 1.0)
-    figure = Figure(figsize=(5.2, 3.8))
-    axis = figure.subplots()
+    canvas = Canvas.of(ax, (5.2, 3.8))
+    axis = canvas.axes[0, 0]
     ratio = np.concatenate([np.linspace(0.001, 0.02, 20), np.linspace(0.025, 0.499, 80)])
     share = np.array([limit_boundary(value, aspect) for value in ratio])
     axis.plot(ratio, share, color="#000000", label="boundary, large matrices")
@@ -203,7 +234,7 @@ def draw_phase(
     axis.text(0.08, 0.9, "LoRA keeps more", color=LOOKS["R"].color, **text)
     axis.text(0.55, 0.08, "DCT selection keeps more", color=LOOKS["D"].color, **text)
     axis.legend(loc="upper right")
-    return figure
+    return canvas.figure
 
 
 def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:

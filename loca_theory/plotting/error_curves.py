@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,11 +12,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from loca_theory.expressivity import Engine
-from loca_theory.plotting.lines import BAND, in_order, key_lines, label_ends, look_of
+from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.lines import (
+    BAND,
+    TITLES,
+    Look,
+    in_order,
+    key_lines,
+    label_ends,
+    looks_of,
+    titles_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from loca_theory.expressivity import SimulationResult
 
 _PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 # Inches.
@@ -23,16 +36,28 @@ _KEY_LINE, _LABEL_GAP = 0.15, 0.16
 _KEY_CHARACTERS_PER_INCH = 19
 
 
-def draw_errors(table: pd.DataFrame) -> Figure:
-    """Draw a stored table of :class:`~loca_theory.expressivity.Simulation`.
+def views(result: SimulationResult) -> list[View]:
+    """The picture of a simulation."""
+    titles = titles_of(result.manifest)
+    draw = partial(draw_errors, result.to_frame(), titles)
+    return [View("errors", "Error against rank or size", draw)]
 
-    One panel a rank with the size across if there are more sizes than ranks, else one panel a
+
+@styled
+def draw_errors(
+    table: pd.DataFrame, titles: Mapping[str, str] = TITLES, *, ax: Axes | None = None
+) -> Figure:
+    """Draw a table of :class:`~loca_theory.expressivity.Simulation`.
+
+    One panel per rank with the size across if there are more sizes than ranks, else one panel per
     shape with the rank across. Each method is drawn from its exact values where there are any,
     elsewhere from simulated ones with a band of two standard errors, elsewhere from its limit.
     Methods that coincide to a line's width share a label at the line's end.
 
     Args:
         table: Rows with the columns of a simulation.
+        titles: What the methods' names stand for.
+        ax: Where to draw a single panel; None for a new figure.
 
     Returns:
         The figure, not yet saved.
@@ -43,27 +68,27 @@ def draw_errors(table: pd.DataFrame) -> Figure:
     rows = -(-len(panels) // columns)
     panel_width, panel_height = _PANEL if columns > 1 else _SINGLE_PANEL
     width = panel_width * columns
-    key = _key(table, int(_KEY_CHARACTERS_PER_INCH * width))
-    figure = Figure(figsize=(width, panel_height * rows + _KEY_LINE * (len(key) + 1)))
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=by_size)
-    for axis in axes.flat[len(panels) :]:
+    key = _key(table, titles, int(_KEY_CHARACTERS_PER_INCH * width))
+    size = (width, panel_height * rows + _KEY_LINE * (len(key) + 1))
+    canvas = Canvas.of(ax, size, rows, columns, sharex=by_size)
+    looks = looks_of(table["method"])
+    for axis in canvas.axes.flat[len(panels) :]:
         axis.set_visible(False)
-    for axis, (title, x, rows_here) in zip(axes.flat, panels, strict=False):
-        _draw_panel(axis, rows_here, x, _LABEL_GAP / panel_height)
+    for axis, (title, x, rows_here) in zip(canvas.axes.flat, panels, strict=False):
+        _draw_panel(axis, rows_here, x, looks, _LABEL_GAP / panel_height)
         axis.set_title(title)
-    for axis in axes[-1]:
+    for axis in canvas.axes[-1]:
         axis.set_xlabel("matrix size K" if by_size else "LoRA rank r")
-    for axis in axes[:, 0]:
+    for axis in canvas.axes[:, 0]:
         axis.set_ylabel("relative error ‖W − Ŵ‖² / ‖W‖²")
-    text = "\n".join(key)
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=7, color="#444444", linespacing=1.4)
-    return figure
+    canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
+    return canvas.figure
 
 
-def _key(table: pd.DataFrame, width: int) -> list[str]:
+def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str]:
     """What the labels stand for, and how sure the simulated lines are; lines of that width."""
     present = in_order(table["method"])
-    key = key_lines(present, width)
+    key = key_lines(present, titles, width)
     best = pd.concat([_best(table[table["method"] == name]) for name in present])
     simulated = best[best["engine"] == Engine.MONTE_CARLO]
     if len(simulated):
@@ -81,11 +106,13 @@ def _panels(table: pd.DataFrame, *, by_size: bool) -> list[tuple[str, str, pd.Da
     return [(f"{p} × {q}", "r", rows) for (p, q), rows in shapes]
 
 
-def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
+def _draw_panel(
+    axis: Axes, rows: pd.DataFrame, x: str, looks: Mapping[str, Look], gap: float
+) -> None:
     ends: list[tuple[float, str]] = []
     for method in in_order(rows["method"]):
         line = _best(rows[rows["method"] == method]).sort_values(x)
-        look = look_of(method)
+        look = looks[method]
         marker = "o" if len(line) == 1 else None
         position, error = line[x].to_numpy(float), line["error"].to_numpy(float)
         axis.plot(position, error, color=look.color, linestyle=look.dashes, marker=marker, ms=4)
@@ -98,7 +125,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame, x: str, gap: float) -> None:
     axis.margins(x=0.02)
     if x == "r":
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
-    label_ends(axis, ends, gap)
+    label_ends(axis, ends, looks, gap)
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:

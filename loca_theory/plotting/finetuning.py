@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting.canvas import Picture, styled
 from loca_theory.plotting.lines import Look
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def as_lines(table: pd.DataFrame) -> list[Any]:
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
+@styled
 def draw_budgets(lines: Lines) -> Figure:
     """Metric against the budget, a panel a task; bars are 95% intervals over seeds.
 
@@ -53,7 +55,7 @@ def draw_budgets(lines: Lines) -> Figure:
     """
     lines = _with_mean(lines)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
-    figure = Figure(figsize=(4.2 * len(tasks) + 1.7, 3.4))
+    figure = Picture(figsize=(4.2 * len(tasks) + 1.7, 3.4))
     axes = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axis, task in zip(axes, tasks, strict=True):
         mine = [line for line in lines if line["task"] == task]
@@ -83,6 +85,7 @@ def draw_budgets(lines: Lines) -> Figure:
     return figure
 
 
+@styled
 def draw_sensitivity(lines: Lines) -> Figure:
     """Metric against each setting, the others held; bars are 95% intervals over seeds.
 
@@ -95,7 +98,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
     """
     lines = _with_mean(lines)
     settings = list(dict.fromkeys(line["setting"] for line in lines))
-    figure = Figure(figsize=(7.4, 2.7 * ((len(settings) + 1) // 2)))
+    figure = Picture(figsize=(7.4, 2.7 * ((len(settings) + 1) // 2)))
     grid = figure.subplots((len(settings) + 1) // 2, 2, squeeze=False, sharey=True)
     axes = list(grid.flat)
     for axis, setting in zip(axes, settings, strict=False):
@@ -121,6 +124,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
     return figure
 
 
+@styled
 def draw_training(lines: Lines) -> Figure:
     """Validation loss and metric over the steps, means over seeds with standard errors.
 
@@ -134,7 +138,7 @@ def draw_training(lines: Lines) -> Figure:
     if not lines:
         raise InvalidArgumentError(NOTHING)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
-    figure = Figure(figsize=(7.6, 2.7 * len(tasks) + 0.3))
+    figure = Picture(figsize=(7.6, 2.7 * len(tasks) + 0.3))
     axes = figure.subplots(len(tasks), 2, squeeze=False)
     for row, task in zip(axes, tasks, strict=True):
         mine = [line for line in lines if line["task"] == task]
@@ -152,6 +156,7 @@ def draw_training(lines: Lines) -> Figure:
     return figure
 
 
+@styled
 def draw_prediction(lines: Lines) -> Figure:
     """Kept energy of the full fine-tune's increments, and the accuracy that adapters reach.
 
@@ -167,7 +172,7 @@ def draw_prediction(lines: Lines) -> Figure:
     """
     lines = _with_mean(lines)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
-    figure = Figure(figsize=(9.6, 2.9 * len(tasks) + 0.3))
+    figure = Picture(figsize=(9.6, 2.9 * len(tasks) + 0.3))
     axes = figure.subplots(len(tasks), 3, squeeze=False)
     for row, task in zip(axes, tasks, strict=True):
         mine = [line for line in lines if line["task"] == task]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +16,14 @@ from numpy.typing import NDArray
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
-from loca_theory.plotting.lines import look_of
+from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.dependence import draw_phase
+from loca_theory.plotting.lines import looks_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from loca_theory.checkpoints import Analysis
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 _SHOWN = ("R", "D", "FourierFT", "S")
@@ -27,15 +33,46 @@ _SHIFT = 0.08
 _OF = {"increment": "ΔW", "weights": "W′"}
 
 
-def draw_histograms(table: pd.DataFrame) -> Figure:
+def views(result: Analysis) -> list[View]:
+    """The pictures of an analysis; none where no matrix was analysed."""
+    if not result.matrices:
+        return []
+    table, errors, shown = (result.to_frame(name) for name in ("matrices", "errors", "shown"))
+    found = [
+        View("entries", "Entries beside a normal law", partial(draw_histograms, shown)),
+        View("p-values", "p-values by layer", partial(draw_p_values, table)),
+        View(
+            "spectra", "Eigenvalues beside the Marchenko–Pastur law", partial(draw_spectra, shown)
+        ),
+    ]
+    if (shown["quantity"] == "weights").any():
+        draw = partial(draw_spectra, shown, "weights")
+        found.append(View("weights", "Eigenvalues of the fine-tuned weights", draw))
+    if not result.errors:
+        return found
+    ranks = sorted({error.r for error in result.errors})
+    title = f"What each method leaves, at the budget of r = {ranks[0]}"
+    titles = result.manifest["grid"].get("titles", {})
+    left = View("errors", title, partial(draw_errors_by_layer, errors, ranks[0], titles))
+    shape = Counter(one.shape for one in result.matrices).most_common(1)[0][0]
+    draw = partial(draw_phase, pd.DataFrame(), shape, phase_marks(table, ranks))
+    title = f"Phase diagram, every matrix at r = {', '.join(map(str, ranks))}"
+    found.append(View("phase", title, draw))
+    # Of a single matrix the layers say nothing.
+    return [left, *found] if len(result.matrices) > 1 else [*found, left]
+
+
+@styled
+def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Distribution of the standardised entries beside a normal law (the paper's Fig. 1a).
 
     Args:
         table: Table ``shown`` of an analysis; a panel per matrix.
+        ax: Where to draw a single panel; None for a new figure.
     """
     rows = _of(table, "entries")
-    figure = Figure(figsize=(3.6 * len(rows), 3.0))
-    axes = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
+    canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows), sharey=True)
+    axes = canvas.axes[0]
     z = np.linspace(-5, 5, 400)
     for axis, row in zip(axes, rows, strict=True):
         edges = np.linspace(-_REACH, _REACH, len(row["values"]) + 1)
@@ -50,17 +87,19 @@ def draw_histograms(table: pd.DataFrame) -> Figure:
         axis.text(0.03, 0.96, text, transform=axis.transAxes, va="top", fontsize=7)
     axes[0].set_ylabel("density")
     axes[-1].legend(loc="upper right", fontsize=7)
-    return figure
+    return canvas.figure
 
 
-def draw_p_values(table: pd.DataFrame) -> Figure:
+@styled
+def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """p-values by layer, calibrated and as printed (Fig. 1b).
 
     Args:
         table: Table ``matrices`` of an analysis.
+        ax: Where to draw a single panel; None for a new figure.
     """
-    figure = Figure(figsize=(7.2, 3.2))
-    axes = figure.subplots(1, 2, sharey=True)
+    canvas = Canvas.of(ax, (7.2, 3.2), 1, 2, sharey=True)
+    axes = canvas.axes[0]
     columns = {
         "tv_p_value": "calibrated",
         "tv_p_value_as_printed": "as printed, read as an upper tail",
@@ -87,13 +126,14 @@ def draw_p_values(table: pd.DataFrame) -> Figure:
             text = f"{missing} of {len(table)}: the printed loop does not end"
             axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=7)
     axes[0].set_ylabel("p-value of “close to normal”")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7
-    )
-    return figure
+    canvas.legend(*axes[0].get_legend_handles_labels(), ncols=4, fontsize=7)
+    return canvas.figure
 
 
-def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
+@styled
+def draw_spectra(
+    table: pd.DataFrame, quantity: str = "increment", *, ax: Axes | None = None
+) -> Figure:
     """Density of the eigenvalues with the fitted Marchenko–Pastur law (Fig. 1c).
 
     What lies beyond 1.5 times the upper edge is counted in words, and so is a spectrum without a
@@ -103,10 +143,11 @@ def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
         table: Table ``shown`` of an analysis; a panel per matrix.
         quantity: ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure
             of the appendix that justifies the assumptions).
+        ax: Where to draw a single panel; None for a new figure.
     """
     rows = _of(table, quantity)
-    figure = Figure(figsize=(3.6 * len(rows), 3.0))
-    axes = figure.subplots(1, len(rows), squeeze=False)[0]
+    canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows))
+    axes = canvas.axes[0]
     for axis, row in zip(axes, rows, strict=True):
         values = np.asarray(row["values"], dtype=float)
         shape = (int(row["p"]), int(row["q"]))
@@ -116,7 +157,7 @@ def draw_spectra(table: pd.DataFrame, quantity: str = "increment") -> Figure:
     axes[0].set_ylabel("density")
     if drawn := [axis for axis in axes if axis.has_data()]:
         drawn[-1].legend(loc="upper right", fontsize=7)
-    return figure
+    return canvas.figure
 
 
 def _draw_spectrum(
@@ -149,13 +190,19 @@ def _draw_spectrum(
     axis.text(0.35, 0.72, text, transform=axis.transAxes, va="top", fontsize=7)
 
 
-def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
+@styled
+def draw_errors_by_layer(
+    errors: pd.DataFrame, r: int, titles: Mapping[str, str] | None = None, *, ax: Axes | None = None
+) -> Figure:
     """What each method leaves, by layer and kind, beside the same entries shuffled.
 
     Args:
         errors: Table ``errors`` of an analysis, one row per matrix, rank and method.
         r: The rank that sets the budget.
+        titles: What the names of methods stand for that do not ship with the package.
+        ax: Where to draw a single panel; None for a new figure.
     """
+    titles = titles or {}
     own = [name for name in dict.fromkeys(errors["method"]) if name not in METHODS]
     shown = (*_SHOWN, *own)
     table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
@@ -166,29 +213,30 @@ def draw_errors_by_layer(errors: pd.DataFrame, r: int) -> Figure:
     kinds = sorted(set(table["kind"]))
     columns = 2 if len(kinds) == 4 else min(3, len(kinds))
     rows = -(-len(kinds) // columns)
-    figure = Figure(figsize=(3.0 * columns + 0.4, 2.3 * rows + 0.6))
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    canvas = Canvas.of(ax, (3.0 * columns + 0.4, 2.3 * rows + 0.6), rows, columns, sharey=True)
+    axes, looks = canvas.axes, looks_of(shown)
     for axis in axes.flat[len(kinds) :]:
         axis.set_axis_off()
     for axis, kind in zip(axes.flat, kinds, strict=False):
         mine = table[table["kind"] == kind]
         for method in shown:
             line = mine[mine["method"] == method].sort_values("layer")
-            look = look_of(method)
+            look = looks[method]
             layer = line["layer"].fillna(-1).to_numpy(float)
-            axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=method)
+            label = f"{method} = {titles[method]}" if method in titles else method
+            axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=label)
             if method in ("R", "D"):
                 shuffled = line["shuffled_error"]
-                axis.plot(layer, shuffled, ":", color=look.color, label=f"{method}, shuffled")
+                mark = "x" if len(line) == 1 else ":"
+                axis.plot(layer, shuffled, mark, color=look.color, label=f"{method}, shuffled")
         axis.set_title(kind, fontsize=8)
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_xlabel("layer")
     for row in axes:
         row[0].set_ylabel("relative error")
-    handles = axes.flat[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=6, fontsize=7)
-    return figure
+    canvas.legend(*axes.flat[0].get_legend_handles_labels(), ncols=6, fontsize=7)
+    return canvas.figure
 
 
 def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Look:
     dashes: str | tuple[int, tuple[int, ...]] = "-"
 
 
+TITLES = {name: method.title for name, method in METHODS.items()}
 # Okabe and Ito's palette, told apart by people who see fewer colours, and by dashes in grey print.
 LOOKS = {
     "R": Look("#d55e00"),
@@ -41,10 +42,12 @@ LOOKS = {
     "DoRA": Look("#e69f00", (0, (3, 1, 1, 1))),
     "VeRA": Look("#e69f00", (0, (1, 1))),
 }
-# Lines of methods that do not ship with the package, in turn.
-_OTHERS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
+# Lines of methods that do not ship with the package, in turn: colours, then other dashes.
+_COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
+_DASHES = ((0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 2)))
 # Standard errors on each side of a simulated line.
 BAND = 2.0
+_BETWEEN = "   "
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -54,21 +57,52 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda name: known.index(name) if name in METHODS else len(known))
 
 
-def look_of(name: str) -> Look:
-    """The look of a method's line; one that does not ship with the package has its name's."""
-    return LOOKS.get(name) or Look(_OTHERS[sum(name.encode()) % len(_OTHERS)], (0, (5, 1, 1, 1)))
+def looks_of(names: Iterable[str]) -> dict[str, Look]:
+    """The look of every method's line; those that do not ship with the package differ as well."""
+    found = in_order(names)
+    own = [name for name in found if name not in LOOKS]
+    others = {
+        name: Look(_COLORS[i % len(_COLORS)], _DASHES[i // len(_COLORS) % len(_DASHES)])
+        for i, name in enumerate(own)
+    }
+    return {name: LOOKS.get(name) or others[name] for name in found}
 
 
-def key_lines(names: Iterable[str], width: int) -> list[str]:
-    """What methods' names stand for, in lines of at most ``width`` characters."""
-    known = (f"{name} = {METHODS[name].title}" for name in names if name in METHODS)
-    return textwrap.wrap("   ".join(known), width)
+def titles_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What the methods' names stand for in a result: the package's, and those of the user's own."""
+    return TITLES | manifest.get("grid", {}).get("titles", {})
 
 
-def label_ends(axis: Axes, ends: Sequence[tuple[float, str]], gap: float) -> None:
-    """Names at the right end of the lines, merged where lines meet and pushed apart elsewhere.
+def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> list[str]:
+    """What methods' names stand for, in lines of at most ``width`` characters.
 
-    ``gap`` is the least distance of two names, as a share of the axis' height.
+    An entry stands in one line, unless it is longer than that.
+
+    Args:
+        names: Names of methods.
+        titles: Their titles.
+        width: Characters of a line.
+    """
+    lines: list[str] = []
+    for name in names:
+        entry = f"{name} = {titles[name]}" if titles.get(name) else name
+        if lines and len(lines[-1]) + len(_BETWEEN) + len(entry) <= width:
+            lines[-1] += _BETWEEN + entry
+        else:
+            lines += textwrap.wrap(entry, width)
+    return lines
+
+
+def label_ends(
+    axis: Axes, ends: Sequence[tuple[float, str]], looks: Mapping[str, Look], gap: float
+) -> None:
+    """Put names at the right end of the lines, merged where lines meet, pushed apart elsewhere.
+
+    Args:
+        axis: Where the lines are.
+        ends: Height of each line's end, and its name.
+        looks: The looks of the lines.
+        gap: The least distance of two names, as a fraction of the axis' height.
     """
     low, high = axis.get_ylim()
     merged: list[tuple[float, list[str]]] = []
@@ -87,7 +121,7 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str]], gap: float) -> Non
             textcoords="offset points",
             va="center",
             fontsize=8,
-            color=look_of(names[-1]).color,
+            color=looks[names[-1]].color,
             annotation_clip=False,
         )
 

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from loca_theory.plotting.canvas import Picture, styled
 from loca_theory.plotting.finetuning import as_lines
 from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.verdicts import draw_verdicts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,18 +23,9 @@ _REAL = {"R": "low rank", "D": "best DCT", "FourierFT": "FourierFT"}
 _SEARCHES = ("coefficients-only", "central", "eight-direction", "swap", "reselect",
              "annealed-pursuit")  # fmt: skip
 _METHODS = ("full", "loca", "loca-charged", "loca-v1", "lora", "fourierft", "linear-probing")
-_SLIP = "not supported: a slip of the pen"
-# From what holds to what is open, as the ledger names it.
-_VERDICTS = {
-    "supported": _GREEN,
-    "supported under assumptions": "#8fd3bf",
-    _SLIP: "#f3c19b",
-    "not supported": _ORANGE,
-    "inconclusive": "#bdbdbd",
-    "not run": "#eeeeee",
-}
 
 
+@styled
 def draw_overview(
     theorem: pd.DataFrame,
     real: pd.DataFrame,
@@ -49,7 +42,7 @@ def draw_overview(
         tuned: Summary of :mod:`experiments.comparison` on one task.
         claims: What ``loca-theory verify`` has stored; claims on this package are left out.
     """
-    figure = Figure(figsize=(11.0, 6.6))
+    figure = Picture(figsize=(11.0, 6.6))
     # Rows of their own: long names at the left of one panel do not narrow those above it.
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.25), hspace=0.04).flat
     three = above.add_gridspec(1, 3, width_ratios=(1.1, 1.1, 1))
@@ -115,7 +108,7 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
     axis.set_yticks(range(len(names)), labels)
     axis.set(xlabel="problems recovered, %", xlim=(0, 112))
     axis.grid(visible=False, axis="y")
-    axis.set_title("Toy: true places found")
+    axis.set_title("Toy: true locations found")
 
 
 def _tuned(axis: Axes, table: pd.DataFrame) -> None:
@@ -134,24 +127,6 @@ def _tuned(axis: Axes, table: pd.DataFrame) -> None:
 
 def _claims(axis: Axes, table: pd.DataFrame) -> None:
     table = table[table["subject"] == "paper"]
-    is_slip = table["slip"] & (table["verdict"] == "not supported")
-    table = table.assign(verdict=table["verdict"].where(~is_slip, _SLIP))
-    sections = list(dict.fromkeys(table["section"]))[::-1]
-    left = np.zeros(len(sections))
-    for verdict, color in _VERDICTS.items():
-        counts = np.array(
-            [((table["section"] == one) & (table["verdict"] == verdict)).sum() for one in sections]
-        )
-        if not counts.any():
-            continue
-        axis.barh(range(len(sections)), counts, left=left, color=color, height=0.7, label=verdict)
-        for height, (count, start) in enumerate(zip(counts, left, strict=True)):
-            if count:
-                axis.text(start + count / 2, height, str(count), ha="center", va="center",
-                          fontsize=7)  # fmt: skip
-        left += counts
-    axis.set_yticks(range(len(sections)), sections)
-    axis.set_xlabel("claims")
-    axis.grid(visible=False, axis="y")
+    draw_verdicts(table, ax=axis)
     axis.set_title(f"The ledger: {len(table)} claims of the paper, one by one")
     axis.legend(loc="lower right", fontsize=7, handlelength=1.0)

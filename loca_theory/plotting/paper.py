@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Computed:
-    """Data that ``loca-theory figures`` computes itself where they are not stored.
+    """Data that are computed where they are not stored.
 
     Attributes:
         source: Makes the simulation or study.
-        table: Which table of a study; None for a simulation, which has one.
+        table: Which table of its result.
         shared_with: Label of the figure under whose name the table is stored; None for its own.
     """
 
     source: Callable[[], Simulation | Study | ConvergenceStudy]
-    table: str | None = None
+    table: str = "rows"
     shared_with: str | None = None
 
 
@@ -139,7 +139,7 @@ def _fine_tuning(
 _FINE_TUNING = (
     _fine_tuning(
         "training_process",
-        "Validation loss and metric over the steps, with places that move and that stay; measured",
+        "Validation loss and metric over the steps, with locations that move or stay; measured",
         "training_process",
         "training_process",
         draw_training,
@@ -219,14 +219,14 @@ FIGURES: dict[str, PaperFigure] = {
             "sim_3",
             "Reconstruction error under (1-rho) I + rho 11', K = 300, in both protocols; U (and at "
             "independence D, M1, M2) exact, the rest simulated",
-            Computed(lambda: _study("equicorrelated"), "rows"),
+            Computed(lambda: _study("equicorrelated")),
             lambda table: draw_losses(table, "equicorrelated"),
         ),
         PaperFigure(
             "sim_3_as_printed",
             "The same under the printed I + rho 11'; U (and at independence D, M1, M2) exact, the "
             "rest simulated",
-            Computed(lambda: _study("shared-mean"), "rows"),
+            Computed(lambda: _study("shared-mean")),
             lambda table: draw_losses(table, "shared-mean"),
         ),
         PaperFigure(
@@ -252,14 +252,14 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "toy_experiment_loss",
-            "Loss of the same problems with places that move and that stay",
+            "Loss of the same problems with locations that move and that stay",
             Computed(_convergence, "traces", shared_with="toy_experiment"),
             draw_loss,
         ),
         PaperFigure(
             "toy_recovery",
             "How often each search finds all true locations of random 6×6 problems",
-            Computed(_convergence, "rows"),
+            Computed(_convergence),
             draw_recovery,
         ),
         *_ANALYSIS,

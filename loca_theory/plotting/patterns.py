@@ -8,9 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting.canvas import Picture, styled
 from loca_theory.plotting.finetuning import NOTHING, Lines
 
 
+@styled
 def draw_patterns(lines: Lines) -> Figure:
     """What each method adds to a few layers; each picture has its own scale.
 
@@ -27,7 +29,7 @@ def draw_patterns(lines: Lines) -> Figure:
     for line in lines:
         pictures.setdefault((line["title"], line["layer"]), []).append(list(line["values"]))
     methods, layers = (list(dict.fromkeys(key[i] for key in pictures)) for i in range(2))
-    figure = Figure(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
+    figure = Picture(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
     axes = figure.subplots(len(layers), len(methods), squeeze=False)
     for row, layer in zip(axes, layers, strict=True):
         for axis, method in zip(row, methods, strict=True):

@@ -2,7 +2,6 @@
 
 import matplotlib.colors
 import numpy as np
-import pandas as pd
 import pytest
 
 from loca_theory.convergence import ConvergenceStudy
@@ -15,7 +14,8 @@ SMALL = {"problems": 25, "steps": 400}
 @pytest.fixture(scope="module")
 def tables():
     study = ConvergenceStudy(("swap", "coefficients-only"), conditions=(1.0,), **SMALL)
-    return {name: pd.DataFrame(rows) for name, rows in study.run(Runner(jobs=1)).items()}
+    result = study.run(Runner(jobs=1))
+    return {name: result.to_frame(name) for name in ("rows", "traces")}
 
 
 def title(axis):
@@ -84,8 +84,8 @@ def test_the_recovery_shows_every_share_with_its_interval(tables):
 )
 def test_panels_say_what_tells_them_apart(change, titles):
     small = {**SMALL, "problems": 5, "steps": 60}
-    rows = ConvergenceStudy(("swap", "central"), **change, **small).run(Runner(jobs=1))["rows"]
-    figure = draw_recovery(pd.DataFrame(rows))
+    result = ConvergenceStudy(("swap", "central"), **change, **small).run(Runner(jobs=1))
+    figure = draw_recovery(result.to_frame())
     figure.draw_without_rendering()
     assert [title(axis) for axis in figure.axes if axis.axison] == titles
 
@@ -94,7 +94,7 @@ def test_a_problem_that_diverged_leaves_gaps():
     from loca_theory.convergence import Rates
 
     study = ConvergenceStudy(("pursuit",), rates=Rates(coefficients=1e9), problems=10, steps=100)
-    traces = pd.DataFrame(study.run(Runner(jobs=1))["traces"])
+    traces = study.run(Runner(jobs=1)).to_frame("traces")
     assert traces["loss"].isna().any()
     draw_loss(traces).draw_without_rendering()
     draw_spectrum(traces).draw_without_rendering()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
 from loca_theory.expressivity import METHODS
-from loca_theory.plotting import draw_errors
+from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.plotting.lines import LOOKS, spread
 
 reproducible = settings(deadline=None, derandomize=True, database=None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from loca_theory import InvalidArgumentError, __version__
+from loca_theory.dependence import STRUCTURES
 from loca_theory.expressivity import METHODS, Engine, squares
 from loca_theory.plotting import FIGURES, Computed, find_figure
 from loca_theory.sweeps import Runner, load_rows
@@ -76,13 +77,10 @@ def test_an_unknown_label_lists_those_there_are(label):
 
 @each_study
 def test_a_study_is_drawn_from_the_table_it_names(figure):
-    import pandas as pd
-
-    grids = {"rho": (0.0, 0.2, 0.4), "share": (0.0, 0.2, 0.4), "exponent": (0.0, 0.5)}
-    small = replace(
-        figure.data.source(), p=24, q=24, ranks=(2, 4), grids=grids, draws=3, null_draws=400
-    )
-    drawn = figure.draw(pd.DataFrame(small.run(ALONE)[figure.data.table]))
+    source = figure.data.source()
+    grids = {STRUCTURES[name].parameter: (0.0, 0.2, 0.4) for name in source.structures}
+    small = replace(source, p=24, q=24, ranks=(2, 4), **grids, draws=3, null_draws=400)
+    drawn = figure.draw(small.run(ALONE).to_frame(figure.data.table))
     drawn.draw_without_rendering()
     assert any(axis.has_data() for axis in drawn.axes)
 
@@ -96,12 +94,10 @@ def test_the_studies_are_the_appendix_sweep():
 
 @pytest.mark.parametrize("figure", TOYS, ids=lambda one: one.label)
 def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
-    import pandas as pd
-
     source = figure.data.source()
     assert (source.sizes, source.components, source.steps) == ((6,), (3,), 4000)
     small = replace(source, searches=("swap",), problems=20, steps=300)
-    drawn = figure.draw(pd.DataFrame(small.run(ALONE)[figure.data.table]))
+    drawn = figure.draw(small.run(ALONE).to_frame(figure.data.table))
     drawn.draw_without_rendering()
     assert any(axis.has_data() for axis in drawn.axes)
 
@@ -109,9 +105,7 @@ def test_the_toy_experiment_is_drawn_from_the_table_it_names(figure):
 @pytest.mark.deep
 @each_simulation
 def test_the_whole_figure_can_be_computed_and_drawn(figure):
-    import pandas as pd
-
-    table = pd.DataFrame(figure.data.source().run(ALONE))
+    table = figure.data.source().run(ALONE).to_frame()
     figure.draw(table).draw_without_rendering()
 
 

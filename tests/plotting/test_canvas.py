@@ -1,15 +1,19 @@
-"""Figures on disk: complete, and the same bytes again."""
+"""Figures: in one style, shown without pyplot, and the same bytes again on disk."""
 
 import os
 import subprocess
 import sys
+from io import BytesIO
 
 import matplotlib as mpl
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from loca_theory import ResourceError
-from loca_theory.plotting import draw_errors, save_figure
+from loca_theory.plotting import save_figure
+from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.sweeps import load_rows, store_rows
 
 
@@ -18,13 +22,12 @@ def names(folder):
 
 
 @pytest.fixture
-def draw(tables):
-    table = tables("one shape")
-    return lambda: draw_errors(table)
+def figure(tables):
+    return draw_errors(tables("one shape"))
 
 
-def test_a_figure_is_written_as_png_and_pdf(tmp_path, draw):
-    written = save_figure(draw, tmp_path / "new", "name")
+def test_a_figure_is_written_as_png_and_pdf(tmp_path, figure):
+    written = save_figure(figure, tmp_path / "new", "name")
     assert written == [tmp_path / "new" / "name.png", tmp_path / "new" / "name.pdf"]
     assert names(tmp_path / "new") == ["name.pdf", "name.png"]
     with Image.open(written[0]) as picture:
@@ -36,8 +39,8 @@ def test_a_figure_is_written_as_png_and_pdf(tmp_path, draw):
     assert content.rstrip().endswith(b"%%EOF")
 
 
-def test_files_hold_no_date_and_no_name_of_a_program(tmp_path, draw):
-    png, pdf = save_figure(draw, tmp_path, "name")
+def test_files_hold_no_date_and_no_name_of_a_program(tmp_path, figure):
+    png, pdf = save_figure(figure, tmp_path, "name")
     for word in (b"CreationDate", b"/Creator", b"/Producer"):
         assert word not in pdf.read_bytes()
     with Image.open(png) as picture:
@@ -46,18 +49,19 @@ def test_files_hold_no_date_and_no_name_of_a_program(tmp_path, draw):
 
 REDRAW = """
 import pathlib, sys
-from loca_theory.plotting import draw_errors, save_figure
+from loca_theory.plotting import save_figure
+from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.sweeps import load_rows
 folder = pathlib.Path(sys.argv[1])
 table, _ = load_rows(folder, "table")
-save_figure(lambda: draw_errors(table), folder, "there")
+save_figure(draw_errors(table), folder, "there")
 """
 
 
 def test_neither_the_process_nor_the_users_settings_matter(tmp_path, tables):
     store_rows(tables("one shape").to_dict("records"), {}, tmp_path, "table")
     table, _ = load_rows(tmp_path, "table")
-    save_figure(lambda: draw_errors(table), tmp_path, "here")
+    save_figure(draw_errors(table), tmp_path, "here")
     settings = tmp_path / "matplotlibrc"
     settings.write_text("font.size: 30\nfigure.facecolor: red\nsavefig.dpi: 40\naxes.grid: False\n")
     subprocess.run(
@@ -70,38 +74,44 @@ def test_neither_the_process_nor_the_users_settings_matter(tmp_path, tables):
         assert here.read_bytes() == there.read_bytes()
 
 
-def test_the_users_settings_are_left_as_they_were(tmp_path, draw):
+def test_the_users_settings_are_left_as_they_were(tmp_path, tables):
     with mpl.rc_context({"font.size": 31.0}):
         before = dict(mpl.rcParams)
-        save_figure(draw, tmp_path, "name")
+        save_figure(draw_errors(tables("one shape")), tmp_path, "name")
         assert dict(mpl.rcParams) == before
 
 
-def test_the_style_reaches_the_drawing(tmp_path):
-    seen = {}
-
+def test_a_failed_drawing_leaves_the_settings_alone():
+    @styled
     def draw():
-        seen.update(mpl.rcParams)
-        return mpl.figure.Figure()
-
-    save_figure(draw, tmp_path, "name")
-    assert seen["axes.spines.top"] is False
-    assert seen["pdf.fonttype"] == 42
-
-
-def test_a_failed_drawing_leaves_nothing_and_the_settings_alone(tmp_path):
-    def draw():
+        assert mpl.rcParams["axes.spines.top"] is False
         raise ZeroDivisionError("bad table")  # noqa: EM101
 
     before = dict(mpl.rcParams)
     with pytest.raises(ZeroDivisionError, match="bad table"):
-        save_figure(draw, tmp_path, "name")
-    assert names(tmp_path) == []
+        draw()
     assert dict(mpl.rcParams) == before
+
+
+def test_a_notebook_shows_what_is_saved_without_pyplot(tmp_path, figure):
+    assert isinstance(figure, Picture)
+    shown = figure._repr_png_()
+    assert shown == save_figure(figure, tmp_path, "name")[0].read_bytes()
+    saved = BytesIO()
+    figure.savefig(saved, metadata={"Software": None})
+    assert saved.getvalue() == shown
+
+
+def test_importing_and_drawing_leaves_pyplot_alone():
+    """It would choose a backend, and open windows."""
+    code = "import sys, loca_theory.plotting.pictures, loca_theory.plotting.paper; "
+    code += "print('matplotlib.pyplot' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_folder_that_takes_no_files_is_an_error(tmp_path):
     (tmp_path / "file").write_text("kept")
     with pytest.raises(ResourceError, match=r"cannot write to .*; choose another folder"):
-        save_figure(mpl.figure.Figure, tmp_path / "file", "name")
+        save_figure(Figure(), tmp_path / "file", "name")
     assert names(tmp_path) == ["file"]

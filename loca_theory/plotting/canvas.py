@@ -1,0 +1,176 @@
+"""Where pictures are drawn: figures in the package's style, or axes of the caller's; and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from importlib.resources import as_file, files
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import numpy as np
+from matplotlib import style as styles
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import writable_folder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Fixed metadata: the same data gives the same bytes.
+_METADATA = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+_Given = ParamSpec("_Given")
+
+
+@contextmanager
+def in_style() -> Iterator[None]:
+    """Draw in the package's style, whatever the user's own settings are."""
+    # Not on top of the user's settings: the same data gives the same picture everywhere.
+    with (
+        as_file(files("loca_theory.plotting") / "loca.mplstyle") as style,
+        styles.context(style, after_reset=True),
+    ):
+        yield
+
+
+def styled(draw: Callable[_Given, Figure]) -> Callable[_Given, Figure]:
+    """Make a function draw in the package's style, except into axes of the caller's (``ax``)."""
+
+    @wraps(draw)
+    def drawn(*args: _Given.args, **kwargs: _Given.kwargs) -> Figure:
+        if kwargs.get("ax") is not None:
+            return draw(*args, **kwargs)
+        with in_style():
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+class Picture(Figure):
+    """A matplotlib figure in the package's style; notebooks show it without pyplot."""
+
+    def savefig(self, fname: Any, **kwargs: Any) -> None:
+        """Save it, in the package's style as well."""
+        with in_style():
+            super().savefig(fname, **kwargs)
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+@dataclass(frozen=True)
+class View:
+    """One picture that can be drawn of a result.
+
+    Attributes:
+        name: Its name, among the pictures of that result.
+        title: What it shows.
+        draw: Makes it; takes ``ax``, the user's axes, or None for a figure of its own.
+    """
+
+    name: str
+    title: str
+    draw: Callable[..., Figure]
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """The panels of a picture.
+
+    Attributes:
+        figure: What they stand in.
+        axes: The panels, by row and column.
+        is_own: Whether the figure was made for this picture.
+    """
+
+    figure: Figure
+    axes: NDArray[Any]
+    is_own: bool
+
+    @classmethod
+    def of(
+        cls,
+        ax: Axes | None,
+        size: tuple[float, float],
+        rows: int = 1,
+        columns: int = 1,
+        **sharing: Any,
+    ) -> Canvas:
+        """A new figure with panels, or the user's axes where one panel is enough.
+
+        Args:
+            ax: The user's axes; None for a new figure.
+            size: Width and height of a new one, in inches.
+            rows: Rows of panels.
+            columns: Columns of panels.
+            sharing: What else :meth:`~matplotlib.figure.Figure.subplots` takes.
+
+        Raises:
+            InvalidArgumentError: there are more panels, or ``ax`` is something else.
+        """
+        if ax is None:
+            figure = Picture(figsize=size)
+            return cls(figure, figure.subplots(rows, columns, squeeze=False, **sharing), True)
+        if not isinstance(ax, Axes):
+            msg = f"ax must be axes of matplotlib, such as plt.subplots()[1], not {ax!r}"
+            raise InvalidArgumentError(msg)
+        if rows * columns > 1:
+            msg = "this picture has several panels, which do not fit into ax; leave ax out, or ask "
+            msg += "for another picture"
+            raise InvalidArgumentError(msg)
+        # The whole figure, where the axes stand in a part of one.
+        return cls(ax.figure.figure, np.array([[ax]]), False)
+
+    def caption(self, text: str, **look: Any) -> None:
+        """Say something below the panels; nothing in a figure of the user's."""
+        if self.is_own:
+            self.figure.supxlabel(text, fontsize=7, color="#444444", **look)
+
+    def legend(self, handles: Sequence[Any], labels: Sequence[Any], **look: Any) -> None:
+        """Explain the marks: below the panels, or in the user's axes."""
+        if self.is_own:
+            self.figure.legend(handles, labels, loc="outside lower center", **look)
+        else:
+            self.axes[0, 0].legend(handles, labels, fontsize=look.get("fontsize"))
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    content = BytesIO()
+    figure.savefig(content, format="png", metadata=_METADATA["png"])
+    return content.getvalue()
+
+
+def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
+    """Write a figure as ``name.png`` and ``name.pdf``, the same bytes for the same data.
+
+    Args:
+        figure: The figure.
+        folder: Where to; made if it is not there.
+        name: Name of the files.
+
+    Returns:
+        The files, the PNG first.
+
+    Raises:
+        ResourceError: the folder cannot be written to.
+    """
+    folder = writable_folder(Path(folder))
+    written = []
+    for kind, metadata in _METADATA.items():
+        path = folder / f"{name}.{kind}"
+        write_atomically(
+            path, lambda target, k=kind, m=metadata: figure.savefig(target, format=k, metadata=m)
+        )
+        written.append(path)
+    return written

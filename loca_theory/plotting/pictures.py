@@ -1,0 +1,106 @@
+"""The pictures of a result, by its type."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loca_theory._lookup import find
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting.canvas import View, save_figure
+from loca_theory.sweeps import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# By the command of a result: its type, and the module with its ``views``. Modules are imported
+# when they draw, for the sake of those results that can do without torch.
+_DRAWN_BY = {
+    "simulate": ("SimulationResult", "loca_theory.plotting.error_curves"),
+    "correlate": ("CorrelationResult", "loca_theory.plotting.dependence"),
+    "toy": ("ToyResult", "loca_theory.plotting.convergence"),
+    "analyze": ("Analysis", "loca_theory.plotting.increments"),
+    "verify": ("VerificationResult", "loca_theory.plotting.verdicts"),
+}
+
+
+def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) -> Figure:
+    """Draw a result.
+
+    ==================  ==========================================================================
+    result              pictures, the first unless another one is named
+    ==================  ==========================================================================
+    SimulationResult    ``errors``
+    CorrelationResult   ``crossings``, one by the name of each structure (first, where there is but
+                        one), ``phase`` with one random spike
+    ToyResult           ``recovery``, ``spectrum``, ``loss``
+    Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``:
+                        those that its tables hold
+    VerificationResult  ``verdicts``
+    ==================  ==========================================================================
+
+    Args:
+        result: What a computation returned, or ``load`` brought back.
+        picture: Which one.
+        ax: Axes to draw into, where the picture is a single panel; None for a new figure.
+
+    Returns:
+        The figure; notebooks show it, and ``savefig`` or :func:`save_figure` writes it.
+
+    Raises:
+        InvalidArgumentError: nothing can be drawn of it, there is no such picture, or it does not
+            fit into ``ax``.
+
+    >>> from loca_theory.expressivity import simulate
+    >>> plot(simulate(64, ranks=[2, 4], engine="exact")).axes[0].get_xlabel()
+    'LoRA rank r'
+    """
+    known = {view.name: view for view in views(result)}
+    if not known:
+        msg = f"there is nothing to draw: {result!r}"
+        raise InvalidArgumentError(msg)
+    name = next(iter(known)) if picture is None else picture
+    return find("picture", name, known).draw(ax=ax)
+
+
+def views(result: Result) -> list[View]:
+    """The pictures that can be drawn of a result, the most telling first; none of an empty one.
+
+    Raises:
+        InvalidArgumentError: results of its type cannot be drawn.
+    """
+    if not isinstance(result, Result) or result.command not in _DRAWN_BY:
+        kinds = ", ".join(kind for kind, _ in _DRAWN_BY.values())
+        msg = f"{type(result).__name__} cannot be drawn; what can be is {kinds}"
+        raise InvalidArgumentError(msg)
+    if result.to_frame().empty:
+        return []
+    module: Any = import_module(_DRAWN_BY[result.command][1])
+    return module.views(result)
+
+
+def save_pictures(result: Result, folder: str | Path) -> list[Path]:
+    """Write every picture of a result, as PNG and PDF, named as its tables are.
+
+    Args:
+        result: The result.
+        folder: Where to; made if it is not there.
+
+    Returns:
+        The files.
+
+    Raises:
+        InvalidArgumentError: results of its type cannot be drawn.
+        ResourceError: the folder cannot be written to.
+    """
+    found = views(result)
+    names = (
+        f"{result.command}-{view.name}" if len(found) > 1 else result.command for view in found
+    )
+    return [
+        path
+        for name, view in zip(names, found, strict=True)
+        for path in save_figure(view.draw(), folder, name)
+    ]

@@ -1,0 +1,68 @@
+"""The verdicts on the claims, counted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from loca_theory.plotting.canvas import Canvas, View, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from loca_theory.claims import VerificationResult
+
+_SLIP = "not supported: a slip of the pen"
+# From what holds to what is open, as the ledger names it.
+_COLORS = {
+    "supported": "#009e73",
+    "supported under assumptions": "#8fd3bf",
+    _SLIP: "#f3c19b",
+    "not supported": "#d55e00",
+    "inconclusive": "#bdbdbd",
+    "not run": "#eeeeee",
+}
+
+
+def views(result: VerificationResult) -> list[View]:
+    """The picture of the verdicts."""
+    draw = partial(draw_verdicts, result.to_frame())
+    return [View("verdicts", "Verdicts by section of the paper", draw)]
+
+
+@styled
+def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+    """How many claims came to which verdict, a bar per section.
+
+    Args:
+        table: A row per claim: ``section``, ``verdict`` and whether it is a ``slip`` of the pen.
+        ax: Where to draw it; None for a new figure.
+    """
+    is_slip = table["slip"] & (table["verdict"] == "not supported")
+    table = table.assign(verdict=table["verdict"].where(~is_slip, _SLIP))
+    sections = list(dict.fromkeys(table["section"]))[::-1]
+    canvas = Canvas.of(ax, (7.2, 0.26 * len(sections) + 1.3))
+    axis = canvas.axes[0, 0]
+    left = np.zeros(len(sections))
+    for verdict, color in _COLORS.items():
+        counts = np.array(
+            [((table["section"] == one) & (table["verdict"] == verdict)).sum() for one in sections]
+        )
+        if not counts.any():
+            continue
+        axis.barh(range(len(sections)), counts, left=left, color=color, height=0.7, label=verdict)
+        for height, (count, start) in enumerate(zip(counts, left, strict=True)):
+            if count:
+                axis.text(start + count / 2, height, str(count), ha="center", va="center",
+                          fontsize=7)  # fmt: skip
+        left += counts
+    axis.set_yticks(range(len(sections)), sections)
+    axis.set_xlabel("claims")
+    axis.grid(visible=False, axis="y")
+    axis.set_title(f"{len(table)} claims by section and verdict")
+    canvas.legend(*axis.get_legend_handles_labels(), ncols=3)
+    return canvas.figure

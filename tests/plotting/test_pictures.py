@@ -1,0 +1,182 @@
+"""One function draws every result, by its type."""
+
+import re
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from loca_theory import InvalidArgumentError
+from loca_theory.checkpoints import analyze, demo_pair, extract
+from loca_theory.claims import verify
+from loca_theory.convergence import ConvergenceStudy
+from loca_theory.dependence import Study
+from loca_theory.expressivity import Method, simulate
+from loca_theory.plotting import plot, save_pictures, views
+from loca_theory.plotting.lines import looks_of
+from loca_theory.sweeps import Runner
+
+ALONE = Runner(jobs=1)
+
+
+class Columns(Method):
+    name, title = "columns", "the first columns, as they are and in their order"
+
+    def approximate(self, matrix, budget, *_):
+        found = torch.zeros_like(matrix)
+        count = budget.numbers // budget.p
+        found[:, :count] = matrix[:, :count]
+        return found
+
+
+class Rows(Columns):
+    name, title = "rows", ""
+
+
+def study(*structures):
+    return Study(16, 16, (2,), structures=structures, rho=(0.0, 0.4), draws=2, null_draws=400)
+
+
+RESULTS = {
+    "simulation": lambda: simulate(16, ranks=[1, 2], engine="exact"),
+    "one structure": lambda: study("equicorrelated").run(ALONE),
+    "two structures": lambda: replace(study("equicorrelated", "spiked"), share=(0.0, 0.4)).run(
+        ALONE
+    ),
+    "toy": lambda: ConvergenceStudy(("swap",), problems=5, steps=60).run(ALONE),
+    "analysis": lambda: analyze(*demo_pair(), ranks=[2], methods=Columns(), include="query|q_proj"),
+    "one matrix": lambda: analyze(np.random.default_rng(0).normal(size=(24, 16)), ranks=[2]),
+    "without errors": lambda: analyze(np.random.default_rng(0).normal(size=(24, 16)), ranks=[]),
+    "verdicts": lambda: verify(["parseval.unitary"], tier="quick", runner=ALONE),
+}
+PICTURES = {
+    "simulation": ["errors"],
+    "one structure": ["equicorrelated", "crossings"],
+    "two structures": ["crossings", "equicorrelated", "spiked", "phase"],
+    "toy": ["recovery", "spectrum", "loss"],
+    "analysis": ["errors", "entries", "p-values", "spectra", "weights", "phase"],
+    "one matrix": ["entries", "p-values", "spectra", "phase", "errors"],
+    "without errors": ["entries", "p-values", "spectra"],
+    "verdicts": ["verdicts"],
+}
+# Those of a single panel.
+FIT_AXES = [
+    ("simulation", "errors"),
+    ("two structures", "phase"),
+    ("toy", "recovery"),
+    ("toy", "loss"),
+    ("one matrix", "entries"),
+    ("one matrix", "spectra"),
+    ("one matrix", "errors"),
+    ("verdicts", "verdicts"),
+]
+
+
+@pytest.fixture(scope="module")
+def results():
+    known = {}
+
+    def result(name):
+        if name not in known:
+            known[name] = RESULTS[name]()
+        return known[name]
+
+    return result
+
+
+@pytest.mark.parametrize(("kind", "pictures"), PICTURES.items(), ids=PICTURES.keys())
+def test_every_result_has_its_pictures(results, kind, pictures):
+    result = results(kind)
+    assert [view.name for view in views(result)] == pictures
+    for name in pictures:
+        figure = plot(result, name)
+        figure.draw_without_rendering()
+        assert any(axis.has_data() for axis in figure.axes)
+
+
+def test_the_first_picture_is_drawn_unless_one_is_named(results):
+    assert plot(results("toy")).get_supxlabel().startswith("problems recovered")
+    assert plot(results("toy"), "spectrum").get_supxlabel().startswith("Dots: components")
+
+
+@pytest.mark.parametrize(("kind", "picture"), FIT_AXES)
+def test_one_panel_fits_into_the_users_axes(results, kind, picture):
+    """In the user's own figure and style, which stays as it is."""
+    with mpl.rc_context({"axes.titlelocation": "right"}):
+        figure = Figure()
+        _, axis = figure.subplots(1, 2)
+        assert plot(results(kind), picture, ax=axis) is figure
+        assert mpl.rcParams["axes.titlelocation"] == "right"
+    figure.draw_without_rendering()
+    assert axis.has_data()
+    assert axis.get_title("left") == "", "the style of the package is not used"
+    assert (len(figure.axes), figure.legends, figure.get_supxlabel()) == (2, [], "")
+
+
+@pytest.mark.parametrize(("kind", "picture"), [("toy", "spectrum"), ("one matrix", "p-values")])
+def test_several_panels_do_not(results, kind, picture):
+    with pytest.raises(InvalidArgumentError, match=r"several panels.*; leave ax out"):
+        plot(results(kind), picture, ax=Figure().subplots())
+
+
+def test_axes_have_to_be_axes(results):
+    with pytest.raises(InvalidArgumentError, match="ax must be axes of matplotlib"):
+        plot(results("simulation"), ax=Figure().subplots(2))
+
+
+def test_an_unknown_picture_lists_those_there_are(results):
+    with pytest.raises(InvalidArgumentError, match="unknown picture 'all'; choose from recovery, "):
+        plot(results("toy"), "all")
+
+
+def test_what_cannot_be_drawn_is_refused_with_what_can():
+    adapter = extract(*demo_pair(), "lora", rank=1, include="0.down")
+    with pytest.raises(
+        InvalidArgumentError, match="Extraction cannot be drawn; what can be is SimulationResult, "
+    ):
+        plot(adapter)
+    with pytest.raises(InvalidArgumentError, match="dict cannot be drawn"):
+        plot({})
+
+
+def test_a_result_without_rows_has_nothing_to_draw(results):
+    empty = replace(results("one matrix"), matrices=(), errors=(), shown=())
+    assert views(empty) == []
+    with pytest.raises(InvalidArgumentError, match="nothing to draw: Analysis"):
+        plot(empty)
+
+
+def test_pictures_are_saved_under_the_names_of_the_tables(results, tmp_path):
+    for kind in ("simulation", "toy"):
+        for path in save_pictures(results(kind), tmp_path):
+            assert path.exists()
+    names = {"simulate", "toy-recovery", "toy-spectrum", "toy-loss"}
+    assert {path.stem for path in tmp_path.iterdir()} == names
+    assert len(list(tmp_path.iterdir())) == 2 * len(names)
+
+
+def test_methods_of_ones_own_have_lines_and_entries_in_the_key():
+    result = simulate(
+        12, ranks=[1, 2], methods=["D", "R", Columns(), Rows()], draws=3, runner=ALONE
+    )
+    figure = plot(result)
+    named = {text.get_text() for text in figure.axes[0].texts}
+    assert {"columns", "rows"} <= set(", ".join(named).split(", "))
+    lines = figure.get_supxlabel().split("\n")
+    # An entry is not broken, nor does one without a title end in a sign.
+    assert any(f"columns = {Columns.title}" in line for line in lines)
+    assert re.search(r"(^| {3})rows($| {3})", "\n".join(lines), re.MULTILINE)
+
+
+def test_methods_of_ones_own_look_different_from_each_other():
+    names = [f"own-{i}" for i in range(18)]
+    looks = looks_of(["R", *names])
+    assert len({(look.color, str(look.dashes)) for look in looks.values()}) == 19
+
+
+def test_the_errors_of_an_analysis_name_a_method_of_ones_own(results):
+    (legend,) = plot(results("analysis"), "errors").legends
+    assert f"columns = {Columns.title}" in [text.get_text() for text in legend.get_texts()]
