@@ -12,7 +12,7 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], An
 
     Args:
         package: The package's ``__name__``.
-        modules: For each exported name, the submodule that defines it.
+        modules: For each exported name, the submodule that it comes from.
     """
 
     def get(name: str) -> Any:

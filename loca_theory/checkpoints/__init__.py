@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.analysis import Analysis, analyze, version
     from loca_theory.checkpoints.demo import demo_pair
     from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
+    from loca_theory.checkpoints.matrix import ANALYSED
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
     from loca_theory.checkpoints.rows import Matrix, MatrixError, Shown, Skipped
     from loca_theory.checkpoints.sources import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
 
 _EXPORTS = {
+    "ANALYSED": "matrix",
     "Analysis": "analysis",
     "Checkpoint": "sources",
     "CheckpointPair": "pairs",
@@ -48,6 +50,7 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "ANALYSED",
     "Analysis",
     "Checkpoint",
     "CheckpointPair",

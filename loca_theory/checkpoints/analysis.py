@@ -9,6 +9,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from loca_theory._arguments import several
 from loca_theory._lookup import member
 from loca_theory.checkpoints.matrix import ANALYSED, MatrixAnalysis, Settings, analyse_matrix
 from loca_theory.checkpoints.pairs import Selection, not_finite, open_pair
@@ -19,7 +20,7 @@ from loca_theory.checkpoints.sources import Source, describe, is_array
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import Accounting, Method, find_methods
-from loca_theory.expressivity.methods import METHODS, definition
+from loca_theory.expressivity.methods import METHODS, definition, own_titles
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import (
     DEFAULT_RUNNER,
@@ -126,7 +127,7 @@ def analyze(
     base: Source,
     tuned: Source | None = None,
     *,
-    ranks: Iterable[int] = (8, 16, 32),
+    ranks: int | Iterable[int] = (8, 16, 32),
     methods: str | Method | Iterable[str | Method] = (),
     include: str | None = None,
     exclude: str | None = None,
@@ -179,7 +180,7 @@ def analyze(
     from loca_theory.transforms import resolve_device
 
     settings = Settings(
-        ranks=tuple(dict.fromkeys(ranks)),
+        ranks=tuple(dict.fromkeys(several(ranks))),
         methods=_beside_the_usual(methods),
         seed=seed,
         epsilon=epsilon,
@@ -187,8 +188,8 @@ def analyze(
         device=resolve_device(device),
         printed=printed or PrintedTest(),
     )
-    selection = Selection(include, exclude, max_size)
-    pair = open_pair(base, tuned, selection)
+    store = runner.open_store(analyse_matrix)
+    pair = open_pair(base, tuned, Selection(include, exclude, max_size))
     skipped = list(pair.skipped)
     analyses: dict[str, MatrixAnalysis] = {}
     for done, name in enumerate(pair.names):
@@ -203,7 +204,7 @@ def analyze(
             skipped.append(obstacle)
         else:
             dtype = pair.tuned.entries[name].dtype
-            analyses[name] = _stored_or_new(name, increment, settings, dtype, runner.store)
+            analyses[name] = _stored_or_new(name, increment, settings, dtype, store)
     if runner.progress:
         runner.progress(len(pair.names), len(pair.names))
     if is_array(base) and not analyses:
@@ -215,6 +216,7 @@ def analyze(
                 "base": describe(base), "finetuned": None if tuned is None else describe(tuned),
                 "prefix": pair.prefix, "include": include, "exclude": exclude,
                 "max_size": max_size, **settings.describe(),
+                **({"titles": titles} if (titles := own_titles(settings.methods)) else {}),
             },
             seed=seed,
             device=settings.device,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from loca_theory.claims.entries import DEFAULT_RESULTS, Entry, version
-from loca_theory.claims.ledger import Claim, Ledger
+from loca_theory.claims.ledger import CHECKS, Claim, Ledger
 from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.observation import EXPERIMENT, measure
 from loca_theory.claims.reader import load_ledger
@@ -108,7 +108,8 @@ class Verification:
         known = {claim.id: claim for claim in sorted(claims, key=lambda claim: -claim.cost)}
         points = [self._point(claim) for claim in known.values()]
         compute = partial(measure, claims=known, results=self.results)
-        found = runner.run(points, compute)
+        store = runner.open_store(measure, CHECKS)
+        found = replace(runner, store=store).run(points, compute)
         entries = {
             name: Entry(
                 claim,

@@ -13,7 +13,7 @@ from loca_theory.cli.options import DEVICE, SEED, Common, options
 from loca_theory.cli.output import print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList
-from loca_theory.cli.stores import open_store, running
+from loca_theory.cli.stores import note_written, open_store, running
 from loca_theory.expressivity import Accounting
 
 if TYPE_CHECKING:
@@ -147,10 +147,6 @@ def _write(result: Analysis, common: Common) -> None:
     from loca_theory import plotting
 
     folder = common.folder
-    written = result.save(folder)
-    figures = plotting.draw_analysis(result, folder)
-    written += [path for paths in figures.values() for path in paths]
-    pictures = {title: paths[0] for title, paths in figures.items()}
-    written.append(plotting.write_html(result, pictures, folder))
-    for path in written:
-        note(f"wrote {path}", quiet=common.quiet)
+    tables, pictures = result.save(folder), plotting.save_pictures(result, folder)
+    page = plotting.report(result, pictures).save(folder / "analyze.html")
+    note_written([*tables, *pictures, page], common)

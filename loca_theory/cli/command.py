@@ -68,7 +68,7 @@ def in_flags(message: str, command: click.Command) -> str:
     """A message of the library in the words of a command.
 
     The library names arguments: ``device="cpu"`` is ``--device cpu`` where the command has that
-    option, and ``folder="..."`` is ``--out DIR``.
+    option, ``rho=...`` is ``--rho LIST``, and ``folder="..."`` is ``--out DIR``.
     """
     options = {p.name: p for p in command.params if isinstance(p, click.Option)}
 
@@ -81,7 +81,7 @@ def in_flags(message: str, command: click.Command) -> str:
             value = option.metavar or option.type.name.upper()
         return f"{max(option.opts, key=len)} {value}"
 
-    return re.sub(r'\b(\w+)=("[^"]*"|\d+)', flag, message)
+    return re.sub(r'\b(\w+)=("[^"]*"|\d+|\.{3})', flag, message)
 
 
 def _asked(ctx: click.Context) -> click.Command:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,12 +10,11 @@ from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
-from loca_theory.cli.studies import report_written, run_study, store_tables
-from loca_theory.dependence import STRUCTURES, Protocol
-from loca_theory.sweeps import load_rows
+from loca_theory.cli.stores import open_store, running, write_result
+from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
 
 if TYPE_CHECKING:
-    from loca_theory.dependence import Study
+    pass
 
 
 @click.command("correlate")
@@ -110,77 +109,39 @@ def command(
       loca-theory correlate --structures spiked --share 0..0.3..0.05 --format json
     """
     # Imports torch, which a look at the help shall not wait for.
-    from loca_theory.dependence.study import Study
-    from loca_theory.dependence.tables import ROW_COLUMNS
+    from loca_theory.dependence import Study
 
     if size is not None and shape is not None:
         msg = "give either --K (square matrices) or --shape PxQ"
         raise click.UsageError(msg)
     p, q = shape or ((size or 300), (size or 300))
-    given = {"rho": rho, "share": share, "exponent": exponent}
     study = Study(
         p,
         q,
         ranks,
         structures=structures,
-        protocols=_protocols(protocols),
-        grids={name: values for name, values in given.items() if values},
+        protocols=find_protocols(protocols),
+        rho=rho,
+        share=share,
+        exponent=exponent,
         draws=draws,
         seed=common.seed,
         level=level,
         spikes=spikes,
         null_draws=null_draws,
     )
-    _check_used(given, structures)
-    tables, origin = run_study(study, common, doing="sweeping")
+    with running(common, open_store(common, study.version), "sweeping") as runner:
+        result = study.run(runner)
     if common.out:
-        _write(tables, origin, study, common)
+        write_result(result, common)
     match common.output_format:
         case "json":
-            print_json({**tables, "manifest": origin})
+            print_json(result.to_json())
         case "csv":
-            print_csv(tables["rows"], ROW_COLUMNS)
+            print_csv(result.to_json()["rows"])
             note("CSV holds the rows; crossings and detection are in JSON", quiet=common.quiet)
         case _:
             from loca_theory.cli.dependence_tables import print_crossings, print_detection
 
-            print_crossings(tables["crossings"])
-            print_detection(tables["detection"])
-
-
-def _protocols(names: tuple[str, ...]) -> tuple[Protocol, ...]:
-    known = {protocol.value for protocol in Protocol}
-    for name in names:
-        if name not in known:
-            msg = f"unknown protocol {name!r}; choose from {', '.join(sorted(known))}"
-            raise click.UsageError(msg)
-    return tuple(Protocol(name) for name in names)
-
-
-def _check_used(given: dict[str, tuple[float, ...] | None], structures: tuple[str, ...]) -> None:
-    for parameter, values in given.items():
-        owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
-        if values and not set(owners) & set(structures):
-            msg = f"--{parameter} belongs to {', '.join(owners)}, none of which is among "
-            msg += "--structures"
-            raise click.UsageError(msg)
-
-
-def _write(
-    tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], study: Study, common: Common
-) -> None:
-    from loca_theory.plotting import save_figure
-    from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
-
-    folder = common.folder
-    written = store_tables(tables, origin, common, "correlate")
-    losses, _ = load_rows(folder, "correlate-rows")
-    crossings, _ = load_rows(folder, "correlate-crossings")
-    for name in study.structures:
-        figure_name = f"correlate-{name}"
-        written += save_figure(lambda name=name: draw_losses(losses, name), folder, figure_name)
-    written += save_figure(lambda: draw_crossings(crossings), folder, "correlate-crossings")
-    if "spiked" in study.structures and study.spikes == 1:
-        shape = (study.p, study.q)
-        written += save_figure(lambda: draw_phase(crossings, shape), folder, "correlate-phase")
-    report_written(written, common)
+            print_crossings(result.crossings)
+            print_detection(result.detection)

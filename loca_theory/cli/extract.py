@@ -11,8 +11,7 @@ from loca_theory.cli.analysis_tables import note_damaged, print_matrices, print_
 from loca_theory.cli.analyze import Entries
 from loca_theory.cli.options import DEFAULT_OUT, Common, options
 from loca_theory.cli.output import console, plain_table, print_json, print_table
-from loca_theory.cli.progress import note
-from loca_theory.cli.stores import running
+from loca_theory.cli.stores import note_written, running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
@@ -94,8 +93,7 @@ def command(
             print_matrices(result.matrices, checkpoints.ExtractedMatrix)
         case _:
             _print(result, common.folder)
-    for path in written:
-        note(f"wrote {path}", quiet=common.quiet)
+    note_written(written, common)
     return note_damaged(result.skipped)
 
 

@@ -36,6 +36,10 @@ _COMMANDS = {
         "loca_theory.cli.verify",
         "Decide claims of the paper; without CLAIM, all.",
     ),
+    "methods": (
+        "loca_theory.cli.methods",
+        "The methods that the other commands compare, or those named.",
+    ),
     "figures": (
         "loca_theory.cli.figures",
         "Draw figures of the paper; without ID, all that can be.",

@@ -1,12 +1,57 @@
-"""Methods on the command line, by name or as ``module:attribute``."""
+"""``loca-theory methods``, and methods on the command line by name or as ``module:attribute``."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+import click
+
+from loca_theory.cli.options import Common, options
+from loca_theory.cli.output import console, plain_table, print_csv, print_json, print_table
+from loca_theory.cli.stores import note_written
 
 if TYPE_CHECKING:
     from loca_theory.expressivity import Method
+
+_ALL = "all"
+
+
+@click.command("methods")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@options(out="Write the table and its manifest here.  [default: nothing is stored]")
+def command(*, common: Common, names: tuple[str, ...]) -> None:
+    """The methods that the other commands compare, or those named.
+
+    One of your own is module:attribute. An oracle has to see the matrix, which training does not.
+
+    \b
+    Examples:
+      loca-theory methods --format json
+      loca-theory methods D my_methods:BestColumns
+    """
+    from loca_theory.expressivity.method_table import methods
+
+    result = methods(chosen_methods(names) if names else None)
+    if common.out:
+        note_written(result.save(common.out), common)
+    found = [{**asdict(row), "engines": " ".join(row.engines)} for row in result.rows]
+    match common.output_format:
+        case "json":
+            print_json(result.to_json())
+        case "csv":
+            print_csv(found)
+        case _:
+            table = plain_table("method", "", "engines", "reference", "what it is")
+            for column in table.columns:
+                column.justify = "left"
+            for row in found:
+                is_oracle = "oracle" if row["is_oracle"] else ""
+                table.add_row(
+                    row["method"], is_oracle, row["engines"], row["reference"], row["title"]
+                )
+            print_table(table, console())
 
 
 def chosen_methods(names: tuple[str, ...]) -> tuple[Method, ...]:
@@ -17,8 +62,10 @@ def chosen_methods(names: tuple[str, ...]) -> tuple[Method, ...]:
     Raises:
         InvalidArgumentError: a name is unknown, a module does not import, or two are of one name.
     """
-    from loca_theory.expressivity import METHODS, find_methods
+    from loca_theory.expressivity.methods import METHODS, find_methods
 
     if any(":" in name for name in names) and "" not in sys.path:
         sys.path.insert(0, "")
-    return tuple(METHODS.values()) if names == ("all",) else find_methods(names)
+    ours = tuple(METHODS) if _ALL in names else ()
+    others = [name for name in names if name != _ALL and name not in ours]
+    return find_methods([*ours, *others])

@@ -9,7 +9,7 @@ from loca_theory.cli.options import DEVICE, POINTS_ONLY, SEED, WORKERS, Common, 
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
-from loca_theory.cli.stores import note_idle, open_store, running
+from loca_theory.cli.stores import note_idle, open_store, running, write_result
 from loca_theory.expressivity import (
     DEFAULT_METHODS,
     METHODS,
@@ -125,13 +125,7 @@ def command(
         note_idle(store, common)
     _say_what_to_know(simulation, common)
     if common.out:
-        # Importing pandas and matplotlib takes longer than the exact values.
-        from loca_theory.plotting import draw_errors, save_figure
-
-        written = result.save(common.out)
-        written += save_figure(lambda: draw_errors(result.to_frame()), common.out, "simulate")
-        for path in written:
-            note(f"wrote {path}", quiet=common.quiet)
+        write_result(result, common)
     match common.output_format:
         case "json":
             print_json(result.to_json())

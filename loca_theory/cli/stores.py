@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from loca_theory import ResourceError
 from loca_theory.cli.options import Common
 from loca_theory.cli.progress import note, progress_bar
-from loca_theory.sweeps import Backend, ResultStore, Runner
+from loca_theory.sweeps import Backend, Result, ResultStore, Runner
 
 
 def open_store(common: Common, version: str) -> ResultStore | None:
@@ -59,6 +60,21 @@ def _report_rejected(store: ResultStore | None, common: Common) -> None:
     if count := store.outdated():
         line = f"{count} results in {store.folder} were computed by another version of the code; "
         note(f"{line}they were left there and not used", quiet=common.quiet)
+
+
+def note_written(paths: Iterable[Path], common: Common) -> None:
+    """Say which files were written."""
+    for path in paths:
+        note(f"wrote {path}", quiet=common.quiet)
+
+
+def write_result(result: Result, common: Common) -> None:
+    """Write the tables of a result and its pictures, and say so."""
+    # Imports pandas and matplotlib.
+    from loca_theory.plotting import save_pictures
+
+    folder = common.folder
+    note_written([*result.save(folder), *save_pictures(result, folder)], common)
 
 
 def note_idle(store: ResultStore | None, common: Common) -> None:

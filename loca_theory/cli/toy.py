@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
-from loca_theory.cli.studies import report_written, run_study, store_tables
+from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.convergence import DEFAULT_READING, READINGS
-from loca_theory.sweeps import load_rows
+
+if TYPE_CHECKING:
+    pass
 
 _PRINTED = "gaussian"
 
@@ -109,7 +111,6 @@ def command(
     chosen_conditions = tuple(dict.fromkeys(_condition(text) for text in conditions))
     # Imports torch, which a look at the help shall not wait for.
     from loca_theory.convergence import SEARCHES, ConvergenceStudy, Rates
-    from loca_theory.convergence.study import ROW_COLUMNS
 
     if searches == ("help",):
         for name, kind in SEARCHES.items():
@@ -126,18 +127,19 @@ def command(
         rates=Rates(lr, location_lr),
         seed=common.seed,
     )
-    tables, origin = run_study(study, common, doing="searching")
+    with running(common, open_store(common, study.version), "searching") as runner:
+        result = study.run(runner)
     if common.out:
-        _write(tables, origin, common)
+        write_result(result, common)
     match common.output_format:
         case "json":
-            print_json({"rows": tables["rows"], "manifest": origin})
+            print_json({"rows": result.to_json()["rows"], "manifest": result.manifest})
         case "csv":
-            print_csv(tables["rows"], ROW_COLUMNS)
+            print_csv(result.to_json()["rows"])
         case _:
             from loca_theory.cli.toy_tables import print_recovery
 
-            print_recovery(tables["rows"])
+            print_recovery(result.rows)
 
 
 def _condition(text: str) -> float | None:
@@ -148,17 +150,3 @@ def _condition(text: str) -> float | None:
     except ValueError:
         msg = f"--condition takes numbers of at least 1, or {_PRINTED}, not {text!r}"
         raise click.UsageError(msg) from None
-
-
-def _write(tables: dict[str, list[dict[str, Any]]], origin: dict[str, Any], common: Common) -> None:
-    from loca_theory.plotting import save_figure
-    from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
-
-    folder = common.folder
-    written = store_tables(tables, origin, common, "toy")
-    rows, _ = load_rows(folder, "toy-rows")
-    traces, _ = load_rows(folder, "toy-traces")
-    written += save_figure(lambda: draw_recovery(rows), folder, "toy-recovery")
-    written += save_figure(lambda: draw_spectrum(traces), folder, "toy-spectrum")
-    written += save_figure(lambda: draw_loss(traces), folder, "toy-loss")
-    report_written(written, common)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from loca_theory.cli.output import console, plain_table, print_table
-
-Row = Mapping[str, Any]
+from loca_theory.convergence import RecoveryRow
 
 _NOTES = (
     "low..high: exact interval, 95%; diverged problems count as not recovered",
@@ -18,80 +17,82 @@ _NOTES = (
 )
 
 
-def print_recovery(rows: Sequence[Row]) -> None:
+def print_recovery(rows: Sequence[RecoveryRow]) -> None:
     """How many problems each search recovers: in full for one kind of problem, else compared."""
     out = console()
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
-    steps = rows[0]["steps"]
+    steps = rows[0].steps
     out.print(f"Problems whose true locations are all found, after {steps} steps", style="bold")
     if len(kinds) == 1:
         first = rows[0]
-        out.print(f"{first['problems']} problems: {_words(first)}", highlight=False)
+        out.print(f"{first.problems} problems: {_words(first)}", highlight=False)
     out.print()
     print_table(_full(rows) if len(kinds) == 1 else _compared(rows, kinds), out)
     for line in _NOTES if len(kinds) == 1 else _NOTES[:1]:
         out.print(line, style="dim", highlight=False)
 
 
-def _full(rows: Sequence[Row]) -> Table:
+def _full(rows: Sequence[RecoveryRow]) -> Table:
     table = plain_table("search", "recovered", "low..high", "found", "median loss", "diverged")
     for row in rows:
         table.add_row(
-            row["search"],
-            f"{100 * row['recovered']:.2f} %",
+            row.search,
+            f"{100 * row.recovered:.2f} %",
             _interval(row),
-            f"{row['mean_found']:.2f} of {row['components']}",
+            f"{row.mean_found:.2f} of {row.components}",
             _loss(row),
-            str(row["diverged"]),
+            str(row.diverged),
         )
     return table
 
 
-def _compared(rows: Sequence[Row], kinds: Sequence[tuple[Any, ...]]) -> Table:
-    cells = {(row["search"], _kind(row)): row for row in rows}
+def _compared(rows: Sequence[RecoveryRow], kinds: Sequence[tuple[Any, ...]]) -> Table:
+    cells = {(row.search, _kind(row)): row for row in rows}
     firsts = [next(row for row in rows if _kind(row) == kind) for kind in kinds]
     table = plain_table("search", *(_heading(row, rows) for row in firsts))
-    for search in dict.fromkeys(row["search"] for row in rows):
+    for search in dict.fromkeys(row.search for row in rows):
         mine = [cells[search, kind] for kind in kinds]
-        table.add_row(search, *(f"{100 * row['recovered']:.1f} %" for row in mine))
+        table.add_row(search, *(f"{100 * row.recovered:.1f} %" for row in mine))
         table.add_row("", *(_interval(row) for row in mine), style="dim")
-        if any(row["diverged"] for row in mine):
-            counts = (f"{row['diverged']} diverged" if row["diverged"] else "" for row in mine)
+        if any(row.diverged for row in mine):
+            counts = (f"{row.diverged} diverged" if row.diverged else "" for row in mine)
             table.add_row("", *counts, style="dim")
     return table
 
 
-def _kind(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("reading", "size", "components", "condition"))
+def _kind(row: RecoveryRow) -> tuple[Any, ...]:
+    return tuple(getattr(row, name) for name in ("reading", "size", "components", "condition"))
 
 
-def _heading(row: Row, rows: Sequence[Row]) -> str:
+def _heading(row: RecoveryRow, rows: Sequence[RecoveryRow]) -> str:
     """What tells this kind of problem from the others."""
     parts = {
-        "reading": row["reading"],
-        "size": f"{row['size']}×{row['size']}",
-        "components": f"{row['components']} components",
+        "reading": row.reading,
+        "size": f"{row.size}×{row.size}",
+        "components": f"{row.components} components",
         "condition": _condition(row),
     }
-    told = [text for name, text in parts.items() if len({other[name] for other in rows}) > 1]
-    return "\n".join((*told, f"n = {row['problems']}"))
+    told = [
+        text for name, text in parts.items() if len({getattr(other, name) for other in rows}) > 1
+    ]
+    return "\n".join((*told, f"n = {row.problems}"))
 
 
-def _words(row: Row) -> str:
-    size, components = row["size"], row["components"]
-    reading = "" if row["reading"] == "default" else f", reading {row['reading']}"
+def _words(row: RecoveryRow) -> str:
+    size, components = row.size, row.components
+    reading = "" if row.reading == "default" else f", reading {row.reading}"
     return f"{size}×{size}, {components} components, {_condition(row)} weights{reading}"
 
 
-def _condition(row: Row) -> str:
-    condition = row["condition"]
+def _condition(row: RecoveryRow) -> str:
+    condition = row.condition
     return "Gaussian" if condition is None else f"condition {condition:g}"
 
 
-def _interval(row: Row) -> str:
-    return f"{100 * row['low']:.2f}..{100 * row['high']:.2f}"
+def _interval(row: RecoveryRow) -> str:
+    return f"{100 * row.low:.2f}..{100 * row.high:.2f}"
 
 
-def _loss(row: Row) -> str:
-    loss = row["median_final_loss"]
+def _loss(row: RecoveryRow) -> str:
+    loss = row.median_final_loss
     return "diverged" if loss is None else f"{loss:.1e}"

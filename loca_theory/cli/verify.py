@@ -22,8 +22,7 @@ from loca_theory.claims.entries import version
 from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
-from loca_theory.cli.stores import open_store, running
-from loca_theory.cli.studies import report_written
+from loca_theory.cli.stores import note_written, open_store, running
 
 _NOT_SUPPORTED = 3
 
@@ -111,7 +110,7 @@ def command(
     written = _write(result, common)
     _print(result, written, common)
     _note_kept(result, earlier, common)
-    report_written(written, common)
+    note_written(written, common)
     _note_unexpected(result, quiet=common.quiet and not as_expected)
     absent = sum(one.verdict is Verdict.NOT_RUN for one in result.claims)
     if absent and len(result.claims) > 1:

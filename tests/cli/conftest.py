@@ -83,7 +83,7 @@ KILLED = """
 import json, os, signal, sys
 from loca_theory.cli import main, simulate, verify
 import matplotlib.backends.backend_agg, matplotlib.backends.backend_pdf, pandas
-from loca_theory.plotting import draw_errors
+import loca_theory.plotting.error_curves, loca_theory.plotting.pictures
 
 outcomes = []
 pairs, *arguments = sys.argv[1:]

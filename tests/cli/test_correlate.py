@@ -1,5 +1,6 @@
 """``loca-theory correlate`` as a user meets it."""
 
+import csv
 import json
 import re
 
@@ -30,7 +31,7 @@ def test_json_has_the_three_tables(cli, here):
 
 def test_the_grid_is_the_one_asked_for(cli, here):
     done = cli(*SMALL, "--structures", "ar1", "--rho", "0,0.1,0.3", "--format", "csv")
-    values = {line.split(",")[2] for line in done.out.splitlines()[1:]}
+    values = {row["value"] for row in csv.DictReader(done.out.splitlines())}
     assert values == {"0.0", "0.1", "0.3"}
 
 
@@ -55,7 +56,12 @@ BAD = {
     "share of one": (("--share", "1"), 2, "needs 0 <= share < 1, not 1"),
     "one draw": (("--draws", "1"), 2, "at least 2 draws"),
     "level with too few draws": (("--level", "0.0001"), 2, "needs at least 200000 null draws"),
-    "a grid of no structure": (("--structures", "ar1", "--share", "0.1"), 2, "belongs to spiked"),
+    "a grid of no structure": (
+        ("--structures", "ar1", "--share", "0.1"),
+        2,
+        "--share LIST belongs to spiked, none of which is among --structures NAMES",
+    ),
+    "too many spikes": (("--spikes", "25"), 2, "24x24 matrix has room for at most 24 spikes"),
     "level": (("--level", "0"), 2, "level must lie between 0 and 1"),
     "both shapes": (("--shape", "3x4"), 2, "either --K"),
 }

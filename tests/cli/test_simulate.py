@@ -102,7 +102,7 @@ def test_the_manifest_says_where_the_numbers_come_from(cli):
     arguments = [*map(str, SMALL), "--seed", "7", "--format", "json"]
     manifest = parse(cli(*arguments).out)["manifest"]
     assert manifest["version"] == loca_theory.__version__
-    assert manifest["argv"] == ["loca-theory", *arguments]
+    assert (manifest["grid"]["shapes"], manifest["grid"]["ranks"]) == ([[16, 16]], [1, 2])
     assert manifest["seed"] == 7
     assert (manifest["device"], manifest["dtype"]) == ("cpu", "float64")
     assert manifest["threads_per_point"] == 1
@@ -485,8 +485,8 @@ BAD = {
         2,
         "is not in the range",
     ),
-    "no jobs": (("--K", 16, "--r", 1, "--jobs", 0), 2, "0 workers make no sense"),
-    "negative jobs": (("--K", 16, "--r", 1, "--jobs", -2), 2, "-2 workers make no sense"),
+    "no jobs": (("--K", 16, "--r", 1, "--jobs", 0), 2, "or -1 for one per core, not 0"),
+    "negative jobs": (("--K", 16, "--r", 1, "--jobs", -2), 2, "or -1 for one per core, not -2"),
     "an unknown method": (
         ("--K", 16, "--r", 1, "--methods", "D,Z"),
         2,
@@ -666,6 +666,7 @@ SHARED = {
     "analyze": {"--seed", "--device"},
     "extract": set(),
     "verify": {"--seed", *WORKERS},
+    "methods": set(),
     "figures": {"--seed", "--device", *WORKERS},
 }
 
@@ -682,7 +683,7 @@ WITHOUT_OUT = {
     "extract": "[default: loca-results]",
     "verify": "[default: loca-results]",
     "figures": "[default: loca-results]",
-    "analyze": "[default: nothing is stored]",
+    **dict.fromkeys(("analyze", "methods"), "[default: nothing is stored]"),
     **dict.fromkeys(("simulate", "correlate", "toy"), "[default: loca-results, for the points"),
 }
 

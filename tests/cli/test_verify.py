@@ -285,7 +285,7 @@ def test_ctrl_c_inside_a_check_counts_claims(cli, monkeypatch):
     done = cli("verify", "parseval.", "toy.recovery", *QUICK)
     assert (done.code, done.out) == (130, "")
     assert done.err == (
-        "loca-theory: interrupted: 0 of 4 points are stored; run the same command again to finish\n"
+        "loca-theory: interrupted: 0 of 4 points are stored; run it again to finish\n"
     )
 
 

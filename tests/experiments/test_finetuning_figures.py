@@ -58,7 +58,7 @@ FRAME = [line("full", 0.9, r=None), line("linear-probing", 0.4, r=math.nan)]
 def test_budgets(lines):
     figure = drawn(draw_budgets(lines))
     tasks = dict.fromkeys(entry["task"] for entry in lines)
-    assert [axis.get_title() for axis in figure.axes] == list(tasks)
+    assert [axis.get_title("left") for axis in figure.axes] == list(tasks)
 
 
 def test_budgets_are_shown_in_per_cent_at_their_values():

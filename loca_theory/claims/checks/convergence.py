@@ -10,7 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.convergence import ConvergenceStudy, Family, Problems, Reading, draw
+from loca_theory.convergence import (
+    ConvergenceStudy,
+    Family,
+    Problems,
+    Reading,
+    RecoveryRow,
+    draw,
+    toy,
+)
 from loca_theory.convergence.simulation import compute, point
 from loca_theory.sweeps import Runner
 
@@ -30,7 +38,7 @@ def recovery(
     """
     problems = setting.scaled(1000, 4000, 20_000) // len(readings)
     rows = {name: _rows(setting, (search,), name, problems)[search] for name in readings}
-    diverged = ", ".join(f"{name}: {row['diverged']}" for name, row in rows.items())
+    diverged = ", ".join(f"{name}: {row.diverged}" for name, row in rows.items())
     return Measurement.of(
         (Estimate.share(_recovered(row), problems, name) for name, row in rows.items()),
         f"{problems} problems a reading; diverged: {diverged}.",
@@ -163,12 +171,12 @@ def _fitted(
 
 def _rows(
     setting: Setting, searches: tuple[str, ...], reading: str, problems: int
-) -> dict[str, dict]:
-    study = ConvergenceStudy(
-        searches=searches, readings=(reading,), problems=problems, seed=setting.seed()
+) -> dict[str, RecoveryRow]:
+    found = toy(
+        searches, readings=reading, problems=problems, seed=setting.seed(), runner=Runner(jobs=1)
     )
-    return {row["search"]: row for row in study.run(Runner(jobs=1))["rows"]}
+    return {row.search: row for row in found.rows}
 
 
-def _recovered(row: dict) -> int:
-    return round(row["recovered"] * row["problems"])
+def _recovered(row: RecoveryRow) -> int:
+    return round(row.recovered * row.problems)
