@@ -70,7 +70,7 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
         300,
         (8, 16, 24, 32),
         structures=("equicorrelated",),
-        grids={"rho": grid},
+        rho=grid,
         null_draws=500,
     )
     blocks = [

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loca_theory.cli.command import Command
-from loca_theory.dependence import Study
+from loca_theory.dependence import correlate
 from loca_theory.sweeps import Runner
 
 RANKS = (8, 16, 24, 32)
@@ -27,16 +27,16 @@ PRINTED_CRITICAL_T = 0.005
 def main(draws: int, jobs: int) -> None:
     """Print both tables."""
     names = ("shared-mean", "equicorrelated")
-    tables = Study(300, 300, RANKS, structures=names, draws=draws).run(Runner(jobs=jobs))
+    result = correlate(300, ranks=RANKS, structures=names, draws=draws, runner=Runner(jobs=jobs))
     console = Console()
     crossings = Table("covariance", "protocol", *(f"r = {r}" for r in RANKS), title="crossings")
     crossings.add_row("", "printed", *map(str, PRINTED_CROSSINGS))
     for name in names:
         for protocol in ("same-draw", "iid-reference"):
             cells = [
-                "none" if row["crossing"] is None else f"{row['crossing']:.4f}"
-                for row in tables["crossings"]
-                if (row["structure"], row["protocol"]) == (name, protocol)
+                "none" if row.crossing is None else f"{row.crossing:.4f}"
+                for row in result.crossings
+                if (row.structure, row.protocol) == (name, protocol)
             ]
             crossings.add_row(name, protocol, *cells)
     console.print(crossings)
@@ -44,18 +44,13 @@ def main(draws: int, jobs: int) -> None:
         "entries", "rho", "printed T", "mean T", "s.e.", "P(T=0)", "critical", title="T"
     )
     printed = dict(zip(PRINTED_CROSSINGS, PRINTED_T, strict=True))
-    for row in tables["detection"]:
-        if row["statistic"] != "T" or row["centred"]:
+    for row in result.detection:
+        if row.statistic != "T" or row.centred:
             continue
-        own = printed.get(row["value"], "")
-        cells = (
-            row["mean"],
-            row["sd"] / row["draws"] ** 0.5,
-            row["at_zero"],
-            row["critical_value"],
-        )
+        own = "" if row.value is None else printed.get(row.value, "")
+        cells = (row.mean, row.sd / row.draws**0.5, row.at_zero, row.critical_value)
         shown = (f"{value:.4f}" for value in cells)
-        statistic.add_row(row["structure"], str(row["value"] or ""), str(own), *shown)
+        statistic.add_row(row.structure, str(row.value or ""), str(own), *shown)
     console.print(statistic)
     console.print(f"printed critical value of T: {PRINTED_CRITICAL_T}")
 

@@ -237,7 +237,7 @@ class Session:
             own: What is added to the label for the name of the files.
         """
         draw, table = find_figure(label).draw, pd.DataFrame(list(rows))
-        self.wrote(save_figure(lambda: draw(table), self.folder, label + own))
+        self.wrote(save_figure(draw(table), self.folder, label + own))
 
     def wrote(self, paths: Sequence[Path]) -> None:
         """Say what was written."""
