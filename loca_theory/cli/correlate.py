@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
@@ -12,9 +10,6 @@ from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
 from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("correlate")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
@@ -11,9 +9,6 @@ from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.convergence import DEFAULT_READING, READINGS
-
-if TYPE_CHECKING:
-    pass
 
 _PRINTED = "gaussian"
 
