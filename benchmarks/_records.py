@@ -18,11 +18,7 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file that is never seen half written. Its folder must exist."""
-
-    def write(partial: Path) -> None:
-        partial.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
+    write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def _shortened(value: Any) -> Any:

@@ -97,8 +97,4 @@ def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         ResourceError: it cannot be written.
     """
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_atomically(path, lambda place: _write(place, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))

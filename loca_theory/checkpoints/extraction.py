@@ -146,7 +146,7 @@ class Extraction(Result):
         header = {"format": "pt", **digests}
         write_atomically(paths[0], lambda path: save_file(dict(self.tensors), path, header))
         for name, content in contents.items():
-            write_atomically(folder / name, lambda path, content=content: _write(path, content))
+            write_atomically(folder / name, lambda path, content=content: path.write_bytes(content))
         return paths + super().save(folder)
 
     @classmethod
@@ -448,7 +448,3 @@ def _reasons(skipped: Sequence[Skipped]) -> str:
     return ", ".join(f"{count} tensors ({reason})" for reason, count in counts.most_common(6)) or (
         "nothing"
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)

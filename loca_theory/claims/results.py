@@ -109,12 +109,9 @@ class VerificationResult(Result):
         folder = writable_folder(Path(folder))
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
-        written = []
-        for name, content in zip(
-            _NAMES, (text, markdown(together.claims, self.ledger)), strict=True
-        ):
-            written.append(folder / name)
-            write_atomically(written[-1], lambda path, content=content: _write(path, content))
+        page, written = markdown(together.claims, self.ledger), [folder / name for name in _NAMES]
+        write_atomically(written[0], lambda path: path.write_text(text, encoding="utf-8"))
+        write_atomically(written[1], lambda path: path.write_text(page, encoding="utf-8"))
         return written + super(VerificationResult, together).save(folder)
 
     @classmethod
@@ -183,7 +180,3 @@ def _replaces(new: Entry, old: Entry) -> bool:
     if deeper or old.stale:
         return deeper >= 0
     return new.seed == old.seed or new.verdict is old.verdict
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

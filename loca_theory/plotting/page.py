@@ -53,7 +53,7 @@ class Page:
         """
         path = Path(path)
         writable_folder(path.parent)
-        write_atomically(path, lambda target: _write_text(target, self.html))
+        write_atomically(path, lambda target: target.write_text(self.html, encoding="utf-8"))
         return path
 
     def _repr_html_(self) -> str:
@@ -196,7 +196,3 @@ _SKIPPED: dict[str, Callable[[Any], str]] = {
     "name": lambda one: one.name,
     "note": lambda one: one.reason,
 }
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

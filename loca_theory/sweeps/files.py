@@ -12,7 +12,7 @@ from loca_theory.errors import ResourceError
 TEMPORARY_SUFFIX = ".partial"
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under a temporary name beside its place and rename it when it is complete.
 
     Args:

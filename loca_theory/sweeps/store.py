@@ -95,7 +95,7 @@ class ResultStore:
             "result": result,
         }
         text = json.dumps(content)
-        write_atomically(self.path(point), lambda path: _write_text(path, text))
+        write_atomically(self.path(point), lambda path: path.write_text(text, encoding="utf-8"))
         self.saved += 1
 
     def _distrust(self, content: Any, point: Point) -> str | None:
@@ -119,10 +119,6 @@ class ResultStore:
                     path.unlink()
             except OSError:
                 continue  # another run removed it first, or it is not ours to remove
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _checksum(result: Any) -> str:

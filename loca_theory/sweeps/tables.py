@@ -68,7 +68,7 @@ def store_rows(
         raise ResourceError(msg) from error
     write_atomically(table, lambda path: frame.to_parquet(path, index=False))
     text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
-    write_atomically(origin, lambda path: _write_text(path, text))
+    write_atomically(origin, lambda path: path.write_text(text, encoding="utf-8"))
     return [table, origin]
 
 
@@ -100,7 +100,3 @@ def _read_object(path: Path) -> dict[str, Any]:
         msg = f"{path} holds no JSON object"
         raise ValueError(msg)  # noqa: TRY004, as for anything else that cannot be read
     return content
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -79,7 +79,7 @@ def write(
     write_atomically(folder / _MODEL, lambda path: save_file(weights, path))
     digest = digest_of(folder)
     text = json.dumps({"key": dict(key), "digest": digest}, indent=1) + "\n"
-    write_atomically(folder / _ABOUT, _writer(text))
+    write_atomically(folder / _ABOUT, lambda path: path.write_text(text, encoding="utf-8"))
     return Prepared(folder, task, key, digest)
 
 
@@ -111,10 +111,3 @@ def digest_of(folder: Path) -> str:
     for name in (_DATA, _MODEL):
         digest.update((folder / name).read_bytes())
     return digest.hexdigest()[:32]
-
-
-def _writer(text: str) -> Callable[[Path], None]:
-    def write_text(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    return write_text
