@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from loca_theory._lookup import member
 from loca_theory.claims.entries import DEFAULT_RESULTS, Entry, version
 from loca_theory.claims.ledger import CHECKS, Claim, Ledger
 from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.observation import EXPERIMENT, measure
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.results import VerificationResult
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.errors import ResourceError
 from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, find_tables, manifest
 
 
@@ -48,13 +49,10 @@ def verify(
             not take the claim's arguments.
         ResourceError: the folder of tables is not there, or what a check needs is damaged.
     """
-    if tier not in list(Tier):
-        msg = f"unknown tier {tier!r}; there are {', '.join(Tier)}"
-        raise InvalidArgumentError(msg)
     return Verification(
         ledger if isinstance(ledger, Ledger) else load_ledger(ledger),
         (names,) if isinstance(names, str) else tuple(names),
-        Tier(tier),
+        member(Tier, "tier", tier),
         seed,
         None if results is None else Path(results),
     ).run(runner)
