@@ -189,11 +189,11 @@ class Drawing:
     ) -> tuple[pd.DataFrame, tuple[Path, ...]]:
         data: Any = self.paper.data
         found = source.run(runner)
+        frame = found.to_frame(data.table)
         if self.out is None:
-            return found.to_frame(data.table), ()
+            return frame, ()
         name = data.shared_with or self.paper.label
-        rows = [vars(row) for row in getattr(found, data.table)]
-        stored, _ = store_rows(rows, found.manifest, self.out, name)
+        stored, _ = store_rows(frame, found.manifest, self.out, name)
         return load_rows(self.out, name)[0], (stored,)
 
 

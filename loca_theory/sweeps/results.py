@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -72,13 +71,9 @@ class Result:
         """
         return [
             path
-            for name, row_type in self._tables().items()
+            for name in self._tables()
             for path in store_rows(
-                self._plain(name),
-                self.manifest,
-                Path(folder),
-                self._stored_name(name),
-                [field.name for field in dataclasses.fields(row_type)],
+                self.to_frame(name), self.manifest, Path(folder), self._stored_name(name)
             )
         ]
 
@@ -93,8 +88,12 @@ class Result:
         manifest: dict[str, Any] = {}
         for name, row_type in cls._tables().items():
             frame, manifest = load_rows(Path(folder), cls._stored_name(name))
-            check_columns(frame, [field.name for field in dataclasses.fields(row_type)],
-                          f"{Path(folder) / cls._stored_name(name)}.parquet")  # fmt: skip
+            wanted = [field.name for field in dataclasses.fields(row_type)]
+            if missing := ", ".join(one for one in wanted if one not in frame.columns):
+                path = Path(folder) / f"{cls._stored_name(name)}.parquet"
+                msg = f"{path} was saved by another version of loca-theory: it has no column "
+                msg += f"{missing}; compute it again"
+                raise ResourceError(msg)
             tables[name] = _typed(frame, row_type)
         return cls(manifest=manifest, **tables)
 
@@ -120,18 +119,6 @@ class Result:
 
     def _plain(self, table: str) -> list[dict[str, Any]]:
         return [dict(vars(row)) for row in getattr(self, table)]
-
-
-def check_columns(frame: pd.DataFrame, wanted: Sequence[str], source: str) -> None:
-    """Make sure that a stored table is of this version of the package.
-
-    Raises:
-        ResourceError: it lacks columns; the message names them.
-    """
-    if missing := [name for name in wanted if name not in frame.columns]:
-        msg = f"{source} was saved by another version of loca-theory: it has no column "
-        msg += f"{', '.join(missing)}; compute it again"
-        raise ResourceError(msg)
 
 
 def _typed(frame: pd.DataFrame, row_type: type) -> tuple[Any, ...]:

@@ -32,22 +32,20 @@ def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[Path]:
 
 
 def store_rows(
-    rows: Sequence[Mapping[str, Any]],
+    rows: pd.DataFrame | Sequence[Mapping[str, Any]],
     manifest: Mapping[str, Any],
     folder: Path,
     name: str,
-    columns: list[str] | None = None,
 ) -> list[Path]:
     """Write ``name.parquet`` and ``name.manifest.json``, each complete or not at all.
 
     A run killed in between leaves no manifest, never one that belongs to another table.
 
     Args:
-        rows: The rows, with the same keys each.
+        rows: The rows, with the same keys each, or a data frame of them.
         manifest: Where they come from, as plain data.
         folder: Where the files go; made if it is not there.
         name: Their name.
-        columns: The columns of a table without rows.
 
     Returns:
         The two files.
@@ -59,7 +57,7 @@ def store_rows(
 
     writable_folder(folder)
     table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
-    frame = pd.DataFrame(list(rows), columns=None if rows else columns)
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     try:
         origin.unlink(missing_ok=True)
     except OSError as error:
