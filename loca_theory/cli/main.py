@@ -12,38 +12,16 @@ from loca_theory.cli.command import Group
 
 # What the list of commands says of each stands here too: importing them all takes seconds.
 _COMMANDS = {
-    "simulate": (
-        "loca_theory.cli.simulate",
-        "Expected reconstruction error of a Gaussian matrix, method by method.",
-    ),
-    "correlate": (
-        "loca_theory.cli.correlate",
-        "Reconstruction under dependence: where LoRA overtakes, and who would notice.",
-    ),
-    "toy": (
-        "loca_theory.cli.toy",
-        "How often learned locations end at the true ones: the paper's toy experiment as a rate.",
-    ),
-    "analyze": (
-        "loca_theory.cli.analyze",
-        "Are the changes of a fine-tune normal and independent, and which adapter keeps them?",
-    ),
-    "extract": (
-        "loca_theory.cli.extract",
-        "Turn a full fine-tune into the best LoCA or LoRA adapter, and say what it leaves.",
-    ),
-    "verify": (
-        "loca_theory.cli.verify",
-        "Decide claims of the paper; without CLAIM, all.",
-    ),
-    "methods": (
-        "loca_theory.cli.methods",
-        "The methods that the other commands compare, or those named.",
-    ),
-    "figures": (
-        "loca_theory.cli.figures",
-        "Draw figures of the paper; without ID, all that can be.",
-    ),
+    "simulate": "Expected reconstruction error of a Gaussian matrix, method by method.",
+    "correlate": "Reconstruction under dependence: where LoRA overtakes, and who would notice.",
+    "toy": "How often learned locations end at the true ones: the paper's toy experiment "
+    "as a rate.",
+    "analyze": "Are the changes of a fine-tune normal and independent, and which adapter "
+    "keeps them?",
+    "extract": "Turn a full fine-tune into the best LoCA or LoRA adapter, and say what it leaves.",
+    "verify": "Decide claims of the paper; without CLAIM, all.",
+    "methods": "The methods that the other commands compare, or those named.",
+    "figures": "Draw figures of the paper; without ID, all that can be.",
 }
 
 
@@ -56,12 +34,11 @@ class _LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module, _ = _COMMANDS[cmd_name]
-        return import_module(module).command
+        return import_module(f"loca_theory.cli.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
