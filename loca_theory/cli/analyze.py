@@ -9,7 +9,7 @@ import click
 
 from loca_theory.cli.analysis_tables import note_damaged, print_analysis, print_matrices
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import DEVICE, SEED, Common, options
+from loca_theory.cli.options import DEVICE, SEED, Common, default_option, options
 from loca_theory.cli.output import print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList
@@ -35,46 +35,50 @@ class Entries(click.ParamType):
         return int(found[1]) * _UNITS[found[2]]
 
 
+# Which matrices.
+SELECTION = (
+    click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part."),
+    click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part."),
+    click.option(
+        "--max-size",
+        type=Entries(),
+        metavar="N",
+        help="Skip matrices with more entries, such as 50M.",
+    ),
+)
+
+
 @click.command("analyze")
 @click.argument("base", metavar="[BASE]", required=False)
 @click.argument("tuned", metavar="[FINETUNED]", required=False)
 @click.option("--demo", is_flag=True, help="A small pair that comes with the package.")
-@click.option(
+@default_option(
     "--r",
     "ranks",
     type=IntegerList(),
     default="8,16,32",
-    show_default=True,
-    metavar="LIST",
     help="LoRA ranks that set the budgets.",
 )
 @click.option(
     "--methods",
     type=NameList(),
-    metavar="NAMES",
     help="Methods to measure beside LoRA, LoCA, FourierFT and their kin; one of your own is "
     "module:attribute.",
 )
-@click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part.")
-@click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part.")
-@click.option(
-    "--max-size", type=Entries(), metavar="N", help="Skip matrices with more entries, such as 50M."
-)
-@click.option(
+@default_option(
     "--epsilon",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.001,
-    show_default=True,
     help="Total variation that still counts as normal.",
 )
-@click.option(
+@default_option(
     "--accounting",
     type=click.Choice([one.value for one in Accounting]),
     default=Accounting.PAPER.value,
-    show_default=True,
     help="How budgets are counted.",
 )
 @options(
+    *SELECTION,
     SEED,
     DEVICE,
     out="Store tables, figures and analyze.html here, and each matrix once it is done, for an "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
+from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
@@ -17,15 +17,7 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     "--K", "size", type=click.IntRange(2, 20_000), metavar="INTEGER", help="Size.  [default: 300]"
 )
 @click.option("--shape", type=Shape(), metavar="PxQ", help="A rectangular shape, instead of --K.")
-@click.option(
-    "--r",
-    "ranks",
-    type=IntegerList(),
-    default="8,16,24,32",
-    show_default=True,
-    metavar="LIST",
-    help="LoRA ranks.",
-)
+@default_option("--r", "ranks", type=IntegerList(), default="8,16,24,32", help="LoRA ranks.")
 @click.option(
     "--structures",
     type=NameList(),
@@ -41,44 +33,31 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     help="same-draw: every method sees the same matrix; iid-reference: only LoRA sees the "
     "dependence. By default both.",
 )
-@click.option("--rho", type=NumberList(), metavar="LIST", help="[default: 0..0.4..0.01]")
-@click.option(
-    "--share",
-    type=NumberList(),
-    metavar="LIST",
-    help="Of the energy.  [default: 0..0.4..0.02]",
-)
-@click.option(
-    "--exponent",
-    type=NumberList(),
-    metavar="LIST",
-    help="[default: 0..1.5..0.1]",
-)
-@click.option(
+@click.option("--rho", type=NumberList(), help="[default: 0..0.4..0.01]")
+@click.option("--share", type=NumberList(), help="Of the energy.  [default: 0..0.4..0.02]")
+@click.option("--exponent", type=NumberList(), help="[default: 0..1.5..0.1]")
+@default_option(
     "--draws",
     type=click.IntRange(max=1_000_000),
     default=100,
-    show_default=True,
     metavar="INTEGER",
     help="Draws of each structure.",
 )
-@click.option(
+@default_option(
     "--spikes",
     type=click.IntRange(1, 1000),
     default=1,
-    show_default=True,
     metavar="INTEGER",
     help="Directions that share the energy of spiked.",
 )
-@click.option(
+@default_option(
     "--null-draws",
     type=click.IntRange(1, 10_000_000),
     default=4000,
-    show_default=True,
     metavar="INTEGER",
     help="Draws of the tests' law under independence.",
 )
-@click.option("--level", type=float, default=0.05, show_default=True, help="Size of the tests.")
+@default_option("--level", type=float, default=0.05, help="Size of the tests.")
 @options(SEED, *WORKERS, out=f"Store tables, manifests and figures here.  {POINTS_ONLY}")
 def command(
     *,

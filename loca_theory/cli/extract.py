@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loca_theory.cli.analysis_tables import note_damaged, print_matrices, print_skipped
-from loca_theory.cli.analyze import Entries
-from loca_theory.cli.options import DEFAULT_OUT, Common, options
+from loca_theory.cli.analyze import SELECTION
+from loca_theory.cli.options import DEFAULT_OUT, Common, default_option, options
 from loca_theory.cli.output import console, plain_table, print_json, print_table
 from loca_theory.cli.stores import note_written, running
 
@@ -22,11 +22,10 @@ _MOST_ROWS = 60
 @click.command("extract")
 @click.argument("base", metavar="BASE")
 @click.argument("tuned", metavar="FINETUNED")
-@click.option(
+@default_option(
     "--method",
     type=click.Choice(["loca", "lora"]),
     default="loca",
-    show_default=True,
     help="Kind of adapter.",
 )
 @click.option("--r", "rank", type=click.IntRange(min=1), metavar="R", help="LoRA's rank.")
@@ -36,12 +35,8 @@ _MOST_ROWS = 60
     metavar="N",
     help="LoCA's coefficients per matrix.",
 )
-@click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part.")
-@click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part.")
-@click.option(
-    "--max-size", type=Entries(), metavar="N", help="Skip matrices with more entries, such as 50M."
-)
 @options(
+    *SELECTION,
     out="Write the adapter here, into a folder without a model or another adapter.  "
     f"[default: {DEFAULT_OUT}]",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from loca_theory.sweeps import Backend, Cluster, Runner
 DEFAULT_OUT = Path("loca-results")
 # The end of what --out does, for commands that store nothing but finished points without it.
 POINTS_ONLY = f"[default: {DEFAULT_OUT}, for the points that an interrupted run goes on from]"
+
+# An option whose help says its default.
+default_option = partial(click.option, show_default=True)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -65,7 +69,7 @@ def options(*own: Decorator, out: str) -> Decorator:
     """Add shared options; the command receives their values as one argument, ``common``.
 
     Args:
-        own: Those among ``SEED``, ``DEVICE`` and ``*WORKERS`` that do something for the
+        own: Those among ``SEED``, ``DEVICE``, ``*WORKERS`` and others that do something for the
             command. It gets ``--out``, ``--format``, ``--quiet`` and ``--debug`` besides.
         out: What ``--out`` does, for the help.
     """
@@ -100,36 +104,32 @@ def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
 
 _SHARED = set(Common.__dataclass_fields__)
 # Seeds stand in a table of 64-bit integers.
-SEED = click.option(
+SEED = default_option(
     "--seed",
     type=click.IntRange(max=2**63 - 1),
     default=0,
-    show_default=True,
     metavar="INTEGER",
     help="Root seed.",
 )
-DEVICE = click.option(
+DEVICE = default_option(
     "--device",
     default="auto",
-    show_default=True,
     metavar="auto|cpu|cuda[:N]",
     help="Where dense linear algebra runs.",
 )
 WORKERS = (
-    click.option(
+    default_option(
         "-j",
         "--jobs",
         type=int,
         default=-1,
         callback=_nonzero,
-        show_default=True,
         help="Worker processes, -1 for one per core. Results do not depend on it.",
     ),
-    click.option(
+    default_option(
         "--backend",
         type=click.Choice([backend.value for backend in Backend]),
         default=Backend.LOKY.value,
-        show_default=True,
         help="Who runs the workers: this machine, or a dask or Ray cluster.",
     ),
     click.option(
@@ -139,12 +139,11 @@ WORKERS = (
 
 
 _PRINTING = (
-    click.option(
+    default_option(
         "--format",
         "output_format",
         type=click.Choice(["table", "json", "csv"]),
         default="table",
-        show_default=True,
         help="What to print.",
     ),
     click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr."),

@@ -177,12 +177,12 @@ def _decimal(text: str, whole: str) -> Decimal:
 class IntegerList(_ParsedList):
     """Positive whole numbers: ``8``, ``8,16,32``, ``8..32``, ``8..32..4`` or a mix of these."""
 
-    name = "integers"
+    name = "list"
     parse = staticmethod(parse_integers)
 
 
 class NumberList(_ParsedList):
     """Numbers: ``0.1``, ``0,0.1,0.3`` or the inclusive range ``0..0.4..0.01``."""
 
-    name = "numbers"
+    name = "list"
     parse = staticmethod(parse_numbers)

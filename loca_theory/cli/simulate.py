@@ -5,7 +5,15 @@ from __future__ import annotations
 import click
 
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import DEVICE, POINTS_ONLY, SEED, WORKERS, Common, options
+from loca_theory.cli.options import (
+    DEVICE,
+    POINTS_ONLY,
+    SEED,
+    WORKERS,
+    Common,
+    default_option,
+    options,
+)
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
@@ -25,9 +33,9 @@ _MOST_DRAWS = 10_000_000
 
 
 @click.command("simulate")
-@click.option("--K", "sizes", type=IntegerList(), metavar="LIST", help="Sizes of square matrices.")
+@click.option("--K", "sizes", type=IntegerList(), help="Sizes of square matrices.")
 @click.option("--shape", type=Shape(), metavar="PxQ", help="One rectangular shape, instead of --K.")
-@click.option("--r", "ranks", type=IntegerList(), required=True, metavar="LIST", help="LoRA ranks.")
+@click.option("--r", "ranks", type=IntegerList(), required=True, help="LoRA ranks.")
 @click.option(
     "--methods",
     type=NameList(),
@@ -41,26 +49,23 @@ _MOST_DRAWS = 10_000_000
     type=click.Choice([*(engine.value for engine in Engine), "all"]),
     help="Default: exact where a method has it, and monte-carlo beside it.",
 )
-@click.option(
+@default_option(
     "--accounting",
     type=click.Choice([accounting.value for accounting in Accounting]),
     default=Accounting.PAPER.value,
-    show_default=True,
     help="What every method may spend when LoRA spends (p+q)r numbers.",
 )
-@click.option(
+@default_option(
     "--value-bits",
     type=click.IntRange(max=1024),
     default=16,
-    show_default=True,
     metavar="INTEGER",
     help="Bits of a stored number (for RD and --accounting bits).",
 )
-@click.option(
+@default_option(
     "--draws",
     type=click.IntRange(max=_MOST_DRAWS),
     default=DEFAULT_DRAWS,
-    show_default=True,
     metavar="INTEGER",
     help="Random draws.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, options
+from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running, write_result
@@ -18,69 +18,34 @@ _PRINTED = "gaussian"
     "--search",
     "searches",
     type=NameList(),
-    metavar="NAMES",
     help="Searches, by default all; --search help lists them.",
 )
-@click.option(
+@default_option(
     "--reading",
     "readings",
     type=NameList(),
     default=DEFAULT_READING,
-    show_default=True,
-    metavar="NAMES",
     help=f"Readings of what is left open: all, or some of {', '.join(READINGS)}; A+B for both.",
 )
-@click.option(
-    "--size",
-    "sizes",
-    type=IntegerList(),
-    default="6",
-    show_default=True,
-    metavar="LIST",
-    help="Sizes K of the weights.",
-)
-@click.option(
-    "--components",
-    type=IntegerList(),
-    default="3",
-    show_default=True,
-    metavar="LIST",
-    help="Components of the spectrum.",
-)
-@click.option(
+@default_option("--size", "sizes", type=IntegerList(), default="6", help="Sizes K of the weights.")
+@default_option("--components", type=IntegerList(), default="3", help="Components of the spectrum.")
+@default_option(
     "--condition",
     "conditions",
     type=NameList(),
     default=_PRINTED,
-    show_default=True,
     metavar="LIST",
     help="Condition numbers of the fixed weights, 1 for orthogonal; gaussian is as printed.",
 )
 @click.option(
     "--problems",
     type=int,
-    metavar="INTEGER",
     help="Random problems of each kind.  [default: 2000 up to size 8, 1000 up to 16, 400 up to "
     "32, 200 up to 64, then 100]",
 )
-@click.option(
-    "--steps",
-    type=int,
-    default=4000,
-    show_default=True,
-    metavar="INTEGER",
-    help="Evaluations of the gradient in each.",
-)
-@click.option(
-    "--lr", type=float, default=0.02, show_default=True, help="Learning rate of coefficients."
-)
-@click.option(
-    "--location-lr",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Learning rate of locations.",
-)
+@default_option("--steps", type=int, default=4000, help="Evaluations of the gradient in each.")
+@default_option("--lr", type=float, default=0.02, help="Learning rate of coefficients.")
+@default_option("--location-lr", type=float, default=0.05, help="Learning rate of locations.")
 @options(SEED, *WORKERS, out=f"Store tables, manifests and figures here.  {POINTS_ONLY}")
 def command(
     *,
