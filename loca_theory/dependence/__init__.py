@@ -12,7 +12,6 @@ from loca_theory.dependence.closed_forms import (
     low_rank_loss_with_spike,
     selection_loss_with_shared_mean,
     selection_loss_with_spike,
-    spike_crossing,
 )
 from loca_theory.dependence.crossings import Crossing, find_crossings
 from loca_theory.dependence.design import Design
@@ -46,7 +45,6 @@ __all__ = [
     "low_rank_loss_with_spike",
     "selection_loss_with_shared_mean",
     "selection_loss_with_spike",
-    "spike_crossing",
     "spike_multiple",
     "spiked",
 ]

@@ -97,32 +97,6 @@ def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> f
     return (p - 1) * (q - 1) / (p * q) * loss_without - 1 / (t * p * q)
 
 
-def spike_crossing(budget: Budget, loss_without: float) -> float | None:
-    """The t at which rank truncation overtakes coefficient selection on one random spike.
-
-    Solves :func:`low_rank_loss_with_spike` = :func:`selection_loss_with_spike`.
-
-    Args:
-        budget: Shape, rank and accounting.
-        loss_without: L_R(r−1) of (p−1)×(q−1) entries, relative; simulated or in the limit.
-
-    Returns:
-        t = θ²/(pq); the spike's share of the energy is t/(1+t). None where R does not pass below D
-        above the t at which the spike leaves the bulk: because D wins at any t, or R already there.
-    """
-    p, q = budget.p, budget.q
-    kept = budget.chosen_coefficients / (p * q)
-
-    def gap(t: float) -> float:
-        low_rank = low_rank_loss_with_spike(p, q, t, loss_without)
-        return selection_loss_with_spike(t, kept) - low_rank
-
-    low, high = (1 + 1e-9) / np.sqrt(p * q), 1e4
-    if gap(low) > 0 or gap(high) < 0:
-        return None
-    return float(optimize.brentq(gap, low, high, xtol=1e-13))
-
-
 def low_rank_loss_with_shared_mean(
     p: int, q: int, spread: float, loss: float, loss_without: float
 ) -> float:

@@ -11,7 +11,6 @@ from loca_theory.dependence import (
     low_rank_loss_with_spike,
     selection_loss_with_shared_mean,
     selection_loss_with_spike,
-    spike_crossing,
 )
 from loca_theory.dependence.draws import Blocks, compute, point
 from loca_theory.errors import InvalidArgumentError
@@ -74,9 +73,10 @@ def test_simulated_methods_meet_at_the_crossing():
     (losses,) = MonteCarlo(draws=400).run(
         [Series(METHODS["R"], size - 1, size - 1, (r - 1,), Sampler.REDUCED)], Runner(jobs=1)
     )
-    t = spike_crossing(Budget(size, size, r), losses[0].error)
-    assert t is not None
-    given = point("spiked", t / (1 + t), size, size, (r,), 0, (0, draws))
+    prediction = Prediction(Budget(size, size, r), 1.0, losses[0].error)
+    share = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
+    assert share is not None
+    given = point("spiked", share, size, size, (r,), 0, (0, draws))
     gap = Moments.from_json(compute(given)["gap"])
     # What the formula leaves out is of order 1/K²; the low-rank loss it starts from has its own
     # error, smaller than that of the gap.
@@ -96,10 +96,9 @@ def test_boundary_solves_its_equation_and_rises(aspect):
 
 
 def test_finite_crossing_tends_to_the_boundary():
-    budget = Budget(20000, 20000, 2000)
-    t = spike_crossing(budget, 1 - low_rank_share(1999 / 20000))
-    assert t is not None
-    assert t / (1 + t) == pytest.approx(limit_boundary(0.1), abs=1e-3)
+    prediction = Prediction(Budget(20000, 20000, 2000), 1.0, 1 - low_rank_share(1999 / 20000))
+    share = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
+    assert share == pytest.approx(limit_boundary(0.1), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +145,9 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
         at_root = prediction.error(structure, "R", root)
         assert at_root == pytest.approx(exact_error("D", prediction.budget), abs=1e-10)
     share = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.4)
-    t = spike_crossing(prediction.budget, prediction.loss_without)
-    assert share == pytest.approx(t / (1 + t), abs=1e-9)
+    assert share is not None
+    low_rank, selected = (prediction.error("spiked", method, share) for method in "RD")
+    assert low_rank == pytest.approx(selected, abs=1e-10)
     assert prediction.crossing("ar1", Protocol.SAME_DRAW, 0.0, 0.4) is None
 
 
