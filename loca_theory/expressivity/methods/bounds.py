@@ -9,25 +9,19 @@ import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.limits import location_share
-from loca_theory.expressivity.methods.method import Array, Method
+from loca_theory.expressivity.methods.method import Array, NamedMethod
 from loca_theory.expressivity.order_statistics import expected_top_sum
 
 
 @dataclass(frozen=True)
-class Bound(Method):
+class Bound(NamedMethod):
     """A value for every budget, and its limit for large matrices.
 
     Attributes:
-        name: Short name.
-        title: What it is.
-        reference: Where it was published.
         error: The value.
         large: Its limit; None where the value depends on proportions alone and so is its own.
     """
 
-    name: str
-    title: str = ""
-    reference: str = ""
     _: KW_ONLY
     error: Callable[[Budget], float]
     large: Callable[[Budget], float] | None = None

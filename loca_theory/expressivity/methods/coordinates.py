@@ -10,7 +10,7 @@ import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.bases import Basis
-from loca_theory.expressivity.methods.method import Array, Method
+from loca_theory.expressivity.methods.method import Array, NamedMethod
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PIECE = 2**22
 
 
-class CoordinateMethod(Method, ABC):
+class CoordinateMethod(NamedMethod, ABC):
     """A method that retains some coordinates of an orthonormal basis and drops the rest.
 
     Attributes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.method import Array, Method
+from loca_theory.expressivity.methods.method import Array, NamedMethod
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:
@@ -28,12 +28,8 @@ _TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True)
-class FrozenFactors(Method):
+class FrozenFactors(NamedMethod):
     """The two diagonals between frozen random factors, by alternating least squares."""
-
-    name: str
-    title: str = ""
-    reference: str = ""
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None

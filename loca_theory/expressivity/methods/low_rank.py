@@ -22,19 +22,15 @@ from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.limits import low_rank_share
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
 from loca_theory.expressivity.methods.coordinates import prefix_sums
-from loca_theory.expressivity.methods.method import Array, Engine, Method
+from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True)
-class LowRank(Method):
+class LowRank(NamedMethod):
     """The best approximation of rank r."""
-
-    name: str
-    title: str = ""
-    reference: str = ""
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
@@ -90,12 +86,8 @@ class LowRank(Method):
 
 
 @dataclass(frozen=True)
-class ColumnNormalised(Method):
+class ColumnNormalised(NamedMethod):
     """Column magnitudes times the best low-rank approximation of the unit columns: DoRA."""
-
-    name: str
-    title: str = ""
-    reference: str = ""
 
     def rank(self, budget: Budget) -> int:
         """Rank of the direction.

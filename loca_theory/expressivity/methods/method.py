@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -188,6 +189,21 @@ class Method:
             msg += f"not {what}"
             raise InvalidArgumentError(msg)
         return found
+
+
+@dataclass(frozen=True)
+class NamedMethod(Method):
+    """A method of a family: what differs between its members is given when one is made.
+
+    Attributes:
+        name: Short name.
+        title: What it is.
+        reference: Where it was published.
+    """
+
+    name: str
+    title: str = ""
+    reference: str = ""
 
 
 def _energy(matrix: torch.Tensor) -> float:

@@ -46,15 +46,9 @@ class Selection(CoordinateMethod):
     Its energy is the sum of the N largest of pq independent χ²_1 variables, whatever the basis.
 
     Attributes:
-        name: Short name.
-        title: What it is.
-        reference: Where it was published.
         basis: The basis.
     """
 
-    name: str
-    title: str = ""
-    reference: str = ""
     _: KW_ONLY
     basis: Basis
     is_oracle = True

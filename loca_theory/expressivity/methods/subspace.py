@@ -29,15 +29,9 @@ class Subspace(CoordinateMethod):
     """N random coordinates of a basis, their indices given by a seed.
 
     Attributes:
-        name: Short name.
-        title: What it is.
-        reference: Where it was published.
         basis: The basis.
     """
 
-    name: str
-    title: str = ""
-    reference: str = ""
     _: KW_ONLY
     basis: Basis
 
