@@ -19,7 +19,7 @@ from loca_theory.dependence.detection import STATISTICS
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol, find_protocols
 from loca_theory.dependence.results import CorrelationResult, CrossingRow, LossRow, PowerRow
-from loca_theory.dependence.structures import STRUCTURES, Structure, spike_multiple, spiked
+from loca_theory.dependence.structures import STRUCTURES, Structure, spiked
 
 if TYPE_CHECKING:
     from loca_theory.dependence.study import Study, correlate
@@ -45,7 +45,6 @@ __all__ = [
     "low_rank_loss_with_spike",
     "selection_loss_with_shared_mean",
     "selection_loss_with_spike",
-    "spike_multiple",
     "spiked",
 ]
 

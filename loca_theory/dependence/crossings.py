@@ -17,6 +17,8 @@ Gaps = Callable[[Sequence[tuple[int, float]]], list[Gap]]
 
 # The root is found to this part of its own standard error.
 _PRECISION = 0.05
+# Coverage of the intervals.
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,6 @@ class _Bracket:
 def find_crossings(
     grids: Sequence[tuple[Sequence[float], Sequence[Gap]]],
     gaps: Gaps,
-    confidence: float = 0.95,
 ) -> list[Crossing]:
     """First sign change of each search's gap R − D from positive to not, by bracketing.
 
@@ -57,7 +58,6 @@ def find_crossings(
     Args:
         grids: For each search the values, increasing, and the gap (mean, standard error) at each.
         gaps: The gaps at any values.
-        confidence: Coverage of the intervals.
 
     Returns:
         For each search its crossing, or none in the grid's interval: where the gap keeps its sign,
@@ -99,7 +99,7 @@ def find_crossings(
         args=(which,),
         tolerances={"xatol": 1.0, "xrtol": 0.0},
     )
-    quantile = stats.norm.ppf(0.5 + confidence / 2)
+    quantile = stats.norm.ppf(0.5 + _CONFIDENCE / 2)
     for i, step in zip(which.tolist(), found.x.tolist(), strict=True):
         root = place(i, step)
         half = float(quantile * known[i, root][1] / brackets[i].slope)

@@ -17,7 +17,7 @@ from loca_theory.dependence.detection import (
     low_frequency_share,
 )
 from loca_theory.dependence.structures import Family, find_structure
-from loca_theory.expressivity import Accounting, Budget, mean_retained_energies
+from loca_theory.expressivity import Budget, mean_retained_energies
 from loca_theory.increments import spectral_statistics, squared_singular_values
 from loca_theory.sweeps import Moments, Point, code_version, generator
 from loca_theory.transforms import dct2
@@ -40,7 +40,6 @@ def point(
     seed: int,
     draws: tuple[int, int],
     *,
-    accounting: Accounting = Accounting.PAPER,
     with_centred: bool = False,
     spikes: int = 1,
 ) -> Point:
@@ -51,7 +50,6 @@ def point(
         "p": p,
         "q": q,
         "ranks": list(ranks),
-        "accounting": accounting.value,
         "seed": seed,
         "draws": list(draws),
         "with_centred": with_centred,
@@ -80,7 +78,7 @@ def compute(given: Point) -> dict[str, Any]:
     structure = find_structure(parameters["structure"], parameters["spikes"])
     value = parameters["value"]
     energy = structure.energy(p, q, value)
-    budgets = [Budget(p, q, r, Accounting(parameters["accounting"])) for r in parameters["ranks"]]
+    budgets = [Budget(p, q, r) for r in parameters["ranks"]]
     losses: dict[str, list[NDArray[np.float64]]] = {curve: [] for curve in SIMULATED}
     statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}

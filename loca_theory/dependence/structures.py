@@ -111,18 +111,12 @@ def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
     return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
 
 
-def spike_strength(p: int, q: int, share: float, spikes: int = 1) -> float:
+def spike_strength(p: int, q: int, share: float, spikes: int) -> float:
     """θ of each of ``spikes`` equal spikes that together hold a share of the expected energy.
 
-    share = sθ²/(pq + sθ²). The bulk edge, √p + √q, is the unit in which
-    :func:`spike_multiple` expresses θ.
+    share = sθ²/(pq + sθ²).
     """
     return float(np.sqrt(share / (1 - share) * p * q / spikes))
-
-
-def spike_multiple(p: int, q: int, share: float, spikes: int = 1) -> float:
-    """θ as a multiple of the bulk edge √p + √q, the largest singular value of Z alone."""
-    return spike_strength(p, q, share, spikes) / (np.sqrt(p) + np.sqrt(q))
 
 
 def _directions(n: int, count: int, rng: np.random.Generator) -> _Array:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import STRUCTURES, spike_multiple, spiked
+from loca_theory.dependence import STRUCTURES, spiked
 from loca_theory.errors import InvalidArgumentError
 
 SHAPES = [pytest.param(p, q, id=f"{p}x{q}") for p, q in [(3, 3), (4, 3), (2, 5), (1, 4)]]
@@ -87,8 +87,6 @@ def test_spike_is_orthonormal_directions_of_the_stated_energy(spikes):
     energy = float((values**2).sum())
     assert energy / (energy + p * q) == pytest.approx(share, rel=1e-12)
     assert spiked(spikes).energy(p, q, share) == pytest.approx(energy + p * q, rel=1e-12)
-    multiple = spike_multiple(p, q, share, spikes)
-    assert multiple * (np.sqrt(p) + np.sqrt(q)) == pytest.approx(values[0], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", list(STRUCTURES))
