@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from loca_theory._lazy import lazy_exports
 from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.formulas import asymptotic_error, exact_error
+from loca_theory.expressivity.formulas import exact_error
 from loca_theory.expressivity.limits import (
     Crossing,
     coefficient_share,
@@ -104,7 +104,6 @@ __all__ = [
     "Subspace",
     "Violation",
     "approximate",
-    "asymptotic_error",
     "coefficient_share",
     "dense_errors",
     "exact_error",

@@ -1,4 +1,4 @@
-"""Expected errors and limits of single budgets, by method or its name."""
+"""The expected error of a single budget, by method or its name."""
 
 from __future__ import annotations
 
@@ -27,21 +27,3 @@ def exact_error(method: str | Method, budget: Budget) -> float:
     0.75
     """
     return float(find_method(method).expected_errors([budget])[0])
-
-
-def asymptotic_error(method: str | Method, budget: Budget) -> float:
-    """Limit of the relative error as p, q → ∞ with the fractions r/min(p, q) and N/pq held fixed.
-
-    Args:
-        method: A method or its name.
-        budget: Shape, rank and accounting.
-
-    Returns:
-        The relative error. Its distance from the finite-size value is not estimated.
-
-    Raises:
-        InvalidArgumentError: the method is unknown or its limit is not known.
-
-    Source: :mod:`loca_theory.expressivity.limits`.
-    """
-    return find_method(method).limit(budget)

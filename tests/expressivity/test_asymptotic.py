@@ -10,8 +10,8 @@ from loca_theory.expressivity import (
     Accounting,
     Budget,
     Engine,
-    asymptotic_error,
     exact_error,
+    find_method,
     low_rank_share,
 )
 
@@ -25,22 +25,22 @@ def test_only_the_simulated_methods_lack_a_limit():
 def test_values_at_a_budget_by_hand():
     """K = 768, r = 8: N0/pq = 1/48, so f = 1/96 for D and a share 1/72 of the locations for F2."""
     budget = Budget(768, 768, 8)
-    assert asymptotic_error("U", budget) == pytest.approx(47 / 48)
-    assert asymptotic_error("F1", budget) == pytest.approx(47 / 48)
-    assert asymptotic_error("V1", budget) == pytest.approx(47 / 48)
+    assert find_method("U").limit(budget) == pytest.approx(47 / 48)
+    assert find_method("F1").limit(budget) == pytest.approx(47 / 48)
+    assert find_method("V1").limit(budget) == pytest.approx(47 / 48)
     # Half the space is out of reach, and a share 1/48 of the pairs' second places is wasted.
-    assert asymptotic_error("FourierFT", budget) == pytest.approx(0.5 + 0.5 * (47 / 48) ** 2)
+    assert find_method("FourierFT").limit(budget) == pytest.approx(0.5 + 0.5 * (47 / 48) ** 2)
     expected = 1 - (1 + math.log(72)) / 72
     for method in ("M1", "F2", "M2"):
-        assert asymptotic_error(method, budget) == pytest.approx(expected)
-    assert asymptotic_error("RD", budget) == pytest.approx(2 ** (-2 * 16 / 48))
-    assert asymptotic_error("R", budget) == pytest.approx(1 - low_rank_share(1 / 96))
+        assert find_method(method).limit(budget) == pytest.approx(expected)
+    assert find_method("RD").limit(budget) == pytest.approx(2 ** (-2 * 16 / 48))
+    assert find_method("R").limit(budget) == pytest.approx(1 - low_rank_share(1 / 96))
 
 
 def test_rectangular_r_by_hand():
     """The share of the rank is r over the shorter side."""
     for shape in ((768, 3072), (3072, 768)):
-        error = asymptotic_error("R", Budget(*shape, 96))
+        error = find_method("R").limit(Budget(*shape, 96))
         assert error == pytest.approx(1 - low_rank_share(1 / 8, 1 / 4))
 
 
@@ -62,16 +62,16 @@ def test_exact_values_approach_their_limits(method, shape, accounting):
     for scale in (60, 960):
         p, q = scale * shape[0], scale * shape[1]
         budget = Budget(p, q, scale // 20, accounting)
-        distance = abs(exact_error(method, budget) - asymptotic_error(method, budget))
+        distance = abs(exact_error(method, budget) - find_method(method).limit(budget))
         assert distance < 10 * (2 * math.log(p * q) + 5) / (p * q)
 
 
 @pytest.mark.parametrize("method", ["DoRA", "VeRA"])
 def test_a_method_without_limit_is_refused(method):
     with pytest.raises(InvalidArgumentError, match=f"{method} has no known limit at 8x8; use"):
-        asymptotic_error(method, Budget(8, 8, 2))
+        find_method(method).limit(Budget(8, 8, 2))
 
 
 def test_an_unknown_method_is_refused():
     with pytest.raises(InvalidArgumentError, match="unknown method 'loca'"):
-        asymptotic_error("loca", Budget(8, 8, 2))
+        find_method("loca").limit(Budget(8, 8, 2))

@@ -14,8 +14,8 @@ from loca_theory.expressivity import (
     Engine,
     Sampler,
     Simulation,
-    asymptotic_error,
     exact_error,
+    find_method,
     find_methods,
     matrices,
     memory,
@@ -72,7 +72,7 @@ def test_formulas_and_draws_fill_their_own_columns():
                 assert row.error == exact_error(row.method, budget)
                 assert row.standard_error == 0
             case "asymptotic":
-                assert row.error == asymptotic_error(row.method, budget)
+                assert row.error == find_method(row.method).limit(budget)
                 assert row.standard_error is None
             case _:
                 assert row.standard_error > 0
@@ -100,8 +100,8 @@ def test_accounting_and_value_bits_reach_every_engine():
     options = {"accounting": Accounting.BITS, "value_bits": 8, "methods": ("D", "RD")}
     for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run(ALONE).rows:
         budget = Budget(10, 10, row.r, Accounting.BITS, 8)
-        value = exact_error if row.engine == "exact" else asymptotic_error
-        assert row.error == value(row.method, budget)
+        limit = find_method(row.method).limit(budget)
+        assert row.error == (exact_error(row.method, budget) if row.engine == "exact" else limit)
     drawn = {
         bits: simulation(**{**options, "value_bits": bits}, engines=(Engine.MONTE_CARLO,))
         .run(ALONE)

@@ -15,12 +15,12 @@ from loca_theory.expressivity import (
     Budget,
     CoordinateMethod,
     approximate,
-    asymptotic_error,
     coefficient_share,
     exact_error,
     expected_leading_energy,
     expected_location_sum,
     expected_top_sum,
+    find_method,
     location_share,
     low_rank_share,
     retained_energies,
@@ -149,7 +149,7 @@ def test_errors_lie_between_nothing_and_everything_and_fall_with_rank(budget, me
         smaller = Budget(budget.p, budget.q, budget.r - 1, budget.accounting, budget.value_bits)
         assert exact_error(method, smaller) >= error - ROUNDING
     if method != "RD":
-        assert -ROUNDING <= asymptotic_error(method, budget) <= 1
+        assert -ROUNDING <= find_method(method).limit(budget) <= 1
 
 
 @reproducible
