@@ -32,7 +32,7 @@ _PLAIN = Look("#56b4e9")
 _APART = 0.07
 _BARS = "Bars: 95% intervals over seeds"
 
-NOTHING = "every run diverged, so there is nothing to draw"
+_NOTHING = "every run diverged, so there is nothing to draw"
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -136,7 +136,7 @@ def draw_training(lines: Lines) -> Figure:
         InvalidArgumentError: every run diverged.
     """
     if not lines:
-        raise InvalidArgumentError(NOTHING)
+        raise InvalidArgumentError(_NOTHING)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
     figure = Picture(figsize=(7.6, 2.7 * len(tasks) + 0.3))
     axes = figure.subplots(len(tasks), 2, squeeze=False)
@@ -206,6 +206,49 @@ def draw_prediction(lines: Lines) -> Figure:
     return figure
 
 
+@styled
+def draw_patterns(lines: Lines) -> Figure:
+    """What each method adds to a few layers; each picture has its own scale.
+
+    Args:
+        lines: Rows of the pictures, means over blocks of the increment: ``title`` of the
+            method, ``layer``, ``values``, from above to below.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
+    """
+    if not lines:
+        raise InvalidArgumentError(_NOTHING)
+    pictures: dict[tuple[str, str], list[Any]] = {}
+    for line in lines:
+        pictures.setdefault((line["title"], line["layer"]), []).append(list(line["values"]))
+    methods, layers = (list(dict.fromkeys(key[i] for key in pictures)) for i in range(2))
+    figure = Picture(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
+    axes = figure.subplots(len(layers), len(methods), squeeze=False)
+    for row, layer in zip(axes, layers, strict=True):
+        for axis, method in zip(row, methods, strict=True):
+            values = np.asarray(pictures[method, layer], dtype=float)
+            limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
+            axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.grid(visible=False)
+        row[0].set_ylabel(_layer(layer), fontsize=8)
+    for axis, method in zip(axes[0], methods, strict=True):
+        axis.set_title(method, fontsize=8)
+    said = "Increments, means over blocks; red positive, blue negative; "
+    said += "every picture has its own scale"
+    figure.supxlabel(said, fontsize=7, color="#444444")
+    return figure
+
+
+def _layer(name: str) -> str:
+    """A layer's number and kind out of its full name."""
+    parts = name.removesuffix(".weight").split(".")
+    numbers = [part for part in parts if part.isdigit()]
+    return f"layer {numbers[-1]}\n{parts[-1]}" if numbers else parts[-1]
+
+
 def _shift(number: int, count: int) -> float:
     """Factor of the budget that a method's mark stands at, so that none hides another."""
     return 2 ** (_APART * (number - (count - 1) / 2))
@@ -254,7 +297,7 @@ def _with_mean(lines: Lines) -> Lines:
     """Lines of which something did not diverge."""
     found = [line for line in lines if line["mean"] is not None and np.isfinite(line["mean"])]
     if not found:
-        raise InvalidArgumentError(NOTHING)
+        raise InvalidArgumentError(_NOTHING)
     return found
 
 

@@ -17,13 +17,13 @@ from loca_theory.plotting.finetuning import (
     Lines,
     as_lines,
     draw_budgets,
+    draw_patterns,
     draw_prediction,
     draw_sensitivity,
     draw_training,
 )
 from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.overview import draw_overview
-from loca_theory.plotting.patterns import draw_patterns
 
 if TYPE_CHECKING:
     from loca_theory.convergence import ConvergenceStudy

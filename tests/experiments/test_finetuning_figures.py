@@ -8,11 +8,11 @@ import pytest
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.finetuning import (
     draw_budgets,
+    draw_patterns,
     draw_prediction,
     draw_sensitivity,
     draw_training,
 )
-from loca_theory.plotting.patterns import draw_patterns
 
 METHODS = ("lora", "loca", "some-other")
 
