@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
@@ -32,6 +33,13 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     metavar="NAMES",
     help="same-draw: every method sees the same matrix; iid-reference: only LoRA sees the "
     "dependence. By default both.",
+)
+@click.option(
+    "--methods",
+    type=NameList(),
+    metavar="NAMES",
+    help="Methods beside R and D, or 'all'; one of your own is module:attribute. Default: R, F2, "
+    "D, S and U; under iid-reference R, D, M1, M2 and U.",
 )
 @click.option("--rho", type=NumberList(), help="[default: 0..0.4..0.01]")
 @click.option("--share", type=NumberList(), help="Of the energy.  [default: 0..0.4..0.02]")
@@ -67,6 +75,7 @@ def command(
     ranks: tuple[int, ...],
     structures: tuple[str, ...],
     protocols: tuple[str, ...],
+    methods: tuple[str, ...] | None,
     rho: tuple[float, ...] | None,
     share: tuple[float, ...] | None,
     exponent: tuple[float, ...] | None,
@@ -81,6 +90,7 @@ def command(
     Examples:
       loca-theory correlate --K 300 --r 8,16,24,32 --rho 0..0.4..0.01
       loca-theory correlate --structures spiked --share 0..0.3..0.05 --format json
+      loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
     """
     # Imports torch, which a look at the help shall not wait for.
     from loca_theory.dependence import Study
@@ -95,6 +105,7 @@ def command(
         ranks,
         structures=structures,
         protocols=find_protocols(protocols),
+        methods=None if methods is None else chosen_methods(methods),
         rho=rho,
         share=share,
         exponent=exponent,
@@ -118,4 +129,9 @@ def command(
             from loca_theory.cli.dependence_tables import print_crossings, print_detection
 
             print_crossings(result.crossings)
+            if methods is not None and not common.out:
+                note(
+                    "the methods' errors are in JSON, CSV and the tables and figures of --out",
+                    quiet=common.quiet,
+                )
             print_detection(result.detection)

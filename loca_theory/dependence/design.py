@@ -8,10 +8,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
 from loca_theory.dependence.structures import STRUCTURES, find_structure
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget
+from loca_theory.expressivity import METHODS, Budget, Engine, Method, find_methods
+from loca_theory.expressivity.methods import own_titles
 
 DEFAULT_DRAWS, DEFAULT_NULL_DRAWS, DEFAULT_LEVEL = 100, 4000, 0.05
 _DEFAULT_GRIDS = {
@@ -24,6 +25,12 @@ _DETECTION_VALUES = {
     "rho": (0.09, 0.14, 0.17, 0.19),
     "share": (0.01, 0.02, 0.05, 0.1),
     "exponent": (0.1, 0.2, 0.5, 1.0),
+}
+# Random locations keep their fraction of whatever energy there is.
+_ANY_MATRIX = METHODS["U"]
+_DEFAULT_METHODS = {
+    Protocol.SAME_DRAW: (*DRAWN, _ANY_MATRIX),
+    Protocol.IID_REFERENCE: find_methods(("R", "D", "M1", "M2", "U")),
 }
 # A critical value rests on at least so many null draws beyond it.
 _FEWEST_BEYOND = 20
@@ -39,6 +46,9 @@ class Design:
         ranks: LoRA ranks.
         structures: Names of structures.
         protocols: Protocols.
+        methods: Methods beside R and D, which the crossings compare; None for the lines of the
+            paper's figures. One is drawn under ``same-draw`` if it approximates a matrix, and has
+            its exact value under ``iid-reference`` if it has one.
         rho: Values of the parameter ``rho``, increasing; None for the default.
         share: Values of ``share``, likewise.
         exponent: Values of ``exponent``, likewise.
@@ -50,7 +60,7 @@ class Design:
 
     Raises:
         InvalidArgumentError: a name is unknown, a rank does not fit, a value has no law or belongs
-            to none of the structures.
+            to none of the structures, or a method has no value under any of the protocols.
     """
 
     p: int
@@ -58,6 +68,7 @@ class Design:
     ranks: tuple[int, ...]
     structures: tuple[str, ...] = tuple(STRUCTURES)
     protocols: tuple[Protocol, ...] = tuple(Protocol)
+    methods: tuple[Method, ...] | None = None
     rho: tuple[float, ...] | None = None
     share: tuple[float, ...] | None = None
     exponent: tuple[float, ...] | None = None
@@ -83,8 +94,10 @@ class Design:
             msg += f"not {self.spikes}"
             raise InvalidArgumentError(msg)
         self._check_used()
-        for r in self.ranks:
-            Budget(self.p, self.q, r)
+        for budget in self.budgets:
+            for method in find_methods(self.methods or ()):
+                method.check_budget(budget)
+        self._check_methods()
         for repeated in (self.structures, self.protocols, self.ranks):
             if not repeated or len(set(repeated)) < len(repeated):
                 msg = (
@@ -113,6 +126,45 @@ class Design:
                 msg += "structures=..."
                 raise InvalidArgumentError(msg)
 
+    def _check_methods(self) -> None:
+        shown = {one.name for protocol in self.protocols for one in self.methods_under(protocol)}
+        for method in self.methods or ():
+            if method.name in shown:
+                continue
+            if method.is_approximation or Engine.EXACT in method.engines(self.p, self.q):
+                other = Protocol.SAME_DRAW if method.is_approximation else Protocol.IID_REFERENCE
+                msg = f"{method.name} has no value under {', '.join(self.protocols)}; leave it "
+                msg += f'out, or use protocols="{other}"'
+            else:
+                msg = f"{method.name} approximates no matrix and has no exact error; leave it out, "
+                msg += "or give it approximate(matrix, budget, rng)"
+            raise InvalidArgumentError(msg)
+
+    def methods_under(self, protocol: Protocol) -> tuple[Method, ...]:
+        """The methods that have a value under a protocol, in the order of its table."""
+        if self.methods is None:
+            return _DEFAULT_METHODS[protocol]
+        given = {method.name for method in self.methods}
+        methods = (*(one for one in COMPARED if one.name not in given), *self.methods)
+        return tuple(one for one in methods if protocol.draws(one) or self._stays(one, protocol))
+
+    def _stays(self, method: Method, protocol: Protocol) -> bool:
+        """Whether a method that is not drawn has a value, whatever the dependence."""
+        if protocol is Protocol.SAME_DRAW:
+            return method is _ANY_MATRIX
+        return Engine.EXACT in method.engines(self.p, self.q)
+
+    @property
+    def drawn(self) -> tuple[Method, ...]:
+        """The methods that see the draws under any of the protocols, and those compared."""
+        methods = {
+            one.name: one
+            for protocol in self.protocols
+            for one in self.methods_under(protocol)
+            if protocol.draws(one)
+        }
+        return tuple(({one.name: one for one in COMPARED} | methods).values())
+
     def grid(self, structure: str) -> tuple[float, ...]:
         """The values of a structure's parameter."""
         parameter = STRUCTURES[structure].parameter
@@ -132,6 +184,8 @@ class Design:
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
+        titles = own_titles(self.methods or ())
+        named = None if self.methods is None else [method.name for method in self.methods]
         return {
             "shape": [self.p, self.q],
             "ranks": list(self.ranks),
@@ -141,4 +195,6 @@ class Design:
             "level": self.level,
             "null_draws": self.null_draws,
             "spikes": self.spikes,
+            **({} if named is None else {"methods": named}),
+            **({"titles": titles} if titles else {}),
         }

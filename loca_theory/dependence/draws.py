@@ -1,8 +1,8 @@
-"""One draw of a structure: losses of every curve and statistics, for the sweep engine."""
+"""One draw of a structure: losses of every method and statistics, for the sweep engine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,8 +16,17 @@ from loca_theory.dependence.detection import (
     centred,
     low_frequency_share,
 )
+from loca_theory.dependence.protocols import COMPARED, DRAWN
 from loca_theory.dependence.structures import Family, find_structure
-from loca_theory.expressivity import Budget, mean_retained_energies
+from loca_theory.expressivity import (
+    METHODS,
+    Budget,
+    CoordinateMethod,
+    LowRank,
+    Method,
+    mean_retained_energies,
+)
+from loca_theory.expressivity.methods.bases import COSINE
 from loca_theory.increments import spectral_statistics, squared_singular_values
 from loca_theory.sweeps import Moments, Point, code_version, generator
 from loca_theory.transforms import dct2
@@ -27,8 +36,7 @@ EXPERIMENT = "dependence"
 BLOCK = 25
 # Entries of a block's matrices up to which they are kept between points, 64 MiB.
 _KEPT_ENTRIES = 2**23
-# Curves that are simulated on the correlated draw itself.
-SIMULATED = ("R", "F2", "D", "S")
+_NONE_OF_THEIR_OWN: Mapping[str, Method] = {}
 
 
 def point(
@@ -40,21 +48,40 @@ def point(
     seed: int,
     draws: tuple[int, int],
     *,
+    methods: Sequence[str] = tuple(method.name for method in DRAWN),
+    definitions: Mapping[str, str | None] | None = None,
     with_centred: bool = False,
     spikes: int = 1,
 ) -> Point:
-    """The sweep's point for a block of draws of one structure at one value."""
+    """The sweep's point for a block of draws of one structure at one value.
+
+    Args:
+        structure: Name of the structure.
+        value: Its parameter.
+        p: Rows.
+        q: Columns.
+        ranks: LoRA ranks.
+        seed: Root seed.
+        draws: First draw, and the one behind the last.
+        methods: Names of the methods that see the draws; :data:`COMPARED` have to be among them.
+        definitions: Of those that are the user's own.
+        with_centred: Whether the statistics are taken of the centred matrix as well.
+        spikes: Directions of ``spiked``.
+    """
     parameters: dict[str, Any] = {
         "structure": structure,
         "value": value,
         "p": p,
         "q": q,
         "ranks": list(ranks),
+        "methods": list(methods),
         "seed": seed,
         "draws": list(draws),
         "with_centred": with_centred,
         "spikes": spikes if structure == "spiked" else 1,
     }
+    if definitions:
+        parameters["definitions"] = dict(definitions)
     return Point(EXPERIMENT, parameters)
 
 
@@ -63,14 +90,18 @@ def version() -> str:
     return code_version(compute)
 
 
-def compute(given: Point) -> dict[str, Any]:
+def compute(given: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dict[str, Any]:
     """Moments of the losses, and the statistics, over one block of draws.
 
     A loss is :math:`(\\|W\\|^2 - \\text{kept})/E\\|W\\|^2`: measured against the draw's own energy,
     because the factor that a shared mean adds to both would drown the difference.
 
+    Args:
+        given: The block.
+        own: The user's own methods, by name.
+
     Returns:
-        ``losses``: moments for each curve, one number a rank; ``gap``: moments of R − D on the
+        ``losses``: moments for each method, one number a rank; ``gap``: moments of R − D on the
         same draws; ``statistics``: each statistic's value in every draw, centred ones apart.
     """
     parameters = given.parameters
@@ -79,26 +110,23 @@ def compute(given: Point) -> dict[str, Any]:
     value = parameters["value"]
     energy = structure.energy(p, q, value)
     budgets = [Budget(p, q, r) for r in parameters["ranks"]]
-    losses: dict[str, list[NDArray[np.float64]]] = {curve: [] for curve in SIMULATED}
+    methods = [own[name] if name in own else METHODS[name] for name in parameters["methods"]]
+    losses: dict[str, list[NDArray[np.float64]]] = {method.name: [] for method in methods}
     statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     start, stop = parameters["draws"]
     block = (structure.name, parameters["spikes"], p, q, parameters["seed"], start, stop)
-    for family in _families(*block):
+    for draw, family in enumerate(_families(*block), start):
         matrix = family(value)
         total = float(np.square(matrix).sum())
         tensor = torch.from_numpy(matrix)
         eigenvalues = squared_singular_values(tensor)
         spectrum = dct2(tensor)
-        sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
-        kept = {
-            "R": sums[[budget.r for budget in budgets]],
-            # The largest entries of the spectrum: D without a second transform.
-            "D": mean_retained_energies(spectrum, ["S"], budgets)["S"],
-            **mean_retained_energies(tensor, ["F2", "S"], budgets),
-        }
-        for curve in SIMULATED:
-            losses[curve].append((total - kept[curve]) / energy)
+        # The random choices of a method are those of the draw, whatever the value.
+        of_draw = (parameters["seed"], EXPERIMENT, p, q, structure.name, draw)
+        retained = _retained(methods, budgets, tensor, spectrum, eigenvalues, of_draw)
+        for name, energies in retained.items():
+            losses[name].append((total - energies) / energy)
         found = spectral_statistics(eigenvalues, p, q)
         found["low-frequency"] = low_frequency_share(spectrum.numpy())
         _append(statistics, found)
@@ -109,13 +137,48 @@ def compute(given: Point) -> dict[str, Any]:
             spectrum[0] = 0.0
             found["low-frequency"] = low_frequency_share(spectrum.numpy())
             _append(centred_statistics, found)
-    gap = np.array(losses["R"]) - np.array(losses["D"])
+    first, second = (np.array(losses[method.name]) for method in COMPARED)
+    gap = first - second
     return {
-        "losses": {curve: Moments.of(losses[curve]).to_json() for curve in SIMULATED},
+        "losses": {name: Moments.of(some).to_json() for name, some in losses.items()},
         "gap": Moments.of(gap).to_json(),
         "statistics": statistics,
         "centred_statistics": centred_statistics if parameters["with_centred"] else None,
     }
+
+
+def _retained(
+    methods: Sequence[Method],
+    budgets: Sequence[Budget],
+    matrix: torch.Tensor,
+    spectrum: torch.Tensor,
+    eigenvalues: NDArray[np.float64],
+    path: tuple[Any, ...],
+) -> dict[str, NDArray[np.float64]]:
+    """Retained energies by method; the decomposition and the DCT are known already.
+
+    Args:
+        methods: The methods.
+        budgets: Their budgets.
+        matrix: One draw.
+        spectrum: Its DCT.
+        eigenvalues: Its squared singular values, smallest first.
+        path: Of the draw's generator, to which a method that needs one adds its name.
+    """
+    retained: dict[str, NDArray[np.float64]] = {}
+    transformed: list[CoordinateMethod] = []
+    for method in methods:
+        if isinstance(method, LowRank):
+            sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
+            retained[method.name] = sums[[budget.r for budget in budgets]]
+        elif not isinstance(method, CoordinateMethod):
+            rng = generator(*path, method.name)
+            retained |= mean_retained_energies(matrix, [method], budgets, rng)
+        elif method.basis == COSINE:
+            retained[method.name] = method.mean_sums(spectrum.square().flatten(), budgets)
+        else:
+            transformed.append(method)
+    return retained | mean_retained_energies(matrix, transformed, budgets)
 
 
 def _families(
@@ -152,9 +215,9 @@ class Blocks:
 
     results: Sequence[dict[str, Any]]
 
-    def losses(self, curve: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean losses of a curve and their standard errors, one a rank."""
-        return _mean_and_error([result["losses"][curve] for result in self.results])
+    def losses(self, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean losses of a method and their standard errors, one a rank."""
+        return _mean_and_error([result["losses"][method] for result in self.results])
 
     def gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The same for R − D on the same draws."""

@@ -33,21 +33,23 @@ class Prediction:
     loss_without: float
     spikes: int = 1
 
-    def error(self, structure: str, curve: str, value: float) -> float | None:
-        """Expected error of R or D relative to E‖W‖²; None where there is no closed form.
+    def error(self, structure: str, method: str, value: float) -> float | None:
+        """Expected error of a method relative to E‖W‖²; None where there is no closed form.
+
+        R and D have one.
 
         D is exact under ``shared-mean`` and ``equicorrelated``. The others are leading orders in
         the size: R from the spiked model, D under ``spiked`` from the mixture that a random spike
         makes of the coefficients.
         """
-        match structure, curve:
+        match structure, method:
             case (("shared-mean" | "equicorrelated"), ("R" | "D")):
-                return self._with_shared_mean(structure, curve, value)
+                return self._with_shared_mean(structure, method, value)
             case "spiked", ("R" | "D") if self.spikes == 1:
-                return self._with_spike(curve, value)
+                return self._with_spike(method, value)
         return None
 
-    def _with_shared_mean(self, structure: str, curve: str, rho: float) -> float | None:
+    def _with_shared_mean(self, structure: str, method: str, rho: float) -> float | None:
         p, q = self.budget.p, self.budget.q
         n = p * q
         noise = 1.0 if structure == "shared-mean" else 1 - rho
@@ -55,16 +57,16 @@ class Prediction:
         energy = (n - 1) * noise + atom
         if rho < 0 or noise <= 0:
             return None
-        if curve == "D":
+        if method == "D":
             return selection_loss_with_shared_mean(self.budget, noise, atom) / energy
         spread = n * rho / noise
         loss = low_rank_loss_with_shared_mean(p, q, spread, self.loss, self.loss_without)
         return loss * n * noise / energy
 
-    def _with_spike(self, curve: str, share: float) -> float | None:
+    def _with_spike(self, method: str, share: float) -> float | None:
         p, q = self.budget.p, self.budget.q
         t = share / (1 - share)
-        if curve == "D":
+        if method == "D":
             return selection_loss_with_spike(t, self.budget.chosen_coefficients / (p * q)) / (1 + t)
         if t * t * p * q <= 1:
             return None
@@ -80,7 +82,7 @@ class Prediction:
         low, high = max(low, 0.0), min(high, 1 - 1e-9 if structure != "shared-mean" else high)
 
         def gap(value: float) -> float:
-            rank, selected = (self.error(structure, curve, value) for curve in "RD")
+            rank, selected = (self.error(structure, method, value) for method in "RD")
             if protocol is Protocol.IID_REFERENCE:
                 selected = exact_error("D", self.budget)
             return math.nan if rank is None or selected is None else rank - selected

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,13 @@ from loca_theory.dependence.design import (
 )
 from loca_theory.dependence.null_law import compute_null, null_points
 from loca_theory.dependence.predictions import Prediction
-from loca_theory.dependence.protocols import Protocol, find_protocols
+from loca_theory.dependence.protocols import COMPARED, Protocol, find_protocols
 from loca_theory.dependence.results import CorrelationResult
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.tables import Cell, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, MonteCarlo, Sampler, Series
+from loca_theory.expressivity import METHODS, Method, MonteCarlo, Sampler, Series, find_methods
+from loca_theory.expressivity.methods import definition
 from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, manifest
 
 # Draws of the low-rank loss of independent entries that the closed forms start from.
@@ -37,6 +39,7 @@ def correlate(
     shape: tuple[int, int] | None = None,
     structures: str | Iterable[str] = tuple(STRUCTURES),
     protocols: str | Iterable[str] = tuple(Protocol),
+    methods: str | Method | Iterable[str | Method] | None = None,
     rho: float | Iterable[float] | None = None,
     share: float | Iterable[float] | None = None,
     exponent: float | Iterable[float] | None = None,
@@ -56,6 +59,9 @@ def correlate(
         structures: Kinds of dependence, of :data:`~loca_theory.dependence.STRUCTURES`.
         protocols: What the low-rank error is compared with; see
             :class:`~loca_theory.dependence.Protocol`.
+        methods: Methods or their names, beside R and D, which the crossings compare; None for the
+            lines of the paper's figures. One of your own is drawn under ``same-draw`` if it
+            approximates a matrix, and has a value under ``iid-reference`` if it has an exact error.
         rho: Correlations, increasing; None for 0, 0.01, ..., 0.4.
         share: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
         exponent: Exponents of the power law, increasing; None for 0, 0.1, ..., 1.5.
@@ -67,8 +73,8 @@ def correlate(
         runner: How the draws are computed.
 
     Raises:
-        InvalidArgumentError: a name is unknown, a number out of range, or an argument belongs to
-            none of the structures.
+        InvalidArgumentError: a name is unknown, a number out of range, an argument belongs to none
+            of the structures, or a method has no value under any of the protocols.
         ResourceError: workers or the store fail; what is finished is in the store.
 
     >>> import loca_theory.dependence as dependence
@@ -88,6 +94,7 @@ def correlate(
         integers("ranks", ranks),
         structures=several(structures),
         protocols=find_protocols(protocols),
+        methods=None if methods is None else find_methods(several(methods)),
         rho=None if rho is None else numbers("rho", rho),
         share=None if share is None else numbers("share", share),
         exponent=None if exponent is None else numbers("exponent", exponent),
@@ -122,11 +129,11 @@ class Study(Design):
 
     def _run(self, runner: Runner) -> CorrelationResult:
         cells = [(name, value) for name in self.structures for value in self._all_values(name)]
-        blocks = self._blocks(cells, runner)
+        blocks = self._blocks(cells, self.drawn, runner)
         predictions = self._predictions(runner)
         nulls = {centred: self._null(runner, centred) for centred in (False, True)}
         crossings = crossing_rows(
-            self, blocks, predictions, lambda cells: self._blocks(cells, runner)
+            self, blocks, predictions, lambda cells: self._blocks(cells, COMPARED, runner)
         )
         return CorrelationResult(
             manifest(grid=self.describe(), seed=self.seed),
@@ -138,7 +145,13 @@ class Study(Design):
     def _all_values(self, name: str) -> list[float]:
         return sorted({*self.grid(name), *self.detection_values(name)})
 
-    def _points(self, name: str, value: float) -> list[Point]:
+    def _points(
+        self,
+        name: str,
+        value: float,
+        methods: Sequence[Method],
+        definitions: Mapping[str, str | None],
+    ) -> list[Point]:
         with_centred = value in self.detection_values(name)
         return [
             one.point(
@@ -149,20 +162,30 @@ class Study(Design):
                 self.ranks,
                 self.seed,
                 (start, min(start + one.BLOCK, self.draws)),
+                methods=[method.name for method in methods],
+                definitions=definitions,
                 with_centred=with_centred,
                 spikes=self.spikes,
             )
             for start in range(0, self.draws, one.BLOCK)
         ]
 
-    def _blocks(self, cells: Sequence[Cell], runner: Runner) -> dict[Cell, one.Blocks]:
-        points = [self._points(*cell) for cell in cells]
+    def _blocks(
+        self, cells: Sequence[Cell], methods: Sequence[Method], runner: Runner
+    ) -> dict[Cell, one.Blocks]:
+        own = {method.name: method for method in methods if method.name not in METHODS}
+        definitions = {name: definition(method) for name, method in own.items()}
+        if None in definitions.values():
+            # What nobody could tell from another definition of the same name is not stored.
+            runner = replace(runner, store=None)
+        points = [self._points(*cell, methods, definitions) for cell in cells]
         # The same draws at all values one after the other, as the draws are made once a block.
         order = sorted(
             ((i, j) for i, block in enumerate(points) for j in range(len(block))),
             key=lambda place: (cells[place[0]][0], place[1], place[0]),
         )
-        results = runner.run([points[i][j] for i, j in order], one.compute)
+        compute = partial(one.compute, own=own) if own else one.compute
+        results = runner.run([points[i][j] for i, j in order], compute)
         placed = dict(zip(order, results, strict=True))
         return {
             cell: one.Blocks([placed[i, j] for j in range(len(points[i]))])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loca_theory.dependence.crossings import Crossing, Gap, find_crossings
 from loca_theory.dependence.design import Design
 from loca_theory.dependence.detection import STATISTICS, upper_critical_value
-from loca_theory.dependence.draws import SIMULATED, Blocks
+from loca_theory.dependence.draws import Blocks
 from loca_theory.dependence.null_law import low_frequency_critical_value
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
@@ -20,13 +20,6 @@ from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import exact_error
 
 Cell = tuple[str, float]
-
-# The methods of each protocol: those that are simulated, and those at their exact value for
-# independent entries. Random locations keep their fraction of whatever energy there is.
-_METHODS = {
-    Protocol.SAME_DRAW: (SIMULATED, ("U",)),
-    Protocol.IID_REFERENCE: (("R",), ("D", "M1", "M2", "U")),
-}
 
 
 def loss_rows(
@@ -39,17 +32,23 @@ def loss_rows(
         blocks: Its draws at the values of the grids.
         predictions: Closed forms at each rank.
     """
+    expected = {
+        method.name: method.expected_errors(study.budgets)
+        for protocol in study.protocols
+        for method in study.methods_under(protocol)
+        if not protocol.draws(method)
+    }
     for name in study.structures:
         for value in study.grid(name):
-            found = {method: blocks[name, value].losses(method) for method in SIMULATED}
+            found = {one.name: blocks[name, value].losses(one.name) for one in study.drawn}
             for protocol, (i, prediction) in product(study.protocols, enumerate(predictions)):
-                simulated, fixed = _METHODS[protocol]
-                for method in (*simulated, *fixed):
-                    if is_drawn := method in simulated:
-                        error, spread = (float(each[i]) for each in found[method])
-                        closed_form = prediction.error(name, method, value)
+                for method in study.methods_under(protocol):
+                    drawn = protocol.draws(method)
+                    if drawn:
+                        error, spread = (float(each[i]) for each in found[method.name])
+                        closed_form = prediction.error(name, method.name, value)
                     else:
-                        error, spread = exact_error(method, prediction.budget), 0.0
+                        error, spread = float(expected[method.name][i]), 0.0
                         closed_form = error
                     yield LossRow(
                         structure=name,
@@ -60,10 +59,10 @@ def loss_rows(
                         p=study.p,
                         q=study.q,
                         r=prediction.budget.r,
-                        method=method,
+                        method=method.name,
                         error=error,
                         standard_error=spread,
-                        draws=study.draws if is_drawn else None,
+                        draws=study.draws if drawn else None,
                         closed_form=closed_form,
                     )
 

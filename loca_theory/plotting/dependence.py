@@ -11,7 +11,16 @@ from matplotlib.figure import Figure
 
 from loca_theory.dependence import STRUCTURES, Protocol, limit_boundary
 from loca_theory.plotting.canvas import Canvas, View, styled
-from loca_theory.plotting.lines import BAND, LOOKS, TITLES, Look, key_lines, label_ends, looks_of
+from loca_theory.plotting.lines import (
+    BAND,
+    LOOKS,
+    TITLES,
+    Look,
+    key_lines,
+    label_ends,
+    looks_of,
+    titles_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,9 +43,9 @@ def views(result: CorrelationResult) -> list[View]:
     The losses come first where there is but one structure.
     """
     losses, crossings = result.to_frame("rows"), result.to_frame("crossings")
-    grid = result.manifest["grid"]
+    grid, titles = result.manifest["grid"], titles_of(result.manifest)
     found = [
-        View(name, f"Error under {name} dependence", partial(draw_losses, losses, name))
+        View(name, f"Error under {name} dependence", partial(draw_losses, losses, name, titles))
         for name in dict.fromkeys(losses["structure"])
     ]
     where = View("crossings", "Where low rank overtakes DCT", partial(draw_crossings, crossings))
@@ -48,18 +57,25 @@ def views(result: CorrelationResult) -> list[View]:
 
 
 @styled
-def draw_losses(table: pd.DataFrame, structure: str, *, ax: Axes | None = None) -> Figure:
+def draw_losses(
+    table: pd.DataFrame,
+    structure: str,
+    titles: Mapping[str, str] = TITLES,
+    *,
+    ax: Axes | None = None,
+) -> Figure:
     """Error against the parameter of one structure: a row per rank, a column per protocol (sim_3).
 
     Args:
         table: ``rows`` of a :class:`~loca_theory.dependence.Study`.
         structure: Which structure.
+        titles: What the methods' names stand for.
         ax: Where to draw a single panel; None for a new figure.
     """
     table = table[table["structure"] == structure]
     ranks = sorted(table["r"].unique())
     protocols = [p for p in Protocol if p in set(table["protocol"])]
-    key = _key(table)
+    key = _key(table, titles)
     size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1))
     canvas = Canvas.of(ax, size, len(ranks), len(protocols), sharex=True, sharey="row")
     axes, looks = canvas.axes, looks_of(table["method"])
@@ -76,13 +92,13 @@ def draw_losses(table: pd.DataFrame, structure: str, *, ax: Axes | None = None) 
     return canvas.figure
 
 
-def _key(table: pd.DataFrame) -> list[str]:
+def _key(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:
     present = list(dict.fromkeys(table["method"]))
     draws = int(table["draws"].max())
     line = (
         f"Simulated lines: mean of {draws} draws, the same at every value, band ±2 standard errors"
     )
-    return [*key_lines(present, TITLES, 140), line]
+    return [*key_lines(present, titles, 140), line]
 
 
 def _draw_lines(axis: Axes, panel: pd.DataFrame, looks: Mapping[str, Look]) -> None:
