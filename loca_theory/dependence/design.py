@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
@@ -94,9 +94,6 @@ class Design:
             msg += f"not {self.spikes}"
             raise InvalidArgumentError(msg)
         self._check_used()
-        for budget in self.budgets:
-            for method in find_methods(self.methods or ()):
-                method.check_budget(budget)
         self._check_methods()
         for repeated in (self.structures, self.protocols, self.ranks):
             if not repeated or len(set(repeated)) < len(repeated):
@@ -127,8 +124,12 @@ class Design:
                 raise InvalidArgumentError(msg)
 
     def _check_methods(self) -> None:
-        shown = {one.name for protocol in self.protocols for one in self.methods_under(protocol)}
-        for method in self.methods or ():
+        shown = {
+            one.name: one for protocol in self.protocols for one in self.methods_under(protocol)
+        }
+        for method, budget in product(shown.values(), self.budgets):
+            method.check_budget(budget)
+        for method in find_methods(self.methods or ()):
             if method.name in shown:
                 continue
             if method.is_approximation or Engine.EXACT in method.engines(self.p, self.q):

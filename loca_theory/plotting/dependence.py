@@ -83,13 +83,21 @@ def draw_losses(
         for axis, protocol in zip(row, protocols, strict=True):
             panel = table[(table["r"] == r) & (table["protocol"] == protocol)]
             _draw_lines(axis, panel, looks)
-            axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
+            axis.set_title(f"r = {r}: {_protocol_title(protocol, panel)}")
         row[0].set_ylabel("relative error")
     name = STRUCTURES[structure].parameter
     for axis in axes[-1]:
         axis.set_xlabel(f"{structure}: {'ρ' if name == 'rho' else name}")
     canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
+
+
+def _protocol_title(protocol: Protocol, panel: pd.DataFrame) -> str:
+    if protocol is Protocol.SAME_DRAW:
+        return _PROTOCOL_TITLES[protocol]
+    fixed = list(dict.fromkeys(panel["method"][panel["draws"].isna()]))
+    # More names would run into the next panel.
+    return f"{', '.join(fixed) if len(', '.join(fixed)) <= 16 else 'all but R'} at independence"
 
 
 def _key(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:

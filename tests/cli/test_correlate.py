@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 
 import pandas as pd
 import pytest
@@ -46,11 +47,55 @@ def test_out_stores_tables_and_figures(cli, here):
     assert len(pd.read_parquet(here / "out" / "correlate-rows.parquet")) > 0
 
 
+OWN = """
+from loca_theory import Method
+
+class Half(Method):
+    name, title = "half", "half of every entry"
+    def approximate(self, matrix, budget, rng=None):
+        return matrix / 2
+"""
+
+
+@pytest.fixture
+def own(here, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (here / "own_of_correlate.py").write_text(OWN)
+    yield "own_of_correlate:Half"
+    sys.modules.pop("own_of_correlate", None)
+
+
+def test_a_method_of_the_users_own_by_module_and_attribute(cli, here, own):
+    done = cli(*SMALL, "--structures", "ar1", "--rho", "0,0.2", "--methods", own,
+               "--format", "json", "--out", here / "out")  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    mine = [row for row in document["rows"] if row["method"] == "half"]
+    assert [row["protocol"] for row in mine] == ["same-draw"] * 4
+    assert all(abs(row["error"] - 0.25) < 5 * row["standard_error"] for row in mine)
+    assert document["manifest"]["grid"]["titles"] == {"half": "half of every entry"}
+    assert (here / "out" / "correlate-ar1.png").is_file()
+
+
+def test_where_the_errors_of_named_methods_are_is_said(cli, here):
+    loud = [argument for argument in SMALL if argument != "--quiet"]
+    done = cli(*loud, "--structures", "ar1", "--rho", "0", "--methods", "all")
+    assert done.code == 0
+    assert "errors are in JSON, CSV and the tables and figures of --out" in done.err
+
+
 BAD = {
     "indefinite": (("--rho", "0,1.5"), 2, "the covariance would not be positive definite"),
     "rank above size": (("--r", "30"), 2, "rank 30 does not fit a 24x24 matrix"),
     "unknown structure": (("--structures", "odd"), 2, "unknown structure 'odd'; choose from"),
     "unknown protocol": (("--protocols", "odd"), 2, "unknown protocol 'odd'; choose from"),
+    "unknown method": (("--methods", "odd"), 2, "unknown method 'odd'; choose from"),
+    "method without an import": (("--methods", "nowhere:odd"), 2, "cannot import the method"),
+    "formula on draws": (
+        ("--methods", "M1", "--protocols", "same-draw"),
+        2,
+        "M1 has no value under same-draw; leave it out, or use --protocols iid-reference",
+    ),
     "range without a step": (("--rho", "0..0.4"), 2, "range with its step"),
     "reversed range": (("--share", "0.4..0..0.1"), 2, "is reversed"),
     "share of one": (("--share", "1"), 2, "needs 0 <= share < 1, not 1"),

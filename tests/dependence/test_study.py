@@ -2,10 +2,12 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from loca_theory.dependence import (
     STRUCTURES,
@@ -15,12 +17,38 @@ from loca_theory.dependence import (
     correlate,
     selection_loss_with_spike,
 )
+from loca_theory.dependence.draws import compute, point
 from loca_theory.dependence.structures import find_structure
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import Runner
+from loca_theory.expressivity import (
+    METHODS,
+    Bound,
+    Budget,
+    Cosine,
+    Method,
+    Selection,
+    approximate,
+    exact_error,
+)
+from loca_theory.plotting import plot
+from loca_theory.sweeps import ResultStore, Runner, generator
 
 SMALL = {"draws": 8, "null_draws": 400}
 ALONE = Runner(jobs=1)
+
+
+class Empty(Method):
+    name = "empty"
+
+
+class RandomRows(Method):
+    name, title = "rows", "rows at random"
+
+    def approximate(self, matrix, budget, rng=None):
+        found = torch.zeros_like(matrix)
+        rows = rng.permutation(budget.p)[: budget.numbers // budget.q]
+        found[rows] = matrix[rows]
+        return found
 
 
 @pytest.mark.parametrize(
@@ -40,6 +68,17 @@ ALONE = Runner(jobs=1)
         ({"structures": ("spiked",), "spikes": 17}, "room for at most 16 spikes, not 17"),
         ({"draws": 1}, "at least 2 draws"),
         ({"ranks": (30,)}, "rank 30 does not fit"),
+        ({"methods": (METHODS["S"], METHODS["S"])}, "methods names S twice"),
+        ({"methods": (METHODS["V1"],), "ranks": (14,)}, "budget larger than the matrix: rank 14"),
+        (
+            {"methods": (METHODS["RD"],), "protocols": (Protocol.SAME_DRAW,)},
+            'RD has no value under same-draw; leave it out, or use protocols="iid-reference"',
+        ),
+        (
+            {"methods": (METHODS["DoRA"],), "protocols": (Protocol.IID_REFERENCE,)},
+            'DoRA has no value under iid-reference; leave it out, or use protocols="same-draw"',
+        ),
+        ({"methods": (Empty(),)}, "empty approximates no matrix and has no exact error; leave it"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -166,13 +205,10 @@ def test_the_size_of_each_test_is_at_most_its_level():
 
 def test_centring_needs_no_second_transform():
     """The low frequencies of a centred matrix, against the definition."""
-    from loca_theory.dependence.draws import compute, point
     from loca_theory.transforms import dct_matrix
 
     rng_point = point("ar1", 0.3, 9, 16, (2,), 5, (0, 2), with_centred=True)
     result = compute(rng_point)
-    from loca_theory.sweeps import generator
-
     shares = []
     for draw in range(2):
         w = STRUCTURES["ar1"].family(9, 16, generator(5, "dependence", 9, 16, "ar1", draw))(0.3)
@@ -181,6 +217,124 @@ def test_centring_needs_no_second_transform():
         z = c @ w @ d.T
         shares.append((z[:3, :4] ** 2).sum() / (z**2).sum())
     assert result["centred_statistics"]["low-frequency"] == pytest.approx(shares, rel=1e-12)
+
+
+# --- methods by name and of the user's own --------------------------------------------------
+
+
+def test_each_method_loses_what_its_approximation_does():
+    """Shared decompositions and transforms, against one approximation of each draw."""
+    own = Selection("cosines", basis=Cosine())
+    names = ("R", "F1", "F2", "F3", "D", "S", "V1", "DoRA")
+    drawn = point("ar1", 0.3, 9, 16, (2,), 5, (0, 3), methods=[*names, "cosines"])
+    losses = compute(drawn, {"cosines": own})["losses"]
+    assert set(losses) == {*names, "cosines"}
+    assert losses["cosines"] == losses["D"]
+    structure, budget = STRUCTURES["ar1"], Budget(9, 16, 2)
+    for name in ("R", "F2", "F3", "D", "S", "DoRA"):
+        found = []
+        for draw in range(3):
+            w = structure.family(9, 16, generator(5, "dependence", 9, 16, "ar1", draw))(0.3)
+            rest = w - approximate(w, name, budget).numpy()
+            found.append(np.square(rest).sum() / structure.energy(9, 16, 0.3))
+        assert losses[name]["mean"] == pytest.approx([np.mean(found)], rel=1e-9), name
+
+
+def test_methods_that_are_named_stand_beside_the_two_compared():
+    grid = {"structures": "ar1", "rho": (0.0, 0.3)}
+    result = correlate(12, ranks=(1, 2), methods=["V1", "U", "RD"], **grid, **SMALL, runner=ALONE)
+    usual = correlate(12, ranks=(1, 2), **grid, **SMALL, runner=ALONE)
+    under = {
+        protocol: list(dict.fromkeys(row.method for row in result.rows if row.protocol == protocol))
+        for protocol in Protocol
+    }
+    assert under["same-draw"] == ["R", "D", "V1", "U"]
+    assert under["iid-reference"] == ["R", "D", "V1", "U", "RD"]
+    assert (result.crossings, result.detection) == (usual.crossings, usual.detection)
+    known = set(usual.rows)
+    assert all(row in known for row in result.rows if row.method in ("R", "D", "U"))
+    assert all(
+        row.error == exact_error(row.method, Budget(12, 12, row.r)) and row.draws is None
+        for row in result.rows
+        if row.protocol == "iid-reference" and row.method != "R"
+    )
+    assert result.manifest["grid"]["methods"] == ["V1", "U", "RD"]
+    assert "methods" not in usual.manifest["grid"]
+
+
+def test_a_method_of_the_users_own_has_rows_and_a_line():
+    half = Bound("half", error=lambda _: 0.5)
+    result = correlate(
+        12, ranks=1, methods=[RandomRows(), half], structures="power-law",
+        exponent=(0.0, 1.0), draws=50, null_draws=400, runner=ALONE,
+    )  # fmt: skip
+    mine = {(row.method, row.protocol): row for row in result.rows}
+    assert {key for key in mine if key[0] in ("rows", "half")} == {
+        ("rows", Protocol.SAME_DRAW), ("half", Protocol.IID_REFERENCE)
+    }  # fmt: skip
+    assert mine["half", Protocol.IID_REFERENCE].error == 0.5
+    # Random rows retain their fraction on average, 2 of 12: five standard errors.
+    for row in (row for row in result.rows if row.method == "rows"):
+        assert abs(row.error - 10 / 12) < 5 * row.standard_error
+        assert (row.draws, row.closed_form) == (50, None)
+    figure = plot(result)
+    labels = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert any("rows" in label for label in labels)
+    assert any("half" in label for label in labels)
+    assert "rows = rows at random" in figure.get_supxlabel()
+    assert any("D, half at independence" in axis.get_title("left") for axis in figure.axes)
+
+
+def test_random_choices_do_not_depend_on_the_other_methods():
+    def error(*methods):
+        result = correlate(
+            12, ranks=1, methods=methods, structures="ar1", rho=0.2, **SMALL, runner=ALONE
+        )
+        return next(row.error for row in result.rows if row.method == "rows")
+
+    assert error(RandomRows()) == error("VeRA", RandomRows())
+
+
+def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    source = tmp_path / "own_under_dependence.py"
+
+    def error(factor):
+        source.write_text(
+            "from loca_theory import Method\n"
+            "class Scaled(Method):\n"
+            "    name = 'scaled'\n"
+            "    def approximate(self, matrix, budget, rng=None):\n"
+            f"        return {factor} * matrix\n"
+        )
+        monkeypatch.delitem(sys.modules, "own_under_dependence", raising=False)
+        result = run(tmp_path, "own_under_dependence:Scaled")
+        return next(row.error for row in result.rows if row.method == "scaled")
+
+    whole, stored = error(0.0), points_of(tmp_path)
+    assert error(0.5) == pytest.approx(whole / 4, rel=1e-12)
+    more = points_of(tmp_path)
+    assert len(more) == len(stored) + 1
+    assert error(0.0) == whole
+    assert points_of(tmp_path) == more
+
+
+def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
+    own = RandomRows()
+    own.anything = lambda: 0  # cannot be pickled
+    run(tmp_path, own)
+    assert not any('"rows"' in text for text in points_of(tmp_path).values())
+
+
+def run(folder, method):
+    store = ResultStore(folder / "points", "this test")
+    grid = {"structures": "ar1", "rho": 0.19, "protocols": "same-draw"}
+    return correlate(12, ranks=1, methods=method, **grid, **SMALL, runner=Runner(store, jobs=1))
+
+
+def points_of(folder):
+    return {path.name: path.read_text() for path in (folder / "points").glob("*.json")}
 
 
 @pytest.mark.parametrize("t", [1e-6, 0.3, 10.0, 1e3, 1e6])
