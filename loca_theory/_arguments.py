@@ -1,9 +1,10 @@
-"""Arguments that take one value or several, as tuples of plain ones."""
+"""Arguments of public functions as plain values; one line of what is wrong with any other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import index
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from loca_theory.errors import InvalidArgumentError
@@ -28,7 +29,7 @@ def integers(argument: str, values: Any) -> tuple[int, ...]:
     Raises:
         InvalidArgumentError: one is not a whole number.
     """
-    return _converted(argument, values, index, "whole numbers")
+    return _converted(argument, values, _index, "whole numbers")
 
 
 def numbers(argument: str, values: Any) -> tuple[float, ...]:
@@ -41,7 +42,116 @@ def numbers(argument: str, values: Any) -> tuple[float, ...]:
     Raises:
         InvalidArgumentError: one is not a number.
     """
-    return _converted(argument, values, float, "numbers")
+    return _converted(argument, values, _float, "numbers")
+
+
+def ranks(values: Any) -> tuple[int, ...]:
+    """LoRA ranks, each once.
+
+    Raises:
+        InvalidArgumentError: there are none, or one is not a whole number from 1 on.
+    """
+    try:
+        found = integers("ranks", values)
+    except InvalidArgumentError:
+        found = ()
+    if not found or min(found) < 1:
+        msg = f"ranks must be whole numbers from 1 on, not {values!r}; write ranks=8"
+        raise InvalidArgumentError(msg)
+    return tuple(dict.fromkeys(found))
+
+
+def shape(values: Any) -> tuple[int, int]:
+    """The shape (p, q) of a matrix.
+
+    Raises:
+        InvalidArgumentError: it is not two whole numbers.
+    """
+    try:
+        p, q = integers("shape", values)
+    except ValueError:  # too many, too few, or not whole
+        msg = f"shape must be two whole numbers (p, q), not {values!r}"
+        raise InvalidArgumentError(msg) from None
+    return p, q
+
+
+def path(argument: str, value: Any) -> Path:
+    """A file or folder.
+
+    Raises:
+        InvalidArgumentError: it is not a path.
+    """
+    try:
+        return Path(value)
+    except TypeError:
+        msg = f"{argument} must be a path, not {value!r}"
+        raise InvalidArgumentError(msg) from None
+
+
+def instance(argument: str, value: Any, kind: type[_T]) -> _T:
+    """An object of one of the package's types.
+
+    Raises:
+        InvalidArgumentError: it is of another type.
+    """
+    if not isinstance(value, kind):
+        msg = f"{argument} must be a {kind.__name__}, not {value!r}"
+        raise InvalidArgumentError(msg)
+    return value
+
+
+def make_whole(owner: object, *fields: str, optional: bool = False) -> None:
+    """Turn fields of a frozen specification into plain whole numbers.
+
+    Args:
+        owner: The specification.
+        fields: Names of the fields.
+        optional: Leave None as it is.
+
+    Raises:
+        InvalidArgumentError: one is not a whole number.
+    """
+    _make(owner, fields, _index, "a whole number", optional=optional)
+
+
+def make_real(owner: object, *fields: str) -> None:
+    """Turn fields of a frozen specification into plain numbers.
+
+    Raises:
+        InvalidArgumentError: one is not a number.
+    """
+    _make(owner, fields, _float, "a number")
+
+
+def _make(
+    owner: object,
+    fields: tuple[str, ...],
+    convert: Callable[[Any], object],
+    wanted: str,
+    *,
+    optional: bool = False,
+) -> None:
+    for name in fields:
+        value = getattr(owner, name)
+        if value is None and optional:
+            continue
+        try:
+            object.__setattr__(owner, name, convert(value))
+        except (TypeError, ValueError):
+            msg = f"{name} must be {wanted}, not {value!r}"
+            raise InvalidArgumentError(msg) from None
+
+
+def _index(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return index(value)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool | str):
+        raise TypeError
+    return float(value)
 
 
 def _converted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from loca_theory.errors import InvalidArgumentError
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
 
-def find(what: str, name: str, known: Mapping[str, _T]) -> _T:
+def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
     """The entry of that name.
 
     Args:
@@ -24,13 +24,13 @@ def find(what: str, name: str, known: Mapping[str, _T]) -> _T:
         InvalidArgumentError: there is none; the message lists those there are.
     """
     try:
-        return known[name]
-    except KeyError:
+        return known[cast("str", name)]
+    except (KeyError, TypeError):  # nothing of that name, or not a name at all
         msg = f"unknown {what} {name!r}; choose from {', '.join(known)}"
         raise InvalidArgumentError(msg) from None
 
 
-def member(kind: type[_E], what: str, value: str) -> _E:
+def member(kind: type[_E], what: str, value: object) -> _E:
     """The member of an enumeration with that value.
 
     Args:

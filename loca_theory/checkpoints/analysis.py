@@ -230,8 +230,7 @@ def analyze(
 
 
 def _beside_the_usual(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
-    named = [methods] if isinstance(methods, (str, Method)) else list(methods)
-    return (*ANALYSED, *(one for one in find_methods(named) if one not in ANALYSED))
+    return (*ANALYSED, *(one for one in find_methods(methods) if one not in ANALYSED))
 
 
 def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:

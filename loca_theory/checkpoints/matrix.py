@@ -27,6 +27,7 @@ from loca_theory.expressivity import (
     find_methods,
     mean_retained_energies,
 )
+from loca_theory.expressivity.methods.method import checked_numbers
 from loca_theory.increments import (
     AcceptanceError,
     PrintedTest,
@@ -320,7 +321,7 @@ def _independent(method: Method, budgets: list[Budget], seed: int) -> list[float
     if isinstance(method, LowRank):
         return [*_independent_low_rank(method, p, q, tuple(b.r for b in budgets), seed)]
     if Engine.EXACT in method.engines(p, q):
-        return [float(error) for error in method.expected_errors(budgets)]
+        return [float(error) for error in checked_numbers(method, "expected_errors", budgets)]
     return [None] * len(budgets)
 
 

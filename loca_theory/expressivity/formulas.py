@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import Method, find_method
+from loca_theory.expressivity.methods.method import checked_numbers
 
 
 def exact_error(method: str | Method, budget: Budget) -> float:
@@ -26,4 +27,4 @@ def exact_error(method: str | Method, budget: Budget) -> float:
     >>> round(exact_error("V1", Budget(16, 16, 2)), 6)
     0.75
     """
-    return float(find_method(method).expected_errors([budget])[0])
+    return float(checked_numbers(find_method(method), "expected_errors", [budget])[0])

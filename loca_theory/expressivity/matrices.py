@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
+from loca_theory._arguments import instance
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import (
@@ -18,7 +19,11 @@ from loca_theory.expressivity.methods import (
     find_method,
     find_methods,
 )
-from loca_theory.expressivity.methods.method import Array
+from loca_theory.expressivity.methods.method import (
+    Array,
+    checked_approximation,
+    checked_numbers,
+)
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import (
@@ -61,7 +66,7 @@ def approximate(
     found = find_method(method)
     w, exponent = _checked(matrix, [found], [budget])
     with float32_products(w.device):
-        approximation = found.checked_approximation(w, budget, rng)
+        approximation = checked_approximation(found, w, budget, rng)
     return times_power_of_two(approximation, exponent)
 
 
@@ -93,7 +98,7 @@ def retained_energies(
     if not budgets:
         return np.zeros(0)
     with float32_products(w.device):
-        energies = found.retained_energies(w.detach(), budgets, rng)
+        energies = checked_numbers(found, "retained_energies", w.detach(), budgets, rng)
     return squared_units(energies, exponent, "matrix")
 
 
@@ -139,7 +144,9 @@ def mean_retained_energies(
             del shared
         for method in found:
             if method.name not in energies:
-                energies[method.name] = method.mean_retained_energies(w, budgets, rng)
+                energies[method.name] = checked_numbers(
+                    method, "mean_retained_energies", w, budgets, rng
+                )
     return {
         method.name: squared_units(energies[method.name], exponent, "matrix") for method in found
     }
@@ -188,6 +195,7 @@ def _checked(
             raise InvalidArgumentError(msg)
     matrix, exponent = balanced(value, "matrix")
     for budget in budgets:
+        instance("budget", budget, Budget)
         if matrix.shape != (budget.p, budget.q):
             msg = f"matrix must be of shape ({budget.p}, {budget.q}), which the budget is for, not "
             msg += f"{tuple(matrix.shape)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods import METHODS, Engine, Method, find_methods
 from loca_theory.sweeps import Result, manifest, rows
 
@@ -51,15 +52,16 @@ def methods(names: str | Method | Iterable[str | Method] | None = None) -> Metho
             package.
 
     Raises:
-        InvalidArgumentError: a method is unknown, or two are of one name.
+        InvalidArgumentError: a method is unknown, two are of one name, or there is none.
 
     >>> import loca_theory as loca
     >>> loca.methods("D").rows[0].title
     "DCT, best coefficients (LoCA's target)"
     """
-    if isinstance(names, (str, Method)):
-        names = [names]
     found = tuple(METHODS.values()) if names is None else find_methods(names)
+    if not found:
+        msg = "names is empty; name a method, or leave it out for all"
+        raise InvalidArgumentError(msg)
     origin = manifest(grid={"methods": [method.name for method in found]}, seed=None)
     return MethodTable(origin, tuple(_row(method) for method in found))
 

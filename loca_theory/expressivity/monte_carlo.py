@@ -13,6 +13,7 @@ import numpy as np
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.methods import METHODS, Engine, Method, definition
+from loca_theory.expressivity.methods.method import checked_numbers
 from loca_theory.sweeps import DEFAULT_RUNNER, Moments, Point, Runner, code_version, generator
 
 _EXPERIMENT = "expressivity.monte-carlo"
@@ -193,7 +194,7 @@ def compute(point: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dic
     def one_draw(draw: int) -> np.ndarray:
         rng = generator(seed, _EXPERIMENT, p, q, given["sampler"], name, draw)
         if given["sampler"] == Sampler.REDUCED:
-            return method.sample(budgets, rng)
+            return checked_numbers(method, "sample", budgets, rng)
         from loca_theory.expressivity.matrices import dense_errors  # imports torch
 
         # Not a function of the method: paired draws make differences between methods precise.

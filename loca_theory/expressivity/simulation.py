@@ -8,7 +8,7 @@ from typing import Any
 
 import joblib
 
-from loca_theory._arguments import integers, several
+from loca_theory._arguments import integers
 from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
@@ -20,6 +20,7 @@ from loca_theory.expressivity.methods import (
     find_methods,
     own_titles,
 )
+from loca_theory.expressivity.methods.method import checked_numbers
 from loca_theory.expressivity.monte_carlo import (
     Estimate,
     MonteCarlo,
@@ -123,7 +124,7 @@ def simulate(
     simulation = Simulation(
         shapes=(shape,) if shape else squares(integers("sizes", sizes)),
         ranks=integers("ranks", ranks),
-        methods=find_methods(several(methods)),
+        methods=find_methods(methods),
         engines=engines_of(engine),
         accounting=member(Accounting, "accounting", accounting),
         value_bits=value_bits,
@@ -249,7 +250,7 @@ class Simulation:
             for r, estimate in zip(one.ranks, estimates, strict=True)
         }
         exact = {
-            (p, q, method.name): method.expected_errors(self._budgets(p, q))
+            (p, q, method.name): checked_numbers(method, "expected_errors", self._budgets(p, q))
             for p, q in self.shapes
             for method in self.methods
             if Engine.EXACT in self.engines and Engine.EXACT in method.engines(p, q)
@@ -262,7 +263,8 @@ class Simulation:
                     error = exact[p, q, method.name][self.ranks.index(r)]
                     estimate = Estimate(float(error), 0.0, 0)
                 case Engine.ASYMPTOTIC:
-                    estimate = Estimate(method.limit(self._budget(p, q, r)), None, 0)
+                    error = checked_numbers(method, "limit", self._budget(p, q, r))
+                    estimate = Estimate(float(error), None, 0)
                 case Engine.MONTE_CARLO:
                     sampler, estimate = simulated[method.name, p, q, r]
             found.append(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.checkpoints import analyze
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     METHODS,
     Basis,
@@ -27,6 +28,7 @@ from loca_theory.expressivity import (
     retained_energies,
     simulate,
 )
+from loca_theory.expressivity.method_table import methods
 from loca_theory.plotting import plot
 from loca_theory.sweeps import ResultStore, Runner
 
@@ -204,7 +206,10 @@ def test_a_method_is_found_by_module_and_attribute(attribute):
         ("methods_for_this_test:absent", r"cannot import .*\(AttributeError: .*absent"),
         ("broken_for_this_test:own", r"cannot import .*\(ZeroDivisionError: division by zero\)"),
         ("methods_for_this_test:number", "is not a method; subclass loca_theory.Method"),
-        ("methods_for_this_test:Nameless", "needs a name: a short text without commas, not None"),
+        (
+            "methods_for_this_test:Nameless",
+            "Nameless needs a name: a short text without commas",
+        ),
         ("methods_for_this_test:D", "is called D, as a method of the package is; give it another"),
         (":own", r"cannot import the method :own \(ValueError"),
         ("methods_for_this_test:", r"cannot import the method methods_for_this_test: \(Attr"),
@@ -216,9 +221,52 @@ def test_what_is_no_method_is_refused(spec, message):
         find_method(spec)
 
 
-def test_other_objects_are_refused():
-    with pytest.raises(InvalidArgumentError, match="3 is not a method; subclass"):
-        find_method(3)
+class Nameless(TopRows):
+    name = ""
+
+
+class Configured(TopRows):
+    def __init__(self, scale):
+        self.scale = scale
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "3 is not a method; subclass"),
+        ([None], "None is not a method; subclass"),
+        (int, "<class 'int'> is not a method; subclass"),
+        (Nameless(), "Nameless needs a name"),
+        (Nameless, "Nameless needs a name"),
+        (Configured, r"Configured\(\) failed \(TypeError: .*scale.*\); pass an object instead"),
+        ([[]], r"\[\] is not a method"),
+    ],
+    ids=["number", "none", "type", "nameless", "nameless class", "arguments", "nested"],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        methods,
+        lambda given: simulate(8, ranks=1, methods=given),
+        lambda given: analyze(MATRIX, ranks=1, methods=given),
+    ],
+    ids=["methods", "simulate", "analyze"],
+)
+def test_other_objects_are_refused(use, given, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        use(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [TopRows, TopRows(), [TopRows], (TopRows(),)],
+    ids=["class", "object", "classes", "objects"],
+)
+def test_a_class_or_an_object_is_a_method_everywhere(given):
+    assert [row.method for row in methods(given).rows] == ["rows"]
+    (row,) = simulate(8, ranks=1, methods=given, draws=2, runner=ALONE).rows
+    assert row.method == "rows"
+    assert analyze(MATRIX, ranks=1, methods=given).errors[-1].method == "rows"
 
 
 def test_two_of_one_name_are_refused():
@@ -242,6 +290,141 @@ class Nothing(Method):
     name = "nothing"
 
 
+def failing(function, found, base=TopRows):
+    """A method of which one function returns what it should not, or raises it."""
+
+    def fails(self, *arguments):
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return type("Failing", (base,), {"name": "boom", function: fails})()
+
+
+MATRIX = np.random.default_rng(0).standard_normal((8, 8))
+ONES = np.ones((8, 8))
+APPROXIMATIONS = {
+    "raises": (ZeroDivisionError("division\nby zero"),
+               r"boom.approximate failed \(ZeroDivisionError: division by zero\)$"),
+    "array": (ONES, r"must return a tensor of shape \(8, 8\), not an ndarray; use torch.from_n"),
+    "none": (None, r"must return a tensor of shape \(8, 8\), not NoneType"),
+    "shape": (torch.ones(8), r"must return a tensor of shape \(8, 8\), not \(8,\)"),
+    "NaN": (torch.full((8, 8), torch.nan), "boom.approximate must return real, finite entries, n"),
+    "inf": (torch.full((8, 8), torch.inf), "finite entries, not NaN or infinite entries"),
+    "complex": (torch.ones(8, 8) * 1j, "real, finite entries, not complex numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "message"), APPROXIMATIONS.values(), ids=APPROXIMATIONS)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda own: simulate(8, ranks=1, methods=own, draws=2, runner=ALONE),
+        lambda own: analyze(MATRIX, ranks=1, methods=own),
+        lambda own: approximate(MATRIX, own, Budget(8, 8, 1)),
+    ],
+    ids=["simulate", "analyze", "approximate"],
+)
+def test_an_approximation_that_is_none_is_one_line(use, found, message):
+    with pytest.raises(InvalidArgumentError, match=message) as caught:
+        use(failing("approximate", found))
+    assert "\n" not in str(caught.value)
+    assert (caught.value.__cause__ is not None) == isinstance(found, Exception)
+
+
+def test_an_approximation_may_be_of_another_type():
+    own = failing("approximate", torch.ones(8, 8, dtype=torch.int64))
+    assert approximate(ONES, own, Budget(8, 8, 1)).dtype == torch.float64
+
+
+def test_a_function_without_its_parameters_is_refused():
+    class NoGenerator(Method):
+        name = "no-rng"
+
+        def approximate(self, matrix, budget):
+            return matrix
+
+    message = r"no-rng.approximate must take \(matrix, budget, rng\): TypeError: .*4 were given"
+    with pytest.raises(InvalidArgumentError, match=message):
+        simulate(8, ranks=1, methods=NoGenerator, draws=2, runner=ALONE)
+
+
+def exactly(own):
+    return simulate(8, ranks=[1, 2], methods=own, engine="exact")
+
+
+def drawn(own):
+    return simulate(8, ranks=[1, 2], methods=own, engine="monte-carlo", draws=2, runner=ALONE)
+
+
+def analysed(own):
+    return analyze(MATRIX, ranks=[1, 2], methods=own)
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [
+        ([0.5], r"return one number per budget, 2 in all, not an array of shape \(1,\)"),
+        (0.5, "return one number per budget, 2 in all, not 0.5"),
+        (None, "return one number per budget, 2 in all, not None"),
+        (["a", "b"], r"return one number per budget, 2 in all, not an array of shape \(2,\)"),
+        ([[0.5], 1], "return one number per budget, 2 in all, not"),
+        ([0.5, np.nan], "return finite numbers, not"),
+        (np.array([0.5, np.inf]), "return finite numbers, not"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("function", "use"),
+    [
+        ("expected_errors", exactly),
+        ("expected_errors", analysed),
+        ("sample", drawn),
+        ("retained_energies", drawn),
+        ("retained_energies", analysed),
+    ],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_numbers_of_another_kind_are_refused(function, use, found, what):
+    # An analysis asks for the mean over random choices, which is a draw of them by default.
+    is_mean = use is analysed and function == "retained_energies"
+    name = f"{'mean_' * is_mean}{function}"
+    with pytest.raises(InvalidArgumentError, match=f"^boom.{name} must {what}"):
+        use(failing(function, found))
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ("low", "boom.limit must return a number, not 'low'"),
+        ([0.5, 1], r"boom.limit must return a number, not an array of shape \(2,\)"),
+        (np.nan, "boom.limit must return finite numbers, not nan"),
+        (KeyError("r"), r"boom.limit failed \(KeyError: 'r'\)"),
+    ],
+    ids=str,
+)
+def test_a_limit_that_is_no_number_is_refused(found, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        simulate(8, ranks=1, methods=failing("limit", found), engine="asymptotic")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [methods, exactly, analysed, lambda own: approximate(ONES, own, Budget(8, 8, 1))],
+    ids=["methods", "simulate", "analyze", "approximate"],
+)
+def test_a_method_without_functions_is_refused(use):
+    message = r"nothing has no function of a method; define approximate\(matrix, budget, rng\)"
+    with pytest.raises(InvalidArgumentError, match=message):
+        use(Nothing())
+
+
+def test_memory_that_is_short_is_not_the_methods_fault():
+    own = failing("approximate", torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(ResourceError, match="boom of a dense 8x8 matrix does not fit"):
+        simulate(8, ranks=1, methods=own, draws=2, runner=ALONE)
+
+
 def test_an_approximation_of_another_shape_is_refused():
     message = r"wrong\.approximate must return a tensor of shape \(8, 8\), not \(8,\)"
     with pytest.raises(InvalidArgumentError, match=message):
@@ -259,5 +442,3 @@ def test_a_method_that_lacks_what_an_engine_needs_says_so():
         InvalidArgumentError, match=r"rows has no exact value at 8x8; use engine=.mon"
     ):
         exact_error(TopRows(), Budget(8, 8, 1))
-    with pytest.raises(InvalidArgumentError, match="nothing is a formula, not an approximation"):
-        approximate(np.ones((8, 8)), Nothing(), Budget(8, 8, 1))

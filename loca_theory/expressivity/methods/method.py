@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.expressivity.budgets import Budget
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Method:
         total = _energy(matrix)
         return np.array(
             [
-                total - _energy(matrix - self.checked_approximation(matrix, budget, rng).to(matrix))
+                total - _energy(matrix - checked_approximation(self, matrix, budget, rng))
                 for budget in budgets
             ]
         )
@@ -172,23 +173,92 @@ class Method:
         msg = f"{self.name} has no {what} at {budget.p}x{budget.q}; use {way_out}"
         return InvalidArgumentError(msg)
 
-    def checked_approximation(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
-        """:meth:`approximate`, and a clear word where it returns something else.
 
-        Raises:
-            InvalidArgumentError: it is not a tensor of the matrix's shape.
-        """
-        import torch
+def checked_approximation(
+    method: Method, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None
+) -> torch.Tensor:
+    """Ŵ by :meth:`Method.approximate`, in the matrix's type and on its device.
 
-        found: Any = self.approximate(matrix, budget, rng)
-        if not isinstance(found, torch.Tensor) or found.shape != matrix.shape:
-            what = tuple(found.shape) if hasattr(found, "shape") else type(found).__name__
-            msg = f"{self.name}.approximate must return a tensor of shape {tuple(matrix.shape)}, "
-            msg += f"not {what}"
-            raise InvalidArgumentError(msg)
-        return found
+    Raises:
+        InvalidArgumentError: the method fails, or returns anything but a real, finite tensor of
+            the matrix's shape.
+    """
+    import torch
+
+    found = _call(method, "approximate", matrix, budget, rng)
+    wanted = f"{method.name}.approximate must return a tensor of shape {tuple(matrix.shape)}"
+    if not isinstance(found, torch.Tensor):
+        is_array = isinstance(found, np.ndarray)
+        what = "an ndarray; use torch.from_numpy" if is_array else type(found).__name__
+        msg = f"{wanted}, not {what}"
+        raise InvalidArgumentError(msg)
+    if found.shape != matrix.shape:
+        msg = f"{wanted}, not {tuple(found.shape)}"
+        raise InvalidArgumentError(msg)
+    if found.is_complex() or not found.isfinite().all():
+        what = "complex numbers" if found.is_complex() else "NaN or infinite entries"
+        msg = f"{method.name}.approximate must return real, finite entries, not {what}"
+        raise InvalidArgumentError(msg)
+    return found.to(matrix)
+
+
+def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
+    """What a function of a method returns: one number per budget, or a number for one budget.
+
+    Args:
+        method: The method.
+        function: ``expected_errors``, ``limit``, ``sample``, ``retained_energies`` or
+            ``mean_retained_energies``.
+        arguments: What it takes, the budget or the list of budgets among it.
+
+    Raises:
+        InvalidArgumentError: the function fails, or returns anything else or what is not finite.
+    """
+    counts = [(len(one),) for one in arguments if isinstance(one, Sequence)]
+    (shape,) = counts or [()]
+    found = _call(method, function, *arguments)
+    wanted = f"one number per budget, {shape[0]} in all" if shape else "a number"
+    try:
+        values = np.asarray(found)
+    except (TypeError, ValueError, RuntimeError):
+        values = np.array(None)
+    if values.dtype.kind not in "iuf" or values.shape != shape:
+        what = f"an array of shape {values.shape}" if values.shape else repr(found)
+        msg = f"{method.name}.{function} must return {wanted}, not {what}"
+        raise InvalidArgumentError(msg)
+    if not np.isfinite(values).all():
+        msg = f"{method.name}.{function} must return finite numbers, not {found}"
+        raise InvalidArgumentError(msg)
+    return values.astype(np.float64)
+
+
+def _call(method: Method, function: str, *arguments: Any) -> Any:
+    """Call a function of a method; whatever a user's own raises is one line that names it."""
+    called = getattr(method, function)
+    try:
+        return called(*arguments)
+    except (LocaTheoryError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, RuntimeError):
+            from loca_theory.transforms.devices import is_out_of_memory
+
+            if is_out_of_memory(error):
+                raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        msg = f"{method.name}.{function} failed ({reason})"
+        if not _takes(called, len(arguments)):
+            names = list(inspect.signature(getattr(Method, function)).parameters)[1:]
+            msg = f"{method.name}.{function} must take ({', '.join(names)}): {reason}"
+        raise InvalidArgumentError(msg) from error
+
+
+def _takes(called: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(called).bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

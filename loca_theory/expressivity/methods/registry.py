@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
+from loca_theory._arguments import several
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods import bounds
@@ -48,6 +49,8 @@ METHODS: dict[str, Method] = {
 DEFAULT_METHODS = tuple(method for method in METHODS.values() if method.defines("limit"))
 """The methods with a formula: those that ``simulate`` compares unless told otherwise."""
 
+_FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
+
 
 def find_method(method: str | Method) -> Method:
     """A method by its name, by ``module:attribute``, or itself.
@@ -58,16 +61,21 @@ def find_method(method: str | Method) -> Method:
 
     Raises:
         InvalidArgumentError: there is none of that name, the module does not import or has no such
-            attribute, or what is there is not a method.
+            attribute, or what is there is not a method with a function.
     """
     if isinstance(method, str):
         if ":" not in method:
             return find("method", method, METHODS)
         found, origin = _imported(method), method
     else:
-        found, origin = method, repr(method)
+        kind = method if isinstance(method, type) else type(method)
+        found, origin = method, kind.__name__ if issubclass(kind, Method) else repr(method)
     if isinstance(found, type) and issubclass(found, Method):
-        found = found()
+        try:
+            found = found()
+        except Exception as error:  # a user's class does anything
+            msg = f"{origin}() failed ({type(error).__name__}: {error}); pass an object instead"
+            raise InvalidArgumentError(msg) from error
     if not isinstance(found, Method):
         msg = f"{origin} is not a method; subclass loca_theory.Method and give it a name and "
         msg += "approximate(matrix, budget, rng)"
@@ -79,16 +87,19 @@ def find_method(method: str | Method) -> Method:
     if found is not METHODS.get(name, found):
         msg = f"{origin} is called {name}, as a method of the package is; give it another name"
         raise InvalidArgumentError(msg)
+    if not any(map(found.defines, _FUNCTIONS)):
+        msg = f"{name} has no function of a method; define approximate(matrix, budget, rng)"
+        raise InvalidArgumentError(msg)
     return found
 
 
-def find_methods(methods: Iterable[str | Method]) -> tuple[Method, ...]:
+def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
     """Methods as :func:`find_method` finds them, each once.
 
     Raises:
         InvalidArgumentError: as for :func:`find_method`, or two are of one name.
     """
-    found = [find_method(one) for one in ([methods] if isinstance(methods, str) else methods)]
+    found = [find_method(one) for one in several(methods)]
     names = [method.name for method in found]
     for name in names:
         if names.count(name) > 1:
