@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from loca_theory import _arguments
+from loca_theory._lookup import find
 from loca_theory.claims.entries import Entry, definition
 from loca_theory.claims.ledger import PACKAGE, Ledger
 from loca_theory.claims.markdown import WRITTEN_BY, markdown
@@ -79,6 +81,7 @@ class VerificationResult(Result):
         import pandas as pd
 
         name = next(iter(self._tables())) if table is None else table
+        find("table", name, self._tables())
         return pd.DataFrame(self._plain(name))
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +109,7 @@ class VerificationResult(Result):
             ResourceError: the folder cannot be written to, or has a CLAIMS.md or claims.json that
                 no run has written.
         """
-        folder = writable_folder(Path(folder))
+        folder = writable_folder(_arguments.path("folder", folder))
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
         page, written = markdown(together.claims, self.ledger), [folder / name for name in _NAMES]
@@ -122,7 +125,7 @@ class VerificationResult(Result):
             ResourceError: it is not there or cannot be read.
         """
         ledger = ledger or load_ledger()
-        path = Path(folder) / _NAMES[0]
+        path = _arguments.path("folder", folder) / _NAMES[0]
         if not path.is_file():
             msg = f"there is no {path}; run verify with results kept there first"
             raise ResourceError(msg)

@@ -8,7 +8,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
-from loca_theory.errors import ResourceError
+import numpy as np
+
+from loca_theory._arguments import path
+from loca_theory._lookup import find
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.tables import load_rows, store_rows
 
 if TYPE_CHECKING:
@@ -44,13 +48,13 @@ class Result:
             table: Name of the table; None for the main one.
 
         Raises:
-            KeyError: there is no such table.
+            InvalidArgumentError: there is no such table.
         """
         import pandas as pd
 
         types = self._tables()
         name = next(iter(types)) if table is None else table
-        columns = [field.name for field in dataclasses.fields(types[name])]
+        columns = [field.name for field in dataclasses.fields(find("table", name, types))]
         return pd.DataFrame(self._plain(name), columns=columns)
 
     def to_json(self) -> dict[str, Any]:
@@ -69,11 +73,12 @@ class Result:
         Raises:
             ResourceError: the folder cannot be written to.
         """
+        folder = path("folder", folder)
         return [
-            path
+            written
             for name in self._tables()
-            for path in store_rows(
-                self.to_frame(name), self.manifest, Path(folder), self._stored_name(name)
+            for written in store_rows(
+                self.to_frame(name), self.manifest, folder, self._stored_name(name)
             )
         ]
 
@@ -82,19 +87,25 @@ class Result:
         """The result that :meth:`save` wrote into a folder.
 
         Raises:
+            InvalidArgumentError: this is the type of no result in particular.
             ResourceError: it is not there, or another version of the package wrote it.
         """
+        if not cls._tables():
+            msg = f"{cls.__name__} has no tables; load by the type that was saved, such as "
+            msg += "SimulationResult.load(folder)"
+            raise InvalidArgumentError(msg)
+        folder = path("folder", folder)
         tables: dict[str, Any] = {}
         manifest: dict[str, Any] = {}
         for name, row_type in cls._tables().items():
-            frame, manifest = load_rows(Path(folder), cls._stored_name(name))
+            frame, manifest = load_rows(folder, cls._stored_name(name))
+            source = f"{folder / cls._stored_name(name)}.parquet"
             wanted = [field.name for field in dataclasses.fields(row_type)]
             if missing := ", ".join(one for one in wanted if one not in frame.columns):
-                path = Path(folder) / f"{cls._stored_name(name)}.parquet"
-                msg = f"{path} was saved by another version of loca-theory: it has no column "
+                msg = f"{source} was saved by another version of loca-theory: it has no column "
                 msg += f"{missing}; compute it again"
                 raise ResourceError(msg)
-            tables[name] = _typed(frame, row_type)
+            tables[name] = _typed(frame, row_type, source)
         return cls(manifest=manifest, **tables)
 
     def __repr__(self) -> str:
@@ -121,26 +132,38 @@ class Result:
         return [dict(vars(row)) for row in getattr(self, table)]
 
 
-def _typed(frame: pd.DataFrame, row_type: type) -> tuple[Any, ...]:
+def _typed(frame: pd.DataFrame, row_type: type, source: str) -> tuple[Any, ...]:
     """Rows of a stored table; what parquet widened for the sake of null is as it was."""
     hints = get_type_hints(row_type)
-    columns = [
-        [_as(hints[field.name], value) for value in frame[field.name].tolist()]
-        for field in dataclasses.fields(row_type)
-    ]
+    columns = []
+    for field in dataclasses.fields(row_type):
+        try:
+            columns.append([_as(hints[field.name], one) for one in frame[field.name].tolist()])
+        except (TypeError, ValueError) as error:
+            msg = f"{source} was saved by another version of loca-theory (column {field.name}); "
+            raise ResourceError(msg + "compute it again") from error
     return tuple(row_type(*values) for values in zip(*columns, strict=True))
 
 
 def _as(hint: Any, value: Any) -> Any:
     """A stored value as its type says: a member of an enumeration, a tuple, an integer, None."""
-    import pandas as pd
-
     if get_origin(hint) is tuple:
+        if not isinstance(value, np.ndarray):
+            raise TypeError
         return tuple(_as(get_args(hint)[0], one) for one in value.tolist())
     kinds = get_args(hint) or (hint,)
-    if type(None) in kinds and pd.isna(value):
+    if value is None or value != value:  # null, or NaN
+        if type(None) not in kinds:
+            raise TypeError
         return None
-    for kind in kinds:
-        if kind is int or (isinstance(kind, type) and issubclass(kind, Enum)):
-            return kind(value)
+    kind = next(one for one in kinds if one is not type(None))
+    if issubclass(kind, Enum):
+        return kind(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    # A whole number is a float as well, and a truth value is neither.
+    if not isinstance(value, (int, float) if kind is float else kind) or (
+        isinstance(value, bool) and kind is not bool
+    ):
+        raise TypeError
     return value

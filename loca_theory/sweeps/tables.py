@@ -79,6 +79,10 @@ def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
     table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    for path in (table, origin):
+        if not path.exists():
+            msg = f"there is no {path.name} in {folder}; name the folder that it was saved in, "
+            raise ResourceError(msg + "or compute it again")
     try:
         return pd.read_parquet(table), _read_object(origin)
     except (OSError, ValueError, RecursionError) as error:

@@ -123,7 +123,7 @@ def test_a_table_of_another_version_is_refused(tmp_path):
 
 def test_what_was_never_saved_is_an_error(tmp_path):
     with pytest.raises(
-        ResourceError, match=r"found-pairs\.parquet and its manifest cannot be read"
+        ResourceError, match=r"there is no found-pairs\.parquet in .*; name the folder"
     ):
         Found.load(tmp_path)
 

@@ -87,26 +87,29 @@ def test_a_manifest_that_json_does_not_know_is_refused(tmp_path):
     [
         pytest.param("name.parquet", b"", id="empty table"),
         pytest.param("name.parquet", b"PAR1 and no more", id="no table"),
-        pytest.param("name.parquet", None, id="missing table"),
         pytest.param("name.manifest.json", b"", id="empty manifest"),
         pytest.param("name.manifest.json", b'{"seed": 0', id="truncated manifest"),
         pytest.param("name.manifest.json", b'"\xff"', id="not utf-8"),
         pytest.param("name.manifest.json", b"[]", id="a list"),
         pytest.param("name.manifest.json", b"null", id="null"),
         pytest.param("name.manifest.json", b"[" * 100_000, id="nested too deeply"),
-        pytest.param("name.manifest.json", None, id="missing manifest"),
     ],
 )
 def test_what_cannot_be_read_is_one_error(tmp_path, name, content):
     store_rows(ROWS, ORIGIN, tmp_path, "name")
-    if content is None:
-        (tmp_path / name).unlink()
-    else:
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(
         ResourceError,
         match=r"name\.parquet and its manifest cannot be read \(\w+\); delete them and compute",
     ):
+        load_rows(tmp_path, "name")
+
+
+@pytest.mark.parametrize("name", ["name.parquet", "name.manifest.json"])
+def test_what_is_missing_is_not_called_damaged(tmp_path, name):
+    store_rows(ROWS, ORIGIN, tmp_path, "name")
+    (tmp_path / name).unlink()
+    with pytest.raises(ResourceError, match=f"^there is no {name} in {tmp_path}; name the folder"):
         load_rows(tmp_path, "name")
 
 
