@@ -12,7 +12,7 @@ commands of ``loca-theory`` have the same names and take the same arguments:
 - ``verify``: decide claims of the paper.
 - ``methods``: the methods that are compared. One of your own subclasses ``Method``.
 - ``figure``: a figure of the paper, from stored data.
-- ``plot``: the picture of a result.
+- ``plot``: the picture of a result. ``report`` is its page.
 
 >>> import loca_theory as loca
 >>> loca.simulate(768, ranks=[8], methods=["D", "F2"], engine="exact").to_frame()["error"].round(4)

@@ -9,11 +9,11 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory._arguments import several
+from loca_theory import _arguments
 from loca_theory._lookup import member
 from loca_theory.checkpoints.matrix import ANALYSED, MatrixAnalysis, Settings, analyse_matrix
 from loca_theory.checkpoints.pairs import Selection, not_finite, open_pair
-from loca_theory.checkpoints.recommendation import adapter_config, verdict
+from loca_theory.checkpoints.recommendation import SHOWN, adapter_config, verdict
 from loca_theory.checkpoints.rows import Matrix, MatrixError, Shown, Skipped
 from loca_theory.checkpoints.shown import shown_rows
 from loca_theory.checkpoints.sources import Source, describe, is_array
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _EXPERIMENT = "increments"
 _OVERVIEW = ("name", "shape", "sigma", "tv", "tv_p_value", "outlier_mass", "spikes")
-_SHOWN = ("R", "D", "FourierFT", "S")
 _NESTED = ("r", "method", "error", "iid_error", "shuffled_error")
 
 
@@ -97,10 +96,14 @@ class Analysis(Result):
         }  # fmt: skip
 
     def overview(self) -> pd.DataFrame:
-        """A row per matrix: its main statistics, and some errors at the first rank."""
+        """A row per matrix: its main statistics, and some errors at the first rank.
+
+        They are those of LoRA, LoCA, FourierFT, selection of entries, and the user's own methods.
+        """
         frame, errors = self.to_frame(), self.to_frame("errors")
         first = self.summary.all.errors[0].r if self.errors else None
-        at = errors[(errors["r"] == first) & errors["method"].isin(_SHOWN)]
+        is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(list(METHODS))
+        at = errors[(errors["r"] == first) & is_shown]
         wide = at.pivot_table(index="name", columns="method", values="error", sort=False)
         wide = wide.add_suffix(f", r = {first}")
         return frame[list(_OVERVIEW)].merge(wide, left_on="name", right_index=True, how="left")
@@ -179,8 +182,9 @@ def analyze(
     """
     from loca_theory.transforms import resolve_device
 
+    runner = _arguments.instance("runner", runner, Runner)
     settings = Settings(
-        ranks=tuple(dict.fromkeys(several(ranks))),
+        ranks=_arguments.ranks(ranks),
         methods=_beside_the_usual(methods),
         seed=seed,
         epsilon=epsilon,

@@ -11,6 +11,12 @@ from loca_theory.checkpoints.summary import MeanError, Totals
 ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
 """Methods that an adapter can be, and its name. S, F2 and F3 have no adapter."""
 
+SHOWN = (*ADAPTERS, "S")
+"""Methods that short tables and pictures show: the adapters, and selection of entries beside them.
+
+A user's own methods come after them.
+"""
+
 # Shuffling brings the independent value back if it does so to this part of the difference.
 _BACK = 0.1
 # A smaller part of the energy is no difference in practice, nor beyond small matrices' spread.
@@ -72,8 +78,11 @@ def _spectrum(total: Totals) -> str:
 
 
 def _normality(normal: int, count: int, epsilon: float, distance: float) -> str:
-    text = f"{normal} of {count} increments are within a total variation of {epsilon:g} of a "
-    return f"{text}normal law as far as the test can tell (median distance {distance:.3f})."
+    found = f"{normal} of {count} increments are"
+    if count == 1:
+        found = f"The increment is{'' if normal else ' not'}"
+    law = f"within a total variation of {epsilon:g} of a normal law as far as the test can tell"
+    return f"{found} {law} ({'median ' * (count > 1)}distance {distance:.3f})."
 
 
 def _dependence(error: MeanError) -> str:

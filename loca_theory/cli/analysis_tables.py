@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.progress import note
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from loca_theory.checkpoints import Analysis, Matrix, MatrixError, Skipped, Totals
 
-# What an adapter can be (LoRA, LoCA, FourierFT), and plain selection of entries beside them.
-_SHOWN = ("R", "D", "FourierFT", "S")
 _INCOMPLETE = 4
 _MOST_ROWS, _MOST_REASONS = 60, 8
 # From so many columns on, everything is shown.
@@ -40,8 +39,13 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
     """
     damaged = [one for one in skipped if one.damaged]
     if damaged:
-        line = f"{len(damaged)} matrices are damaged and were left out, the first: "
-        note(f"{line}{damaged[0].name}: {damaged[0].reason}", quiet=False)
+        count = len(damaged)
+        are = (
+            "1 matrix is damaged and was"
+            if count == 1
+            else f"{count} matrices are damaged and were"
+        )
+        note(f"{are} left out, the first: {damaged[0].name}: {damaged[0].reason}", quiet=False)
     return _INCOMPLETE if damaged else 0
 
 
@@ -108,7 +112,7 @@ def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
         if method not in found:
             return ""
         error = found[method].error
-        is_best = error == min(found[other].error for other in _SHOWN)
+        is_best = error == min(found[other].error for other in SHOWN)
         return f"[bold]{error:.3f}[/]" if is_best else f"{error:.3f}"
 
     return cell

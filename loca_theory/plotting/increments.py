@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-_SHOWN = ("R", "D", "FourierFT", "S")
 _REACH = 8
 # Kinds of matrices side by side, in layers.
 _SHIFT = 0.08
@@ -204,7 +204,7 @@ def draw_errors_by_layer(
     """
     titles = titles or {}
     own = [name for name in dict.fromkeys(errors["method"]) if name not in METHODS]
-    shown = (*_SHOWN, *own)
+    shown = (*SHOWN, *own)
     table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
     if table["layer"].notna().any():
         table = table[table["layer"].notna()]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment
 
+from loca_theory import _arguments
+from loca_theory.errors import ResourceError
 from loca_theory.plotting.canvas import png
 from loca_theory.plotting.pictures import views
 from loca_theory.sweeps import Result, write_atomically
@@ -51,8 +53,11 @@ class Page:
         Raises:
             ResourceError: it cannot be written.
         """
-        path = Path(path)
-        writable_folder(path.parent)
+        path = _arguments.path("path", path)
+        if path.is_dir():
+            msg = f"{path} is a folder; give path a file, such as {path / 'report.html'}"
+            raise ResourceError(msg)
+        writable_folder(path.parent, "path")
         write_atomically(path, lambda target: target.write_text(self.html, encoding="utf-8"))
         return path
 
@@ -127,7 +132,8 @@ def _main_table(result: Result) -> _Table:
 def _analysis(result: Any) -> dict[str, Any]:
     """What the page of an analysis says."""
     return {
-        "title": f"What the fine-tune did to {len(result.matrices)} matrices",
+        "title": f"What the fine-tune did to {len(result.matrices)} "
+        + ("matrix" if len(result.matrices) == 1 else "matrices"),
         "lead": _sources(result),
         "verdict": result.verdict,
         "config": result.config,

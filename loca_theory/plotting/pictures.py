@@ -37,7 +37,7 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
                         one), ``phase`` with one random spike
     ToyResult           ``recovery``, ``spectrum``, ``loss``
     Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``:
-                        those that its tables hold
+                        those that its tables hold; of a single matrix ``errors`` comes last
     VerificationResult  ``verdicts``
     ==================  ==========================================================================
 
