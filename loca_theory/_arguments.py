@@ -100,46 +100,40 @@ def instance(argument: str, value: Any, kind: type[_T]) -> _T:
     return value
 
 
-def make_whole(owner: object, *fields: str, optional: bool = False) -> None:
-    """Turn fields of a frozen specification into plain whole numbers.
+def whole(argument: str, value: Any) -> int:
+    """A plain whole number.
 
-    Args:
-        owner: The specification.
-        fields: Names of the fields.
-        optional: Leave None as it is.
+    Raises:
+        InvalidArgumentError: it is not one.
+    """
+    try:
+        return _index(value)
+    except TypeError:
+        msg = f"{argument} must be a whole number, not {value!r}"
+        raise InvalidArgumentError(msg) from None
+
+
+def real(argument: str, value: Any) -> float:
+    """A plain number.
+
+    Raises:
+        InvalidArgumentError: it is not one.
+    """
+    try:
+        return _float(value)
+    except (TypeError, ValueError):
+        msg = f"{argument} must be a number, not {value!r}"
+        raise InvalidArgumentError(msg) from None
+
+
+def make_whole(specification: object, *fields: str) -> None:
+    """Turn fields of a frozen specification into plain whole numbers.
 
     Raises:
         InvalidArgumentError: one is not a whole number.
     """
-    _make(owner, fields, _index, "a whole number", optional=optional)
-
-
-def make_real(owner: object, *fields: str) -> None:
-    """Turn fields of a frozen specification into plain numbers.
-
-    Raises:
-        InvalidArgumentError: one is not a number.
-    """
-    _make(owner, fields, _float, "a number")
-
-
-def _make(
-    owner: object,
-    fields: tuple[str, ...],
-    convert: Callable[[Any], object],
-    wanted: str,
-    *,
-    optional: bool = False,
-) -> None:
     for name in fields:
-        value = getattr(owner, name)
-        if value is None and optional:
-            continue
-        try:
-            object.__setattr__(owner, name, convert(value))
-        except (TypeError, ValueError):
-            msg = f"{name} must be {wanted}, not {value!r}"
-            raise InvalidArgumentError(msg) from None
+        object.__setattr__(specification, name, whole(name, getattr(specification, name)))
 
 
 def _index(value: Any) -> int:

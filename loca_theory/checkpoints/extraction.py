@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.adapter_folder import README, WEIGHTS, check_folder, digest
 from loca_theory.checkpoints.names import kind_of
@@ -133,7 +134,7 @@ class Extraction(Result):
         """
         from safetensors.torch import save_file
 
-        folder = Path(folder)
+        folder = _arguments.path("folder", folder)
         writable_folder(check_folder(folder))
         config = json.dumps(self.config, indent=2) + "\n"
         texts = {README: self._card(), ADAPTER_CONFIG: config}
@@ -218,6 +219,7 @@ def extract(
         (8, True)
     """
     size = _Size(method, rank, components)
+    runner = _arguments.instance("runner", runner, Runner)
     pair = open_pair(base, tuned, Selection(include, exclude, max_size, smallest_side=1))
     if pair.base is None:
         msg = "the fine-tuned side is an adapter already; name a full checkpoint"
@@ -270,21 +272,24 @@ class _Size:
     """How large an adapter may be; see :func:`extract`."""
 
     method: Method
-    r: int | None
+    rank: int | None
     components: int | None
 
     def __post_init__(self) -> None:
         find("method", self.method, TITLES)
+        for name in ("rank", "components"):
+            if getattr(self, name) is not None:
+                _arguments.make_whole(self, name)
         if self.method == "lora" and self.components is not None:
             msg = (
                 "a LoRA adapter has a rank, and components are LoCA's; give it one, such as rank=8"
             )
             raise InvalidArgumentError(msg)
-        if (self.r is None) == (self.components is None):
+        if (self.rank is None) == (self.components is None):
             either = "rank=8" if self.method == "lora" else "either rank=8 or components=1000"
             msg = f"say how large the adapter may be: {either}"
             raise InvalidArgumentError(msg)
-        size = (self.r or 0) if self.components is None else self.components
+        size = (self.rank or 0) if self.components is None else self.components
         if size < 1:
             msg = f"an adapter needs a size of at least 1, not {size}"
             raise InvalidArgumentError(msg)
@@ -292,8 +297,8 @@ class _Size:
     def count(self, p: int, q: int) -> int:
         """LoRA's rank, or LoCA's coefficients, for a p×q matrix."""
         if self.method == "lora":
-            return min(self.r or 0, p, q)
-        return min(self.components or (p + q) * (self.r or 0) // 2, p * q)
+            return min(self.rank or 0, p, q)
+        return min(self.components or (p + q) * (self.rank or 0) // 2, p * q)
 
 
 class _LeftOutError(Exception):
@@ -445,6 +450,6 @@ def _stores_transposed(base: Checkpoint) -> bool:
 
 def _reasons(skipped: Sequence[Skipped]) -> str:
     counts = Counter(one.reason.partition(":")[0] for one in skipped)
-    return ", ".join(f"{count} tensors ({reason})" for reason, count in counts.most_common(6)) or (
-        "nothing"
-    )
+    return ", ".join(
+        f"{count} tensor{'s' * (count > 1)} ({reason})" for reason, count in counts.most_common(6)
+    ) or "nothing"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory import _arguments
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.errors import InvalidArgumentError
@@ -89,10 +90,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         find_methods(self.methods)
-        if any(isinstance(r, bool) or not isinstance(r, int) or r < 1 for r in self.ranks):
-            msg = f"ranks must be whole numbers from 1 on, not {self.ranks}; write ranks=(8, 16)"
-            raise InvalidArgumentError(msg)
-        if not 0 <= self.epsilon < 1:
+        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
+        _arguments.make_whole(self, "seed")
+        if not 0 <= _arguments.real("epsilon", self.epsilon) < 1:
             msg = f"a total variation lies between 0 and 1, not at {self.epsilon}; "
             raise InvalidArgumentError(msg + "choose one such as epsilon=0.001")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from loca_theory._arguments import whole
 from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sources import (
@@ -49,7 +50,7 @@ class Selection:
         smallest_side: Matrices with a shorter side are left out.
 
     Raises:
-        InvalidArgumentError: an expression is not valid.
+        InvalidArgumentError: an expression is not valid, or a size is none.
     """
 
     include: str | None = None
@@ -58,12 +59,16 @@ class Selection:
     smallest_side: int = SMALLEST_SIDE
 
     def __post_init__(self) -> None:
-        for pattern in (self.include, self.exclude):
+        for name in ("include", "exclude"):
+            pattern = getattr(self, name)
             try:
-                re.compile(pattern or "")
-            except re.error as error:
-                msg = f"{pattern!r} is no regular expression: {error}"
+                re.compile("" if pattern is None else pattern)
+            except (re.error, TypeError) as error:
+                msg = f"{name} must be a regular expression, not {pattern!r}: {error}"
                 raise InvalidArgumentError(msg) from error
+        if self.max_size is not None and whole("max_size", self.max_size) < 1:
+            msg = f"max_size must be at least 1, not {self.max_size}"
+            raise InvalidArgumentError(msg)
 
     def wants(self, name: str) -> bool:
         """Whether a name is among those asked for."""

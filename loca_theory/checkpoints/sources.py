@@ -32,6 +32,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 _INDEX = ".index.json"
 _PICKLES = (".bin", ".pt", ".pth")
 _ALONE = "increment"  # the name of a matrix without one
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
 _MATRIX = 2  # dimensions
 _SMALLEST_SIDE = 2
 
@@ -289,6 +290,8 @@ def resolve(source: str | os.PathLike[str]) -> Path:
     path = Path(text).expanduser()
     if not text or not path.exists():
         msg = f"there is no file or folder {text or 'without a name'}"
+        if _HUB_NAME.fullmatch(text) and path.suffix not in (".safetensors", *_PICKLES):
+            msg += f"; write hub:{text} if it is on the hub"
         raise InvalidArgumentError(msg)
     if path.is_dir() and (path / "snapshots").is_dir():
         return _snapshot(path)

@@ -195,9 +195,9 @@ class Ledger:
         chosen: set[str] = set()
         known = [claim.id for claim in self.claims]
         for name in names:
-            mine = [one for one in known if is_named(one, name)]
+            mine = [one for one in known if is_named(one, str(name))]
             if not mine:
-                msg = f"unknown claim {name!r}; {_hint(name, known)}"
+                msg = f"unknown claim {name!r}; {_hint(str(name), known)}"
                 raise InvalidArgumentError(msg)
             chosen |= set(mine)
         return [claim for claim in self.claims if not names or claim.id in chosen]
@@ -210,7 +210,7 @@ def _hint(name: str, known: Sequence[str]) -> str:
     # Families as well, so that a slip in one finds it.
     families = dict.fromkeys(f"{one.partition('.')[0]}." for one in known if "." in one)
     near = get_close_matches(name, [*known, *families], n=3, cutoff=0.6)
-    return f"nearest: {', '.join(near)}" if near else f"there are {len(known)}"
+    return f"nearest: {', '.join(near)}" if near else "`loca-theory verify --list` has all"
 
 
 def is_named(one: str, name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from loca_theory import _arguments
 from loca_theory.claims.ledger import (
     EMPIRICAL,
     KINDS,
@@ -46,7 +47,9 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
     """
     name = "claims.toml" if path is None else str(path)
     try:
-        source = files("loca_theory.claims") / name if path is None else Path(path)
+        source = (
+            files("loca_theory.claims") / name if path is None else _arguments.path("ledger", path)
+        )
         text = source.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         msg = f"cannot read the ledger {name}: {getattr(error, 'strerror', None) or error}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from loca_theory import _arguments
 from loca_theory._lookup import member
 from loca_theory.claims.entries import DEFAULT_RESULTS, Entry, version
 from loca_theory.claims.ledger import CHECKS, Claim, Ledger
@@ -20,7 +21,7 @@ from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, find_tables, manif
 
 
 def verify(
-    names: str | Sequence[str] = (),
+    names: str | Iterable[str] | None = None,
     *,
     tier: Tier | str = Tier.DEFAULT,
     seed: int = 0,
@@ -35,7 +36,7 @@ def verify(
 
     Args:
         names: A claim, or several; a name that ends in a dot stands for all that begin with it,
-            and none for all.
+            None for all.
         tier: How much work goes into each: ``quick``, ``default`` or ``deep``.
         seed: Root seed.
         results: Folder of the experiments' tables, for the empirical claims, looked through with
@@ -44,18 +45,22 @@ def verify(
         runner: How to run: workers, and where finished observations are kept.
 
     Raises:
-        InvalidArgumentError: a claim or the tier is unknown.
+        InvalidArgumentError: a claim or the tier is unknown, or no claim is named.
         LedgerError: the ledger cannot be read, or a claim names a check that is not there or does
             not take the claim's arguments.
         ResourceError: the folder of tables is not there, or what a check needs is damaged.
     """
+    chosen = () if names is None else _arguments.several(names)
+    if names is not None and not chosen:
+        msg = "names is empty; name a claim, or leave it out for all"
+        raise InvalidArgumentError(msg)
     return Verification(
         ledger if isinstance(ledger, Ledger) else load_ledger(ledger),
-        (names,) if isinstance(names, str) else tuple(names),
+        chosen,
         member(Tier, "tier", tier),
         seed,
-        None if results is None else Path(results),
-    ).run(runner)
+        None if results is None else _arguments.path("results", results),
+    ).run(_arguments.instance("runner", runner, Runner))
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Verification:
 
     def __post_init__(self) -> None:
         self.ledger.find(self.names)
+        _arguments.make_whole(self, "seed")
         if self.results is None and Path(DEFAULT_RESULTS).is_dir():
             object.__setattr__(self, "results", Path(DEFAULT_RESULTS))
         if self.results is not None and not self.results.is_dir():

@@ -80,7 +80,7 @@ def find_reading(name: str) -> Reading:
         InvalidArgumentError: a part is unknown, or two parts set the same choice.
     """
     changes: dict[str, Any] = {}
-    for part in name.split("+"):
+    for part in str(name).split("+"):
         if part not in _CHANGES:
             msg = f"unknown reading {part!r}; choose from {', '.join(READINGS)}, or join some by +"
             raise InvalidArgumentError(msg)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from loca_theory._arguments import real
 from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.readings import Reading
 from loca_theory.errors import InvalidArgumentError
@@ -29,7 +30,7 @@ class Rates:
 
     def __post_init__(self) -> None:
         for name, rate in vars(self).items():
-            if not 0 < rate < math.inf:
+            if not 0 < real(f"the learning rate of the {name}", rate) < math.inf:
                 msg = f"the learning rate of the {name} must be positive and finite, not {rate:g}"
                 raise InvalidArgumentError(msg)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory._arguments import integers, several
+from loca_theory._arguments import instance, integers, make_whole, several
 from loca_theory.convergence import simulation as one
 from loca_theory.convergence.problems import Family
 from loca_theory.convergence.readings import DEFAULT_READING, find_reading
@@ -86,7 +86,7 @@ def toy(
         rates=Rates(lr, location_lr),
         seed=seed,
     )
-    return study.run(runner)
+    return study.run(instance("runner", runner, Runner))
 
 
 def _condition(value: Any) -> float | None:
@@ -127,20 +127,22 @@ class ConvergenceStudy:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        make_whole(self, "steps", "seed", *(["problems"] if self.problems is not None else []))
         for name in ("problems", "steps"):
             number = getattr(self, name)
             if number is not None and number < 1:
                 msg = f"the number of {name} must be at least 1, not {number}"
                 raise InvalidArgumentError(msg)
-        for name in ("searches", "readings", "sizes", "components", "conditions"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                msg = f"{name} are named once each, at least one: {', '.join(map(str, values))}"
-                raise InvalidArgumentError(msg)
         for search in self.searches:
             find_search(search)
         for reading in self.readings:
             find_reading(reading)
+        for name in ("searches", "readings", "sizes", "components", "conditions"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                msg = f"{name} are named once each, at least one: "
+                msg += ", ".join(map(str, values)) or "none"
+                raise InvalidArgumentError(msg)
         moving = min(find_reading(reading).moving_steps(self.steps) for reading in self.readings)
         if "pursuit" in self.searches and moving < max(self.components):
             msg = f"pursuit takes a step for each of {max(self.components)} components, while "

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
 
+from loca_theory import _arguments
 from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
 from loca_theory.dependence.structures import STRUCTURES, find_structure
 from loca_theory.errors import InvalidArgumentError
@@ -79,10 +80,12 @@ class Design:
     spikes: int = 1
 
     def __post_init__(self) -> None:
+        _arguments.make_whole(self, "p", "q", "draws", "seed", "null_draws", "spikes")
+        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
         if self.draws < 2:
             msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
             raise InvalidArgumentError(msg)
-        if not 0 < self.level < 1:
+        if not 0 < _arguments.real("level", self.level) < 1:
             msg = f"the level must lie between 0 and 1, and is {self.level}"
             raise InvalidArgumentError(msg)
         for name in self.structures:
@@ -95,11 +98,12 @@ class Design:
             raise InvalidArgumentError(msg)
         self._check_used()
         self._check_methods()
-        for repeated in (self.structures, self.protocols, self.ranks):
-            if not repeated or len(set(repeated)) < len(repeated):
-                msg = (
-                    f"structures, protocols and ranks are named once each, at least one: {repeated}"
-                )
+        for r in self.ranks:
+            Budget(self.p, self.q, r)
+        for name in ("structures", "protocols"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                msg = f"{name} are named once each, at least one: {', '.join(values) or 'none'}"
                 raise InvalidArgumentError(msg)
         if self.level * self.null_draws < _FEWEST_BEYOND:
             msg = f"a critical value at level {self.level:g} needs at least "

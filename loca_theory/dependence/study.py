@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory._arguments import integers, numbers, several
+from loca_theory import _arguments
+from loca_theory._arguments import numbers, several
 from loca_theory.dependence import draws as one
 from loca_theory.dependence.design import (
     DEFAULT_DRAWS,
@@ -87,11 +88,14 @@ def correlate(
     if (size is None) == (shape is None):
         msg = "give either size (a square matrix) or shape=(p, q)"
         raise InvalidArgumentError(msg)
-    p, q = integers("size" if shape is None else "shape", shape or (size, size))
+    if shape is None:
+        p = q = _arguments.whole("size", size)
+    else:
+        p, q = _arguments.shape(shape)
     study = Study(
         p,
         q,
-        integers("ranks", ranks),
+        _arguments.ranks(ranks),
         structures=several(structures),
         protocols=find_protocols(protocols),
         methods=None if methods is None else find_methods(several(methods)),
@@ -104,7 +108,7 @@ def correlate(
         null_draws=null_draws,
         spikes=spikes,
     )
-    return study.run(runner)
+    return study.run(_arguments.instance("runner", runner, Runner))
 
 
 class Study(Design):

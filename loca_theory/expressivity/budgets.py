@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from loca_theory._arguments import make_whole
+from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
@@ -48,8 +50,8 @@ class Budget:
         value_bits: Bits of one stored number; matters to ``bits`` and to the method ``RD``.
 
     Raises:
-        InvalidArgumentError: r or the shape is out of range, or the rank-r factors hold more
-            numbers than the matrix itself.
+        InvalidArgumentError: r or the shape is not whole or out of range, the accounting unknown,
+            or the rank-r factors hold more numbers than the matrix itself.
 
     Source: the paper's section "Comparison between frequency-space and low-rank Adaptation" and the
     proof of Theorem 1; N0, N1, N2 and N3 there.
@@ -62,6 +64,10 @@ class Budget:
     value_bits: int = 16
 
     def __post_init__(self) -> None:
+        make_whole(self, "p", "q", "r", "value_bits")
+        if not isinstance(self.accounting, Accounting):
+            chosen = member(Accounting, "accounting", self.accounting)
+            object.__setattr__(self, "accounting", chosen)
         if self.p < 1 or self.q < 1:
             msg = f"a matrix needs at least one row and one column, not {self.p}x{self.q}"
             raise InvalidArgumentError(msg)

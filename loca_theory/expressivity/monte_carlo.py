@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from loca_theory._arguments import make_whole
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.methods import METHODS, Engine, Method, definition
@@ -88,6 +89,7 @@ class MonteCarlo:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
+        make_whole(self, "draws", "seed", "value_bits")
         if self.draws < 1:
             msg = f"a simulation needs at least 1 draw (2 for a standard error), not {self.draws}"
             raise InvalidArgumentError(msg)

@@ -8,8 +8,8 @@ from typing import Any
 
 import joblib
 
-from loca_theory._arguments import integers
-from loca_theory._lookup import member
+from loca_theory import _arguments
+from loca_theory._lookup import find, member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.memory import check_memory
@@ -122,8 +122,8 @@ def simulate(
         msg = "give either sizes (square matrices) or shape=(p, q)"
         raise InvalidArgumentError(msg)
     simulation = Simulation(
-        shapes=(shape,) if shape else squares(integers("sizes", sizes)),
-        ranks=integers("ranks", ranks),
+        shapes=squares(_arguments.integers("sizes", sizes)) if shape is None else (shape,),
+        ranks=_arguments.ranks(ranks),
         methods=find_methods(methods),
         engines=engines_of(engine),
         accounting=member(Accounting, "accounting", accounting),
@@ -132,6 +132,7 @@ def simulate(
         seed=seed,
         sampler=None if sampler is None else member(Sampler, "sampler", sampler),
     )
+    runner = _arguments.instance("runner", runner, Runner)
     return simulation.on_device(device).run(runner)
 
 
@@ -167,9 +168,13 @@ class Simulation:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if not (self.shapes and self.ranks and self.methods and self.engines):
-            msg = "a simulation needs at least one shape, rank, method and engine"
-            raise InvalidArgumentError(msg)
+        for name in ("shapes", "methods", "engines"):
+            if not getattr(self, name):
+                msg = f"{name} is empty; a simulation needs at least one"
+                raise InvalidArgumentError(msg)
+        object.__setattr__(self, "shapes", tuple(map(_arguments.shape, self.shapes)))
+        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
+        _arguments.make_whole(self, "value_bits", "draws", "seed")
         find_methods(self.methods)
         for p, q in self.shapes:
             for r in self.ranks:
@@ -342,4 +347,4 @@ def engines_of(name: str | None) -> tuple[Engine, ...]:
     """The engines that an argument ``engine`` stands for: see :func:`simulate`."""
     if name is None:
         return DEFAULT_ENGINES
-    return tuple(Engine) if name == "all" else (member(Engine, "engine", name),)
+    return find("engine", name, {**{one.value: (one,) for one in Engine}, "all": tuple(Engine)})

@@ -16,6 +16,7 @@ from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import write_atomically
 from loca_theory.sweeps.files import writable_folder
@@ -165,7 +166,7 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     Raises:
         ResourceError: the folder cannot be written to.
     """
-    folder = writable_folder(Path(folder))
+    folder = writable_folder(_arguments.path("folder", folder))
     written = []
     for kind, metadata in _METADATA.items():
         path = folder / f"{name}.{kind}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from loca_theory import _arguments
 from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.expressivity import Simulation
@@ -66,11 +67,12 @@ def figure(
         The figure; notebooks show it.
 
     Raises:
-        InvalidArgumentError: there is no such figure.
+        InvalidArgumentError: there is no such figure, or an argument is of another type.
         NotStoredError: a table is not there, or there are several of its name.
         UndrawableError: the tables do not hold what it shows.
         ResourceError: a folder is not there or cannot be written to, or a table is damaged.
     """
+    runner = _arguments.instance("runner", runner, Runner)
     return find_drawing(label, results, out, seed=seed, device=device).draw(runner).figure
 
 
@@ -97,8 +99,8 @@ def find_drawing(
         ResourceError: the folder is not there.
     """
     paper = find_figure(label)
-    folder = None if out is None else Path(out)
-    if results is not None and not Path(results).is_dir():
+    folder = None if out is None else _arguments.path("out", out)
+    if results is not None and not _arguments.path("results", results).is_dir():
         msg = f"there is no folder {results}; give that of the stored tables, or leave out "
         msg += 'results="..."'
         raise ResourceError(msg)

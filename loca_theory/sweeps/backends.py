@@ -15,6 +15,7 @@ from typing import Any
 
 import joblib
 
+from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 _TIMEOUT_S = 10
@@ -47,14 +48,15 @@ class Cluster:
             ``host:6379`` (Ray); None starts workers on this machine, on the loopback interface.
 
     Raises:
-        InvalidArgumentError: a scheduler is named for processes on this machine, or its address is
-            empty.
+        InvalidArgumentError: the backend is unknown, a scheduler is named for processes on this
+            machine, or its address is empty.
     """
 
     backend: Backend = Backend.LOKY
     scheduler: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "backend", member(Backend, "backend", self.backend))
         if self.scheduler is not None and self.backend is Backend.LOKY:
             msg = 'scheduler="..." needs backend="dask" or backend="ray"'
             raise InvalidArgumentError(msg)

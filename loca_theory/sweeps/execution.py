@@ -20,8 +20,10 @@ import joblib
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
+from loca_theory._arguments import instance, make_whole, path
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.sweeps.backends import Backend, Cluster
+from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.points import Point
 from loca_theory.sweeps.store import ResultStore
 from loca_theory.sweeps.versions import code_version, package_version
@@ -69,7 +71,7 @@ class Runner:
         progress: Called with (finished, total) whenever a point is finished.
 
     Raises:
-        InvalidArgumentError: ``jobs`` is neither positive nor −1.
+        InvalidArgumentError: ``jobs`` is neither positive nor −1, or anything is of another type.
     """
 
     store: ResultStore | str | Path | None = None
@@ -78,6 +80,13 @@ class Runner:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
+        make_whole(self, "jobs")
+        instance("cluster", self.cluster, Cluster)
+        if not (self.store is None or isinstance(self.store, ResultStore)):
+            path("store", self.store)
+        if not (self.progress is None or callable(self.progress)):
+            msg = f"progress must be a function of (finished, total), not {self.progress!r}"
+            raise InvalidArgumentError(msg)
         if self.jobs == 0 or self.jobs < -1:
             msg = f"jobs must be a positive number, or -1 for one per core, not {self.jobs}"
             raise InvalidArgumentError(msg)
@@ -149,7 +158,7 @@ class Runner:
         """
         if self.store is None or isinstance(self.store, ResultStore):
             return self.store
-        return ResultStore(Path(self.store), code_version(*roots))
+        return ResultStore(writable_folder(Path(self.store), "store"), code_version(*roots))
 
     def connected(self) -> AbstractContextManager[None]:
         """Keep the connection to the cluster for all sweeps inside.

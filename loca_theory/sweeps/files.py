@@ -42,8 +42,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
-def writable_folder(folder: Path) -> Path:
+def writable_folder(folder: Path, argument: str = "folder") -> Path:
     """Create a folder where needed and make sure that files can be created in it.
+
+    Args:
+        folder: The folder.
+        argument: What the caller was given it as, for the message.
 
     Raises:
         ResourceError: it cannot be created or written to.
@@ -53,8 +57,10 @@ def writable_folder(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        where = f"to {folder}"
-        raise _cannot_write(where, error) from error
+        in_the_way = next((one for one in (folder, *folder.parents) if one.is_file()), None)
+        reason = f"{in_the_way} is a file" if in_the_way else error.strerror or str(error)
+        msg = f'cannot write to {folder}: {reason}; choose another {argument}="..."'
+        raise ResourceError(msg) from error
     return folder
 
 

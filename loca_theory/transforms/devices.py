@@ -24,7 +24,7 @@ def resolve_device(name: str) -> str:
             torch cannot compute on this one: its driver or architecture is too old, its memory
             is full, or another process has it for itself.
     """
-    match = re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", name)
+    match = isinstance(name, str) and re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", name)
     if not match:
         msg = f"unknown device {name!r}; choose auto, cpu, cuda or cuda:N"
         raise InvalidArgumentError(msg)

@@ -440,12 +440,12 @@ def test_what_cannot_be_analysed_is_one_line(base, message):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"ranks": [0]}, r"ranks must be whole numbers from 1 on, not \(0,\); write ranks="),
-        ({"ranks": [2.5]}, r"ranks must be whole numbers from 1 on, not \(2.5,\); write ranks="),
+        ({"ranks": [0]}, r"ranks must be whole numbers from 1 on, not \[0\]; write ranks=8"),
+        ({"ranks": [2.5]}, r"ranks must be whole numbers from 1 on, not \[2.5\]; write ranks="),
         ({"epsilon": 1.0}, "between 0 and 1, not at 1.0; choose one such as epsilon=0.001"),
         ({"accounting": "money"}, "unknown accounting 'money'; choose from paper, main-text"),
         ({"device": "tpu"}, "unknown device 'tpu'; choose auto, cpu"),
-        ({"include": "["}, "is no regular expression"),
+        ({"include": "["}, r"include must be a regular expression, not '\['"),
         ({"include": "zzz"}, 'no matrix is left .* widen include="...", exclude'),
     ],
     ids=lambda one: next(iter(one.items())) if isinstance(one, dict) else None,

@@ -133,7 +133,7 @@ def test_selection(tmp_path):
     assert list(pair(tmp_path, tensors(0), tensors(1), excluded).names) == ["a.0.v.weight"]
     with pytest.raises(InvalidArgumentError, match=r"is left .2 larger than max_size=100"):
         pair(tmp_path, tensors(0), tensors(1), Selection(max_size=100))
-    with pytest.raises(InvalidArgumentError, match="is no regular expression"):
+    with pytest.raises(InvalidArgumentError, match="include must be a regular expression"):
         Selection("(")
 
 

@@ -56,7 +56,7 @@ def outcomes(study, search, reading="default", family=None):
         ({"problems": 0}, "the number of problems must be at least 1, not 0"),
         ({"steps": 0}, "the number of steps must be at least 1, not 0"),
         ({"steps": -5}, "the number of steps must be at least 1, not -5"),
-        ({"searches": ()}, "searches are named once each, at least one: $"),
+        ({"searches": ()}, "searches are named once each, at least one: none$"),
         ({"searches": ("swap", "swap")}, "searches are named once each, at least one: swap, swap"),
         ({"readings": ()}, "readings are named once each"),
         ({"readings": ("sum", "sum")}, "readings are named once each, at least one: sum, sum"),

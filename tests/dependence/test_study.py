@@ -55,7 +55,6 @@ class RandomRows(Method):
     ("change", "message"),
     [
         ({"structures": ("ar1", "ar1")}, "named once each"),
-        ({"ranks": (2, 2)}, "named once each"),
         ({"structures": ()}, "at least one"),
         ({"rho": (0.2, 0.1)}, "rho must be finite and increase, and are 0.2, 0.1"),
         ({"rho": ()}, "and are none"),
@@ -124,8 +123,8 @@ def test_one_call_is_the_study_with_plain_arguments():
     [
         ({"shape": (3, 4)}, "give either size (a square matrix) or shape=(p, q)"),
         ({"size": None}, "give either size (a square matrix) or shape=(p, q)"),
-        ({"size": 16.5}, "size must be whole numbers"),
-        ({"ranks": 2.5}, "ranks must be whole numbers, not 2.5"),
+        ({"size": 16.5}, "size must be a whole number, not 16.5"),
+        ({"ranks": 2.5}, "ranks must be whole numbers from 1 on, not 2.5"),
         ({"rho": "high"}, "rho must be numbers, not 'high'"),
         ({"protocols": "odd"}, "unknown protocol 'odd'; choose from same-draw, iid-reference"),
         ({"structures": "odd"}, "unknown structure 'odd'; choose from shared-mean"),
