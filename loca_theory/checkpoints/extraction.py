@@ -450,6 +450,10 @@ def _stores_transposed(base: Checkpoint) -> bool:
 
 def _reasons(skipped: Sequence[Skipped]) -> str:
     counts = Counter(one.reason.partition(":")[0] for one in skipped)
-    return ", ".join(
-        f"{count} tensor{'s' * (count > 1)} ({reason})" for reason, count in counts.most_common(6)
-    ) or "nothing"
+    return (
+        ", ".join(
+            f"{count} tensor{'s' * (count > 1)} ({reason})"
+            for reason, count in counts.most_common(6)
+        )
+        or "nothing"
+    )

@@ -16,7 +16,7 @@ from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.observation import EXPERIMENT, measure
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.results import VerificationResult
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, find_tables, manifest
 
 
