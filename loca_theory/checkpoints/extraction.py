@@ -450,10 +450,5 @@ def _stores_transposed(base: Checkpoint) -> bool:
 
 def _reasons(skipped: Sequence[Skipped]) -> str:
     counts = Counter(one.reason.partition(":")[0] for one in skipped)
-    return (
-        ", ".join(
-            f"{count} tensor{'s' * (count > 1)} ({reason})"
-            for reason, count in counts.most_common(6)
-        )
-        or "nothing"
-    )
+    reasons = [f"{n} tensor{'s' * (n > 1)} ({reason})" for reason, n in counts.most_common(6)]
+    return ", ".join(reasons) or "nothing"

@@ -43,13 +43,13 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
         path: A file of the same form; None for the package's own.
 
     Raises:
+        InvalidArgumentError: it is not a path.
         LedgerError: it cannot be read, or a claim is not one; the message names the line.
     """
     name = "claims.toml" if path is None else str(path)
+    shipped = files("loca_theory.claims") / name
+    source = shipped if path is None else _arguments.path("ledger", path)
     try:
-        source = (
-            files("loca_theory.claims") / name if path is None else _arguments.path("ledger", path)
-        )
         text = source.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         msg = f"cannot read the ledger {name}: {getattr(error, 'strerror', None) or error}"

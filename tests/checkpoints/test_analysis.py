@@ -474,6 +474,27 @@ def test_nothing_left_out_is_a_table_too(tmp_path):
     assert Analysis.load(tmp_path).skipped == ()
 
 
+def test_the_overview_shows_the_users_own_methods():
+    class Zero(Method):
+        name = "zero"
+
+        def approximate(self, matrix, budget, rng=None):
+            del budget, rng
+            return 0 * matrix
+
+    found = analyze(SQUARE, ranks=[2, 3], methods=Zero).overview()
+    columns = [name for name in found.columns if name.endswith(", r = 2")]
+    assert set(columns) == {f"{name}, r = 2" for name in ("R", "D", "FourierFT", "S", "zero")}
+    assert found["zero, r = 2"].item() == 1
+
+
+@pytest.mark.parametrize(("scale", "text"), [(1.0, "is within"), (5.0, "is not within")])
+def test_one_increment_is_in_the_singular(scale, text):
+    entries = np.random.default_rng(0).standard_normal((64, 64))
+    entries[:32] *= scale
+    assert analyze(entries, ranks=2).verdict.startswith(f"The increment {text} a total variation")
+
+
 def test_a_notebook_shows_the_verdict_and_a_line_a_matrix(analysis):
     shown = analysis._repr_html_()
     assert "increments are within" in shown

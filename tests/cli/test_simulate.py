@@ -210,6 +210,15 @@ def test_a_method_of_the_users_own(cli, own_module):
     )  # fmt: skip
 
 
+def test_a_method_of_the_users_own_that_fails_is_one_line(cli, here, own_module):
+    (here / "own_of_this_folder.py").write_text(OWN.replace("0.1 * matrix", "matrix / (1 // 0)"))
+    done = cli("simulate", "--K", 16, "--r", 1, "--methods", own_module, "--jobs", 1)
+    assert (done.code, done.out) == (2, "")
+    line = r"loca-theory: own\.approximate failed \(ZeroDivisionError: [^\n]+ by zero\)"
+    assert re.fullmatch(line, done.err.splitlines()[-1])
+    assert "Traceback" not in done.err
+
+
 def test_small_r_is_exact_and_large_r_is_not(cli):
     done = cli(
         "simulate", "--K", "16,64", "--r", 1, "--methods", "R", "--draws", 2, "--format", "json"
@@ -566,7 +575,7 @@ def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monke
     monkeypatch.setattr("loca_theory.expressivity.Simulation.run", None)
     done = cli(*SMALL, "--out", out)
     assert re.fullmatch(
-        r"loca-theory: cannot write to [^\n]+; choose another --out DIR\n", done.err
+        r"loca-theory: cannot write to [^\n]+: file is a file; choose another --out DIR\n", done.err
     )
     assert (done.code, done.out) == (1, "")
     assert files(here) == {"file": b"kept"}

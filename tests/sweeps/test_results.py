@@ -41,6 +41,23 @@ class Found(Result):
     command = "found"
 
 
+@dataclass(frozen=True)
+class Strict:
+    kind: Kind
+    kinds: tuple[Kind, ...]
+    counts: tuple[int, ...]
+    size: int
+    weight: float
+    name: str
+    flag: bool
+
+
+@dataclass(frozen=True, repr=False)
+class Stricts(Result):
+    rows: tuple[Strict, ...] = rows(Strict)
+    command = "strict"
+
+
 @dataclass(frozen=True, repr=False)
 class Single(Result):
     pairs: tuple[Pair, ...] = rows(Pair)
@@ -119,6 +136,38 @@ def test_a_table_of_another_version_is_refused(tmp_path):
         r"name; compute it again",
     ):
         Found.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("kind", ["square", "round"]),
+        ("kind", [1, 2]),
+        ("counts", [[1, 2], None]),
+        ("counts", [[1.5], []]),
+        ("counts", ["1", "2"]),
+        ("kinds", [["square"], []]),
+        ("size", ["1", "2"]),
+        ("size", [1.0, 0.5]),
+        ("size", [1.0, None]),
+        ("size", [True, False]),
+        ("weight", [1.0, None]),
+        ("weight", ["1", "2"]),
+        ("weight", [True, False]),
+        ("name", ["a", None]),
+        ("name", [1, 2]),
+        ("flag", [1, 0]),
+    ],
+    ids=str,
+)
+def test_values_that_do_not_fit_are_of_another_version(tmp_path, column, values):
+    row = Strict(Kind.ROUND, (Kind.ROUND,), (1, 2), 1, 0.5, "a", flag=True)
+    Stricts({}, (row, row)).save(tmp_path)
+    table = tmp_path / "strict.parquet"
+    pd.read_parquet(table).assign(**{column: values}).to_parquet(table)
+    message = rf"strict\.parquet was saved by another version of loca-theory \(column {column}\); c"
+    with pytest.raises(ResourceError, match=message):
+        Stricts.load(tmp_path)
 
 
 def test_what_was_never_saved_is_an_error(tmp_path):

@@ -1,0 +1,143 @@
+"""What is no argument of a public function is one line that names the argument."""
+
+import re
+
+import numpy as np
+import pytest
+
+import loca_theory as loca
+from loca_theory.expressivity import approximate, retained_energies
+from loca_theory.sweeps import Cluster, Result
+
+MATRIX = np.random.default_rng(0).standard_normal((8, 8))
+
+
+def simulate(**changed):
+    return loca.simulate(**{"sizes": 16, "ranks": 1, **changed})
+
+
+def shaped(shape):
+    return loca.simulate(shape=shape, ranks=1)
+
+
+def correlate(**changed):
+    return loca.correlate(**{"size": 8, "ranks": 1, **changed})
+
+
+def analyze(**changed):
+    return loca.analyze(MATRIX, **{"ranks": 1, **changed})
+
+
+def extract(**changed):
+    return loca.extract(*loca.demo_pair(), **changed)
+
+
+SHAPE = "shape must be two whole numbers (p, q), not "
+RANKS = "ranks must be whole numbers from 1 on, not "
+RUNNER = "runner must be a Runner, not "
+BAD = [
+    *((lambda given=given: shaped(given), f"{SHAPE}{given!r}")
+      for given in (5, (), (64,), (64, 48, 3), "64x48", (64.5, 48))),
+    *((lambda call=call, given=given: call(ranks=given), f"{RANKS}{given!r}")
+      for call in (simulate, correlate, analyze) for given in ([], [0], 0, True, "8", 2.5, None)),
+    *((lambda call=call: call(runner="x"), f"{RUNNER}'x'")
+      for call in (simulate, correlate, analyze, loca.toy, loca.verify)),
+    (lambda: extract(rank=1, runner=None), f"{RUNNER}None"),
+    (lambda: loca.figure("sim_1", runner=3), f"{RUNNER}3"),
+    # simulate
+    (lambda: simulate(engine=["exact"]), "unknown engine ['exact']; choose from exact, asymptot"),
+    (lambda: simulate(engine="foo"), "choose from exact, asymptotic, monte-carlo, all"),
+    (lambda: simulate(sampler=[]), "unknown sampler []; choose from reduced, dense"),
+    (lambda: simulate(accounting=3), "unknown accounting 3; choose from paper"),
+    (lambda: simulate(draws="many"), "draws must be a whole number, not 'many'"),
+    (lambda: simulate(draws=None), "draws must be a whole number, not None"),
+    (lambda: simulate(draws=True), "draws must be a whole number, not True"),
+    (lambda: simulate(seed=0.5), "seed must be a whole number, not 0.5"),
+    (lambda: simulate(value_bits="16"), "value_bits must be a whole number, not '16'"),
+    (lambda: simulate(device=3, sampler="dense", methods="R"), "unknown device 3; choose auto"),
+    (lambda: simulate(methods=[]), "methods is empty"),
+    # correlate and toy
+    (lambda: correlate(draws="x"), "draws must be a whole number, not 'x'"),
+    (lambda: correlate(level="x"), "level must be a number, not 'x'"),
+    (lambda: correlate(structures=[]), "structures are named once each, at least one: none"),
+    (lambda: correlate(structures=[["ar1"]]), "unknown structure ['ar1']; choose from"),
+    (lambda: correlate(protocols=[]), "protocols are named once each, at least one: none"),
+    (lambda: loca.toy([]), "searches are named once each, at least one: none"),
+    (lambda: loca.toy([["swap"]]), "unknown search ['swap']; choose from"),
+    (lambda: loca.toy(readings=5), "unknown reading '5'; choose from"),
+    (lambda: loca.toy(problems="x"), "problems must be a whole number, not 'x'"),
+    (lambda: loca.toy(steps=10.5), "steps must be a whole number, not 10.5"),
+    (lambda: loca.toy(lr="fast"), "the learning rate of the coefficients must be a number, not 'f"),
+    # analyze and extract
+    (lambda: analyze(include=5), "include must be a regular expression, not 5"),
+    (lambda: analyze(max_size="50M"), "max_size must be a whole number, not '50M'"),
+    (lambda: analyze(max_size=-1), "max_size must be at least 1, not -1"),
+    (lambda: analyze(epsilon="x"), "epsilon must be a number, not 'x'"),
+    (lambda: analyze(seed="x"), "seed must be a whole number, not 'x'"),
+    (lambda: loca.analyze("bert-base-uncased"), "write hub:bert-base-uncased if it is on the hub"),
+    (lambda: loca.analyze("org/name@main"), "write hub:org/name@main if it is on the hub"),
+    (lambda: extract(rank="8"), "rank must be a whole number, not '8'"),
+    (lambda: extract(components=1.5), "components must be a whole number, not 1.5"),
+    # verify, methods and figure
+    (lambda: loca.verify([]), "names is empty; name a claim, or leave it out for all"),
+    (lambda: loca.verify(5), "unknown claim 5; `loca-theory verify --list` has all"),
+    (lambda: loca.verify("nope"), "unknown claim 'nope'; `loca-theory verify --list` has all"),
+    (lambda: loca.verify("condition-u", seed="x"), "seed must be a whole number, not 'x'"),
+    (lambda: loca.verify("condition-u", tier=["quick"]), "unknown tier ['quick']; choose from"),
+    (lambda: loca.verify("condition-u", results=5), "results must be a path, not 5"),
+    (lambda: loca.verify("condition-u", ledger=5), "ledger must be a path, not 5"),
+    (lambda: loca.methods([]), "names is empty; name a method, or leave it out for all"),
+    (lambda: loca.figure("sim_1", results=5), "results must be a path, not 5"),
+    (lambda: loca.figure(["sim_1"]), "unknown figure ['sim_1']; choose from"),
+    # objects
+    (lambda: loca.Runner(jobs="x"), "jobs must be a whole number, not 'x'"),
+    (lambda: loca.Runner(cluster="ray"), "cluster must be a Cluster, not 'ray'"),
+    (lambda: Cluster("rey"), "unknown backend 'rey'; choose from loky, dask, ray"),
+    (lambda: loca.Runner(store=5), "store must be a path, not 5"),
+    (lambda: loca.Runner(progress=5), "progress must be a function of (finished, total), not 5"),
+    (lambda: loca.Budget("a", 2, 1), "p must be a whole number, not 'a'"),
+    (lambda: loca.Budget(8, 8, 2, "foo"), "unknown accounting 'foo'; choose from paper"),
+    (lambda: approximate(MATRIX, "D", 5), "budget must be a Budget, not 5"),
+    (lambda: retained_energies(MATRIX, "D", [5]), "budget must be a Budget, not 5"),
+    (lambda: loca.methods().save(5), "folder must be a path, not 5"),
+    (lambda: loca.MethodTable.load(5), "folder must be a path, not 5"),
+    (lambda: loca.VerificationResult.load(5), "folder must be a path, not 5"),
+    (lambda: loca.Extraction.load(5), "folder must be a path, not 5"),
+    (lambda: Result.load("."), "Result has no tables; load by the type that was saved"),
+    (lambda: loca.methods().to_frame("nope"), "unknown table 'nope'; choose from rows"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=range(len(BAD)))
+def test_it_is_one_line_that_names_the_argument(call, message):
+    with pytest.raises(loca.InvalidArgumentError, match=re.escape(message)) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", [simulate, analyze])
+def test_a_rank_named_twice_is_one(call):
+    ranks = np.array([2, 2, 1])
+    assert list(call(ranks=ranks).manifest["grid"]["ranks"]) == [2, 1]
+
+
+def test_numbers_of_numpy_and_names_are_plain():
+    budget = loca.Budget(np.int64(8), np.int64(8), np.int64(2), "bits")
+    assert budget == loca.Budget(8, 8, 2, "bits")
+    assert (type(budget.p), budget.accounting.name) == (int, "BITS")
+    assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a place take 16 + 6 bits
+    found = simulate(methods="R", draws=np.int64(2), seed=np.int64(1))
+    assert (found.rows[-1].draws, found.manifest["seed"]) == (2, 1)
+    assert Cluster("dask").backend.name == "DASK"
+
+
+def test_a_file_is_no_folder_and_a_folder_no_file(tmp_path):
+    (tmp_path / "afile").write_text("kept")
+    message = r'afile is a file; choose another store="\.\.\."'
+    with pytest.raises(loca.ResourceError, match=message):
+        simulate(methods="R", runner=loca.Runner(tmp_path / "afile"))
+    page = loca.report(simulate(engine="exact", methods="D"))
+    with pytest.raises(loca.ResourceError, match=r"is a folder; give path a file, such as .*html"):
+        page.save(tmp_path)
+    with pytest.raises(loca.ResourceError, match=r'afile is a file; choose another path="'):
+        page.save(tmp_path / "afile" / "page.html")
