@@ -160,7 +160,7 @@ BAD = {
     "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
                          "widen --include REGEX, --exclude REGEX or --max-size N"),
     "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,
-                       "is no regular expression"),
+                       "exclude must be a regular expression, not '['"),
     "bad size": (("base.safetensors", "tuned.safetensors", "--max-size", "much"), 2,
                  "is no number of entries"),
     "bad rank": (("base.safetensors", "tuned.safetensors", "--r", "0"), 2, ""),
