@@ -67,7 +67,7 @@ BAD = [
     (lambda: loca.toy(readings=5), "unknown reading '5'; choose from"),
     (lambda: loca.toy(problems="x"), "problems must be a whole number, not 'x'"),
     (lambda: loca.toy(steps=10.5), "steps must be a whole number, not 10.5"),
-    (lambda: loca.toy(lr="fast"), "the learning rate of the coefficients must be a number, not 'f"),
+    (lambda: loca.toy(lr="fast"), "lr must be a number, not 'fast'"),
     # analyze and extract
     (lambda: analyze(include=5), "include must be a regular expression, not 5"),
     (lambda: analyze(max_size="50M"), "max_size must be a whole number, not '50M'"),

@@ -74,7 +74,7 @@ def test_a_task_gives_its_frozen_result(results, kind, make):
     assert len(result.to_frame()) > 0
     assert "<table" in result._repr_html_()
     assert kind.__name__ in repr(result)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field"):
         result.manifest = {}
     for row in vars(result).values():
         if isinstance(row, tuple) and row:

@@ -295,8 +295,8 @@ def _left(
     rng: np.random.Generator,
 ) -> dict[str, NDArray[np.float64]]:
     """Relative error of every method; eigenvalues largest first."""
-    low_rank = [method for method in methods if isinstance(method, LowRank)]
-    others = [method for method in methods if not isinstance(method, LowRank)]
+    low_rank = [method for method in methods if type(method) is LowRank]
+    others = [method for method in methods if type(method) is not LowRank]
     retained = mean_retained_energies(matrix, others, budgets, rng)
     # The decomposition is known already.
     sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
@@ -318,7 +318,7 @@ def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor
 def _independent(method: Method, budgets: list[Budget], seed: int) -> list[float | None]:
     """Expected errors of independent normal entries; None where nobody knows without matrices."""
     p, q = budgets[0].p, budgets[0].q
-    if isinstance(method, LowRank):
+    if type(method) is LowRank:
         return [*_independent_low_rank(method, p, q, tuple(b.r for b in budgets), seed)]
     if Engine.EXACT in method.engines(p, q):
         return [float(error) for error in checked_numbers(method, "expected_errors", budgets)]

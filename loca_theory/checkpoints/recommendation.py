@@ -64,16 +64,20 @@ def _spectrum(total: Totals) -> str:
     share = f"{total.median_outlier_mass:.0%}"
     # A few large eigenvalues hardly move the distance: the bulk may follow the law, and most of
     # the energy be elsewhere.
-    text = f"In {follow} of {count} the bulk of the spectrum is close to the Marchenko–Pastur law "
-    text += "of independent entries"
+    text = f"In {follow} of {count} the bulk of the spectrum is close to"
+    if count == 1:
+        text = f"The bulk of the spectrum is {'close to' if follow else 'not close to'}"
+    text += " the Marchenko–Pastur law of independent entries"
     distance = total.median_mp_distance
-    details = [] if distance is None else [f"median distance {distance:.2f}"]
+    middle = "median " * (count > 1)
+    details = [] if distance is None else [f"{middle}distance {distance:.2f}"]
     if follow < count:
-        details.append(f"{share} of the energy lies outside the law's support in the median")
+        where = "outside the law's support" + " in the median" * (count > 1)
+        details.append(f"{share} of the energy lies {where}")
     text += f" ({'; '.join(details)})" if details else ""
     if follow and total.with_spikes:
-        text += f"; {total.with_spikes} of {count} have eigenvalues above it, with {share} of "
-        text += "the energy in the median"
+        text += f"; {total.with_spikes} of {count} have" if count > 1 else "; it has"
+        text += f" eigenvalues above it, with {share} of the energy{' in the median' * (count > 1)}"
     return f"{text}."
 
 

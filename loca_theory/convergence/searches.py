@@ -95,7 +95,7 @@ class Gradient(Search):
         distance = max(1, min(furthest, round(self.reach * self._size * (1 - progress))))
         gradient = self._gradient(distance) * self._unit
         self._velocity = self.momentum * self._velocity + gradient
-        update = -self.state.rates.locations * self._velocity
+        update = -self.state.rates.location_lr * self._velocity
         if self.jitter:
             pairs = self._noise(2 * update[0].numel()).view(-1, 2, *update.shape[1:])
             # The difference of two exponential variables has Laplace's law.

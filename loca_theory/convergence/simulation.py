@@ -56,7 +56,7 @@ def point(
         "samples": SAMPLES,
         "reading": reading,
         "search": search,
-        "rates": [rates.coefficients, rates.locations],
+        "rates": [rates.lr, rates.location_lr],
         "steps": steps,
         "seed": seed,
         "problems": list(numbers),

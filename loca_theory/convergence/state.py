@@ -18,20 +18,20 @@ class Rates:
     """Learning rates of stochastic gradient descent.
 
     Attributes:
-        coefficients: Of the coefficients.
-        locations: Of the locations, in the unit of the reading.
+        lr: Of the coefficients.
+        location_lr: Of the locations, in the unit of the reading.
 
     Raises:
         InvalidArgumentError: one is not positive and finite.
     """
 
-    coefficients: float = 0.02
-    locations: float = 0.05
+    lr: float = 0.02
+    location_lr: float = 0.05
 
     def __post_init__(self) -> None:
         for name, rate in vars(self).items():
-            if not 0 < real(f"the learning rate of the {name}", rate) < math.inf:
-                msg = f"the learning rate of the {name} must be positive and finite, not {rate:g}"
+            if not 0 < real(name, rate) < math.inf:
+                msg = f"{name} must be positive and finite, not {rate:g}"
                 raise InvalidArgumentError(msg)
 
 
@@ -93,7 +93,7 @@ class State:
 
     def descend(self) -> None:
         """One step of gradient descent on the coefficients."""
-        stepped = self.coefficients - self.rates.coefficients * self.own_gradient()
+        stepped = self.coefficients - self.rates.lr * self.own_gradient()
         self.coefficients = torch.where(self.is_diverged[:, None], 0, stepped)
 
     def solve(self, count: int) -> None:

@@ -43,8 +43,8 @@ def toy(
     conditions: float | Iterable[float | None] | None = None,
     problems: int | None = None,
     steps: int = DEFAULT_STEPS,
-    lr: float = _DEFAULT_RATES.coefficients,
-    location_lr: float = _DEFAULT_RATES.locations,
+    lr: float = _DEFAULT_RATES.lr,
+    location_lr: float = _DEFAULT_RATES.location_lr,
     seed: int = 0,
     runner: Runner = DEFAULT_RUNNER,
 ) -> ToyResult:

@@ -168,7 +168,7 @@ def _retained(
     retained: dict[str, NDArray[np.float64]] = {}
     transformed: list[CoordinateMethod] = []
     for method in methods:
-        if isinstance(method, LowRank):
+        if type(method) is LowRank:  # one derived from it may approximate otherwise
             sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
             retained[method.name] = sums[[budget.r for budget in budgets]]
         elif not isinstance(method, CoordinateMethod):

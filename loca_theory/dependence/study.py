@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory import _arguments
-from loca_theory._arguments import numbers, several
 from loca_theory.dependence import draws as one
 from loca_theory.dependence.design import (
     DEFAULT_DRAWS,
@@ -96,12 +95,12 @@ def correlate(
         p,
         q,
         _arguments.ranks(ranks),
-        structures=several(structures),
+        structures=_arguments.several(structures),
         protocols=find_protocols(protocols),
-        methods=None if methods is None else find_methods(several(methods)),
-        rho=None if rho is None else numbers("rho", rho),
-        share=None if share is None else numbers("share", share),
-        exponent=None if exponent is None else numbers("exponent", exponent),
+        methods=None if methods is None else find_methods(methods),
+        rho=None if rho is None else _arguments.numbers("rho", rho),
+        share=None if share is None else _arguments.numbers("share", share),
+        exponent=None if exponent is None else _arguments.numbers("exponent", exponent),
         draws=draws,
         seed=seed,
         level=level,

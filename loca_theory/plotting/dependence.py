@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PANEL_WIDTH, _PANEL_HEIGHT, _LABEL_GAP = 3.7, 2.3, 0.16
 _PROTOCOL_TITLES = {
     Protocol.SAME_DRAW: "same draw for every method",
-    Protocol.IID_REFERENCE: "D, M1, M2, U at independence",
+    Protocol.IID_REFERENCE: "D at independence",
 }
 _RANK_COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00")
 

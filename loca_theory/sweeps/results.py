@@ -110,8 +110,9 @@ class Result:
 
     def __repr__(self) -> str:
         """Name and number of rows of each table: tables have too many rows to print."""
-        sizes = ", ".join(f"{name}: {len(getattr(self, name))} rows" for name in self._tables())
-        return f"{type(self).__name__}({sizes})"
+        sizes = {name: len(getattr(self, name)) for name in self._tables()}
+        tables = (f"{name}: {size} row{'s' * (size != 1)}" for name, size in sizes.items())
+        return f"{type(self).__name__}({', '.join(tables)})"
 
     def _repr_html_(self) -> str:
         """The main table, as notebooks show it."""

@@ -319,7 +319,7 @@ def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(make):
     assert "the spectrum has no bulk: 1 eigenvalues, and rounding" in row.note
     assert found.summary.all.median_mp_distance is None
     assert found.summary.all.follow_mp == 0
-    assert "In 0 of 1 the bulk of the spectrum is close" in found.verdict
+    assert "The bulk of the spectrum is not close" in found.verdict
     json.dumps(found.to_json(), allow_nan=False)
 
 

@@ -26,7 +26,7 @@ def test_json_has_a_row_for_every_search(cli, here):
         successes = round(row["recovered"] * row["problems"])
         ends = binomtest(successes, row["problems"]).proportion_ci(0.95)
         assert (row["low"], row["high"]) == (ends.low, ends.high)
-    assert document["manifest"]["grid"]["rates"] == {"coefficients": 0.02, "locations": 0.05}
+    assert document["manifest"]["grid"]["rates"] == {"lr": 0.02, "location_lr": 0.05}
     assert document["manifest"]["grid"]["problems"] == {"6": 30}
 
 
@@ -114,8 +114,8 @@ BAD = {
     "more components than places": (("--components", "37"), "37 components do not fit: a 6×6"),
     "no problem": (("--problems", "0"), "number of problems must be at least 1, not 0"),
     "no step": (("--steps", "-1"), "number of steps must be at least 1, not -1"),
-    "no rate": (("--lr", "0"), "learning rate of the coefficients must be positive"),
-    "rate not finite": (("--location-lr", "inf"), "rate of the locations must be positive and fin"),
+    "no rate": (("--lr", "0"), "lr must be positive"),
+    "rate not finite": (("--location-lr", "inf"), "location_lr must be positive and finite"),
     "unknown search": (("--search", "best"), "unknown search 'best'; choose from coefficients-"),
     "unknown reading": (("--reading", "odd"), "unknown reading 'odd'; choose from default"),
     "condition below one": (("--condition", "0.5"), "condition number is at least 1, not 0.5"),

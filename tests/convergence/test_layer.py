@@ -17,7 +17,7 @@ SEED, STEPS, MOVING = 11, 150, 75
 NUMBERS = {"central": (4, 11), "forward": (13,), "backward": (13, 18), "eight-direction": (12,)}
 CASES = [(rule, number) for rule, numbers in NUMBERS.items() for number in numbers]
 ROUNDING = 1e-12
-RATES = Rates(coefficients=0.02, locations=0.05)
+RATES = Rates(lr=0.02, location_lr=0.05)
 
 
 def layer_run(rule, number):
@@ -41,8 +41,8 @@ def layer_run(rule, number):
     LocationTraining(model, AlternatingSchedule(10, 10, MOVING))
     optimizer = torch.optim.SGD(
         [
-            {"params": [learned.coefficients], "lr": RATES.coefficients},
-            {"params": [learned.locations], "lr": RATES.locations},
+            {"params": [learned.coefficients], "lr": RATES.lr},
+            {"params": [learned.locations], "lr": RATES.location_lr},
         ]
     )
     places, coefficients, losses = [], [], []

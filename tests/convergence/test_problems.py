@@ -318,9 +318,9 @@ def test_families_are_refused(options, message):
         Family(**options)
 
 
-@pytest.mark.parametrize("name", ["coefficients", "locations"])
+@pytest.mark.parametrize("name", ["lr", "location_lr"])
 @pytest.mark.parametrize("rate", [0.0, -0.1, math.inf, math.nan], ids=str)
 def test_rates_are_refused(name, rate):
-    message = f"learning rate of the {name} must be positive and finite, not {rate:g}"
+    message = f"{name} must be positive and finite, not {rate:g}"
     with pytest.raises(InvalidArgumentError, match=message):
         Rates(**{name: rate})

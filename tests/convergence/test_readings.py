@@ -115,7 +115,7 @@ def steps_inward(rule, border, place, inward, here, beside):
     truth = {place: 1.0 - here, neighbour: -beside}
     reading = Reading(units="places", border=border)
     # The second component has no coefficient, and so no gradient.
-    given = state([place, (40, 40)], [1.0, 0.0], truth, reading, Rates(locations=1.0))
+    given = state([place, (40, 40)], [1.0, 0.0], truth, reading, Rates(location_lr=1.0))
     find_search(rule).make(given, lambda count: torch.ones(1, count)).move(0.0)
     (row, column), other = (divmod(int(n), SIZE) for n in given.places[0])
     assert other == (40, 40)
@@ -210,7 +210,7 @@ def test_units_scale_the_learning_rate_by_the_square_of_the_size():
     numbers = (0, 40)
     interval, places = (
         simulation.compute(simulation.point(Family(), name, "central", rates, 300, SEED, numbers))
-        for name, rates in (("default", Rates()), ("places", Rates(locations=0.05 * 25)))
+        for name, rates in (("default", Rates()), ("places", Rates(location_lr=0.05 * 25)))
     )
     assert interval["found"] == places["found"]
     # Locations round differently, and so few places would if one stood between two.

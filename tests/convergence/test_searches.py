@@ -85,7 +85,7 @@ class Follower:
                     slope = float(self.state.coefficients[n, k]) * (ends[0] - ends[1]) / 2
                     v = self.momentum * self.velocity[n][k][axis] + slope / distance * (size - 1)
                     self.velocity[n][k][axis] = v
-                    update = -self.state.rates.locations * v
+                    update = -self.state.rates.location_lr * v
                     if noise is not None:
                         update += self.jitter * (1 - progress) / (size - 1) * noise[n][k][axis]
                     self.u[n][k][axis] = min(max(self.u[n][k][axis] + update, 0.0), 1.0)

@@ -117,8 +117,8 @@ def test_one_call_is_the_study_with_plain_arguments():
         ({"conditions": "odd"}, "conditions must be numbers, or None for Gaussian weights, not 'o"),
         ({"sizes": 6.5}, "sizes must be whole numbers, not 6.5"),
         ({"components": ("3",)}, "components must be whole numbers, not ('3',)"),
-        ({"lr": 0.0}, "learning rate of the coefficients must be positive and finite, not 0"),
-        ({"location_lr": math.inf}, "learning rate of the locations must be positive and finite"),
+        ({"lr": 0.0}, "lr must be positive and finite, not 0"),
+        ({"location_lr": math.inf}, "location_lr must be positive and finite"),
         ({"readings": "odd"}, "unknown reading 'odd'"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
@@ -301,9 +301,7 @@ def finite(result):
     ],
 )
 def test_divergence_is_counted_and_nothing_is_infinite(search, reading, rate, least):
-    study = ConvergenceStudy(
-        (search,), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 130}
-    )
+    study = ConvergenceStudy((search,), (reading,), rates=Rates(lr=rate), **{**SMALL, "steps": 130})
     found = study.run(ALONE)
     (row,) = found.rows
     result = outcomes(study, search, reading)
@@ -336,7 +334,7 @@ def test_where_most_diverge_the_median_is_none():
 
 
 def test_pursuit_has_no_learning_rate_and_does_not_diverge():
-    study = ConvergenceStudy(("pursuit",), rates=Rates(coefficients=5.0), **SMALL)
+    study = ConvergenceStudy(("pursuit",), rates=Rates(lr=5.0), **SMALL)
     assert study.run(ALONE).rows == ConvergenceStudy(("pursuit",), **SMALL).run(ALONE).rows
 
 
@@ -344,7 +342,7 @@ def test_pursuit_has_no_learning_rate_and_does_not_diverge():
 def test_traces_of_what_diverged_hold_no_infinity(reading, rate):
     """The problem is chosen by a search that cannot diverge; those beside it do."""
     study = ConvergenceStudy(
-        ("pursuit", "swap"), (reading,), rates=Rates(coefficients=rate), **{**SMALL, "steps": 150}
+        ("pursuit", "swap"), (reading,), rates=Rates(lr=rate), **{**SMALL, "steps": 150}
     )
     result = study.run(ALONE)
     traces = result.traces
@@ -452,7 +450,7 @@ def test_traces_begin_at_nothing_and_are_thinned(traced):
 
 
 def test_where_all_diverges_a_trace_shows_it():
-    study = ConvergenceStudy(("swap",), rates=Rates(coefficients=1e9), **SMALL)
+    study = ConvergenceStudy(("swap",), rates=Rates(lr=1e9), **SMALL)
     traces = study.run(ALONE).traces
     assert {(row.case, row.problem) for row in traces} == {("not recovered", 0)}
     assert traces[-1].loss is None

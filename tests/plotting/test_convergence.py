@@ -93,7 +93,7 @@ def test_panels_say_what_tells_them_apart(change, titles):
 def test_a_problem_that_diverged_leaves_gaps():
     from loca_theory.convergence import Rates
 
-    study = ConvergenceStudy(("pursuit",), rates=Rates(coefficients=1e9), problems=10, steps=100)
+    study = ConvergenceStudy(("pursuit",), rates=Rates(lr=1e9), problems=10, steps=100)
     traces = study.run(Runner(jobs=1)).to_frame("traces")
     assert traces["loss"].isna().any()
     draw_loss(traces).draw_without_rendering()

@@ -178,7 +178,7 @@ def test_what_was_never_saved_is_an_error(tmp_path):
 
 
 def test_it_prints_as_its_tables_sizes_and_shows_as_html():
-    assert repr(FOUND) == "Found(pairs: 2 rows, totals: 1 rows)"
+    assert repr(FOUND) == "Found(pairs: 2 rows, totals: 1 row)"
     assert "<th>spread</th>" in FOUND._repr_html_()
 
 
