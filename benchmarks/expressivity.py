@@ -1,4 +1,4 @@
-"""Speed of the exact curves, of the low-rank sampler and of the command beside their peers.
+"""Speed of the exact errors, of the low-rank sampler and of the command beside their peers.
 
 Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json]``.
 
@@ -45,13 +45,13 @@ _BARE = "import scipy.special, scipy.stats, pandas, click, rich"
 
 
 def measure_exact() -> list[dict[str, Any]]:
-    """All exact curves at once, and one value of D by adaptive quadrature."""
-    curves = ("U", "D", "F3", "F2", "M1", "M2")
+    """All exact errors at once, and one value of D by adaptive quadrature."""
+    methods = ("U", "D", "F3", "F2", "M1", "M2")
 
     def ours() -> None:
         for r in _RANKS:
-            for curve in curves:
-                exact_error(curve, Budget(_SIZE, _SIZE, r))
+            for method in methods:
+                exact_error(method, Budget(_SIZE, _SIZE, r))
 
     n, count = _SIZE**2, _SIZE * 8
     timings = interleaved(
@@ -72,9 +72,9 @@ def _by_quadrature(n: int, count: int) -> float:
     def integrand(u: float) -> float:
         return special.ndtri(u / 2) ** 2 * special.betaincc(count, n - count, u)
 
-    share = count / n
-    spread = 9 * np.sqrt(share * (1 - share) / n)
-    parts = [(0.0, share - spread), (share - spread, share), (share, share + spread)]
+    fraction = count / n
+    spread = 9 * np.sqrt(fraction * (1 - fraction) / n)
+    parts = [(0.0, fraction - spread), (fraction - spread, fraction), (fraction, fraction + spread)]
     return n * sum(integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in parts)
 
 

@@ -58,7 +58,7 @@ MODELS = (
 LAYER_RIVALS = ("frozen", "LoRA", "FourierFT", *LOCA)
 MODEL_RIVALS = ("LoRA", "FourierFT", *LOCA)
 # Left out in layers of 4096x4096 and in models as wide as 768, where products with its DCT
-# matrices take seconds a step.
+# matrices take seconds per step.
 _SLOW = {"LoCA dense", "LoCA sparse"}
 
 

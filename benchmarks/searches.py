@@ -1,12 +1,12 @@
-"""What a step of training costs on average under each search for places.
+"""What a step of training costs on average under each search for locations.
 
 Run from the checkout: ``python -m benchmarks.searches [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
 
 A round is one whole period of the schedule, 30 steps with AdamW: 10 of the coefficients and 20 of
-the locations for ``central``; 30 of the coefficients for the exchanges, in 4 of which each layer
-sees the gradient of its whole spectrum, with the exchange after the last. The time is that of a
-round over 30, the median over interleaved rounds; ``of_central`` the median ratio.
+the locations for ``central``; 30 of the coefficients for the prune-and-regrow searches, in 4 of
+which each layer sees the gradient of its whole spectrum, with the exchange after the last. The time
+is that of a round over 30, the median over interleaved rounds; ``of_central`` the median ratio.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def compare(load: Layer | Model, device: str, rounds: int) -> list[dict[str, Any
 @click.option("--models/--no-models", default=True, help="Whole models too, which take minutes.")
 @click.option("--out", type=click.Path(path_type=Path), help="Store the result as JSON.")
 def main(rounds: int, device: str, models: bool, out: Path | None) -> None:
-    """Compare the searches for places."""
+    """Compare the searches for locations."""
     console = Console()
     rows: list[dict[str, Any]] = []
     for load in (*LAYERS, *(MODELS[:1] if models else ())):

@@ -6,7 +6,7 @@ extra. Three questions, all in float32:
 - *dense*: ``dct2`` and ``idct2`` against scipy, torch-dct and the package's other paths, with a
   plain real FFT of the same size as the floor; with the largest error on N(0, 1) entries.
 - *threads*: what the second and further threads bring, for scipy's workers and for torch's.
-- *sparse*: for how many places ``idct2_sparse`` should sum outer products. This decides
+- *sparse*: for how many locations ``idct2_sparse`` should sum outer products. This decides
   ``_OUTER_UP_TO`` in :mod:`loca_theory.transforms.sparse`.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "scipy", "numpy", "torch-dct")
 SHAPES = ((16, 300, 300), (1, 768, 768), (1, 4096, 4096))
-PLACES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+COMPONENTS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 QUESTIONS = ("dense", "threads", "sparse")
 OURS = "dct2/idct2 (auto)"
 
@@ -119,11 +119,11 @@ def _sparse_step(
         torch.autograd.grad(y, values, gradient)
 
 
-def sparse(n: int, places: int, *, backward: bool, device: str, rounds: int) -> dict:
-    """Record of both sparse methods for one size and number of places."""
+def sparse(n: int, components: int, *, backward: bool, device: str, rounds: int) -> dict:
+    """Record of both sparse methods for one size and number of locations."""
     generator = torch.Generator().manual_seed(0)
-    locations = torch.randint(0, n, (places, 2), generator=generator).to(device)
-    values = normal(places).to(device).requires_grad_(backward)
+    locations = torch.randint(0, n, (components, 2), generator=generator).to(device)
+    values = normal(components).to(device).requires_grad_(backward)
     gradient = normal(n, n).to(device) if backward else None
     rivals = {
         method: Rival(partial(_sparse_step, values, locations, (n, n), method, gradient))
@@ -133,7 +133,7 @@ def sparse(n: int, places: int, *, backward: bool, device: str, rounds: int) -> 
     return {
         "device": device,
         "n": n,
-        "places": places,
+        "components": components,
         "pass": "forward and backward" if backward else "forward",
         "other_load": timings["outer"].other_load,
         "scatter_s": timings["scatter"].median,
@@ -184,11 +184,11 @@ def _sparse_table(records: list[dict]) -> Table:
     first = records[0]
     title = f"sparse inverse, {first['n']}x{first['n']}, {first['pass']}, {first['device']}"
     table = Table(title=title, title_justify="left")
-    for heading in ("places", "scatter ms", "outer ms", "outer times scatter"):
+    for heading in ("components", "scatter ms", "outer ms", "outer times scatter"):
         table.add_column(heading, justify="right")
     for record in records:
         table.add_row(
-            str(record["places"]),
+            str(record["components"]),
             _milliseconds(record["scatter_s"]),
             _milliseconds(record["outer_s"]),
             f"{record['outer_times_scatter']:.2f}",
@@ -220,8 +220,8 @@ def main(out: Path | None, rounds: int) -> None:
         for *_, n in SHAPES:
             for backward in (False, True):
                 records = [
-                    sparse(n, places, backward=backward, device=device, rounds=rounds)
-                    for places in PLACES
+                    sparse(n, components, backward=backward, device=device, rounds=rounds)
+                    for components in COMPONENTS
                 ]
                 record["sparse"] += records
                 console.print(_sparse_table(records))

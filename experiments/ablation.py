@@ -1,4 +1,4 @@
-"""The paper's variants of the search for places, and better searches: its table ``ablation``.
+"""The paper's variants of the search for locations, and better searches: its table ``ablation``.
 
 Needs ``pip install 'loca-theory[experiments]'``; about 5 minutes on two cores.
 """
@@ -8,7 +8,13 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from experiments.finetuning.cells import SEARCHES, VARIANTS, cells, described, tasks_of
+from experiments.finetuning.configurations import (
+    SEARCHES,
+    VARIANTS,
+    configurations,
+    described,
+    tasks_of,
+)
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_summary, print_table, scale_of
@@ -20,14 +26,14 @@ from experiments.paper.tables import load
 
 def sweep(session: Session, task: str) -> list[Finished]:
     """Every variant and search at the task's budget."""
-    rates = session.tuned(cells(session, task, VARIANTS + SEARCHES), f"ablation, {task}")
+    rates = session.tuned(configurations(session, task, VARIANTS + SEARCHES), f"ablation, {task}")
     return session.repeated(rates.items(), f"ablation, {task}", described(session))
 
 
 @session_command
 @click.option("--task", help="text, vision or generation.  [default: vision; all with --full]")
 def main(session: Session, task: str | None) -> None:
-    """Compare ways of learning the places.
+    """Compare ways of learning the locations.
 
     Example: python -m experiments.ablation --seeds 10
     """
@@ -45,7 +51,7 @@ def main(session: Session, task: str | None) -> None:
         print_summary(
             [line for line in lines if line["task"] == name],
             title=f"{session.settings(name)['title']}: {session.settings(name)['metric']}",
-            note="differences are from V1, random places, on the same seeds",
+            note="differences are from V1, random locations, on the same seeds",
         )
     _beside_the_paper(lines, chosen)
 
@@ -70,8 +76,8 @@ def _beside_the_paper(lines: list[Row], chosen: list[str]) -> None:
         factors = [scale_of(line["measure"])[0] for line in ours]
         means = [line["mean"] for line in ours]
         shown = [number(m and f * m) for f, m in zip(factors, means, strict=True)]
-        cells = [str(row.values[name]) for name in paper.fields]
-        printed.add_row(find_method(names[row.method]).title, *cells, *shown)
+        configurations = [str(row.values[name]) for name in paper.fields]
+        printed.add_row(find_method(names[row.method]).title, *configurations, *shown)
     print_table(printed, "beside the paper's table")
 
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import click
 
-from experiments.finetuning.cells import BUDGETED, cells, described, ranks, tasks_of
+from experiments.finetuning.configurations import (
+    BUDGETED,
+    configurations,
+    described,
+    ranks,
+    tasks_of,
+)
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
 from experiments.finetuning.session import Finished, Session
@@ -19,9 +25,9 @@ _FRAME = ("linear-probing", "full")
 
 def sweep(session: Session, task: str) -> list[Finished]:
     """Every method at every budget, and the two that have none."""
-    wanted = cells(session, task, _FRAME)
+    wanted = configurations(session, task, _FRAME)
     for r in ranks(session, task):
-        wanted += cells(session, task, BUDGETED, r)
+        wanted += configurations(session, task, BUDGETED, r)
     rates = session.tuned(wanted, f"budgets, {task}")
     return session.repeated(rates.items(), f"budgets, {task}", described(session))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.finetuning.cells import HEADLINE, cells, described
+from experiments.finetuning.configurations import HEADLINE, configurations, described
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
@@ -26,7 +26,7 @@ def compare(
     """Tune and repeat every method."""
     for name in names:
         find_method(name)
-    rates = session.tuned(cells(session, task, names, r), f"comparison, {task}")
+    rates = session.tuned(configurations(session, task, names, r), f"comparison, {task}")
     return session.repeated(rates.items(), f"comparison, {task}", described(session))
 
 

@@ -59,13 +59,13 @@ def _definitions(path: Path) -> Iterator[ast.FunctionDef | ast.ClassDef]:
 
 
 def splits(
-    seed: int, shares: Sequence[float], most_files: int | None = None
+    seed: int, fractions: Sequence[float], most_files: int | None = None
 ) -> tuple[list[Example], ...]:
     """Texts and the numbers of their packages, split by file, so that none leaks.
 
     Args:
         seed: Decides which file goes where, and the order.
-        shares: Share of the files for each split but the first, which gets the rest.
+        fractions: Fraction of the files for each split but the first, which gets the rest.
         most_files: As for :func:`docstrings`.
 
     Returns:
@@ -80,15 +80,15 @@ def splits(
                 yield path, text
 
     owner: dict[str, str] = {}
-    parts: tuple[list[Example], ...] = tuple([] for _ in range(len(shares) + 1))
+    parts: tuple[list[Example], ...] = tuple([] for _ in range(len(fractions) + 1))
     for label, package in enumerate(PACKAGES):
         found = list({text[:_ALIKE]: (path, text) for path, text in _own(package)}.values())
         files = sorted({path for path, _ in found})
         choice.shuffle(files)
         part_of: dict[Path, int] = {}
         start = 0
-        for part, share in enumerate(shares, start=1):
-            stop = start + max(round(share * len(files)), 1)
+        for part, fraction in enumerate(fractions, start=1):
+            stop = start + max(round(fraction * len(files)), 1)
             part_of.update(dict.fromkeys(files[start:stop], part))
             start = stop
         for part, into in enumerate(parts):

@@ -28,7 +28,7 @@ from loca_theory.cli.options import Folder
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
           "special_tokens_map.json", "vocab.txt")  # fmt: skip
 STEPS, BATCH, RATE, LENGTH = 500, 32, 5e-5, 64
-TESTED_SHARE = 0.2
+TESTED_FRACTION = 0.2
 
 
 class Classifier(torch.nn.Module):
@@ -68,7 +68,7 @@ def _fine_tune(transformers: Any, out: Path, steps: int, seed: int) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     encoder = transformers.AutoModel.from_pretrained(source)
     model = Classifier(encoder, encoder.config.hidden_size)
-    train, test = splits(seed, (TESTED_SHARE,))
+    train, test = splits(seed, (TESTED_FRACTION,))
     click.echo(f"{len(train)} docstrings to train on, {len(test)} to test")
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     choice = random.Random(seed)

@@ -1,9 +1,9 @@
 """Size and power of the two total-variation tests: ``python -m experiments.normality``.
 
-The share of rejections at 0.05 among samples of n entries from seven laws, by the test as the paper
-prints it (upper tail, and the literal percentile) and by the calibrated one (tolerating a total
-variation of 0.001), with the calibrated estimate of the distance beside its true value. About ten
-minutes on two cores with the defaults; ``--runs`` and ``--runs-large`` shorten it.
+The fraction of rejections at 0.05 among samples of n entries from seven laws, by the test as the
+paper prints it (upper tail, and the literal percentile) and by the calibrated one (tolerating a
+total variation of 0.001), with the calibrated estimate of the distance beside its true value. About
+ten minutes on two cores with the defaults; ``--runs`` and ``--runs-large`` shorten it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _rounded(rng: np.random.Generator, n: int) -> torch.Tensor:
 
 
 def _two_scales(rng: np.random.Generator, n: int) -> np.ndarray:
-    """One entry in ten has twice the deviation."""
+    """One entry in ten has twice the standard deviation."""
     return rng.standard_normal(n) * np.where(rng.random(n) < 0.1, 2.0, 1.0)
 
 
@@ -80,8 +80,9 @@ def one_run(counts: Histogram, rng: np.random.Generator) -> dict[str, float]:
     for tail in Tail:
         result[tail] = np.nan
         with suppress(AcceptanceError):
-            # In units of the entries' deviation the printed noise of 10⁻⁵ is as good as none.
-            test = PrintedTest(tail=tail, noise=1e-5 * counts.deviation)
+            # In units of the entries' standard deviation the printed noise of 10⁻⁵ is as good as
+            # none.
+            test = PrintedTest(tail=tail, noise=1e-5 * counts.standard_deviation)
             result[tail] = float(test.p_value(counts, rng) <= LEVEL)
     return result
 
@@ -105,10 +106,12 @@ def main(runs: int, runs_large: int, seed: int) -> None:
                 results.append(one_run(histogram(entries), rng))
             mean = {key: np.mean([one[key] for one in results]) for key in results[0]}
             spread = np.std([one["estimate"] for one in results], ddof=1)
-            shares = (f"{mean[key]:.2f}" for key in (Tail.UPPER, Tail.PERCENTILE, "calibrated"))
+            fractions = (f"{mean[key]:.2f}" for key in (Tail.UPPER, Tail.PERCENTILE, "calibrated"))
             shown = "" if truth is None else f"{truth:.4f}"
             estimate = f"{mean['estimate']:.4f}"
-            table.add_row(name, f"{side}²", str(count), *shares, shown, estimate, f"{spread:.4f}")
+            table.add_row(
+                name, f"{side}²", str(count), *fractions, shown, estimate, f"{spread:.4f}"
+            )
     Console(width=100).print(table)
 
 

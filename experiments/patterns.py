@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.finetuning.cells import cells, described
+from experiments.finetuning.configurations import configurations, described
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
@@ -23,11 +23,11 @@ def main(session: Session, task: str) -> None:
 
     Example: python -m experiments.patterns --task vision
     """
-    rates = session.tuned(cells(session, task, METHODS), f"patterns, {task}")
+    rates = session.tuned(configurations(session, task, METHODS), f"patterns, {task}")
     done = session.repeated(rates.items(), f"patterns, {task}", described(session))
     first = session.seeds_of(task)[0]
     found = {
-        one.cell.method: one.result["increments"]["patterns"]
+        one.configuration.method: one.result["increments"]["patterns"]
         for one in done
         if one.run.parameters["seed"] == first and "increments" in one.result
     }

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import click
 
-from experiments.finetuning.cells import described
+from experiments.finetuning.configurations import described
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
-from experiments.finetuning.protocol import Cell, Row
+from experiments.finetuning.protocol import Configuration, Row
 from experiments.finetuning.session import Session
 from experiments.finetuning.statistics import summary
 
@@ -22,36 +22,43 @@ ALTERNATING = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 LOCATION_RATES = (1e-4, 1e-3, 5e-3, 2e-2, 1e-1)
 LABELS = {
     "scaling": r"scaling $\alpha$",
-    "alternating": r"$\mathcal{B}_s$, share of all steps",
+    "alternating": r"$\mathcal{B}_s$, fraction of all steps",
     "rate": "learning rate of coefficients",
     "location rate": "learning rate of locations",
 }
-# The share of alternating steps matters to any search, the rest is the paper's LoCA alone.
+# The fraction of alternating steps matters to any search, the rest is the paper's LoCA alone.
 METHODS = ("loca", "loca-reselect")
 
 
 def sweep(session: Session, task: str) -> list[Row]:
     """Every setting in turn; rows have the setting's name and value."""
     r = session.settings(task)["r"]
-    plain = {name: Cell(task, name, r) for name in METHODS}
+    plain = {name: Configuration(task, name, r) for name in METHODS}
     rates = session.tuned(list(plain.values()), f"sensitivity, {task}")
-    rate_of = {name: rates[cell] for name, cell in plain.items()}
-    wanted: list[tuple[str, float, Cell, float]] = []
+    rate_of = {name: rates[configuration] for name, configuration in plain.items()}
+    wanted: list[tuple[str, float, Configuration, float]] = []
     for name in METHODS:
         wanted += [
-            ("alternating", value, Cell(task, name, r, {"alternating": value}), rate_of[name])
+            (
+                "alternating",
+                value,
+                Configuration(task, name, r, {"alternating": value}),
+                rate_of[name],
+            )
             for value in _some(session, ALTERNATING)
             if name == "loca" or _lasts(session, task, value)
         ]
     for value in _some(session, SCALINGS):
-        cell = Cell(task, "loca", r, {"scaling": value}) if value != 1 else plain["loca"]
-        wanted.append(("scaling", value, cell, rate_of["loca"]))
+        configuration = (
+            Configuration(task, "loca", r, {"scaling": value}) if value != 1 else plain["loca"]
+        )
+        wanted.append(("scaling", value, configuration, rate_of["loca"]))
     for value in _some(session, find_method("loca").rates(task, beyond=1)):
         wanted.append(("rate", value, plain["loca"], value))
     for value in _some(session, LOCATION_RATES):
-        cell = Cell(task, "loca", r, location_rate=value)
-        wanted.append(("location rate", value, cell, rate_of["loca"]))
-    rated = [(cell, rate) for *_, cell, rate in wanted]
+        configuration = Configuration(task, "loca", r, location_rate=value)
+        wanted.append(("location rate", value, configuration, rate_of["loca"]))
+    rated = [(configuration, rate) for *_, configuration, rate in wanted]
     done = session.repeated(rated, f"sensitivity, {task}", described(session))
     labels = [entry[:2] for entry in wanted for _ in session.seeds_of(task)]
     return [
@@ -64,11 +71,11 @@ def _some(session: Session, values: tuple[float, ...]) -> tuple[float, ...]:
     return values[1:3] if session.quick else values
 
 
-def _lasts(session: Session, task: str, share: float) -> bool:
-    """Whether components are exchanged at all within that share of the steps."""
+def _lasts(session: Session, task: str, fraction: float) -> bool:
+    """Whether components are pruned and regrown at all within that fraction of the steps."""
     chosen = session.settings(task)
     period = chosen["coefficient_steps"] + chosen["location_steps"]
-    return share == 0 or round(share * chosen["steps"]) >= period
+    return fraction == 0 or round(fraction * chosen["steps"]) >= period
 
 
 @session_command

@@ -16,7 +16,7 @@ from loca_theory.expressivity import (
     theorem_1_violations,
 )
 
-# The orderings looked at: the theorem with F2 itself, and with its two brackets in F2's place.
+# The orderings looked at: the theorem with F2 itself, and with its two brackets in F2's location.
 _ORDERS = (THEOREM_1_ORDER, ("F1", "R", "M1", "D"), ("F1", "R", "M2", "D"))
 
 

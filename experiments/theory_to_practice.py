@@ -33,39 +33,39 @@ BEST_OF = {
     "loca-reselect": ("trainable", "D"),
 }
 _DEFAULT, _ALL = ("vision", "text"), ("vision", "text", "generation")
-_CURVES = (("paper", "R"), ("paper", "D"), ("paper", "F3"), ("paper", "S"), ("trainable", "D"),
+_METHODS = (("paper", "R"), ("paper", "D"), ("paper", "F3"), ("paper", "S"), ("trainable", "D"),
            ("trainable", "S"), ("trainable", "FourierFT"))  # fmt: skip
 
 
 def forecasts(done: Sequence[Finished]) -> tuple[list[Row], list[Row]]:
-    """Errors of the full fine-tunes, and a row a method and budget with forecast and outcome.
+    """Errors of the full fine-tunes, and a row per method and budget with forecast and outcome.
 
     Returns:
-        ``errors``: mean, over seeds, of each curve's relative squared error, with its interval;
-        ``methods``: ``kept_energy`` beside the summary of the runs.
+        ``errors``: mean, over seeds, of each method's relative squared error, with its interval;
+        ``methods``: ``retained_energy`` beside the summary of the runs.
     """
-    by_curve: dict[tuple[str, str, int], list[float]] = {}
-    task = done[0].cell.task
+    by_method: dict[tuple[str, str, int], list[float]] = {}
+    task = done[0].configuration.task
     for one in done:
         for entry in one.result.get("increments", {}).get("errors", []):
-            key = (entry["accounting"], entry["curve"], entry["r"])
-            by_curve.setdefault(key, []).append(entry["error"])
+            key = (entry["accounting"], entry["method"], entry["r"])
+            by_method.setdefault(key, []).append(entry["error"])
     errors = [
         {
             "task": task,
             "accounting": accounting,
-            "curve": curve,
+            "method": method,
             "r": r,
             **dict(zip(("error", "low", "high"), interval(found), strict=True)),
             "seeds": len(found),
         }
-        for (accounting, curve, r), found in by_curve.items()
+        for (accounting, method, r), found in by_method.items()
     ]
     if not errors:
         return [], []
     lines = summary([one.row for one in done], ("task", "method", "r"))
     methods = [
-        {**line, "kept_energy": 1 - interval(by_curve[*BEST_OF[line["method"]], line["r"]])[0]}
+        {**line, "retained_energy": 1 - interval(by_method[*BEST_OF[line["method"]], line["r"]])[0]}
         for line in lines
         if line["method"] in BEST_OF and line["mean"] is not None
     ]
@@ -78,7 +78,7 @@ def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     A pair is left out where the forecasts, or the outcomes, are equal.
 
     Args:
-        methods: Rows with ``kept_energy``, of one task.
+        methods: Rows with ``retained_energy``, of one task.
         rows: The runs, which are compared seed by seed.
 
     Returns:
@@ -86,7 +86,7 @@ def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         differences: of kept energy, and of the metric (positive where ``first`` is better) with a
         95% interval; ``clear`` where that leaves 0 out.
     """
-    kept = {(line["method"], line["r"]): line["kept_energy"] for line in methods}
+    retained = {(line["method"], line["r"]): line["retained_energy"] for line in methods}
     metric: dict[tuple[str, int], dict[int, float]] = {}
     for entry in rows:
         if not entry["diverged"]:
@@ -99,7 +99,7 @@ def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
             differences = [sign * (a[seed] - b[seed]) for seed in a if seed in b]
             if BEST_OF[first] == BEST_OF[second] or not differences:
                 continue
-            forecast = kept[first, r] - kept[second, r]
+            forecast = retained[first, r] - retained[second, r]
             mean, low, high = interval(differences)
             if forecast == 0 or mean == 0:
                 continue
@@ -113,7 +113,7 @@ def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
                     "winner": first if mean > 0 else second,
                     "right": (forecast > 0) == (mean > 0),
                     "clear": low > 0 or high < 0,
-                    "kept_difference": forecast,
+                    "retained_difference": forecast,
                     "metric_difference": mean,
                     "metric_low": low,
                     "metric_high": high,
@@ -153,12 +153,12 @@ def main(session: Session, task: str | None) -> None:
 
 
 def _print(task: str, errors: Sequence[Row], pairs: Sequence[Row]) -> None:
-    mine = {(e["accounting"], e["curve"], e["r"]): e for e in errors if e["task"] == task}
+    mine = {(e["accounting"], e["method"], e["r"]): e for e in errors if e["task"] == task}
     ranks = sorted({key[2] for key in mine})
-    table = Table("counted", "curve", *(f"r = {r}" for r in ranks), box=None, pad_edge=False)
-    for accounting, curve in _CURVES:
-        cells = [number(mine[accounting, curve, r]["error"], 3) for r in ranks]
-        table.add_row(accounting, curve, *cells)
+    table = Table("counted", "method", *(f"r = {r}" for r in ranks), box=None, pad_edge=False)
+    for accounting, method in _METHODS:
+        cells = [number(mine[accounting, method, r]["error"], 3) for r in ranks]
+        table.add_row(accounting, method, *cells)
     print_table(table, f"{task}: relative squared error of the full fine-tune's ΔW")
     own = [pair for pair in pairs if pair["task"] == task]
     by_pair: dict[tuple[str, str], list[Mapping[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""Validation loss and metric on the way, places learned and fixed.
+"""Validation loss and metric on the way, locations learned and fixed.
 
 The paper's figure ``training_process``.
 
@@ -7,7 +7,7 @@ The runs are those of the comparison and the ablation; what is there already is 
 
 from __future__ import annotations
 
-from experiments.finetuning.cells import cells, described
+from experiments.finetuning.configurations import configurations, described
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
 
@@ -16,14 +16,14 @@ METHODS = ("loca-v1", "loca", "loca-reselect")
 
 @session_command
 def main(session: Session) -> None:
-    """Draw the course of training with and without the search for places.
+    """Draw the course of training with and without the search for locations.
 
     Example: python -m experiments.training_process --out results
     """
     tasks = ["vision", "text", "generation"] if session.full else ["vision", "text"]
     lines = []
     for task in tasks:
-        rates = session.tuned(cells(session, task, METHODS), f"training process, {task}")
+        rates = session.tuned(configurations(session, task, METHODS), f"training process, {task}")
         done = session.repeated(rates.items(), f"training process, {task}", described(session))
         lines += [line for one in done for line in one.curve]
     session.store("training_process", {"": lines})

@@ -2,7 +2,7 @@
 
 A tensor on it holds one of the CPU and shows it to nobody else: mixing it with tensors of the CPU
 fails as on a GPU, and so does handing it to NumPy. Whatever would make the CPU wait for a GPU is
-noted. It takes torch's place for a backend outside its tree, for good: processes that use it do
+noted. It takes torch's location for a backend outside its tree, for good: processes that use it do
 nothing else. ``LOCA_THEORY_PRETEND=1`` puts it in the place of ``cuda`` for tests of any device.
 """
 

@@ -1,4 +1,4 @@
-"""What is no argument of a public function is one line that names the argument."""
+"""What is not an argument of a public function is one line that names the argument."""
 
 import re
 
@@ -64,7 +64,7 @@ BAD = [
     (lambda: correlate(protocols=[]), "protocols are named once each, at least one: none"),
     (lambda: loca.toy([]), "searches are named once each, at least one: none"),
     (lambda: loca.toy([["swap"]]), "unknown search ['swap']; choose from"),
-    (lambda: loca.toy(readings=5), "unknown reading '5'; choose from"),
+    (lambda: loca.toy(interpretations=5), "unknown reading '5'; choose from"),
     (lambda: loca.toy(problems="x"), "problems must be a whole number, not 'x'"),
     (lambda: loca.toy(steps=10.5), "steps must be a whole number, not 10.5"),
     (lambda: loca.toy(lr="fast"), "lr must be a number, not 'fast'"),
@@ -125,7 +125,7 @@ def test_numbers_of_numpy_and_names_are_plain():
     budget = loca.Budget(np.int64(8), np.int64(8), np.int64(2), "bits")
     assert budget == loca.Budget(8, 8, 2, "bits")
     assert (type(budget.p), budget.accounting.name) == (int, "BITS")
-    assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a place take 16 + 6 bits
+    assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a location take 16 + 6 bits
     found = simulate(methods="R", draws=np.int64(2), seed=np.int64(1))
     assert (found.rows[-1].draws, found.manifest["seed"]) == (2, 1)
     assert Cluster("dask").backend.name == "DASK"

@@ -24,7 +24,8 @@ def passed(*arguments):
 
 
 def test_a_step_on_a_device_that_is_not_the_cpu_is_right_and_waits_for_nothing():
-    # Every implementation in every phase, three exchanges, the layers together, a search each way.
+    # Every implementation in every phase, three prune-and-regrow searches, the layers together, a
+    # search each way.
     kinds = "waits or wait or central or reselect"
     assert passed("tests/adapters/test_devices.py", "-k", kinds) >= 15 + 3 + 1 + 4
 

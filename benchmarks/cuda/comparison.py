@@ -174,7 +174,9 @@ def _verdicts(row: Row, rows: dict[str, Row], *, is_model: bool) -> list[dict[st
         found.append(verdict("speed over FourierFT's above 1", ahead, reached=ahead > 1))
     if is_model and "of_lora" in row:
         near = row["of_lora"]
-        found.append(verdict("steps a second over LoRA's at least 0.9", near, reached=near >= 0.9))
+        found.append(
+            verdict("steps per second over LoRA's at least 0.9", near, reached=near >= 0.9)
+        )
     for rival, most in (("FourierFT", 1.0), ("LoRA", 1.09)):
         if "peak_mib" in row and rows.get(rival, {}).get("peak_mib"):
             times = row["peak_mib"] / rows[rival]["peak_mib"]

@@ -130,13 +130,13 @@ def _search_step(device: str, layer: Layer, search: str) -> Built:
     """A step of AdamW: of the coefficients, of the locations, or one that prunes and regrows."""
     torch.manual_seed(0)
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
-    exchanges = search in ("swap", "reselect")
+    prunes_and_regrows = search in ("swap", "reselect")
     model = LoCALinear(
         Single(layer.size).query,
         layer.components,
         zero_init=False,  # coefficients of zero give locations no gradient
         learn_locations=True,
-        location_search=search if exchanges else "central",
+        location_search=search if prunes_and_regrows else "central",
     ).to(**kind)
     # Neither phase ends while it is measured.
     training = LocationTraining(model, AlternatingSchedule(1, 10**9, None), automatic=False)
@@ -149,12 +149,12 @@ def _search_step(device: str, layer: Layer, search: str) -> Built:
     def step() -> None:
         x.grad = None
         optimizer.zero_grad()
-        if exchanges:
-            model.spectrum.observe(0.0, 0)
+        if prunes_and_regrows:
+            model.spectrum.start_recording(0.0, 0)
         model(x).backward(g)
         optimizer.step()
-        if exchanges:
-            model.spectrum.exchange()
+        if prunes_and_regrows:
+            model.spectrum.prune_and_regrow()
         elif search == "locations":
             training.step(optimizer)
 

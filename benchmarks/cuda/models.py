@@ -1,4 +1,4 @@
-"""Steps a second and memory of models under LoCA and its rivals: the paper's complexity table."""
+"""Steps per second and memory of models under LoCA and its rivals: the paper's complexity table."""
 
 from __future__ import annotations
 

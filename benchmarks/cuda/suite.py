@@ -43,7 +43,7 @@ def run(session: Session, paths: Sequence[Path]) -> None:
 
     reporter = Reporter(session)
     # Options of the suite that need plugins are not taken over, and a warning of another version of
-    # a library is no error here.
+    # a library is not an error here.
     options = ["-o", "addopts=", "--import-mode=importlib", "-m", "cuda", "-W", "default", "-ra"]
     options += [
         "--continue-on-collection-errors",

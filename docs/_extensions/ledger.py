@@ -67,9 +67,9 @@ def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterato
     of_paper = [claim for claim in claims if claim.subject == PAPER]
     for verdict in Verdict:
         mine = [one for one in of_paper if _verdict(one, stored.get(one.id)) is verdict]
-        slips = [one for one in mine if one.slip and verdict is Verdict.NOT_SUPPORTED]
-        others = [one for one in mine if one not in slips]
-        for title, listed in (("", others), (", slips of the pen", slips)):
+        errata = [one for one in mine if one.erratum and verdict is Verdict.NOT_SUPPORTED]
+        others = [one for one in mine if one not in errata]
+        for title, listed in (("", others), (", errata", errata)):
             if listed:
                 yield f"{_badge(verdict)}{title} **{len(listed)}**"
                 yield f": {', '.join(_link(one.id) for one in listed)}"
@@ -84,9 +84,9 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     verdict = _verdict(claim, stored)
     yield f"### `{claim.id}`"
     yield ""
-    slip = " a slip of the pen ·" if claim.slip else ""
+    erratum = " an erratum ·" if claim.erratum else ""
     own = " on this package, not on the paper ·" if claim.subject != PAPER else ""
-    yield f"{_badge(verdict)}{slip}{own} {claim.kind} · {claim.section.passage}"
+    yield f"{_badge(verdict)}{erratum}{own} {claim.kind} · {claim.section.passage}"
     yield ""
     yield _text(claim.statement)
     yield ""

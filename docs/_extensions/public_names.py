@@ -17,7 +17,7 @@ from sphinx.environment import BuildEnvironment
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
 ) -> nodes.reference | None:
-    """The reference, to the public name; None where there is none."""
+    """The reference, to the public name; None if there is none."""
     target = node.get("reftarget", "")
     if node.get("refdomain") != "py" or not target.startswith("loca_theory."):
         return None

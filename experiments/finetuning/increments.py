@@ -9,8 +9,8 @@ import torch
 
 from loca_theory.expressivity import Accounting, Budget, mean_retained_energies
 
-# Curves, and how they count: chosen places are charged under "paper" and free under "trainable".
-CURVES = ("F1", "V1", "FourierFT", "F3", "D", "S")
+# Curves, and how they count: chosen locations are charged under "paper" and free under "trainable".
+METHODS = ("F1", "V1", "FourierFT", "F3", "D", "S")
 ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE)
 
 
@@ -50,21 +50,21 @@ def _errors(increments: list[torch.Tensor], ranks: Sequence[int]) -> list[dict[s
     total = sum(float(w.square().sum()) for w in increments)
     if total == 0:
         return []
-    kept: dict[tuple[str, str], list[float]] = {}
+    retained: dict[tuple[str, str], list[float]] = {}
     for increment in increments:
         p, q = increment.shape
         squares = torch.linalg.svdvals(increment).square().cumsum(0)
         found = {("paper", "R"): [float(squares[r - 1]) for r in ranks]}
         for accounting in ACCOUNTINGS:
             budgets = [Budget(p, q, r, accounting) for r in ranks]
-            energies = mean_retained_energies(increment, CURVES, budgets)
-            found |= {(accounting.value, c): [float(e) for e in energies[c]] for c in CURVES}
+            energies = mean_retained_energies(increment, METHODS, budgets)
+            found |= {(accounting.value, c): [float(e) for e in energies[c]] for c in METHODS}
         for key, energies in found.items():
-            sums = kept.setdefault(key, [0.0] * len(ranks))
-            kept[key] = [a + b for a, b in zip(sums, energies, strict=True)]
+            sums = retained.setdefault(key, [0.0] * len(ranks))
+            retained[key] = [a + b for a, b in zip(sums, energies, strict=True)]
     return [
-        {"accounting": accounting, "curve": curve, "r": r, "error": max(1 - energy / total, 0.0)}
-        for (accounting, curve), energies in kept.items()
+        {"accounting": accounting, "method": method, "r": r, "error": max(1 - energy / total, 0.0)}
+        for (accounting, method), energies in retained.items()
         for r, energy in zip(ranks, energies, strict=True)
     ]
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from loca_theory._lookup import find
-from loca_theory.adapters.location_search import is_exchange
+from loca_theory.adapters.location_search import is_prune_and_regrow
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 # Learning rates go up by these rungs; so many of them are tried.
@@ -29,10 +29,10 @@ _LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 _RATES = 4
 # VeRA shares two random factors of this rank at most between all layers: PEFT's own default.
 _VERA_RANK = 256
-# AdaLoRA begins with this much more rank than it ends with; it prunes between these shares of the
-# steps.
+# AdaLoRA begins with this much more rank than it ends with; it prunes between these fractions of
+# the steps.
 _ADALORA_START, _ADALORA_PRUNES, _ADALORA_PRUNED = 1.5, 0.1, 0.5
-# B_s as a share of all steps: the paper finds 10 to 20% best.
+# B_s as a fraction of all steps: the paper finds 10 to 20% best.
 _ALTERNATING = 0.2
 
 
@@ -45,7 +45,7 @@ class Method:
         title: What figures and tables call it.
         kind: What it is made with.
         lowest: Lowest of the learning rates that it is tuned over, by task.
-        share: Components a number of the budget, for LoCA.
+        fraction: Components a number of the budget, for LoCA.
         options: Settings of LoCA that make a variant.
         reason: Why it is not run, where it is not.
     """
@@ -54,7 +54,7 @@ class Method:
     title: str
     kind: str
     lowest: Mapping[str, float] = field(default_factory=dict)
-    share: float = 1.0
+    fraction: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
 
@@ -126,10 +126,10 @@ def adapt(
         method: How.
         budget: What it may spend.
         targets: Last parts of the names of the linear layers to adapt.
-        head: Name of the new head, trained whole by every method; None where there is none.
-        seed: Of random places and random factors that are never trained.
+        head: Name of the new head, trained whole by every method; None if there is none.
+        seed: Of random locations and random factors that are never trained.
         overrides: Settings of LoCA beside those that make the variant: ``alternating`` (B_s as a
-            share of all steps) and fields of its configuration, such as ``scaling``.
+            fraction of all steps) and fields of its configuration, such as ``scaling``.
 
     Returns:
         The model to train, under PEFT where that makes it.
@@ -200,17 +200,15 @@ def check(
 
     Raises:
         InvalidArgumentError: the budget is none that the method can express, or components would
-            be exchanged after the search for places is over.
+            be exchanged after the search for locations is over.
     """
     if not method.has_budget:
         return
     settings = {**overrides, **method.options}
     search, steps = settings.get("location_search"), _alternating_steps(settings, budget)
     period = settings.get("coefficient_steps", 10) + settings.get("location_steps", 20)
-    if is_exchange(str(search)) and steps is not None and 0 < steps < period:
-        msg = (
-            f"{method.title} exchanges components every {period} steps, and its search ends after "
-        )
+    if is_prune_and_regrow(str(search)) and steps is not None and 0 < steps < period:
+        msg = f"{method.title} moves components every {period} steps, and its search ends after "
         msg += f"{steps} of {budget.steps}; train longer or alternate for a larger share"
         raise InvalidArgumentError(msg)
     p, q = shape
@@ -245,7 +243,7 @@ def _config(
         return package.FourierFTConfig(
             n_frequency=numbers, scaling=scaling, init_weights=True, random_loc_seed=seed
         )
-    return _loca_config(method, budget, max(int(method.share * numbers), 1), seed, overrides)
+    return _loca_config(method, budget, max(int(method.fraction * numbers), 1), seed, overrides)
 
 
 def _loca_config(

@@ -23,7 +23,7 @@ _OPTIONS = (
     click.option("--seeds", type=click.IntRange(min=2), help="How many seeds.  [default: 5]"),
     click.option(
         "-j", "--jobs", type=int, default=-1, show_default=True,
-        help="Worker processes, -1 for one a core.",
+        help="Worker processes, -1 for one per core.",
     ),
     click.option(
         "--device", metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
@@ -44,7 +44,7 @@ def session_command(function: Callable[..., None]) -> click.Command:
             msg = "--quick and --full exclude each other"
             raise click.UsageError(msg)
         if jobs == 0 or jobs < -1:
-            msg = f"{jobs} workers make no sense; give a positive number, or -1 for one a core"
+            msg = f"{jobs} workers make no sense; give a positive number, or -1 for one per core"
             raise click.UsageError(msg)
         function(Session(out, quick, full, jobs, device, seeds, quiet), **own)
 

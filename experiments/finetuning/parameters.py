@@ -27,18 +27,18 @@ def groups(
 def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -> dict[str, int]:
     """What is trained beside the head, the head, and what has to be kept of an adapter.
 
-    Kept are the trained numbers and, where places are learned, a whole number for the place of each
-    component; places that a seed gives cost nothing. Of factors that are pruned to a mean rank only
-    what is left is kept.
+    Kept are the trained numbers and, where locations are learned, a whole number for the location
+    of each component; locations that a seed gives cost nothing. Of factors that are pruned to a
+    mean rank only what is left is kept.
     """
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-    searching = [s for s in spectra if s.learns_locations or s.awaits_places]
+    searching = [s for s in spectra if s.learns_locations or s.needs_initialisation]
     learned = sum(s.coefficients.numel() for s in searching)
-    places = {id(s.locations) for s in spectra if s.locations is not None}
+    indices = {id(s.locations) for s in spectra if s.locations is not None}
     coefficients = {id(s.coefficients) for s in spectra}
     counts = {"trained": 0, "head": 0}
     for name, p in model.named_parameters():
-        if id(p) in places or not (p.requires_grad or id(p) in coefficients):
+        if id(p) in indices or not (p.requires_grad or id(p) in coefficients):
             continue
         counts["head" if head and head in name.split(".") else "trained"] += p.numel()
     kept = counts["trained"] + learned
@@ -46,4 +46,4 @@ def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -
         # AdaLoRA's factors p×r and r×q, and r singular values.
         layers: list[Any] = [m for m in model.modules() if hasattr(m, "lora_E")]
         kept = sum(int(m.in_features) + int(m.out_features) + 1 for m in layers) * pruned_to
-    return {**counts, "kept": kept}
+    return {**counts, "stored": kept}

@@ -26,7 +26,7 @@ _NOTHING = {"ranks": [], "pool": 0}
 
 
 @dataclass(frozen=True)
-class Cell:
+class Configuration:
     """What is compared.
 
     Attributes:
@@ -53,7 +53,7 @@ def version() -> str:
 
 
 def point(
-    cell: Cell,
+    configuration: Configuration,
     chosen: Mapping[str, Any],
     prepared: Prepared,
     *,
@@ -66,7 +66,7 @@ def point(
     """One run, with everything that it depends on.
 
     Args:
-        cell: What is trained.
+        configuration: What is trained.
         chosen: The task's settings.
         prepared: Its data and model.
         rate: Learning rate.
@@ -76,21 +76,21 @@ def point(
         analyse: What to describe of the increments, see
             :func:`~experiments.finetuning.increments.describe_increments`.
     """
-    method = find_method(cell.method)
+    method = find_method(configuration.method)
     return Point(
         EXPERIMENT,
         {
-            "task": cell.task,
+            "task": configuration.task,
             "folder": prepared.folder.name,
             "digest": prepared.digest,
-            "method": cell.method,
-            "variant": {"kind": method.kind, "share": method.share, **method.options},
-            "r": cell.r if method.has_budget else 0,
+            "method": configuration.method,
+            "variant": {"kind": method.kind, "fraction": method.fraction, **method.options},
+            "r": configuration.r if method.has_budget else 0,
             "rate": rate,
             "seed": seed,
             "tunes": tunes,
-            "loca": loca_of(cell, chosen),
-            "location_rate": cell.location_rate or chosen["location_rate"],
+            "loca": loca_of(configuration, chosen),
+            "location_rate": configuration.location_rate or chosen["location_rate"],
             "settings": {name: value for name, value in chosen.items() if name not in _BESIDE},
             "analyse": dict(analyse or _NOTHING),
             "device": device,
@@ -98,12 +98,12 @@ def point(
     )
 
 
-def loca_of(cell: Cell, chosen: Mapping[str, Any]) -> dict[str, Any]:
+def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of LoCA beside those that make the variant; none for other methods."""
-    if find_method(cell.method).kind != "loca":
+    if find_method(configuration.method).kind != "loca":
         return {}
     names = ("coefficient_steps", "location_steps", "alternating")
-    return {**{name: chosen[name] for name in names}, **cell.loca}
+    return {**{name: chosen[name] for name in names}, **configuration.loca}
 
 
 def best_rate(
@@ -126,15 +126,15 @@ def best_rate(
     return max(rates, key=merit)
 
 
-def row(cell: Cell, run: Point, result: Mapping[str, Any]) -> Row:
+def row(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> Row:
     """A run as a line of a table."""
-    method, p = find_method(cell.method), run.parameters
+    method, p = find_method(configuration.method), run.parameters
     settings = {**p["loca"], **method.options} if p["loca"] else {}
     return {
-        "task": cell.task,
-        "method": cell.method,
+        "task": configuration.task,
+        "method": configuration.method,
         "title": method.title,
-        "r": cell.r if method.has_budget else None,
+        "r": configuration.r if method.has_budget else None,
         "rate": p["rate"],
         "seed": p["seed"],
         "measure": p["settings"]["metric"],
@@ -142,10 +142,10 @@ def row(cell: Cell, run: Point, result: Mapping[str, Any]) -> Row:
         "loss": result["loss"],
         "diverged": result["diverged"],
         "trained": result["counts"]["trained"],
-        "kept": result["counts"]["kept"],
+        "stored": result["counts"]["stored"],
         "head": result["counts"]["head"],
         "moved": result["moved"],
-        "alternating": _share(settings) if settings else None,
+        "alternating": _fraction(settings) if settings else None,
         "scaling": p["loca"].get("scaling", 1.0 if p["loca"] else None),
         "location_rate": p["location_rate"] if p["loca"] else None,
         "steps": p["settings"]["steps"],
@@ -153,15 +153,19 @@ def row(cell: Cell, run: Point, result: Mapping[str, Any]) -> Row:
     }
 
 
-def _share(settings: Mapping[str, Any]) -> float:
-    """B_s as a share of all steps."""
+def _fraction(settings: Mapping[str, Any]) -> float:
+    """B_s as a fraction of all steps."""
     return 1.0 if settings.get("endless") else settings["alternating"]
 
 
-def curve_rows(cell: Cell, run: Point, result: Mapping[str, Any]) -> list[Row]:
+def curve_rows(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> list[Row]:
     """The looks at the validation set on the way, a line each."""
-    labels = {"task": cell.task, "method": cell.method, "title": find_method(cell.method).title}
-    r = cell.r if find_method(cell.method).has_budget else None
+    labels = {
+        "task": configuration.task,
+        "method": configuration.method,
+        "title": find_method(configuration.method).title,
+    }
+    r = configuration.r if find_method(configuration.method).has_budget else None
     labels |= {"r": r, "seed": run.parameters["seed"]}
     labels |= {"measure": run.parameters["settings"]["metric"]}
     names = ("step", "training_loss", "validation_loss", "validation")

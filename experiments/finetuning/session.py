@@ -13,7 +13,7 @@ import pandas as pd
 
 from experiments.finetuning.methods import Budget, check, find_method, peft
 from experiments.finetuning.protocol import (
-    Cell,
+    Configuration,
     Row,
     best_rate,
     curve_rows,
@@ -36,19 +36,19 @@ from loca_theory.transforms import resolve_device
 class Finished:
     """A run and what came out."""
 
-    cell: Cell
+    configuration: Configuration
     run: Point
     result: Mapping[str, Any]
 
     @property
     def row(self) -> Row:
         """The run as a line of a table."""
-        return row(self.cell, self.run, self.result)
+        return row(self.configuration, self.run, self.result)
 
     @property
     def curve(self) -> list[Row]:
         """Its looks at the validation set."""
-        return curve_rows(self.cell, self.run, self.result)
+        return curve_rows(self.configuration, self.run, self.result)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Session:
         out: Folder of tables and figures.
         quick: Small enough to show in seconds that it works; its numbers mean nothing.
         full: Everything, not the default choice only.
-        jobs: Worker processes; −1 for one a core.
+        jobs: Worker processes; −1 for one per core.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         seeds: How many seeds; None for the protocol's.
         quiet: No progress.
@@ -106,47 +106,54 @@ class Session:
         listed = self.settings(task)["seeds"]
         return list(range(self.seeds)) if self.seeds else listed
 
-    def tuned(self, cells: Sequence[Cell], title: str) -> dict[Cell, float]:
+    def tuned(
+        self, configurations: Sequence[Configuration], title: str
+    ) -> dict[Configuration, float]:
         """The best rate of each cell, by the validation set and the tuning seeds."""
         wanted = [
-            (cell, rate, seed)
-            for cell in cells
-            for rate in self._rates(cell)
-            for seed in self.settings(cell.task)["tuning_seeds"]
+            (configuration, rate, seed)
+            for configuration in configurations
+            for rate in self._rates(configuration)
+            for seed in self.settings(configuration.task)["tuning_seeds"]
         ]
         done = self._run(wanted, f"{title}: learning rates", tunes=True)
-        found: dict[Cell, dict[float, list[float | None]]] = {}
-        for (cell, rate, _), one in zip(wanted, done, strict=True):
-            found.setdefault(cell, {}).setdefault(rate, []).append(one.result["validation"])
+        found: dict[Configuration, dict[float, list[float | None]]] = {}
+        for (configuration, rate, _), one in zip(wanted, done, strict=True):
+            found.setdefault(configuration, {}).setdefault(rate, []).append(
+                one.result["validation"]
+            )
         best = {
-            cell: best_rate(list(by_rate), by_rate, self.settings(cell.task)["metric"])
-            for cell, by_rate in found.items()
+            configuration: best_rate(
+                list(by_rate), by_rate, self.settings(configuration.task)["metric"]
+            )
+            for configuration, by_rate in found.items()
         }
         at_end = [
-            f"{cell.method} r={cell.r} ({rate:g})"
-            for cell, rate in best.items()
-            if not self.quick and rate in (self._rates(cell)[0], self._rates(cell)[-1])
+            f"{configuration.method} r={configuration.r} ({rate:g})"
+            for configuration, rate in best.items()
+            if not self.quick
+            and rate in (self._rates(configuration)[0], self._rates(configuration)[-1])
         ]
         if at_end:
             self.say(f"note: the best rate is the first or last of four for {', '.join(at_end)}")
         return best
 
-    def _rates(self, cell: Cell) -> tuple[float, ...]:
+    def _rates(self, configuration: Configuration) -> tuple[float, ...]:
         """Four; all a rung lower from twice the task's own budget on, for any method alike.
 
         With more numbers that each move by its rate, an increment grows faster.
         """
-        method, own = find_method(cell.method), self.settings(cell.task)["r"]
-        rates = method.rates(cell.task)
-        if method.has_budget and cell.r >= 2 * own:
-            rates = method.rates(cell.task, beyond=1)[: len(rates)]
+        method, own = find_method(configuration.method), self.settings(configuration.task)["r"]
+        rates = method.rates(configuration.task)
+        if method.has_budget and configuration.r >= 2 * own:
+            rates = method.rates(configuration.task, beyond=1)[: len(rates)]
         return rates[1:2] if self.quick else rates
 
     def repeated(
         self,
-        rated: Iterable[tuple[Cell, float]],
+        rated: Iterable[tuple[Configuration, float]],
         title: str,
-        analyse: Callable[[Cell, int], Mapping[str, Any] | None] | None = None,
+        analyse: Callable[[Configuration, int], Mapping[str, Any] | None] | None = None,
     ) -> list[Finished]:
         """Every cell at its rate over all seeds, in the order of the cells, then of the seeds.
 
@@ -155,30 +162,34 @@ class Session:
             title: What the bar says.
             analyse: What to describe of the increments of a cell and seed.
         """
-        wanted = [(cell, rate, seed) for cell, rate in rated for seed in self.seeds_of(cell.task)]
+        wanted = [
+            (configuration, rate, seed)
+            for configuration, rate in rated
+            for seed in self.seeds_of(configuration.task)
+        ]
         return self._run(wanted, title, analyse)
 
     def _run(
         self,
-        wanted: Sequence[tuple[Cell, float, int]],
+        wanted: Sequence[tuple[Configuration, float, int]],
         title: str,
-        analyse: Callable[[Cell, int], Mapping[str, Any] | None] | None = None,
+        analyse: Callable[[Configuration, int], Mapping[str, Any] | None] | None = None,
         *,
         tunes: bool = False,
     ) -> list[Finished]:
-        prepared = self._checked([cell for cell, _, _ in wanted])
+        prepared = self._checked([configuration for configuration, _, _ in wanted])
         points = [
             point(
-                cell,
-                self.settings(cell.task),
-                prepared[cell.task],
+                configuration,
+                self.settings(configuration.task),
+                prepared[configuration.task],
                 rate=rate,
                 seed=seed,
                 device=self.where,
                 tunes=tunes,
-                analyse=analyse(cell, seed) if analyse else None,
+                analyse=analyse(configuration, seed) if analyse else None,
             )
-            for cell, rate, seed in wanted
+            for configuration, rate, seed in wanted
         ]
         # Settings that are swept one at a time meet where all are at their usual values.
         distinct = list({one.key(""): one for one in points}.values())
@@ -195,23 +206,28 @@ class Session:
             self.say(f"note: {line}")
         of_key = {one.key(""): result for one, result in zip(distinct, results, strict=True)}
         return [
-            Finished(cell, one, of_key[one.key("")])
-            for (cell, _, _), one in zip(wanted, points, strict=True)
+            Finished(configuration, one, of_key[one.key("")])
+            for (configuration, _, _), one in zip(wanted, points, strict=True)
         ]
 
-    def _checked(self, cells: Sequence[Cell]) -> dict[str, Prepared]:
+    def _checked(self, configurations: Sequence[Configuration]) -> dict[str, Prepared]:
         """Prepared tasks; every cell is one that can be run, before anything takes time."""
         peft()
         resolve_device(self.device)
         writable_folder(self.out)
         prepared: dict[str, Prepared] = {}
         shapes: dict[str, tuple[int, int]] = {}
-        for cell in dict.fromkeys(cells):
-            method, chosen = find_method(cell.method), self.settings(cell.task)
-            if cell.task not in prepared:
-                prepared[cell.task] = self.prepared(cell.task)
-                shapes[cell.task] = layer_shape(prepared[cell.task], chosen)
-            check(method, Budget(cell.r, chosen["steps"]), shapes[cell.task], loca_of(cell, chosen))
+        for configuration in dict.fromkeys(configurations):
+            method, chosen = find_method(configuration.method), self.settings(configuration.task)
+            if configuration.task not in prepared:
+                prepared[configuration.task] = self.prepared(configuration.task)
+                shapes[configuration.task] = layer_shape(prepared[configuration.task], chosen)
+            check(
+                method,
+                Budget(configuration.r, chosen["steps"]),
+                shapes[configuration.task],
+                loca_of(configuration, chosen),
+            )
         return prepared
 
     def store(self, name: str, tables: Mapping[str, Sequence[Row]]) -> None:

@@ -86,7 +86,7 @@ def summary(
         good = {m["seed"]: m["metric"] for m in members if not m["diverged"]}
         mean, low, high = interval(list(good.values())) if good else (None, None, None)
         line: Row = dict(zip(by, key, strict=True))
-        line |= {name: members[0][name] for name in ("title", "measure", "trained", "kept")}
+        line |= {name: members[0][name] for name in ("title", "measure", "trained", "stored")}
         line |= {"mean": mean, "low": low, "high": high}
         line |= {"seeds": len(good), "diverged": len(members) - len(good)}
         if reference is not None:

@@ -41,7 +41,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         it diverged. For any other, ``metric`` and ``loss`` on the test set, which a run that
         tunes never sees, and ``curve``: step, training loss since the last look, loss and metric
         on the beginning of the validation set. For all, ``counts`` of trained and kept numbers;
-        ``diverged``; ``moved``, the share of components that ended elsewhere; ``seconds`` of
+        ``diverged``; ``moved``, the fraction of components that ended elsewhere; ``seconds`` of
         training; ``increments`` where asked for.
     """
     p = dict(point.parameters)
@@ -125,7 +125,7 @@ class _Run:
         steps, every = self.chosen["steps"], self.chosen["every"]
         rank = self.p["r"] if self.is_adalora else None
         counts = parameters.count(self.model, self.head, pruned_to=rank)
-        places = self._places()
+        indices = self._indices()
         curve: list[list[float | int | None]] = []
         losses: list[float] = []
         seconds, first, diverged = 0.0, math.nan, False
@@ -149,7 +149,7 @@ class _Run:
             diverged = final[0] is None or final[0] > _DIVERGED * max(first, 1.0)
         moved = [
             float((old != new).any(1).float().mean())
-            for old, new in zip(places, self._places(), strict=True)
+            for old, new in zip(indices, self._indices(), strict=True)
         ]
         loss, metric = (None, None) if diverged else final
         return {
@@ -214,9 +214,9 @@ class _Run:
             return None, None
         return mean, right / total if self.metric == "accuracy" else mean / math.log(2)
 
-    def _places(self) -> list[torch.Tensor]:
+    def _indices(self) -> list[torch.Tensor]:
         spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
-        return [spectrum.places.clone() for spectrum in spectra]
+        return [spectrum.indices.clone() for spectrum in spectra]
 
     def merged(self) -> dict[str, torch.Tensor]:
         """Weights with the adapter in them, under the names of the pretrained model."""

@@ -21,7 +21,7 @@ def main() -> None:
 
 
 @main.command("list")
-@click.option("--notes", is_flag=True, help="Show slips, gaps and readings too.")
+@click.option("--notes", is_flag=True, help="Show errata, gaps and readings too.")
 def show(notes: bool) -> None:
     """Print the transcribed tables."""
     printed = Printed("table", "label", "rows", "values", "what", box=None)

@@ -41,8 +41,8 @@ class Disagreement:
     printed: str
 
     def __str__(self) -> str:
-        place = f"{self.table}.toml, {self.row}, {self.field}"
-        return f"{place}: transcribed {self.transcribed}, printed {self.printed}"
+        where = f"{self.table}.toml, {self.row}, {self.field}"
+        return f"{where}: transcribed {self.transcribed}, printed {self.printed}"
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,14 @@ def _compare_grid(ledger: _Ledger, printed: Grid) -> None:
         for name, value in row.values.items():
             what = table.fields[name]
             lines = _lines_of(table, row, what, labels)
-            places = _columns(table, row, what, columns, first)
-            if ordinal >= len(lines) or not places:
+            matches = _columns(table, row, what, columns, first)
+            if ordinal >= len(lines) or not matches:
                 lacking = "line" if ordinal >= len(lines) else "column"
                 ledger.check(False, row.name, name, _show(value), f"no such {lacking}")
                 continue
             # Rows of one name stand for lines of one name, in the same order.
             at = lines[ordinal]
-            for j in places:
+            for j in matches:
                 cells = printed.lines[at].cells
                 cell = cells[j] if j < len(cells) else Cell("", None)
                 ledger.seen.add((at, j))

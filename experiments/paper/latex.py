@@ -132,7 +132,7 @@ def plain(source: str) -> str:
 
 
 def _group(text: str, at: int) -> tuple[str, int]:
-    """The content of the braces that open at or after a place, and where they end."""
+    """The content of the braces that open at or after a location, and where they end."""
     start = depth = 0
     for i in range(at, len(text)):
         if text[i] in "{}" and text[i - 1 : i] != "\\":
@@ -148,7 +148,7 @@ def _group(text: str, at: int) -> tuple[str, int]:
 
 
 def _tabular(source: str, start: int) -> tuple[str, int]:
-    """The body of the tabular that begins at a place, and where it ends."""
+    """The body of the tabular that begins at a location, and where it ends."""
     depth = 0
     for found in re.finditer(r"\\(begin|end)\{tabular\}(?:\[\w*\])?", source[start:]):
         depth += 1 if found[1] == "begin" else -1

@@ -2,7 +2,7 @@
 
 A file has four parts::
 
-    [table]                      # label in the LaTeX, title, kind, notes on slips and gaps
+    [table]                      # label in the LaTeX, title, kind, notes on errata and gaps
     [axes]                       # what the printed groups, lines and columns stand for
     [fields.NAME]                # every quantity: how it is printed, its metric and unit
     [[rows]]                     # model, method, task and the values by field
@@ -201,29 +201,29 @@ def parse(name: str, text: str) -> Table:
         text: The TOML.
 
     Raises:
-        InvalidArgumentError: No TOML, or the schema is broken; the message names the place.
+        InvalidArgumentError: No TOML, or the schema is broken; the message names the location.
     """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         msg = f"{name}.toml is no TOML: {error}"
         raise InvalidArgumentError(msg) from error
-    place = f"{name}.toml"
-    _keys(data, place, {"table", "axes", "fields", "printed", "rows"}, {"table", "fields", "rows"})
+    where = f"{name}.toml"
+    _keys(data, where, {"table", "axes", "fields", "printed", "rows"}, {"table", "fields", "rows"})
     head = data["table"]
     required = {"label", "title", "kind"}
-    _keys(head, f"{place}, [table]", required | {"notes"}, required)
-    _texts(f"{place}, [table]", head, ("label", "title", "kind"))
+    _keys(head, f"{where}, [table]", required | {"notes"}, required)
+    _texts(f"{where}, [table]", head, ("label", "title", "kind"))
     for section in ("fields", "printed", "axes"):
-        _check(isinstance(data.get(section, {}), dict), f"{place}, [{section}] is no table")
-    _check(isinstance(data["rows"], list), f"{place}: rows is no list")
-    _check(head["kind"] in KINDS, f"{place}: kind is one of {', '.join(KINDS)}")
-    fields = {key: _field(place, key, value) for key, value in data["fields"].items()}
+        _check(isinstance(data.get(section, {}), dict), f"{where}, [{section}] is no table")
+    _check(isinstance(data["rows"], list), f"{where}: rows is not a list")
+    _check(head["kind"] in KINDS, f"{where}: kind is one of {', '.join(KINDS)}")
+    fields = {key: _field(where, key, value) for key, value in data["fields"].items()}
     axes = data.get("axes", {})
-    _keys(axes, f"{place}, [axes]", {"group", "line", "column"}, set())
+    _keys(axes, f"{where}, [axes]", {"group", "line", "column"}, set())
     _check(
         all(role in (*ROLES, "field") for roles in axes.values() for role in roles),
-        f"{place}, [axes]: a role is one of {', '.join(ROLES)}, field",
+        f"{where}, [axes]: a role is one of {', '.join(ROLES)}, field",
     )
     return Table(
         name=name,
@@ -232,55 +232,55 @@ def parse(name: str, text: str) -> Table:
         kind=head["kind"],
         axes=Axes(**{axis: tuple(roles) for axis, roles in axes.items()}),
         fields=fields,
-        rows=tuple(_row(f"{place}, row {i}", row, fields) for i, row in enumerate(data["rows"], 1)),
+        rows=tuple(_row(f"{where}, row {i}", row, fields) for i, row in enumerate(data["rows"], 1)),
         printed=data.get("printed", {}),
         notes=tuple(head.get("notes", ())),
     )
 
 
-def _field(place: str, name: str, data: dict[str, Any]) -> Field:
+def _field(where: str, name: str, data: dict[str, Any]) -> Field:
     known = {"printed", "metric", "unit", "frequency_components"}
-    _keys(data, f"{place}, [fields.{name}]", known, {"printed"})
-    _texts(f"{place}, [fields.{name}]", data, ("printed", "metric", "unit"))
+    _keys(data, f"{where}, [fields.{name}]", known, {"printed"})
+    _texts(f"{where}, [fields.{name}]", data, ("printed", "metric", "unit"))
     return Field(name=name, **data)
 
 
-def _row(place: str, data: dict[str, Any], fields: Mapping[str, Field]) -> Row:
-    _keys(data, place, {*ROLES, "values", "spreads", "prior_work", "notes"}, {"values"})
-    _texts(place, data, (*ROLES, "notes"))
+def _row(where: str, data: dict[str, Any], fields: Mapping[str, Field]) -> Row:
+    _keys(data, where, {*ROLES, "values", "spreads", "prior_work", "notes"}, {"values"})
+    _texts(where, data, (*ROLES, "notes"))
     values, spreads = data["values"], data.get("spreads", {})
-    _check(isinstance(values, dict) and isinstance(spreads, dict), f"{place}: values by field")
-    _check(isinstance(data.get("prior_work", False), bool), f"{place}: prior_work is true or false")
+    _check(isinstance(values, dict) and isinstance(spreads, dict), f"{where}: values by field")
+    _check(isinstance(data.get("prior_work", False), bool), f"{where}: prior_work is true or false")
     for name in (*values, *spreads):
-        _check(name in fields, f"{place}: {name!r} is not among the fields of the table")
+        _check(name in fields, f"{where}: {name!r} is not among the fields of the table")
     for name, spread in spreads.items():
-        _check(name in values, f"{place}: {name!r} has a spread but no value")
-        _check(type(spread) in (int, float), f"{place}: the spread of {name!r} is no number")
-    read = {name: _value(f"{place}, {name!r}", value) for name, value in values.items()}
+        _check(name in values, f"{where}: {name!r} has a spread but no value")
+        _check(type(spread) in (int, float), f"{where}: the spread of {name!r} is not a number")
+    read = {name: _value(f"{where}, {name!r}", value) for name, value in values.items()}
     return Row(**{**data, "values": read})
 
 
-def _value(place: str, value: Any) -> Value:
+def _value(where: str, value: Any) -> Value:
     items = value if isinstance(value, list) else [value]
     plain = get_args(Value)[:3]
     _check(
         bool(items) and all(type(item) in plain for item in items),
-        f"{place}: a value is a number, a text, or a list of them",
+        f"{where}: a value is a number, a text, or a list of them",
     )
     return tuple(value) if isinstance(value, list) else value
 
 
-def _keys(data: Any, place: str, known: set[str], required: set[str]) -> None:
-    _check(isinstance(data, dict), f"{place} is no table")
+def _keys(data: Any, where: str, known: set[str], required: set[str]) -> None:
+    _check(isinstance(data, dict), f"{where} is no table")
     for key in sorted(required - set(data)):
-        _check(False, f"{place} lacks {key!r}")
+        _check(False, f"{where} lacks {key!r}")
     for key in sorted(set(data) - known):
-        _check(False, f"{place} has an unknown key {key!r}: it takes {', '.join(sorted(known))}")
+        _check(False, f"{where} has an unknown key {key!r}: it takes {', '.join(sorted(known))}")
 
 
-def _texts(place: str, data: dict[str, Any], keys: tuple[str, ...]) -> None:
+def _texts(where: str, data: dict[str, Any], keys: tuple[str, ...]) -> None:
     for key in keys:
-        _check(isinstance(data.get(key, ""), str), f"{place}: {key} is no text")
+        _check(isinstance(data.get(key, ""), str), f"{where}: {key} is not a text")
 
 
 def _check(holds: bool, message: str) -> None:

@@ -133,14 +133,14 @@ def _run(
     extras: dict[str, Any] | None = None,
     files: dict[str, Any] | None = None,
 ) -> None:
-    from experiments.paper_scale.prepared import Places
+    from experiments.paper_scale.prepared import Paths
     from experiments.paper_scale.running import run
     from experiments.paper_scale.settings import Choice, resolve, seeds
 
     family = families()[name]
     find("task", task, family.tasks)
     find("model size", asked["model_size"], family.sizes)
-    places = Places(
+    paths = Paths(
         asked["out"], asked["model"], asked["data"], asked["save_every"], extras or {}, files or {}
     )
     chosen = [
@@ -152,7 +152,7 @@ def _run(
         click.echo(f"note: {note}", err=True)
     prepare = importlib.import_module(f"experiments.paper_scale.{name}").prepare
     for choice in chosen:
-        row, computed = run(choice, places, prepare)
+        row, computed = run(choice, paths, prepare)
         click.echo(_line(row) + ("" if computed else " (stored)"))
 
 

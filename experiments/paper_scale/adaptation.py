@@ -24,8 +24,8 @@ def adapt_as_stated(
         model: The pretrained model with its new head; changed in place.
         method: How.
         settings: What the paper states. A rank to take the budget of comes first.
-        head: Name of the new head; None where there is none.
-        seed: Of random places and random factors.
+        head: Name of the new head; None if there is none.
+        seed: Of random locations and random factors.
         steps: Steps of training.
 
     Raises:
@@ -139,7 +139,7 @@ def _config(method: Method, settings: Settings, seed: int) -> Any:
         # With a rank of the command's, updates are as they are in all our other experiments.
         scaling = rank if settings.r else settings.scaling
         return peft().LoraConfig(r=rank, lora_alpha=scaling, use_dora=method.kind == "dora")
-    components = max(round(method.share * (settings.components or 1)), 1)
+    components = max(round(method.fraction * (settings.components or 1)), 1)
     if method.kind == "fourierft":
         # PEFT's own start: random coefficients, as in the paper that FourierFT is from.
         scaling = {} if settings.scaling is None else {"scaling": settings.scaling}

@@ -17,7 +17,7 @@ _MOST_GRADIENT = 1.0
 
 
 class Health(TrainerCallback):
-    """Ends a training whose loss is no number any more.
+    """Ends a training whose loss is not a number any more.
 
     Attributes:
         diverged: Whether that has happened.
@@ -57,7 +57,7 @@ class Regularise(TrainerCallback):
     The mean of ‖PᵀP − 1‖ over all factors P, times its weight, is added to the loss of a step
     (Zhang et al., 2023). PEFT adds it where the model under its outer wrapper is called, with
     labels; the Trainer calls the wrapper, and without labels where these are smoothed. Only the
-    gradient is added here, once a step, so that the loss that is told is that of the task.
+    gradient is added here, once per step, so that the loss that is told is that of the task.
     """
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

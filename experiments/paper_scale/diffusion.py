@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from experiments.paper_scale.loading import column, load_pretrained, package, read_data
-from experiments.paper_scale.prepared import Places, Prepared
+from experiments.paper_scale.prepared import Paths, Prepared
 from experiments.paper_scale.settings import Choice, Settings
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.files import writable_folder
@@ -86,23 +86,23 @@ class NoiseLoss:
             device
         )
         if unet.training:
-            share, drawn = self._dropout, torch.rand(size, device=device)
-            said = torch.where((drawn < 2 * share)[:, None, None], nothing, said)
-            kept = ~((drawn >= share) & (drawn < 3 * share))
+            fraction, drawn = self._dropout, torch.rand(size, device=device)
+            said = torch.where((drawn < 2 * fraction)[:, None, None], nothing, said)
+            kept = ~((drawn >= fraction) & (drawn < 3 * fraction))
             before = before * kept[:, None, None, None]
         noisy = torch.cat([noise_of.add_noise(after, noise, times), before], dim=1)
         predicted = unet(noisy, times, encoder_hidden_states=said).sample
         return nn.functional.mse_loss(predicted.float(), noise)
 
 
-def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
+def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
     """The U-Net of the pipeline, pairs of pictures, and the loss of the noise."""
     del settings
     diffusers, transformers = package("diffusers"), package("transformers")
     package("PIL")
     task, options = choice.family.tasks[choice.task], choice.family.options
-    source = places.model or choice.family.sizes[choice.size].model
-    part = read_data(task, places.data)["train"]
+    source = paths.model or choice.family.sizes[choice.size].model
+    part = read_data(task, paths.data)["train"]
     names = (column(part, task.columns[:1]), column(part, task.columns[1:]),
              column(part, task.label))  # fmt: skip
     for name in (names[0], names[2]):
@@ -131,14 +131,14 @@ def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
         use_safetensors=True,
     )
     cut = len(part) - held_out
-    size = places.extras.get("resolution") or options["resolution"]
+    size = paths.extras.get("resolution") or options["resolution"]
     train = Pairs(part.select(range(cut)), names, tokenizer, size)
     unseen = part.select(range(cut, len(part)))
     empty = tokenizer("", padding="max_length", truncation=True, return_tensors="pt",
                       max_length=tokenizer.model_max_length)["input_ids"][0]  # fmt: skip
 
     def show(trained: nn.Module, folder: Path) -> dict[str, float]:
-        chosen = unseen.select(range(min(places.files.get("samples", 0), len(unseen))))
+        chosen = unseen.select(range(min(paths.files.get("samples", 0), len(unseen))))
         sampler = diffusers.DDIMScheduler.from_config(parts["scheduler"].config)
         pipeline = diffusers.StableDiffusionInstructPix2PixPipeline(
             vae=parts["vae"], text_encoder=parts["text_encoder"], scheduler=sampler, unet=unet,

@@ -17,7 +17,7 @@ from torch import nn
 
 from experiments.paper_scale.adaptation import split_projections
 from experiments.paper_scale.loading import column, load_auto, package, read_data
-from experiments.paper_scale.prepared import Places, Prepared
+from experiments.paper_scale.prepared import Paths, Prepared
 from experiments.paper_scale.settings import Choice, Settings
 from experiments.paper_scale.text import Texts, collate, continued, write_lines
 from loca_theory.sweeps.files import writable_folder
@@ -25,12 +25,12 @@ from loca_theory.sweeps.files import writable_folder
 _DECODING = ("num_beams", "length_penalty", "no_repeat_ngram_size", "max_new_tokens")
 
 
-def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
+def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
     """The model with its fused projections split, the sentences, and the metrics."""
     transformers = package("transformers")
     task, options = choice.family.tasks[choice.task], choice.family.options
-    source = places.model or choice.family.sizes[choice.size].model
-    parts = read_data(task, places.data)
+    source = paths.model or choice.family.sizes[choice.size].model
+    parts = read_data(task, paths.data)
     tokenizer = load_auto(transformers.AutoTokenizer.from_pretrained, source)
     dropout = {} if settings.dropout is None else dict.fromkeys(
         ("attn_pdrop", "resid_pdrop", "embd_pdrop"), settings.dropout
@@ -48,7 +48,7 @@ def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
     references = _references(*_pairs(parts[task.evaluation[0]], task.columns, task.label))
 
     def write(trained: nn.Module, folder: Path) -> dict[str, float]:
-        asked = list(references)[: places.files.get("texts")]
+        asked = list(references)[: paths.files.get("texts")]
         if not asked:
             return {}
         decoding = {name: options[name] for name in _DECODING}

@@ -7,18 +7,18 @@ from typing import Any
 from experiments.paper import load
 from experiments.paper_scale.loading import column, load_auto, package, read_data
 from experiments.paper_scale.metrics import measure
-from experiments.paper_scale.prepared import Places, Prepared
+from experiments.paper_scale.prepared import Paths, Prepared
 from experiments.paper_scale.settings import Choice, Settings
 from experiments.paper_scale.sources import Task
 from loca_theory.errors import InvalidArgumentError
 
 
-def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
+def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
     """The model with a new head, the tokenised task, and the metric that the paper reports."""
     transformers, datasets = package("transformers"), package("datasets")
     task = choice.family.tasks[choice.task]
-    source = places.model or choice.family.sizes[choice.size].model
-    parts = read_data(task, places.data)
+    source = paths.model or choice.family.sizes[choice.size].model
+    parts = read_data(task, paths.data)
     tokenizer = load_auto(transformers.AutoTokenizer.from_pretrained, source)
     data = {name: _tokenised(part, task, tokenizer, settings) for name, part in parts.items()}
     model = load_auto(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from experiments.paper_scale.loading import column, load_auto, package, read_data
-from experiments.paper_scale.prepared import Places, Prepared
+from experiments.paper_scale.prepared import Paths, Prepared
 from experiments.paper_scale.settings import Choice, Settings
 from experiments.paper_scale.text import Texts, collate, continued, write_lines
 from loca_theory.errors import InvalidArgumentError
@@ -22,13 +22,13 @@ _WITHOUT = "Below is an instruction that describes a task. Write a response that
 _WITHOUT += "completes the request."
 
 
-def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
+def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
     """The model, and all instructions to train on; the paper holds none of them out."""
     transformers = package("transformers")
     task, family = choice.family.tasks[choice.task], choice.family
-    source = places.model or family.sizes[choice.size].model
-    questions = _questions(places.files.get("questions"))
-    part = read_data(task, places.data)["train"]
+    source = paths.model or family.sizes[choice.size].model
+    questions = _questions(paths.files.get("questions"))
+    part = read_data(task, paths.data)["train"]
     tokenizer = load_auto(transformers.AutoTokenizer.from_pretrained, source)
     model = load_auto(
         transformers.AutoModelForCausalLM.from_pretrained,

@@ -43,8 +43,8 @@ def _show_settings(family: Family) -> None:
         for size in family.sizes:
             alike.setdefault(_settings(family, task, size), []).append(f"{task} {size}")
     everything = len(family.tasks) * len(family.sizes)
-    for settings, places in alike.items():
-        where = "all" if len(places) == everything else ", ".join(places)
+    for settings, paths in alike.items():
+        where = "all" if len(paths) == everything else ", ".join(paths)
         click.echo(f"  LoCA, {where}: {settings}")
 
 

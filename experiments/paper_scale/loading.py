@@ -200,8 +200,8 @@ def hub_answers() -> bool:
 @contextmanager
 def _offline(wanted: bool) -> Iterator[None]:
     """Let the libraries use what they hold already and not ask the hub again and again."""
-    places = [sys.modules.get(name) for name in ("huggingface_hub.constants", "datasets.config")]
-    known = [(module, getattr(module, "HF_HUB_OFFLINE", False)) for module in places if module]
+    paths = [sys.modules.get(name) for name in ("huggingface_hub.constants", "datasets.config")]
+    known = [(module, getattr(module, "HF_HUB_OFFLINE", False)) for module in paths if module]
     try:
         for module, before in known:
             module.HF_HUB_OFFLINE = before or wanted  # pyright: ignore[reportAttributeAccessIssue]

@@ -14,7 +14,7 @@ from experiments.paper_scale.settings import Choice, Settings
 
 
 @dataclass(frozen=True)
-class Places:
+class Paths:
     """Where things are.
 
     Attributes:
@@ -66,4 +66,4 @@ class Prepared:
     afterwards: Callable[[nn.Module, Path], dict[str, float]] | None = None
 
 
-Prepare = Callable[[Choice, Settings, Places], Prepared]
+Prepare = Callable[[Choice, Settings, Paths], Prepared]

@@ -20,7 +20,7 @@ from experiments.finetuning.parameters import count
 from experiments.paper_scale.adaptation import adapt_as_stated
 from experiments.paper_scale.loading import fingerprint, package
 from experiments.paper_scale.metrics import metrics_of
-from experiments.paper_scale.prepared import Places, Prepare, Prepared
+from experiments.paper_scale.prepared import Paths, Prepare, Prepared
 from experiments.paper_scale.settings import Choice, Settings, resolve
 from experiments.paper_scale.trainers import last_checkpoint, make_trainer, steps_of
 from loca_theory.errors import ResourceError
@@ -38,12 +38,12 @@ _SHOWN = {
 }  # fmt: skip
 
 
-def run(choice: Choice, places: Places, prepare: Prepare) -> tuple[dict[str, Any], bool]:
+def run(choice: Choice, paths: Paths, prepare: Prepare) -> tuple[dict[str, Any], bool]:
     """The result of a run, computed unless it is there already.
 
     Args:
         choice: What is run.
-        places: Where things are.
+        paths: Where things are.
         prepare: Brings the family's model and data.
 
     Returns:
@@ -54,31 +54,31 @@ def run(choice: Choice, places: Places, prepare: Prepare) -> tuple[dict[str, Any
         ResourceError: a package, the hub or the disk is out of reach.
     """
     settings, method = resolve(choice), find_method(choice.method)
-    described = describe(choice, settings, places)
+    described = describe(choice, settings, paths)
     point = Point(f"paper-scale-{choice.family.name}", described)
     name = "-".join(
         (choice.family.name, choice.task, choice.size, choice.method, f"seed{choice.seed}",
          point.key(_VERSION)[:_KEY])
     )  # fmt: skip
-    stored = _stored(places.out, name)
+    stored = _stored(paths.out, name)
     if stored is not None:
         return stored, False
     _quieten()
-    writable_folder(places.out)
-    folder = places.out / name
-    row = _compute(choice, settings, method, places, prepare, folder)
+    writable_folder(paths.out)
+    folder = paths.out / name
+    row = _compute(choice, settings, method, paths, prepare, folder)
     about = manifest( grid=described, seed=choice.seed, device=row["device"],
         dtype=choice.family.dtype,
     )  # fmt: skip
     about["libraries"] |= {library: library_version(library) for library in _LIBRARIES}
-    store_rows([row], about, places.out, name)
+    store_rows([row], about, paths.out, name)
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint, ignore_errors=True)
     return row, True
 
 
 def _stored(out: Path, name: str) -> dict[str, Any] | None:
-    """The row of a finished run; None where there is none, or none that can be read."""
+    """The row of a finished run; None if there is none, or none that can be read."""
     if not is_stored(out, name):
         return None
     try:
@@ -102,18 +102,18 @@ def _quieten() -> None:
         datasets.disable_progress_bars()
 
 
-def describe(choice: Choice, settings: Settings, places: Places) -> dict[str, Any]:
+def describe(choice: Choice, settings: Settings, paths: Paths) -> dict[str, Any]:
     """All that the result depends on, as plain data."""
     asked = {key: value for key, value in asdict(choice).items() if key != "family"}
     size = choice.family.sizes[choice.size]
     return {
         **asked,
         "settings": settings.describe(),
-        "model": places.model or size.model,
-        "model_files": fingerprint(places.model),
-        "data": places.data or choice.family.tasks[choice.task].data,
-        "data_files": fingerprint(places.data),
-        **places.extras,
+        "model": paths.model or size.model,
+        "model_files": fingerprint(paths.model),
+        "data": paths.data or choice.family.tasks[choice.task].data,
+        "data_files": fingerprint(paths.data),
+        **paths.extras,
     }
 
 
@@ -121,22 +121,22 @@ def _compute(
     choice: Choice,
     settings: Settings,
     method: Method,
-    places: Places,
+    paths: Paths,
     prepare: Prepare,
     folder: Path,
 ) -> dict[str, Any]:
     package("transformers").set_seed(choice.seed)
-    ready = prepare(choice, settings, places)
+    ready = prepare(choice, settings, paths)
     steps = steps_of(settings, len(ready.train))
     model = adapt_as_stated(
         ready.model, method, settings, head=ready.head, seed=choice.seed, steps=steps
     )
-    # Before training: places are settled by its end, and would seem never to have been learned.
+    # Before training: locations are settled by its end, and would seem never to have been learned.
     rank = (settings.r or settings.rank) if method.kind == "adalora" else None
     counts = count(model, ready.head, pruned_to=rank)
     trainer, health = make_trainer(
         model, ready, settings, folder,
-        seed=choice.seed, steps=steps, save_every=places.save_every,
+        seed=choice.seed, steps=steps, save_every=paths.save_every,
     )  # fmt: skip
     last = last_checkpoint(folder)
     start = time.monotonic()
@@ -160,7 +160,7 @@ def _compute(
         "family": choice.family.name,
         "task": choice.task,
         "size": choice.size,
-        "model": places.model or choice.family.sizes[choice.size].model,
+        "model": paths.model or choice.family.sizes[choice.size].model,
         "method": choice.method,
         "seed": choice.seed,
         "metric": ready.metric,

@@ -31,7 +31,7 @@ class Choice:
         task: Which data set.
         size: Which model.
         method: Which method.
-        seed: Of the new head, the order of the data and random places.
+        seed: Of the new head, the order of the data and random locations.
         r: The rank of LoRA, or whose budget the others get; None for the paper's settings.
         components: Of FourierFT and LoCA in a layer; None for the paper's.
         lr: Learning rate of what the method trains; None for the paper's.
@@ -64,7 +64,7 @@ class Settings:
         head_rate: That of the new head.
         location_rate: That of LoCA's locations.
         weight_decay: Of all but locations and vectors that are no coefficients.
-        warmup: Steps, or the share of all if it is below 1, in which the rate rises.
+        warmup: Steps, or the fraction of all if it is below 1, in which the rate rises.
         label_smoothing: As the Trainer has it.
         dropout: Of the model; None for its own.
         max_length: Tokens; None where it is not stated.
@@ -228,7 +228,7 @@ def _rate(
 ) -> float | None:
     if choice.lr is not None:
         if not (math.isfinite(choice.lr) and choice.lr > 0):
-            msg = f"--lr {choice.lr:g} is no learning rate: give a finite number above 0"
+            msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
             raise InvalidArgumentError(msg)
         return choice.lr
     head = frame.get("learning_rate_head") if method.kind == "head" else None

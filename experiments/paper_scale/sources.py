@@ -64,7 +64,7 @@ class Family:
         sizes: Models by name.
         tasks: Data sets by name.
         layers: Names of the layers in the model, by what the paper calls them.
-        head: Name of the new head, trained whole; None where there is none.
+        head: Name of the new head, trained whole; None if there is none.
         results: The transcribed table of its results, empty where the paper has none.
         dtype: In what the frozen weights are held.
         divide_batch: Whether the printed batch is the one after accumulation.

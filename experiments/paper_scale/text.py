@@ -91,10 +91,10 @@ def continued(
 
 
 def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write a file with one JSON object a line.
+    """Write a file with one JSON object per line.
 
     Raises:
         ResourceError: it cannot be written.
     """
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
+    write_atomically(path, lambda target: target.write_text(text, encoding="utf-8"))

@@ -9,7 +9,7 @@ import torch
 from experiments.paper import load
 from experiments.paper_scale.loading import column, load_auto, package, read_data
 from experiments.paper_scale.metrics import measure
-from experiments.paper_scale.prepared import Places, Prepared
+from experiments.paper_scale.prepared import Paths, Prepared
 from experiments.paper_scale.settings import Choice, Settings
 from loca_theory.errors import InvalidArgumentError
 
@@ -36,14 +36,14 @@ class Images(torch.utils.data.Dataset):
         return {"pixel_values": pixels, "labels": self._labels[int(i)]}
 
 
-def prepare(choice: Choice, settings: Settings, places: Places) -> Prepared:
+def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
     """The model with a new head, and the pictures; the paper reports the accuracy at the end."""
     del settings
     transformers = package("transformers")
     package("PIL")
     task = choice.family.tasks[choice.task]
-    source = places.model or choice.family.sizes[choice.size].model
-    parts = read_data(task, places.data, images=True)
+    source = paths.model or choice.family.sizes[choice.size].model
+    parts = read_data(task, paths.data, images=True)
     process = load_auto(transformers.AutoImageProcessor.from_pretrained, source)
     data = {}
     for name, part in parts.items():

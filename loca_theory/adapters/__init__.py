@@ -1,4 +1,4 @@
-"""Fine-tuning by learned cosine coefficients at learned places: ΔW = α Cᵀ S(a, l) D.
+"""Fine-tuning by learned cosine coefficients at learned locations: ΔW = α Cᵀ S(a, l) D.
 
 - :class:`CosineSpectrum`: a, l and how they make ΔW; :class:`LoCALinear`: a frozen linear layer
   with one.

@@ -21,7 +21,7 @@ def check_choice(what: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 def check_whole(what: str, value: Any, least: int, *, note: str = "") -> None:
-    """Refuse what is no integer of at least ``least``, 0 or 1.
+    """Refuse what is not an integer of at least ``least``, 0 or 1.
 
     Raises:
         InvalidArgumentError: it is none.
@@ -33,7 +33,7 @@ def check_whole(what: str, value: Any, least: int, *, note: str = "") -> None:
 
 
 def check_scaling(what: str, value: Any) -> None:
-    """Refuse what is no positive finite number.
+    """Refuse what is not a positive finite number.
 
     Raises:
         InvalidArgumentError: it is none.

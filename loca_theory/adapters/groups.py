@@ -20,7 +20,7 @@ def parameter_groups(
             they ask for gradients in their phases only.
         lr: Learning rate of everything else.
         location_lr: Learning rate of the locations, on their scale of [0, 1]. The paper: 1e-4
-            with AdamW, which moves a location of a 768-wide layer by at most 0.08 places a step.
+            with AdamW, which moves a location of a 768-wide layer by at most 0.08 locations a step.
         weight_decay: Decay of everything else; locations and vectors that are no coefficients
             (biases, normalisation) have none.
 

@@ -116,7 +116,7 @@ class _ProductBuffer:
 
 def form(
     coefficients: torch.Tensor,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     s: SparsityPattern,
     p: int,
     q: int,
@@ -132,7 +132,7 @@ def form(
             )
             return dct_matrix(p, **kind)[occupied].T @ rows
         flat = coefficients.new_zeros(p * q)
-        flat.index_add_(0, places[:, 0].long() * q + places[:, 1], coefficients)
+        flat.index_add_(0, indices[:, 0].long() * q + indices[:, 1], coefficients)
         spectrum = flat.view(p, q)
         if how == "dense":
             return dct_matrix(p, **kind).T @ (spectrum @ dct_matrix(q, **kind))
@@ -142,7 +142,7 @@ def form(
 def from_dense(
     g: torch.Tensor,
     coefficients: torch.Tensor,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     s: SparsityPattern,
     scaling: float,
     rule: Any,
@@ -163,16 +163,16 @@ def from_dense(
             sample = Samples(s, coefficients, rule, needs, q)
             sample.add(dct_matrix(p, **kind) @ g, dct_matrix(q, **kind))
         elif how == "dense":
-            sample = _reader(dct_matrix(p, **kind) @ g @ dct_matrix(q, **kind).T, places)
+            sample = _reader(dct_matrix(p, **kind) @ g @ dct_matrix(q, **kind).T, indices)
         else:
-            sample = _reader(dct2(g), places)
-        return gradients(sample, coefficients, places, (p, q), scaling, rule, needs)
+            sample = _reader(dct2(g), indices)
+        return gradients(sample, coefficients, indices, (p, q), scaling, rule, needs)
 
 
 def gradients(
     sample: Sample,
     coefficients: torch.Tensor,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     shape: tuple[int, int],
     scaling: float,
     rule: Any,
@@ -183,7 +183,7 @@ def gradients(
     if needs[1]:
         of_a = sample(0, 0) * scaling
     if needs[2]:
-        of_l = location_gradient(rule, sample, coefficients * scaling, places, shape)
+        of_l = location_gradient(rule, sample, coefficients * scaling, indices, shape)
     return of_a, of_l
 
 
@@ -211,17 +211,17 @@ class Samples:
         here = {(0, 0)} if needs[1] else set()
         directions = sorted(here | (NEIGHBOURS[rule] if needs[2] else set()))
         s = pattern
-        self._places = {by: shifted(s.starts, s.columns, by, width) for by in directions}
+        self._indices = {by: shifted(s.starts, s.columns, by, width) for by in directions}
         self._sums = {by: coefficients.new_zeros(coefficients.shape[0]) for by in directions}
 
     @property
     def count(self) -> int:
         """How many entries of Z are computed."""
-        return len(self._places) * self._like.shape[0]
+        return len(self._indices) * self._like.shape[0]
 
     def add(self, left: torch.Tensor, right: torch.Tensor) -> None:
         """Account for L (p×T) and R (q×T)."""
-        for by, (starts, columns) in self._places.items():
+        for by, (starts, columns) in self._indices.items():
             self._sums[by] += sample_product(starts, columns, left, right)
 
     def __call__(self, down: int, along: int) -> torch.Tensor:
@@ -231,9 +231,9 @@ class Samples:
         return values
 
 
-def _reader(z: torch.Tensor, places: torch.Tensor) -> Sample:
+def _reader(z: torch.Tensor, indices: torch.Tensor) -> Sample:
     """The entries from the whole of Z."""
-    row, column = places[:, 0].long(), places[:, 1].long()
+    row, column = indices[:, 0].long(), indices[:, 1].long()
 
     def sample(down: int, along: int) -> torch.Tensor:
         i = (row + down).clamp(0, z.shape[0] - 1)

@@ -1,4 +1,4 @@
-"""How places are searched for, by name."""
+"""How locations are searched for, by name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal, get_args
 from loca_theory.adapters.checks import check_choice
 from loca_theory.locations.gradient import LocationGradient
 
-Exchange = Literal["swap-raw", "swap", "reselect"]
-LocationSearch = LocationGradient | Exchange
+PruneAndRegrow = Literal["swap-raw", "swap", "reselect"]
+LocationSearch = LocationGradient | PruneAndRegrow
 InitialLocations = Literal["random", "gradient"]
 
-SEARCHES: tuple[str, ...] = (*get_args(LocationGradient), *get_args(Exchange))
+SEARCHES: tuple[str, ...] = (*get_args(LocationGradient), *get_args(PruneAndRegrow))
 
 
 def check_search(name: str) -> None:
@@ -32,6 +32,6 @@ def check_initial_locations(name: str) -> None:
     check_choice("start of the locations", name, get_args(InitialLocations))
 
 
-def is_exchange(name: str) -> bool:
+def is_prune_and_regrow(name: str) -> bool:
     """Whether components are moved across the spectrum instead of along a gradient."""
-    return name in get_args(Exchange)
+    return name in get_args(PruneAndRegrow)

@@ -55,7 +55,7 @@ def increment_linear(
     bias: torch.Tensor | None,
     coefficients: torch.Tensor,
     locations: torch.Tensor | None,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     pattern: SparsityPattern,
     *,
     rows: int,
@@ -70,10 +70,10 @@ def increment_linear(
         weight: W, (p, q), of the dtype of x; it gets no gradient. None for zero.
         bias: b, (p,), or None.
         coefficients: a, (B,), of the dtype of x; B at most p·q.
-        locations: Continuous places (B, 2), in units of places, to be differentiated; None where
-            they are fixed. The value is not read: the operator acts at ``places``.
-        places: Integer places in use, (B, 2).
-        pattern: The same places as a :class:`~loca_theory.adapters.pattern.SparsityPattern`.
+        locations: Continuous locations (B, 2), in units of locations, to be differentiated; None
+            where they are fixed. The value is not read: the operator acts at ``indices``.
+        indices: Integer locations in use, (B, 2).
+        pattern: The same locations as a :class:`~loca_theory.adapters.pattern.SparsityPattern`.
         rows: p.
         scaling: α.
         rule: The difference of the location gradient.
@@ -84,9 +84,9 @@ def increment_linear(
     """
     tokens = x.reshape(-1, x.shape[-1])
     learns = coefficients.requires_grad or (locations is not None and locations.requires_grad)
-    keep = torch.is_grad_enabled() and learns
-    inputs = (tokens, weight, bias, coefficients, locations, places)
-    settings = (rows, scaling, rule, how, keep)
+    save = torch.is_grad_enabled() and learns
+    inputs = (tokens, weight, bias, coefficients, locations, indices)
+    settings = (rows, scaling, rule, how, save)
     if torch.compiler.is_compiling():
         y, _ = _linear_op(*inputs, list(pattern), *settings)
     else:
@@ -97,7 +97,7 @@ def increment_linear(
 def increment(
     coefficients: torch.Tensor,
     locations: torch.Tensor | None,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     pattern: SparsityPattern,
     *,
     shape: tuple[int, int],
@@ -110,7 +110,7 @@ def increment(
     Args:
         coefficients: a, (B,), float32 or float64.
         locations: As in :func:`increment_linear`.
-        places: As in :func:`increment_linear`.
+        indices: As in :func:`increment_linear`.
         pattern: As in :func:`increment_linear`.
         shape: (p, q).
         scaling: α.
@@ -119,7 +119,7 @@ def increment(
             as a sparse product and only the occupied rows of C. The backward pass likewise.
     """
     p, q = shape
-    return _increment(coefficients, locations, places, list(pattern), p, q, scaling, rule, how)
+    return _increment(coefficients, locations, indices, list(pattern), p, q, scaling, rule, how)
 
 
 # --- The linear layer -------------------------------------------------------------------------
@@ -131,13 +131,13 @@ def _linear(
     bias: torch.Tensor | None,
     coefficients: torch.Tensor,
     locations: torch.Tensor | None,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     pattern: Sequence[torch.Tensor],
     rows: int,
     scaling: float,
     rule: str,
     how: str,
-    keep: bool,
+    save: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     del locations, rule
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
@@ -149,8 +149,8 @@ def _linear(
             else:
                 y = torch.nn.functional.linear(x, weight, bias)
             spectra = add_product(y, x, scaled, s)
-            return y, spectra if keep else []
-        changed = form(scaled, places, s, rows, x.shape[1], how)
+            return y, spectra if save else []
+        changed = form(scaled, indices, s, rows, x.shape[1], how)
         if weight is not None:
             changed += weight
         return torch.nn.functional.linear(x, changed, bias), [changed]
@@ -160,21 +160,21 @@ _linear_op = torch.library.custom_op("loca_theory::linear", _linear, mutates_arg
 
 
 @_linear_op.register_fake
-def _(x, weight, bias, coefficients, locations, places, pattern, rows, scaling, rule, how, keep):  # noqa: ARG001
+def _(x, weight, bias, coefficients, locations, indices, pattern, rows, scaling, rule, how, save):  # noqa: ARG001
     y = x.new_empty(x.shape[0], rows)
     if how != "implicit":
         return y, [x.new_empty(rows, x.shape[1])]
     sizes = [b.stop - b.start for b in blocks(x, rows)]
-    return y, [x.new_empty(x.shape[1], size) for size in sizes] if keep else []
+    return y, [x.new_empty(x.shape[1], size) for size in sizes] if save else []
 
 
 def _linear_backward(
     g: torch.Tensor,
     x: torch.Tensor | None,
     weight: torch.Tensor | None,
-    kept: Sequence[torch.Tensor],
+    saved: Sequence[torch.Tensor],
     coefficients: torch.Tensor,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     pattern: Sequence[torch.Tensor],
     columns: int,
     scaling: float,
@@ -186,22 +186,22 @@ def _linear_backward(
     shape, learns = (g.shape[1], columns), needs[1] or needs[2]
     of_x = g.new_empty(0, columns)
     if how != "implicit":
-        weight = kept[0]
+        weight = saved[0]
     with without_autocast(g.device):
         samples = Samples(s, coefficients, rule, needs, columns) if learns else None
         if needs[0]:
             of_x = g.new_zeros(g.shape[0], columns) if weight is None else g @ weight
         if how == "implicit":
             target = of_x if needs[0] else None
-            add_transposed_product(target, g, kept, samples, scaled, s, columns)
+            add_transposed_product(target, g, saved, samples, scaled, s, columns)
         elif samples is not None and x is not None:
             if not sampling_pays(shape, g.shape[0], samples.count, g.device):
-                found = from_dense(g.T @ x, coefficients, places, s, scaling, rule, how, needs)
+                found = from_dense(g.T @ x, coefficients, indices, s, scaling, rule, how, needs)
                 return of_x, *found
             sampled(samples, g, x)
         if samples is None:
             return of_x, *empty_gradients(coefficients, needs)
-        return of_x, *gradients(samples, coefficients, places, shape, scaling, rule, needs)
+        return of_x, *gradients(samples, coefficients, indices, shape, scaling, rule, needs)
 
 
 _linear_backward_op = torch.library.custom_op(
@@ -210,13 +210,13 @@ _linear_backward_op = torch.library.custom_op(
 
 
 @_linear_backward_op.register_fake
-def _(g, x, weight, kept, coefficients, places, pattern, columns, scaling, rule, how, needs):  # noqa: ARG001
+def _(g, x, weight, saved, coefficients, indices, pattern, columns, scaling, rule, how, needs):  # noqa: ARG001
     of_x = g.new_empty(g.shape[0] if needs[0] else 0, columns)
     return of_x, *empty_gradients(coefficients, needs)
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    x, weight, _, coefficients, locations, places, pattern, _, scaling, rule, how, _ = inputs
+    x, weight, _, coefficients, locations, indices, pattern, _, scaling, rule, how, _ = inputs
     needs_l = locations is not None and ctx.needs_input_grad[4]
     ctx.needs = [ctx.needs_input_grad[0], ctx.needs_input_grad[3], needs_l]
     ctx.needs_bias = ctx.needs_input_grad[2]
@@ -226,7 +226,7 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
         x if reads_x else None,
         weight if how == "implicit" else None,
         coefficients,
-        places,
+        indices,
         *pattern,
         *output[1],
     )
@@ -234,14 +234,14 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
 
 
 def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[Any, ...]:
-    """Of x, W, b, a, l and the places."""
+    """Of x, W, b, a, l and the locations."""
     if g is None:
         return (None,) * 6
-    x, weight, coefficients, places, *rest = ctx.saved_tensors
-    pattern, kept = rest[:_PATTERN], rest[_PATTERN:]
+    x, weight, coefficients, indices, *rest = ctx.saved_tensors
+    pattern, saved = rest[:_PATTERN], rest[_PATTERN:]
     of_bias = g.sum(0) if ctx.needs_bias else None
     found = backward(
-        g.contiguous(), x, weight, kept, coefficients, places, pattern, *ctx.rest, ctx.needs
+        g.contiguous(), x, weight, saved, coefficients, indices, pattern, *ctx.rest, ctx.needs
     )
     of_x, of_a, of_l = (f if need else None for f, need in zip(found, ctx.needs, strict=True))
     return of_x, None, of_bias, of_a, of_l, None
@@ -282,7 +282,7 @@ class _Linear(torch.autograd.Function):
 def _increment(
     coefficients: torch.Tensor,
     locations: torch.Tensor | None,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     pattern: Sequence[torch.Tensor],
     p: int,
     q: int,
@@ -291,11 +291,11 @@ def _increment(
     how: str,
 ) -> torch.Tensor:
     del locations, rule
-    return form(coefficients * scaling, places, SparsityPattern(*pattern), p, q, how)
+    return form(coefficients * scaling, indices, SparsityPattern(*pattern), p, q, how)
 
 
 @_increment.register_fake
-def _(coefficients, locations, places, pattern, p, q, scaling, rule, how):  # noqa: ARG001
+def _(coefficients, locations, indices, pattern, p, q, scaling, rule, how):  # noqa: ARG001
     return coefficients.new_empty(p, q)
 
 
@@ -303,7 +303,7 @@ def _(coefficients, locations, places, pattern, p, q, scaling, rule, how):  # no
 def _increment_backward(
     g: torch.Tensor,
     coefficients: torch.Tensor,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     pattern: Sequence[torch.Tensor],
     scaling: float,
     rule: str,
@@ -311,26 +311,28 @@ def _increment_backward(
     needs: Sequence[bool],
 ) -> Gradients:
     s = SparsityPattern(*pattern)
-    return from_dense(g, coefficients, places, s, scaling, rule, how, needs)
+    return from_dense(g, coefficients, indices, s, scaling, rule, how, needs)
 
 
 @_increment_backward.register_fake
-def _(g, coefficients, places, pattern, scaling, rule, how, needs):  # noqa: ARG001
+def _(g, coefficients, indices, pattern, scaling, rule, how, needs):  # noqa: ARG001
     return empty_gradients(coefficients, needs)
 
 
 def _increment_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     del output
-    coefficients, locations, places, pattern, _, _, scaling, rule, how = inputs
+    coefficients, locations, indices, pattern, _, _, scaling, rule, how = inputs
     needs_l = locations is not None and ctx.needs_input_grad[1]
     ctx.needs = [False, ctx.needs_input_grad[0], needs_l]
-    ctx.save_for_backward(coefficients, places, *pattern)
+    ctx.save_for_backward(coefficients, indices, *pattern)
     ctx.rest = (scaling, rule, how)
 
 
 def _increment_differentiate(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
-    coefficients, places, *pattern = ctx.saved_tensors
-    found = _increment_backward(g.contiguous(), coefficients, places, pattern, *ctx.rest, ctx.needs)
+    coefficients, indices, *pattern = ctx.saved_tensors
+    found = _increment_backward(
+        g.contiguous(), coefficients, indices, pattern, *ctx.rest, ctx.needs
+    )
     wanted = [g if need else None for g, need in zip(found, ctx.needs[1:], strict=True)]
     return *wanted, None, [None] * _PATTERN, None, None, None, None, None
 

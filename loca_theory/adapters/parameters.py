@@ -1,4 +1,4 @@
-"""What is learned of a sparse spectrum: coefficients, places, and when which."""
+"""What is learned of a sparse spectrum: coefficients, locations, and when which."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import torch
 from torch import nn
 
 from loca_theory.adapters.checks import check_scaling, check_whole
+from loca_theory.adapters.indices import (
+    continuous,
+    mistake,
+    random_indices,
+    rounded,
+    spread_out,
+)
 from loca_theory.adapters.location_search import (
     InitialLocations,
     LocationSearch,
     check_initial_locations,
     check_search,
-    is_exchange,
+    is_prune_and_regrow,
 )
 from loca_theory.adapters.pattern import SparsityPattern
-from loca_theory.adapters.places import (
-    continuous,
-    mistake,
-    random_places,
-    rounded,
-    spread_out,
-)
 from loca_theory.errors import InvalidArgumentError
 
 Phase = Literal["coefficients", "locations", "both"]
 
 _PATTERN = SparsityPattern._fields
-# What a checkpoint holds, the last two only while places are searched for in one or another way.
-_SAVED = ("coefficients", "places", "shape", "locations", "searching")
+# What a checkpoint holds, the last two only while locations are searched for in one or another way.
+_SAVED = ("coefficients", "indices", "shape", "locations", "searching")
 
 
 class SpectrumParameters(nn.Module):
-    """Coefficients and places of a p×q spectrum, their phases, casts and checkpoints.
+    """Coefficients and locations of a p×q spectrum, their phases, casts and checkpoints.
 
     The base of :class:`~loca_theory.adapters.CosineSpectrum`, where the arguments are explained.
 
@@ -43,7 +43,7 @@ class SpectrumParameters(nn.Module):
         InvalidArgumentError: a value out of range.
     """
 
-    places: torch.Tensor
+    indices: torch.Tensor
     shape: torch.Tensor
     searching: torch.Tensor | None
 
@@ -70,26 +70,26 @@ class SpectrumParameters(nn.Module):
         self.name, self.scaling, self.zero_init = name, float(scaling), zero_init
         self.location_search: LocationSearch = location_search
         self.training_schedule: Any = None
-        self.awaits_places = init_locations == "gradient"
+        self.needs_initialisation = init_locations == "gradient"
         self._phase: Phase = "coefficients"
         self._keeps_all_in_graph = False
-        self._is_settled = not learn_locations
+        self._is_final = not learn_locations
         self._refreshed = -1
 
         p, q = shape
         generator = np.random.default_rng(seed)
         a = generator.normal(0.0, 0.0 if zero_init else max(p, q) ** -0.5, n_components)
         self.coefficients = nn.Parameter(torch.tensor(a, dtype=torch.get_default_dtype()))
-        self.register_buffer("places", random_places(shape, n_components, generator))
+        self.register_buffer("indices", random_indices(shape, n_components, generator))
         self.register_buffer("shape", torch.tensor(shape))
-        for field, part in zip(_PATTERN, SparsityPattern.of(self.places, shape), strict=True):
+        for field, part in zip(_PATTERN, SparsityPattern.of(self.indices, shape), strict=True):
             self.register_buffer(f"_{field}", part, persistent=False)
         self._size = (p, q)
         self.locations: nn.Parameter | None = None
-        if learn_locations and not self.exchanges:
-            self.locations = nn.Parameter(continuous(self.places, self._size), requires_grad=False)
+        if learn_locations and not self.prunes_and_regrows:
+            self.locations = nn.Parameter(continuous(self.indices, self._size), requires_grad=False)
         # In checkpoints, it tells whether the search is over.
-        is_searching = learn_locations and self.exchanges
+        is_searching = learn_locations and self.prunes_and_regrows
         self.register_buffer("searching", torch.tensor(data=True) if is_searching else None)
 
     # --- phases ---
@@ -101,13 +101,13 @@ class SpectrumParameters(nn.Module):
 
     @property
     def learns_locations(self) -> bool:
-        """Whether the places may still move, now or later."""
-        return not self._is_settled
+        """Whether the locations may still move, now or later."""
+        return not self._is_final
 
     @property
-    def exchanges(self) -> bool:
-        """Whether places are searched for across the spectrum, not along a gradient."""
-        return is_exchange(self.location_search)
+    def prunes_and_regrows(self) -> bool:
+        """Whether locations are searched for across the spectrum, not along a gradient."""
+        return is_prune_and_regrow(self.location_search)
 
     def set_phase(self, phase: Phase) -> None:
         """Learn this from now on; what is not learned asks for no gradient and has none.
@@ -117,15 +117,15 @@ class SpectrumParameters(nn.Module):
 
         Raises:
             InvalidArgumentError: locations are wanted, and were never to be learned, are frozen,
-                or are no parameter because they are searched for by exchanges.
+                or are no parameter because they are searched for by pruning and regrowing.
         """
-        if phase != "coefficients" and self.exchanges:
+        if phase != "coefficients" and self.prunes_and_regrows:
             msg = f"{self.name}: {self.location_search} has no phase of the locations"
             raise InvalidArgumentError(msg)
-        if phase != "coefficients" and self._is_settled:
+        if phase != "coefficients" and self._is_final:
             msg = f"{self.name}: its locations are fixed; make it with learn_locations=True"
             raise InvalidArgumentError(msg)
-        trainable = self.coefficients.requires_grad or asks(self.locations)
+        trainable = self.coefficients.requires_grad or requires_grad(self.locations)
         self._phase = phase
         self.set_trainable(trainable)
 
@@ -142,13 +142,13 @@ class SpectrumParameters(nn.Module):
         Distributed data parallelism fixes at its start which parameters take part. The zeros must
         be removed before a step (:meth:`drop_idle_gradients`), or decay and momentum would act.
         """
-        trainable = self.coefficients.requires_grad or asks(self.locations)
+        trainable = self.coefficients.requires_grad or requires_grad(self.locations)
         self._keeps_all_in_graph = True
         self.set_trainable(trainable)
 
     def drop_idle_gradients(self) -> None:
         """Remove the gradients of what is not being learned."""
-        if self.awaits_places:
+        if self.needs_initialisation:
             self.coefficients.grad = None
         for parameter, learned in self._parameters_learned():
             if not learned:
@@ -162,40 +162,40 @@ class SpectrumParameters(nn.Module):
 
     @torch.no_grad()
     def freeze_locations(self) -> None:
-        """End the learning of places, and give components that share one places of their own."""
-        if self._is_settled:
+        """Make the locations final; components that share one get locations of their own."""
+        if self._is_final:
             return
         self.refresh()
         self._spread_out()
         self._settle()
 
     def _settle(self) -> None:
-        """The places are final."""
+        """The locations are final."""
         if self.locations is None:
-            self._is_settled = True
+            self._is_final = True
             if self.searching is not None:
                 # Not in place: it may be the caller's own tensor.
                 self.searching = torch.zeros_like(self.searching)
             return
-        trainable = self.coefficients.requires_grad or asks(self.locations)
-        self._phase, self._is_settled = "coefficients", True
+        trainable = self.coefficients.requires_grad or requires_grad(self.locations)
+        self._phase, self._is_final = "coefficients", True
         if not self._keeps_all_in_graph:
             self.locations = None
         elif not self.locations.is_meta:
             # It belongs to the reducer by now, and goes on with zero gradients.
-            self._place_locations()
+            self._align_locations()
         self.set_trainable(trainable)
 
     def _spread_out(self) -> None:
-        places, a = spread_out(self.places, self.coefficients.detach(), self._size)
+        indices, a = spread_out(self.indices, self.coefficients.detach(), self._size)
         self.coefficients.copy_(a)
-        self._use(places)
+        self._use(indices)
 
-    # --- places ---
+    # --- locations ---
 
     @torch.no_grad()
     def refresh(self, *, is_checked: bool = False) -> None:
-        """Bring the places up to date with the continuous locations.
+        """Bring the locations up to date with the continuous locations.
 
         Args:
             is_checked: Whether :func:`check_locations` has seen them.
@@ -211,26 +211,26 @@ class SpectrumParameters(nn.Module):
         self._refreshed = self.locations._version
         self._use(rounded(self.locations, self._size))
 
-    def place(self, places: torch.Tensor) -> None:
+    def set_indices(self, indices: torch.Tensor) -> None:
         """Put the components there: integers (B, 2)."""
-        self._use(places)
-        self._place_locations()
+        self._use(indices)
+        self._align_locations()
 
-    def _place_locations(self) -> None:
-        """Continuous locations, if any, where the places are; anew where they have no memory."""
+    def _align_locations(self) -> None:
+        """Continuous locations, if any, where the locations are; anew where they have no memory."""
         if self.locations is None:
             return
-        values = continuous(self.places, self._size)
+        values = continuous(self.indices, self._size)
         if self.locations.is_meta:
             self.locations = nn.Parameter(values, requires_grad=False)
         else:
             self.locations.copy_(values)
         self._refreshed = self.locations._version
 
-    def _use(self, places: torch.Tensor, *, in_place: bool = True) -> None:
-        pattern = SparsityPattern.of(places, self._size)
-        names = ("places", *(f"_{field}" for field in _PATTERN))
-        for name, value in zip(names, (places, *pattern), strict=True):
+    def _use(self, indices: torch.Tensor, *, in_place: bool = True) -> None:
+        pattern = SparsityPattern.of(indices, self._size)
+        names = ("indices", *(f"_{field}" for field in _PATTERN))
+        for name, value in zip(names, (indices, *pattern), strict=True):
             if in_place:
                 getattr(self, name).copy_(value)
             else:
@@ -244,7 +244,7 @@ class SpectrumParameters(nn.Module):
         return self.locations._version != self._refreshed
 
     def pattern(self) -> SparsityPattern:
-        """The places in use, for sparse products."""
+        """The locations in use, for sparse products."""
         return SparsityPattern(*(getattr(self, f"_{field}") for field in _PATTERN))
 
     # --- casts and checkpoints ---
@@ -283,7 +283,7 @@ class SpectrumParameters(nn.Module):
         was_searching = state_dict.get(keys["searching"])
         had_locations = keys["locations"] in state_dict
         is_unfinished = had_locations or (was_searching is not None and bool(was_searching))
-        found = keys["places"] in state_dict
+        found = keys["indices"] in state_dict
         for name in ("locations", "searching"):
             if getattr(self, name) is None:
                 state_dict.pop(keys[name], None)
@@ -298,29 +298,29 @@ class SpectrumParameters(nn.Module):
                 missing_keys.remove(keys[name])
         a = self.coefficients
         if a.is_meta or bool(a.any()):
-            self.awaits_places = False  # something was learned where the components are
+            self.needs_initialisation = False  # something was learned where the components are
         with torch.no_grad():
             # What was on the meta device, or is the caller's own tensor, is not written to.
-            self._use(self.places.clone(), in_place=False)
+            self._use(self.indices.clone(), in_place=False)
             if self.locations is None and had_locations:
-                # Shared places would make what is saved from here look damaged.
+                # Shared locations would make what is saved from here look damaged.
                 self._spread_out()
             if not is_unfinished:
                 self._settle()
             elif self.locations is not None:
                 if not had_locations:
-                    self._place_locations()
+                    self._align_locations()
                 self._make_consistent()
 
     @torch.no_grad()
     def _make_consistent(self) -> None:
-        """After loading: float32, and where rounding of a narrow file lost the place, the place."""
+        """After loading: float32, and indices where a narrow file lost the location."""
         if self.locations is None:
             return
         if self.locations.dtype != torch.float32:
             self.locations.data = self.locations.data.float()
-        off = rounded(self.locations, self._size) != self.places
-        self.locations.copy_(torch.where(off, continuous(self.places, self._size), self.locations))
+        off = rounded(self.locations, self._size) != self.indices
+        self.locations.copy_(torch.where(off, continuous(self.indices, self._size), self.locations))
         self.refresh()
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -343,7 +343,7 @@ def check_locations(spectra: Iterable[SpectrumParameters]) -> None:
     raise InvalidArgumentError(msg)
 
 
-def asks(parameter: torch.Tensor | None) -> bool:
+def requires_grad(parameter: torch.Tensor | None) -> bool:
     """Whether there is a parameter, and it wants a gradient."""
     return parameter is not None and parameter.requires_grad
 
@@ -352,7 +352,7 @@ def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any,
     p, q = shape
     check_whole(f"{name}: the number of components", n_components, 1)
     if n_components > p * q:
-        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} places"
+        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations"
         raise InvalidArgumentError(msg)
     check_scaling(f"{name}: the scaling", scaling)
     for one in seed if isinstance(seed, tuple) else (seed,):

@@ -10,9 +10,9 @@ import torch
 
 
 class SparsityPattern(NamedTuple):
-    r"""The places of B components in a p×q spectrum S, in compressed rows of S and of Sᵀ.
+    r"""The locations of B components in a p×q spectrum S, in compressed rows of S and of Sᵀ.
 
-    Components that share a place have an entry each, so products add them up.
+    Components that share a location have an entry each, so products add them up.
 
     Attributes:
         order: (B,) which component each entry of S belongs to, int64.
@@ -31,10 +31,10 @@ class SparsityPattern(NamedTuple):
     rows: torch.Tensor
 
     @classmethod
-    def of(cls, places: torch.Tensor, shape: tuple[int, int]) -> SparsityPattern:
-        """The pattern of integer places (B, 2) inside a shape (p, q)."""
+    def of(cls, indices: torch.Tensor, shape: tuple[int, int]) -> SparsityPattern:
+        """The pattern of integer locations (B, 2) inside a shape (p, q)."""
         p, q = shape
-        row, column = places[:, 0].long(), places[:, 1].long()
+        row, column = indices[:, 0].long(), indices[:, 1].long()
         return cls(
             *_compressed(row, column, p, q),
             *_compressed(column, row, q, p),
@@ -53,7 +53,7 @@ def _compressed(
 def compressed_rows(
     starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, width: int
 ) -> torch.Tensor:
-    """A sparse matrix in compressed rows, from places that are known to be valid."""
+    """A sparse matrix in compressed rows, from locations that are known to be valid."""
     _announce_sparse_support()
     shape = (starts.shape[0] - 1, width)
     return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
@@ -61,7 +61,7 @@ def compressed_rows(
 
 @cache
 def _announce_sparse_support() -> None:
-    """Torch says once a process that compressed rows are in beta; let it say so unheard."""
+    """Torch says once per process that compressed rows are in beta; let it say so unheard."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         index = torch.tensor([0, 1], dtype=torch.int32)
@@ -71,7 +71,7 @@ def _announce_sparse_support() -> None:
 def shifted(
     starts: torch.Tensor, columns: torch.Tensor, by: tuple[int, int], width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compressed rows whose entries sit one place further, those at the border staying there.
+    """Compressed rows whose entries sit one location further, those at the border staying there.
 
     The entries keep their order, so that no sorting is needed.
 
@@ -93,7 +93,7 @@ def shifted(
 def sample_product(
     starts: torch.Tensor, columns: torch.Tensor, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
-    r"""Entries of :math:`L R^\top` at the places of a pattern, without the rest.
+    r"""Entries of :math:`L R^\top` at the locations of a pattern, without the rest.
 
     Args:
         starts: Where rows begin, (p + 1,).
@@ -105,5 +105,5 @@ def sample_product(
         (B,) values in the order of the pattern's entries.
     """
     zeros = left.new_zeros(columns.shape[0])
-    places = compressed_rows(starts, columns, zeros, right.shape[0])
-    return torch.sparse.sampled_addmm(places, left, right.T, beta=0.0).values()
+    indices = compressed_rows(starts, columns, zeros, right.shape[0])
+    return torch.sparse.sampled_addmm(indices, left, right.T, beta=0.0).values()

@@ -8,7 +8,7 @@ from numbers import Integral
 from loca_theory.adapters.parameters import Phase
 from loca_theory.errors import InvalidArgumentError
 
-# With no end in sight, exchanges move a fiftieth of the components at a time.
+# With no end in sight, prune-and-regrow searches move a fiftieth of the components at a time.
 _ENDLESS = 0.85
 
 
@@ -30,8 +30,8 @@ class AlternatingSchedule:
         joint: Learn both in every one of the B_s steps.
         as_printed: Count t from 1 as Algorithm 1 does, which makes its first phase a step shorter
             than all later ones (B_a − 1).
-        observed_steps: Of how many steps the gradients are summed before an exchange (all of a
-            period, if it is shorter), and at the beginning for ``init_locations="gradient"``.
+        recorded_steps: Of how many steps the gradients are summed before pruning and regrowing (all
+            of a period, if it is shorter), and at the beginning for ``init_locations="gradient"``.
 
     Raises:
         InvalidArgumentError: a number of steps out of range.
@@ -44,10 +44,10 @@ class AlternatingSchedule:
     alternating_steps: int | None = 600
     joint: bool = False
     as_printed: bool = False
-    observed_steps: int = 4
+    recorded_steps: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("coefficient_steps", "location_steps", "observed_steps"):
+        for name in ("coefficient_steps", "location_steps", "recorded_steps"):
             steps = getattr(self, name)
             if not isinstance(steps, Integral) or steps < 1:
                 msg = f"{name} must be an integer of at least 1, not {steps}"
@@ -59,11 +59,11 @@ class AlternatingSchedule:
 
     @property
     def period(self) -> int:
-        """B_a + B_l, the steps from one exchange of components to the next."""
+        """B_a + B_l, the steps from one time components are pruned and regrown to the next."""
         return self.coefficient_steps + self.location_steps
 
-    def observes(self, step: int, offset: int = 0) -> bool:
-        """Whether an exchange goes by the gradient of the step after ``step`` finished ones.
+    def records(self, step: int, offset: int = 0) -> bool:
+        """Whether a search uses the gradient of the step after ``step`` finished ones.
 
         Args:
             step: Steps done.
@@ -71,10 +71,10 @@ class AlternatingSchedule:
                 of the size of ΔW, is then not needed by all at once.
         """
         left = self.period - (step + self.as_printed + offset) % self.period
-        return left <= self.observed_steps and not self.is_over(step)
+        return left <= self.recorded_steps and not self.is_over(step)
 
-    def exchanges(self, step: int, offset: int = 0) -> bool:
-        """Whether components are exchanged after that step, the last of a period."""
+    def prunes_and_regrows(self, step: int, offset: int = 0) -> bool:
+        """Whether components are pruned and regrown after that step, the last of a period."""
         return (step + self.as_printed + offset + 1) % self.period == 0 and not self.is_over(step)
 
     def is_over(self, step: int) -> bool:

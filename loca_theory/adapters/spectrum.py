@@ -8,15 +8,15 @@ from typing import Any, cast, get_args
 import torch
 
 from loca_theory.adapters.costs import Implementation, check_implementation, fastest
+from loca_theory.adapters.gradient_statistics import GradientStatistics, record
+from loca_theory.adapters.indices import extent
 from loca_theory.adapters.location_search import InitialLocations, LocationSearch
-from loca_theory.adapters.observation import Observation, seen_by
 from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
-from loca_theory.adapters.parameters import SpectrumParameters, asks
-from loca_theory.adapters.places import extent
+from loca_theory.adapters.parameters import SpectrumParameters, requires_grad
 from loca_theory.adapters.processes import is_distributed
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.locations.exchange import largest, left_out, most_swaps, reselect, swap
 from loca_theory.locations.gradient import LocationGradient
+from loca_theory.locations.prune_and_regrow import dropped, largest, most_swaps, reselect, swap
 
 
 class CosineSpectrum(SpectrumParameters):
@@ -24,35 +24,36 @@ class CosineSpectrum(SpectrumParameters):
 
     - ``coefficients`` a, a parameter of shape (B,), zeros at the start (or normal with variance
       1/max(p, q), so that :math:`\lVert\Delta W\rVert_F^2 \approx \alpha^2 B / \max(p, q)`).
-    - ``places`` l̂, an integer buffer of shape (B, 2): the places in use. Distinct and uniformly
-      random at the start. Being integers, no cast of the model changes them.
-    - ``locations`` u ∈ [0, 1], a float32 parameter of shape (B, 2), or None where places are not
+    - ``indices`` l̂, an integer buffer of shape (B, 2): the locations in use. Distinct and
+      uniformly random at the start. Being integers, no cast of the model changes them.
+    - ``locations`` u ∈ [0, 1], a float32 parameter of shape (B, 2), or None where locations are not
       learned: the continuous copy, with :math:`\hat l = \mathrm{round}(u\,(p - 1, q - 1))`
       (halves to even). It stays float32 through every cast of the model, and asks for a gradient
-      in location phases alone. Its gradient is that of the place times (p − 1, q − 1). Updates
+      in location phases alone. Its gradient is that of the location times (p − 1, q − 1). Updates
       that leave [0, 1] are clamped to it.
     - ``shape``, an integer buffer (p, q), with which a checkpoint from another shape is refused.
 
-    Components that share a place add up. When learning ends
-    (:meth:`freeze_locations`) each shared place keeps one component with the sum, and the others
-    move to free places with coefficient 0, which leaves ΔW as it is.
+    Components that share a location add up. When learning ends
+    (:meth:`freeze_locations`) each shared location keeps one component with the sum, and the others
+    move to free locations with coefficient 0, which leaves ΔW as it is.
 
     Args:
         shape: (p, q) of the increment: outputs, inputs.
         n_components: B, from 1 to p·q.
         scaling: α, positive and finite. The paper uses 1.
         zero_init: Start at ΔW = 0.
-        learn_locations: Whether places will be learned.
-        location_search: How places are searched for. Along a gradient, by a difference of
+        learn_locations: Whether locations will be learned.
+        location_search: How locations are searched for. Along a gradient, by a difference of
             :func:`~loca_theory.locations.gradient.location_gradient`: ``central`` (the
             paper), ``forward``, ``backward`` or ``eight-direction``. Or across the spectrum, by
-            exchanges (:mod:`loca_theory.locations.exchange`): ``reselect``, ``swap`` or
+            prunes_and_regrows (:mod:`loca_theory.locations.prune_and_regrow`): ``reselect``,
+                ``swap`` or
             ``swap-raw``; then there is no parameter ``locations``.
         init_locations: Where components start: at ``random``, or by ``gradient``, where the
-            first batches promise most. The latter, and exchanges, need a
+            first batches promise most. The latter, and prune-and-regrow searches, need a
             :class:`~loca_theory.adapters.LocationTraining`.
         implementation: How ΔW is applied; ``auto`` takes what is expected to be fastest.
-        seed: Of the random places and coefficients: an integer, or integers.
+        seed: Of the random locations and coefficients: an integer, or integers.
         name: What errors call the layer.
 
     Raises:
@@ -95,12 +96,12 @@ class CosineSpectrum(SpectrumParameters):
         if location_search in get_args(LocationGradient):
             self._rule = cast("LocationGradient", location_search)
         self._idle_until = None
-        self._observation: Observation | None = None
-        self._left_out: torch.Tensor | None = None
+        self._statistics: GradientStatistics | None = None
+        self._dropped: torch.Tensor | None = None
 
-    # --- exchanges ---
+    # --- prune-and-regrow searches ---
 
-    def observe(self, progress: float, turn: int) -> None:
+    def start_recording(self, progress: float, turn: int) -> None:
         """See the gradient of the whole spectrum in the next step, to move components by.
 
         For ``reselect``, some of them are left out of the layer meanwhile, while it trains: as
@@ -111,33 +112,33 @@ class CosineSpectrum(SpectrumParameters):
             progress: How much of the time for moves is over, in [0, 1].
             turn: The number of the move.
         """
-        if self._observation is not None:
-            self._observation.steps += 1
+        if self._statistics is not None:
+            self._statistics.steps += 1
             return
         a = self.coefficients.detach()
         dtype = torch.promote_types(a.dtype, _LOWEST)
-        self._observation = Observation(self._size, self.scaling, dtype, a.device)
+        self._statistics = GradientStatistics(self._size, self.scaling, dtype, a.device)
         self._progress = progress
-        if self.location_search == "reselect" and not self.awaits_places:
-            self._left_out = left_out(a, progress, turn).sort().values
+        if self.location_search == "reselect" and not self.needs_initialisation:
+            self._dropped = dropped(a, progress, turn).sort().values
 
     def forget(self) -> None:
         """See no more, and move nothing by what was seen."""
-        self._observation = self._left_out = None
+        self._statistics = self._dropped = None
 
     def freeze_locations(self) -> None:
-        """End the learning of places, and give components that share one places of their own."""
-        if not self.awaits_places:
+        """Make the locations final; components that share one get locations of their own."""
+        if not self.needs_initialisation:
             self.forget()
         super().freeze_locations()
 
     @property
-    def is_observing(self) -> bool:
+    def is_recording(self) -> bool:
         """Whether a move is due when what is under way has been seen."""
-        return self._observation is not None
+        return self._statistics is not None
 
     @torch.no_grad()
-    def exchange(self) -> torch.Tensor:
+    def prune_and_regrow(self) -> torch.Tensor:
         """Move components by what was seen, and see no more.
 
         Those that move start from zero, unless coefficients were random at the start and it is
@@ -146,56 +147,65 @@ class CosineSpectrum(SpectrumParameters):
         Returns:
             Which components moved, (B,).
         """
-        seen, vacated = self._observation, self._left_out
+        seen, dropped = self._statistics, self._dropped
         self.forget()
         stay = torch.zeros_like(self.coefficients, dtype=torch.bool)
-        is_start, self.awaits_places = self.awaits_places, False
+        is_start, self.needs_initialisation = self.needs_initialisation, False
         if seen is None:
             return stay
         if is_distributed():
             seen.gather()
         if not seen:
             if is_start:
-                msg = f"{self.name}: no gradient was seen, so its places stay random"
+                msg = f"{self.name}: no gradient was seen, so its locations stay random"
                 warnings.warn(msg, stacklevel=2)
             return stay
         is_raw = self.location_search == "swap-raw"
-        gain, before = seen.gains(weighs=not is_raw), self._flat_places()
+        predicted_decrease, before = (
+            seen.predicted_decreases(use_curvature=not is_raw),
+            self._flat_indices(),
+        )
         if is_start:
-            after = largest(gain, before.shape[0])
-        elif vacated is not None:
-            after = reselect(before, vacated, gain)
+            after = largest(predicted_decrease, before.shape[0])
+        elif dropped is not None:
+            after = reselect(before, dropped, predicted_decrease)
         else:
-            curvature = None if is_raw else seen.curvature(self.places)
-            count = most_swaps(before.shape[0], self._progress, weighs=not is_raw)
-            after = swap(self.coefficients.to(gain.dtype), before, gain, curvature, count)
+            curvature = None if is_raw else seen.curvature(self.indices)
+            count = most_swaps(before.shape[0], self._progress, use_curvature=not is_raw)
+            after = swap(
+                self.coefficients.to(predicted_decrease.dtype),
+                before,
+                predicted_decrease,
+                curvature,
+                count,
+            )
         if is_distributed():
             torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere
         q = self._size[1]
-        self.place(torch.stack([after // q, after % q], dim=1))
+        self.set_indices(torch.stack([after // q, after % q], dim=1))
         moved = after != before
         if self.zero_init or not is_start:
             self.coefficients.masked_fill_(moved, 0.0)
         if self.coefficients.grad is not None:
-            self.coefficients.grad.masked_fill_(moved, 0.0)  # that of another place
+            self.coefficients.grad.masked_fill_(moved, 0.0)  # that of another location
         return moved
 
     def _apply(self, fn: Any, recurse: bool = True) -> SpectrumParameters:
         super()._apply(fn, recurse)
         # What is seen in the first step may be asked for before the model is moved to its device.
         device = self.coefficients.device
-        if self._observation is not None:
-            self._observation.to(device)
-        if self._left_out is not None:
-            self._left_out = self._left_out.to(device)
+        if self._statistics is not None:
+            self._statistics.to(device)
+        if self._dropped is not None:
+            self._dropped = self._dropped.to(device)
         return self
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
         self.forget()
 
-    def _flat_places(self) -> torch.Tensor:
-        return self.places[:, 0] * self._size[1] + self.places[:, 1]
+    def _flat_indices(self) -> torch.Tensor:
+        return self.indices[:, 0] * self._size[1] + self.indices[:, 1]
 
     # --- ΔW ---
 
@@ -208,7 +218,7 @@ class CosineSpectrum(SpectrumParameters):
         delta = increment(
             a,
             l,
-            self.places,
+            self.indices,
             self.pattern(),
             shape=self._size,
             scaling=self.scaling,
@@ -242,8 +252,8 @@ class CosineSpectrum(SpectrumParameters):
             raise InvalidArgumentError(msg)
         self.check_device(x)
         a, l = self._arguments(x.dtype)  # noqa: E741
-        if self._left_out is not None and (self.training or torch.is_grad_enabled()):
-            a = a.index_fill(0, self._left_out, 0.0)
+        if self._dropped is not None and (self.training or torch.is_grad_enabled()):
+            a = a.index_fill(0, self._dropped, 0.0)
         implementation = self.implementation
         how: Way = (
             implementation
@@ -264,15 +274,15 @@ class CosineSpectrum(SpectrumParameters):
             bias,
             a,
             l,
-            self.places,
+            self.indices,
             self.pattern(),
             rows=self._size[0],
             scaling=self.scaling,
             rule=self._rule,
             how=how,
         )
-        if self._observation is not None and y.requires_grad:
-            y = seen_by(self._observation, x, y)
+        if self._statistics is not None and y.requires_grad:
+            y = record(self._statistics, x, y)
         return y.to(x.dtype)
 
     def check_device(self, x: torch.Tensor) -> None:
@@ -287,13 +297,13 @@ class CosineSpectrum(SpectrumParameters):
             raise InvalidArgumentError(msg)
 
     def _arguments(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """A and l as the operators take them: float32 at least, in places, idle ones cut off."""
+        """A and l as the operators take them: float32 at least, in locations, idle ones cut off."""
         if self._moved():
             self.refresh()
         self._warn_if_idle()
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
         a = self.coefficients.to(working)
-        if asks(self.locations) and self.locations is not None:
+        if requires_grad(self.locations) and self.locations is not None:
             l = (self.locations * extent(self._size, a.device)).to(working)  # noqa: E741
         else:
             l = None  # noqa: E741
@@ -310,7 +320,7 @@ class CosineSpectrum(SpectrumParameters):
         """Say once that nobody learns the locations, after some steps of the coefficients."""
         if self.training_schedule is not None or self._idle_until == -1:
             return
-        if not (self.learns_locations or self.awaits_places):
+        if not (self.learns_locations or self.needs_initialisation):
             return
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return

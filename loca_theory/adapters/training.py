@@ -39,9 +39,9 @@ class LocationTraining:
 
     Args:
         model: A model that contains spectra (or an iterable of them).
-        schedule: When what is learned. Spectra that move components by exchanges do so at the end
-            of each period (B_a + B_l steps) until B_s, and learn their coefficients throughout;
-            those with ``init_locations="gradient"`` learn none until their places are found.
+        schedule: When what is learned. Spectra that move components by pruning and regrowing do so
+            at the end of each period (B_a + B_l steps) until B_s, and learn their coefficients
+            throughout; those with ``init_locations="gradient"`` learn none before these are found.
         automatic: Whether to count the steps of torch's optimisers.
 
     Raises:
@@ -59,16 +59,16 @@ class LocationTraining:
         self.spectra = [
             m
             for m in modules
-            if isinstance(m, CosineSpectrum) and (m.learns_locations or m.awaits_places)
+            if isinstance(m, CosineSpectrum) and (m.learns_locations or m.needs_initialisation)
         ]
-        if schedule.joint and any(s.exchanges for s in self.spectra):
+        if schedule.joint and any(s.prunes_and_regrows for s in self.spectra):
             msg = "joint=True learns locations by a gradient; these spectra exchange theirs"
             raise InvalidArgumentError(msg)
         last = schedule.alternating_steps
-        if any(s.exchanges and s.learns_locations for s in self.spectra) and (
+        if any(s.prunes_and_regrows and s.learns_locations for s in self.spectra) and (
             last is not None and 0 < last < schedule.period
         ):
-            msg = f"alternating_steps={last} ends before the first exchange of all layers: one "
+            msg = f"alternating_steps={last} ends before every layer has pruned and regrown: one "
             msg += f"comes every {schedule.period} steps (coefficient_steps + location_steps)"
             raise InvalidArgumentError(msg)
         if not self.spectra and schedule.alternating_steps != 0:
@@ -87,8 +87,8 @@ class LocationTraining:
 
     @property
     def is_over(self) -> bool:
-        """Whether all places are final."""
-        return not any(s.learns_locations or s.awaits_places for s in self.spectra)
+        """Whether all locations are final."""
+        return not any(s.learns_locations or s.needs_initialisation for s in self.spectra)
 
     @property
     def steps_done(self) -> int:
@@ -116,11 +116,11 @@ class LocationTraining:
         for spectrum in moved_on:
             spectrum.refresh(is_checked=True)
         for spectrum, offset in zip(self.spectra, self._offsets(), strict=True):
-            is_due = self.schedule.exchanges(self._step, offset)
-            if spectrum.awaits_places:
-                is_due = self._step + 1 >= self.schedule.observed_steps
-            if spectrum.is_observing and is_due:
-                moved = spectrum.exchange()
+            is_due = self.schedule.prunes_and_regrows(self._step, offset)
+            if spectrum.needs_initialisation:
+                is_due = self._step + 1 >= self.schedule.recorded_steps
+            if spectrum.is_recording and is_due:
+                moved = spectrum.prune_and_regrow()
                 if optimizer is not None:
                     _forget(optimizer, spectrum.coefficients, moved)
         self.go_to(self._step + 1)
@@ -147,18 +147,18 @@ class LocationTraining:
             if self._phase is None:
                 spectrum.freeze_locations()
             elif spectrum.phase != self._phase and spectrum.learns_locations:
-                spectrum.set_phase("coefficients" if spectrum.exchanges else self._phase)
-        self._observe()
+                spectrum.set_phase("coefficients" if spectrum.prunes_and_regrows else self._phase)
+        self._record()
 
-    def _observe(self) -> None:
+    def _record(self) -> None:
         """Let spectra see the next step, if components will be moved by it."""
         schedule = self.schedule
         for spectrum, offset in zip(self.spectra, self._offsets(), strict=True):
-            is_due = schedule.observes(self._step, offset)
-            is_due = is_due and spectrum.exchanges and spectrum.learns_locations
-            if is_due or spectrum.awaits_places:
+            is_due = schedule.records(self._step, offset)
+            is_due = is_due and spectrum.prunes_and_regrows and spectrum.learns_locations
+            if is_due or spectrum.needs_initialisation:
                 turn = (self._step + offset) // schedule.period
-                spectrum.observe(schedule.progress(self._step), turn)
+                spectrum.start_recording(schedule.progress(self._step), turn)
 
     def _offsets(self) -> list[int]:
         count = len(self.spectra)
@@ -182,7 +182,7 @@ class LocationTraining:
         """An optimiser is about to step: it shall find gradients of the phase alone."""
         del optimizer  # whichever: what is idle has no gradient
         for spectrum in self.spectra:
-            if is_distributed() or spectrum.awaits_places:
+            if is_distributed() or spectrum.needs_initialisation:
                 spectrum.drop_idle_gradients()
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -219,7 +219,9 @@ class LocationTraining:
         marks = [] if self.phase is None else self.parameters()
         for s in self.spectra:
             has_locations = s.locations is not None and s.learns_locations
-            if not has_locations and (s.awaits_places or (s.exchanges and s.learns_locations)):
+            if not has_locations and (
+                s.needs_initialisation or (s.prunes_and_regrows and s.learns_locations)
+            ):
                 marks.append(s.coefficients)
         return marks
 
@@ -264,7 +266,7 @@ def _held(optimizer: Any) -> set[int]:
 
 
 def _forget(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, moved: torch.Tensor) -> None:
-    """Let components that moved start without the momentum of their old places.
+    """Let components that moved start without the momentum of their old locations.
 
     The mean square of their old gradients, by which Adam scales, is the best guess at hand of the
     new one, and stays.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
     from loca_theory.checkpoints.matrix import ANALYSED
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
-    from loca_theory.checkpoints.rows import Matrix, MatrixError, Shown, Skipped
+    from loca_theory.checkpoints.rows import FigureData, Matrix, MatrixError, Skipped
     from loca_theory.checkpoints.sources import (
         Checkpoint,
         DamagedError,
@@ -36,7 +36,7 @@ _EXPORTS = {
     "MatrixError": "rows",
     "MeanError": "summary",
     "Selection": "pairs",
-    "Shown": "rows",
+    "FigureData": "rows",
     "Skipped": "rows",
     "Summary": "summary",
     "Totals": "summary",
@@ -58,11 +58,11 @@ __all__ = [
     "Entry",
     "ExtractedMatrix",
     "Extraction",
+    "FigureData",
     "Matrix",
     "MatrixError",
     "MeanError",
     "Selection",
-    "Shown",
     "Skipped",
     "Summary",
     "Totals",

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
+from loca_theory.checkpoints.figure_data import figure_data
 from loca_theory.checkpoints.matrix import ANALYSED, MatrixAnalysis, Settings, analyse_matrix
 from loca_theory.checkpoints.pairs import Selection, not_finite, open_pair
 from loca_theory.checkpoints.recommendation import SHOWN, adapter_config, verdict
-from loca_theory.checkpoints.rows import Matrix, MatrixError, Shown, Skipped
-from loca_theory.checkpoints.shown import shown_rows
+from loca_theory.checkpoints.rows import FigureData, Matrix, MatrixError, Skipped
 from loca_theory.checkpoints.sources import Source, describe, is_array
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -49,13 +49,13 @@ class Analysis(Result):
     Attributes:
         matrices: Statistics of every increment that could be analysed.
         errors: What each method leaves of each of them.
-        shown: Histograms and spectra of a few of them, for figures.
+        figure_data: Histograms and spectra of a few of them, for figures.
         skipped: What was left out.
     """
 
     matrices: tuple[Matrix, ...] = rows(Matrix)
     errors: tuple[MatrixError, ...] = rows(MatrixError)
-    shown: tuple[Shown, ...] = rows(Shown)
+    figure_data: tuple[FigureData, ...] = rows(FigureData)
     skipped: tuple[Skipped, ...] = rows(Skipped)
     command: ClassVar[str] = "analyze"
 
@@ -228,7 +228,7 @@ def analyze(
         ),
         matrices=tuple(one.matrix for one in analyses.values()),
         errors=tuple(error for one in analyses.values() for error in one.errors),
-        shown=shown_rows(analyses, None if pair.base is None else pair.tuned),
+        figure_data=figure_data(analyses, None if pair.base is None else pair.tuned),
         skipped=tuple(skipped),
     )  # fmt: skip
 

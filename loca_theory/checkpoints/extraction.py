@@ -327,7 +327,7 @@ def _best(
     p, q = increment.shape
     count, is_loca = size.count(p, q), size.method == "loca"
     best = _best_components if is_loca else _best_factors
-    tensors, kept = best(increment, count, exponent)
+    tensors, retained = best(increment, count, exponent)
     learned = [one for one in tensors.values() if one.is_floating_point()]
     if not all(one.isfinite().all() and one.any() for one in learned):
         reason = "too large or too small: an adapter holds float32"
@@ -339,7 +339,7 @@ def _best(
         r=None if is_loca else count,
         components=count if is_loca else None,
         numbers=count if is_loca else (p + q) * count,
-        error=min(max(1 - kept / energy, 0.0), 1.0),
+        error=min(max(1 - retained / energy, 0.0), 1.0),
         energy=math.ldexp(energy, 2 * exponent),
     )
     prefix = _KEY.format(own.removesuffix(".weight")) + (".loca_spectrum" if is_loca else "")
@@ -403,12 +403,12 @@ def _best_components(
     spectrum = dct2(increment).flatten()
     flat = spectrum.abs().topk(count, sorted=False).indices.sort().values
     q = increment.shape[1]
-    places = torch.stack([flat // q, flat % q], dim=1)
+    indices = torch.stack([flat // q, flat % q], dim=1)
     best = spectrum[flat].double()
     stored = times_power_of_two(best, exponent).float()
     tensors = {
         "coefficients": stored,
-        "places": places,
+        "indices": indices,
         "shape": torch.tensor(increment.shape),
     }
     # What storing rounds off is lost as well: near the smallest float32 numbers that is much.

@@ -39,7 +39,7 @@ def download(name: str) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
     except HFValidationError as error:
-        msg = f"hub:{name} is no valid repository name"
+        msg = f"hub:{name} is not a valid repository name"
         raise InvalidArgumentError(msg) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]

@@ -114,7 +114,7 @@ class LoraIncrements:
             try:
                 matches = re.search(rf"(.*\.)?({pattern})$", module)
             except re.error as error:
-                msg = f"{self.folder / ADAPTER_CONFIG}: {pattern!r} in {key} is no pattern"
+                msg = f"{self.folder / ADAPTER_CONFIG}: {pattern!r} in {key} is not a pattern"
                 raise DamagedError(msg) from error
             if matches:
                 return value

@@ -208,7 +208,7 @@ def _analysed(
         dtype=dtype or str(increment.dtype).removeprefix("torch."),
         kind=kind_of(name),
         layer=layer_of(name),
-        sigma=counts.deviation,
+        sigma=counts.standard_deviation,
         mean=counts.mean,
         energy=energy,
         zero_fraction=counts.zero_fraction,
@@ -264,7 +264,7 @@ def _errors(
     total = float(eigenvalues.sum())
     methods = settings.methods
     found = {"error": _left(increment, eigenvalues[::-1], methods, budgets, total, choices)}
-    # In place: two matrices of the largest size may not fit.
+    # In location: two matrices of the largest size may not fit.
     shuffled = _shuffled(increment, rng)
     leading = leading_squared_singular_values(shuffled, max(ranks), rng)
     found["shuffled_error"] = _left(shuffled, leading, methods, budgets, total, choices)
@@ -305,7 +305,7 @@ def _left(
 
 
 def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """The same entries in random order, in their own place.
+    """The same entries in random order, in their own location.
 
     NumPy draws the order whatever the device, so that a stored result is that of any device; a GPU
     would be faster by some seconds at 4096×4096, and need three times the memory.

@@ -158,7 +158,7 @@ class CheckpointPair:
         if tied := entries[0].tied_to:
             reason = f"tied to {tied}"
         elif unfit := [entry.dtype for entry in entries if not _FLOATS.match(entry.dtype)]:
-            reason = f"{unfit[0]} is no floating type: quantised, or no weight"
+            reason = f"{unfit[0]} is not a floating type: quantised, or no weight"
         elif len(shape) != _MATRIX:
             reason = f"no matrix: {len(shape)} dimensions"
         elif min(shape) < self.selection.smallest_side:

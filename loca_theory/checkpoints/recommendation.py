@@ -52,16 +52,16 @@ def _by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
 
 
 def _winner(errors: Mapping[str, MeanError], r: int) -> str:
-    kept = {method: 1 - errors[method].error for method in ADAPTERS}
-    best, *others = sorted(kept, key=lambda method: -kept[method])
-    rest = " and ".join(f"{ADAPTERS[method]} {kept[method]:.0%}" for method in others)
-    return f"At the budget of r = {r} {ADAPTERS[best]} keeps {kept[best]:.0%} of it, {rest}."
+    retained = {method: 1 - errors[method].error for method in ADAPTERS}
+    best, *others = sorted(retained, key=lambda method: -retained[method])
+    rest = " and ".join(f"{ADAPTERS[method]} {retained[method]:.0%}" for method in others)
+    return f"At the budget of r = {r} {ADAPTERS[best]} keeps {retained[best]:.0%} of it, {rest}."
 
 
 def _spectrum(total: Totals) -> str:
     """Does the Marchenko–Pastur law hold?"""
     count, follow = total.matrices, total.follow_mp
-    share = f"{total.median_outlier_mass:.0%}"
+    fraction = f"{total.median_outlier_mass:.0%}"
     # A few large eigenvalues hardly move the distance: the bulk may follow the law, and most of
     # the energy be elsewhere.
     text = f"In {follow} of {count} the bulk of the spectrum is close to"
@@ -73,11 +73,13 @@ def _spectrum(total: Totals) -> str:
     details = [] if distance is None else [f"{middle}distance {distance:.2f}"]
     if follow < count:
         where = "outside the law's support" + " in the median" * (count > 1)
-        details.append(f"{share} of the energy lies {where}")
+        details.append(f"{fraction} of the energy lies {where}")
     text += f" ({'; '.join(details)})" if details else ""
     if follow and total.with_spikes:
         text += f"; {total.with_spikes} of {count} have" if count > 1 else "; it has"
-        text += f" eigenvalues above it, with {share} of the energy{' in the median' * (count > 1)}"
+        text += (
+            f" eigenvalues above it, with {fraction} of the energy{' in the median' * (count > 1)}"
+        )
     return f"{text}."
 
 

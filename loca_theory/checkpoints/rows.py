@@ -92,7 +92,7 @@ class MatrixError:
 
 
 @dataclass(frozen=True)
-class Shown:
+class FigureData:
     """What the figures show of one matrix.
 
     Attributes:

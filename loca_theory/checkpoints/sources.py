@@ -140,7 +140,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as tensors:
             yield tensors
     except (SafetensorError, ValueError, OverflowError, AttributeError, KeyError) as error:
-        msg = f"{path} is no intact safetensors file ({_one_line(error)}); fetch it again"
+        msg = f"{path} is not an intact safetensors file ({_one_line(error)}); fetch it again"
         raise DamagedError(msg) from error
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror or error}"
@@ -153,7 +153,7 @@ class TensorsCheckpoint:
 
     Args:
         tensors: The tensors by name.
-        ignored: Names of what stands beside them and is no tensor, with the reason.
+        ignored: Names of what stands beside them and is not a tensor, with the reason.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -172,8 +172,8 @@ class TensorsCheckpoint:
             if tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
                 self.damaged[name] = "declares more entries than the file holds"
                 continue
-            place = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
-            owner = first.setdefault(place, name) if tensor.numel() else name
+            storage = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
+            owner = first.setdefault(storage, name) if tensor.numel() else name
             dtype = str(tensor.dtype).removeprefix("torch.")
             tied_to = None if owner == name else owner
             self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
@@ -347,7 +347,7 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
         raise ResourceError(msg) from error
     except Exception as error:
         # Whatever a damaged archive brings up; nothing of it was executed.
-        msg = f"{path} is no intact PyTorch file ({_one_line(error)}); fetch it again"
+        msg = f"{path} is not an intact PyTorch file ({_one_line(error)}); fetch it again"
         raise DamagedError(msg) from error
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):

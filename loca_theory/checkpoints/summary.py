@@ -167,8 +167,8 @@ def _mean_errors(
             ]
             if not found:
                 continue
-            shares = np.array([weight for weight, _ in found])
-            shares /= shares.sum()
+            fractions = np.array([weight for weight, _ in found])
+            fractions /= fractions.sum()
             expected = [error.iid_error for _, error in found]
             known = [value for value in expected if value is not None]
             best = sum(
@@ -178,9 +178,9 @@ def _mean_errors(
             yield MeanError(
                 r,
                 method,
-                error=float(shares @ [error.error for _, error in found]),
-                iid_error=float(shares @ known) if len(known) == len(found) else None,
-                shuffled_error=float(shares @ [error.shuffled_error for _, error in found]),
+                error=float(fractions @ [error.error for _, error in found]),
+                iid_error=float(fractions @ known) if len(known) == len(found) else None,
+                shuffled_error=float(fractions @ [error.shuffled_error for _, error in found]),
                 matrices=len(found),
                 best_on=best,
             )

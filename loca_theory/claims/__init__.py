@@ -6,7 +6,7 @@
 - :mod:`loca_theory.claims.checks`: the checks, by subject. Each returns a :class:`Measurement`;
   none decides anything.
 - :class:`Rule`, :func:`decide`: from estimates and their errors to a :class:`Verdict`, at a
-  family-wise false-alarm rate for the whole ledger.
+  family-wise family-wise error rate for the whole ledger.
 - :class:`Verification`: what :func:`verify` runs, through the sweep store.
 - :func:`counts`, :func:`tally`: what was decided, in a few words.
 """
@@ -26,7 +26,7 @@ from loca_theory.claims.measurement import Estimate, Measurement, Setting, Tier
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.results import VerdictsChangedError, VerificationResult, read_entries
 from loca_theory.claims.rules import FAMILY_WISE, Decision, Rule, Verdict, decide
-from loca_theory.claims.summary import count_slips, counts, family_in_words, tally
+from loca_theory.claims.summary import count_errata, counts, family_in_words, tally
 from loca_theory.claims.verification import Verification, verify
 
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
     "VerdictsChangedError",
     "Verification",
     "VerificationResult",
-    "count_slips",
+    "count_errata",
     "counts",
     "decide",
     "family_in_words",

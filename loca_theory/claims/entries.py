@@ -28,7 +28,8 @@ class Entry:
     Attributes:
         claim: The claim.
         measurement: What its check observed.
-        alarm: Probability with which each of its intervals may miss (:meth:`Ledger.alarm`).
+        error_rate: Probability with which each of its intervals may miss
+            (:meth:`Ledger.error_rate`).
         tier: How much work went into it.
         seed: Root seed.
         seconds: How long it took.
@@ -38,7 +39,7 @@ class Entry:
 
     claim: Claim
     measurement: Measurement
-    alarm: float
+    error_rate: float
     tier: Tier
     seed: int
     seconds: float
@@ -49,7 +50,7 @@ class Entry:
     def decision(self) -> Decision:
         """The verdict, and the estimate and interval that decided it."""
         rule, assumes = self.claim.rule, bool(self.claim.added)
-        return decide(rule, self.measurement, alarm=self.alarm, assumes=assumes)
+        return decide(rule, self.measurement, error_rate=self.error_rate, assumes=assumes)
 
     @property
     def id(self) -> str:
@@ -134,7 +135,7 @@ class Entry:
             "section": self.section.title,
             "kind": self.claim.kind,
             "subject": self.claim.subject,
-            "slip": self.claim.slip,
+            "erratum": self.claim.erratum,
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Claim:
     Attributes:
         id: Its name.
         section: Where it stands, in the ledger and in the paper.
-        statement: What it says, in our words; of an ambiguous one, in one reading.
+        statement: What it says, in our words; of an ambiguous one, in one interpretation.
         kind: One of :data:`KINDS`.
         check: The deciding function, ``module.function`` of :mod:`loca_theory.claims.checks`.
         expected: What the statement says of the observed number, in words.
@@ -61,7 +61,7 @@ class Claim:
         tables: Stored tables (patterns) that it needs.
         figure: The figure that shows it, an ID of ``loca-theory figures``.
         note: What a reader should know.
-        slip: Whether what is printed is a slip of the pen; what is meant is another claim, named in
+        erratum: Whether what is printed is an erratum; what is meant is another claim, named in
             the note.
         subject: What it is about, one of :data:`SUBJECTS`.
         undecided: Tiers at which no decision is expected, though the ledger has one.
@@ -85,7 +85,7 @@ class Claim:
     tables: tuple[str, ...] = ()
     figure: str = ""
     note: str = ""
-    slip: bool = False
+    erratum: bool = False
     subject: str = PAPER
     undecided: tuple[Tier, ...] = ()
     source: str = field(default="", compare=False)
@@ -142,7 +142,7 @@ class Claim:
     def objection(self, found: Measurement) -> str:
         """Why a measurement cannot be judged as one of this claim; empty if it can.
 
-        Only as many intervals as the claim declares have a share of the family-wise rate, and a
+        Only as many intervals as the claim declares have a fraction of the family-wise rate, and a
         rule with several bounds needs as many estimates.
         """
         count = sum(one.is_random for one in found.estimates)
@@ -174,7 +174,7 @@ class Ledger:
         """Intervals of all claims, run or not."""
         return sum(claim.comparisons for claim in self.claims)
 
-    def alarm(self, claim: Claim) -> float:
+    def error_rate(self, claim: Claim) -> float:
         """Probability with which an interval of the claim may miss.
 
         Half of the family-wise rate goes to the empirical claims, half to all others: what rests on
@@ -207,7 +207,7 @@ def _hint(name: str, known: Sequence[str]) -> str:
     family = f"{name.rstrip('.')}."
     if count := sum(one.startswith(family) for one in known):
         return f"{family} with a dot stands for {count} claims"
-    # Families as well, so that a slip in one finds it.
+    # Families as well, so that an erratum in one finds it.
     families = dict.fromkeys(f"{one.partition('.')[0]}." for one in known if "." in one)
     near = get_close_matches(name, [*known, *families], n=3, cutoff=0.6)
     return f"nearest: {', '.join(near)}" if near else "`loca-theory verify --list` has all"

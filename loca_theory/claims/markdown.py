@@ -12,8 +12,8 @@ from loca_theory.claims.summary import family_in_words, tally
 
 _PREFACE = """\
 Written by `loca-theory verify`. Each statement is the paper's, in our words; where the paper can be
-read in several ways, each reading is a claim of its own. The verdict follows from the observed
-number and its error by a rule that was fixed before. A slip of the pen is a statement that cannot
+read in several ways, each interpretation is a claim of its own. The verdict follows from the
+observed number and its error by a rule that was fixed before. an erratum is a statement that cannot
 be meant as it is printed; its note names the claim that is. Claims on this package's own code are
 marked, and counted apart."""
 WRITTEN_BY = _PREFACE.partition(".")[0]
@@ -42,11 +42,11 @@ def _not_supported(entries: Sequence[Entry]) -> Iterator[str]:
         for one in entries
         if one.verdict is Verdict.NOT_SUPPORTED
         and one.claim.subject == PAPER
-        and not one.claim.slip
+        and not one.claim.erratum
     ]
     if not listed:
         return
-    yield from ("## Not supported, slips of the pen apart", "")
+    yield from ("## Not supported, errata apart", "")
     for one in listed:
         # Why, without the numbers of the run, which stand with the claim.
         why = _plain(one.claim.note.strip())
@@ -59,9 +59,9 @@ def _row(one: Entry) -> str:
 
 
 def _verdict(one: Entry) -> str:
-    is_slip = one.claim.slip and one.verdict is Verdict.NOT_SUPPORTED
+    is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
     marks = [
-        *(["slip of the pen"] if is_slip else []),
+        *(["erratum"] if is_erratum else []),
         *(["this package"] if one.claim.subject != PAPER else []),
         *(["older code"] if one.stale else []),
     ]
@@ -105,5 +105,5 @@ def anchor(heading: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that is no markup: a formula's *, <, [ and | mean nothing else."""
+    """Text that is not a markup: a formula's *, <, [ and | mean nothing else."""
     return re.sub(r"([\\*<\[\]|`])", r"\\\1", text)

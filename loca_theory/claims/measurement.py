@@ -35,7 +35,7 @@ class Setting:
     Attributes:
         tier: How much work is wanted.
         rng: The only source of randomness; it depends on the root seed and the claim alone.
-        results: Folder with the stored tables of experiments, None where there is none.
+        results: Folder with the stored tables of experiments, None if there is none.
     """
 
     tier: Tier
@@ -60,7 +60,7 @@ class Estimate:
         value: The estimate, or the exact value.
         standard_error: Of the estimate; 0 for an exact value.
         n: Replicates behind it; 1 for an exact value.
-        successes: Where the value is a share of n trials, how many succeeded.
+        successes: Where the value is a fraction of n trials, how many succeeded.
 
     Raises:
         InvalidArgumentError: the numbers are not finite, or there are no replicates.
@@ -75,7 +75,7 @@ class Estimate:
     def __post_init__(self) -> None:
         if self.n < 1 or not (np.isfinite(self.value) and 0 <= self.standard_error < np.inf):
             msg = f"{self.name or 'a number'} measured {self.value} ± {self.standard_error} from "
-            msg += f"{self.n} replicates, which is no measurement"
+            msg += f"{self.n} replicates, which is not a measurement"
             raise InvalidArgumentError(msg)
 
     @property
@@ -89,26 +89,26 @@ class Estimate:
             return f"{self.value:.6g}"
         return f"{self.value:.4g} ± {self.standard_error:.2g}"
 
-    def interval(self, alarm: float) -> tuple[float, float]:
-        """Confidence interval that misses with probability ``alarm`` at most.
+    def interval(self, error_rate: float) -> tuple[float, float]:
+        """Confidence interval that misses with probability ``error_rate`` at most.
 
-        Clopper and Pearson's for a share, Student's for a mean, of length 0 for an exact value.
+        Clopper and Pearson's for a fraction, Student's for a mean, of length 0 for an exact value.
 
         Raises:
             InvalidArgumentError: alarm is not between 0 and 1.
         """
-        if not 0 < alarm < 1:
-            msg = f"an interval misses with a probability between 0 and 1, not {alarm}"
+        if not 0 < error_rate < 1:
+            msg = f"an interval misses with a probability between 0 and 1, not {error_rate}"
             raise InvalidArgumentError(msg)
         if self.successes is not None:
             # Takes a while to import.
             from scipy.stats import binomtest
 
-            ends = binomtest(self.successes, self.n).proportion_ci(1 - alarm, method="exact")
+            ends = binomtest(self.successes, self.n).proportion_ci(1 - error_rate, method="exact")
             return float(ends.low), float(ends.high)
         if self.standard_error == 0:
             return self.value, self.value
-        half = -float(stdtrit(max(self.n - 1, 1), alarm / 2)) * self.standard_error
+        half = -float(stdtrit(max(self.n - 1, 1), error_rate / 2)) * self.standard_error
         return self.value - half, self.value + half
 
     @classmethod
@@ -119,11 +119,11 @@ class Estimate:
         return cls(name, float(values.mean()), error, len(values))
 
     @classmethod
-    def share(cls, successes: int, trials: int, name: str = "") -> Estimate:
+    def fraction(cls, successes: int, trials: int, name: str = "") -> Estimate:
         """Successes in independent trials; the error shown is the binomial one."""
-        share = successes / trials
-        error = float(np.sqrt(share * (1 - share) / trials))
-        return cls(name, share, error, trials, int(successes))
+        fraction = successes / trials
+        error = float(np.sqrt(fraction * (1 - fraction) / trials))
+        return cls(name, fraction, error, trials, int(successes))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from loca_theory.claims.rules import Rule, Verdict
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _TEXTS = ("id", "passage", "statement", "kind", "check", "expected", "expected_verdict")
 _LISTS = ("assumptions", "added", "tables", "undecided")
-_OTHERS = {"arguments": dict, "note": str, "command": str, "figure": str, "slip": bool,
+_OTHERS = {"arguments": dict, "note": str, "command": str, "figure": str, "erratum": bool,
            "subject": str}  # fmt: skip
 _FIELDS = {*_TEXTS, *_LISTS, *_OTHERS, "rule", "comparisons", "cost"}
 
@@ -140,7 +140,9 @@ class _Reader:
             if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
                 refuse(key, f"{key!r} must be a list of texts")
         if not _ID.fullmatch(entry["id"]):
-            refuse("id", f"{entry['id']!r} is no id: lower-case words joined by dots and hyphens")
+            refuse(
+                "id", f"{entry['id']!r} is not an id: lower-case words joined by dots and hyphens"
+            )
         if entry["kind"] not in KINDS:
             refuse("kind", f"kind {entry['kind']!r} is none of {', '.join(KINDS)}")
         if not re.fullmatch(r"\w+\.\w+", entry["check"]):
@@ -159,8 +161,8 @@ class _Reader:
                 refuse(key, f"{key!r} has the wrong type")
         if entry.get("subject", PAPER) not in SUBJECTS:
             refuse("subject", f"subject {entry['subject']!r} is none of {', '.join(SUBJECTS)}")
-        if entry.get("slip") and entry["expected_verdict"] != Verdict.NOT_SUPPORTED:
-            refuse("slip", "a slip of the pen is not supported")
+        if entry.get("erratum") and entry["expected_verdict"] != Verdict.NOT_SUPPORTED:
+            refuse("erratum", "an erratum is not supported")
         if extra := set(entry.get("undecided", ())) - set(Tier):
             refuse("undecided", f"{min(extra)!r} is none of the tiers {', '.join(Tier)}")
         if not entry.get("command", "x").strip():
@@ -185,7 +187,7 @@ class _Reader:
             tables=tuple(entry.get("tables", ())),
             figure=entry.get("figure", ""),
             note=entry.get("note", ""),
-            slip=entry.get("slip", False),
+            erratum=entry.get("erratum", False),
             subject=entry.get("subject", PAPER),
             undecided=tuple(Tier(one) for one in entry.get("undecided", ())),
             source=f"{self._name}, line {self._line(index, '', 'claim')}",

@@ -16,7 +16,7 @@ from loca_theory.claims.markdown import WRITTEN_BY, markdown
 from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
-from loca_theory.claims.summary import count_slips, counts
+from loca_theory.claims.summary import count_errata, counts
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps import Result, rows, write_atomically
 from loca_theory.sweeps.files import writable_folder
@@ -59,7 +59,7 @@ class VerificationResult(Result):
     def joined(self, earlier: Sequence[Entry]) -> Self:
         """This outcome and that of earlier runs, in the order of the ledger.
 
-        A new entry takes the place of an old one unless
+        A new entry takes the location of an old one unless
 
         - the old one was observed at a deeper tier, be it by older code, with which it then is
           marked (``stale``);
@@ -69,12 +69,12 @@ class VerificationResult(Result):
 
         None of this protects what was read from other tables.
         """
-        kept = {one.id: one for one in earlier}
+        latest = {one.id: one for one in earlier}
         for one in self.claims:
-            if one.id not in kept or _replaces(one, kept[one.id]):
-                kept[one.id] = one
+            if one.id not in latest or _replaces(one, latest[one.id]):
+                latest[one.id] = one
         order = (claim.id for claim in self.ledger.claims)
-        return replace(self, claims=tuple(kept[name] for name in order if name in kept))
+        return replace(self, claims=tuple(latest[name] for name in order if name in latest))
 
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
         """The claims as a data frame, with what a table shows of them."""
@@ -87,14 +87,14 @@ class VerificationResult(Result):
     def to_json(self) -> dict[str, Any]:
         """The document that claims.json holds.
 
-        ``claims``, ``counts`` (of the paper's claims), ``slips`` (how many of those not supported
-        are slips of the pen), ``package`` (counts of the claims on this package), ``family`` and
+        ``claims``, ``counts`` (of the paper's claims), ``errata`` (how many of those not supported
+        are errata), ``package`` (counts of the claims on this package), ``family`` and
         ``manifest``.
         """
         return {
             "claims": [one.to_json() for one in self.claims],
             "counts": counts(self.claims),
-            "slips": count_slips(self.claims),
+            "errata": count_errata(self.claims),
             "package": counts(self.claims, PACKAGE),
             "family": {"rate": FAMILY_WISE, "comparisons": self.ledger.comparisons},
             "manifest": self.manifest,
@@ -167,7 +167,7 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             how = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
             version, claim = one["version"], claims.get(one["id"])
             if claim and definition(claim) == one["definition"] and not claim.objection(found):
-                entries.append(Entry(claim, found, ledger.alarm(claim), *how, version))
+                entries.append(Entry(claim, found, ledger.error_rate(claim), *how, version))
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"

@@ -1,14 +1,14 @@
 r"""Acceptance rules: from measured numbers with errors to a verdict.
 
 Every rule looks at a confidence interval of each number: exact numbers are intervals of length 0,
-shares of trials have the exact interval of Clopper and Pearson, means Student's
+fractions of trials have the exact interval of Clopper and Pearson, means Student's
 :math:`\bar x \pm t_{n-1}\, s/\sqrt n`. All intervals that one run at one tier looks at hold
 together with probability at least 1 − :data:`FAMILY_WISE`, whatever their dependence (Bonferroni).
 Half of the rate is shared equally among the intervals of empirical claims, which rest on few seeds,
-half among all others (:meth:`loca_theory.claims.Ledger.alarm`). The rate is nominal: it is exact
-for exact numbers and shares; for means it is that of normal ones, which means of many replicates
-are nearly; and who looks again, at a deeper tier or with another seed, has further chances to be
-misled.
+half among all others (:meth:`loca_theory.claims.Ledger.error_rate`). The rate is nominal: it is
+exact for exact numbers and proportions; for means it is that of normal ones, which means of many
+replicates are nearly; and who looks again, at a deeper tier or with another seed, has further
+chances to be misled.
 
 - ``inside``: the statement says that the number lies in [low, high]. Supported if the interval
   lies in it, not supported if they are disjoint, else inconclusive. A wrong verdict of either kind
@@ -85,15 +85,15 @@ class Rule:
             return ", ".join(ranges)
         return f"whole interval {', '.join(ranges)}"
 
-    def judge(self, estimate: Estimate, index: int, alarm: float) -> tuple[Verdict, float]:
+    def judge(self, estimate: Estimate, index: int, error_rate: float) -> tuple[Verdict, float]:
         """Verdict on an estimate, and its margin: positive where it passes, the larger the clearer.
 
         Args:
             estimate: What was measured.
             index: Which of the claim's it is.
-            alarm: Probability with which its interval may miss.
+            error_rate: Probability with which its interval may miss.
         """
-        low, high = estimate.interval(alarm)
+        low, high = estimate.interval(error_rate)
         if self.kind == "near":
             value, half = _pick(self.value, index), (high - low) / 2
             if not low <= value <= high:
@@ -130,13 +130,13 @@ class Decision:
     index: int | None = None
 
 
-def decide(rule: Rule, found: Measurement, *, alarm: float, assumes: bool) -> Decision:
+def decide(rule: Rule, found: Measurement, *, error_rate: float, assumes: bool) -> Decision:
     """The verdict on a claim.
 
     Args:
         rule: Its rule.
         found: What its check measured.
-        alarm: Probability with which each of its intervals may miss.
+        error_rate: Probability with which each of its intervals may miss.
         assumes: Whether the check adds assumptions to the paper's own.
 
     Raises:
@@ -150,12 +150,12 @@ def decide(rule: Rule, found: Measurement, *, alarm: float, assumes: bool) -> De
             f"the rule has bounds for {rule.length} estimates, and there are {len(found.estimates)}"
         )
         raise InvalidArgumentError(msg)
-    judged = [(*rule.judge(one, i, alarm), i) for i, one in enumerate(found.estimates)]
+    judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(found.estimates)]
     verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
     if verdict is Verdict.SUPPORTED and assumes:
         verdict = Verdict.SUPPORTED_UNDER_ASSUMPTIONS
     estimate = found.estimates[index]
-    return Decision(verdict, estimate, *estimate.interval(alarm), index)
+    return Decision(verdict, estimate, *estimate.interval(error_rate), index)
 
 
 def _pick(values: tuple[float, ...], index: int) -> float:

@@ -25,10 +25,10 @@ def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
     return {verdict.value: found[verdict] for verdict in Verdict}
 
 
-def count_slips(entries: Entries) -> int:
-    """How many of the paper's statements that are not supported are slips of the pen."""
+def count_errata(entries: Entries) -> int:
+    """How many of the paper's statements that are not supported are errata."""
     return sum(
-        one.claim.slip and one.claim.subject == PAPER and one.verdict is Verdict.NOT_SUPPORTED
+        one.claim.erratum and one.claim.subject == PAPER and one.verdict is Verdict.NOT_SUPPORTED
         for one in entries
     )
 
@@ -36,12 +36,12 @@ def count_slips(entries: Entries) -> int:
 def tally(entries: Entries) -> list[str]:
     """The counts for a reader: a line for each subject that has claims."""
     lines = []
-    slips = count_slips(entries)
+    errata = count_errata(entries)
     for subject, title in _SUBJECTS.items():
         found = counts(entries, subject)
         each = [f"{count} {name}" for name, count in found.items() if count]
-        if slips and subject == PAPER:
-            text = f" (of them {slips} {'slip' if slips == 1 else 'slips'} of the pen)"
+        if errata and subject == PAPER:
+            text = f" (of them {errata} {'erratum' if errata == 1 else 'errata'})"
             each = [one + text * one.endswith(Verdict.NOT_SUPPORTED) for one in each]
         if total := sum(found.values()):
             claims = "claim" if total == 1 else "claims"

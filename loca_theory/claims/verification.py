@@ -118,7 +118,7 @@ class Verification:
             name: Entry(
                 claim,
                 Measurement.from_json(one),
-                self.ledger.alarm(claim),
+                self.ledger.error_rate(claim),
                 self.tier,
                 self.seed,
                 one["seconds"],

@@ -31,7 +31,9 @@ class Entries(click.ParamType):
         """Parse; a message of one line where that fails."""
         found = re.fullmatch(r"(\d+)([kmg]?)", str(value).lower())
         if not found or not int(found[1]):
-            self.fail(f"{value!r} is no number of entries; write 1000000, 500k or 50M", param, ctx)
+            self.fail(
+                f"{value!r} is not a number of entries; write 1000000, 500k or 50M", param, ctx
+            )
         return int(found[1]) * _UNITS[found[2]]
 
 

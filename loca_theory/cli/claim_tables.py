@@ -61,8 +61,8 @@ def print_claims(result: VerificationResult) -> None:
 
 
 def _verdict(one: Entry) -> str:
-    is_slip = one.claim.slip and one.verdict is Verdict.NOT_SUPPORTED
-    return f"{one.verdict} (slip)" if is_slip else one.verdict
+    is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
+    return f"{one.verdict} (erratum)" if is_erratum else one.verdict
 
 
 def _observation(one: Entry) -> tuple[str, str, str, str]:

@@ -42,7 +42,7 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     "D, S and U; under iid-reference R, D, M1, M2 and U.",
 )
 @click.option("--rho", type=NumberList(), help="[default: 0..0.4..0.01]")
-@click.option("--share", type=NumberList(), help="Of the energy.  [default: 0..0.4..0.02]")
+@click.option("--fraction", type=NumberList(), help="Of the energy.  [default: 0..0.4..0.02]")
 @click.option("--exponent", type=NumberList(), help="[default: 0..1.5..0.1]")
 @default_option(
     "--draws",
@@ -77,7 +77,7 @@ def command(
     protocols: tuple[str, ...],
     methods: tuple[str, ...] | None,
     rho: tuple[float, ...] | None,
-    share: tuple[float, ...] | None,
+    fraction: tuple[float, ...] | None,
     exponent: tuple[float, ...] | None,
     draws: int,
     spikes: int,
@@ -89,7 +89,7 @@ def command(
     \b
     Examples:
       loca-theory correlate --K 300 --r 8,16,24,32 --rho 0..0.4..0.01
-      loca-theory correlate --structures spiked --share 0..0.3..0.05 --format json
+      loca-theory correlate --structures spiked --fraction 0..0.3..0.05 --format json
       loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
     """
     # Imports torch, which a look at the help shall not wait for.
@@ -107,7 +107,7 @@ def command(
         protocols=find_protocols(protocols),
         methods=None if methods is None else chosen_methods(methods),
         rho=rho,
-        share=share,
+        fraction=fraction,
         exponent=exponent,
         draws=draws,
         seed=common.seed,

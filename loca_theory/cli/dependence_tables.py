@@ -20,7 +20,7 @@ _PROTOCOLS = {
 
 
 def print_crossings(rows: Sequence[CrossingRow]) -> None:
-    """Where R's error passes below D's: a table a protocol, a line a structure, a column a rank."""
+    """Where R's error passes below D's: a table per protocol, a line per structure."""
     out = console()
     out.print("Where LoRA overtakes DCT selection (R below D), 95% interval", style="bold")
     ranks = list(dict.fromkeys(row.r for row in rows))

@@ -13,7 +13,7 @@ _NUMBER_FORMS = (
     "write a list such as 0.1,0.2 or an inclusive range with its step such as 0..0.4..0.01"
 )
 _FORMS = "write a list such as 8,16,32 or an inclusive range such as 8..32 or 8..32..4"
-# More are a slip of the finger, and would fill the memory.
+# More are an erratum of the finger, and would fill the memory.
 _MOST = 100_000
 
 

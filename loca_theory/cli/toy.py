@@ -8,7 +8,7 @@ from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, default_
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running, write_result
-from loca_theory.convergence import DEFAULT_READING, READINGS
+from loca_theory.convergence import DEFAULT_INTERPRETATION, INTERPRETATIONS
 
 _PRINTED = "gaussian"
 
@@ -21,11 +21,11 @@ _PRINTED = "gaussian"
     help="Searches, by default all; --search help lists them.",
 )
 @default_option(
-    "--reading",
-    "readings",
+    "--interpretation",
+    "interpretations",
     type=NameList(),
-    default=DEFAULT_READING,
-    help=f"Readings of what is left open: all, or some of {', '.join(READINGS)}; A+B for both.",
+    default=DEFAULT_INTERPRETATION,
+    help=f"What the paper leaves open: all, or some of {', '.join(INTERPRETATIONS)}; A+B for both.",
 )
 @default_option("--size", "sizes", type=IntegerList(), default="6", help="Sizes K of the weights.")
 @default_option("--components", type=IntegerList(), default="3", help="Components of the spectrum.")
@@ -51,7 +51,7 @@ def command(
     *,
     common: Common,
     searches: tuple[str, ...] | None,
-    readings: tuple[str, ...],
+    interpretations: tuple[str, ...],
     sizes: tuple[int, ...],
     components: tuple[int, ...],
     conditions: tuple[str, ...],
@@ -65,7 +65,7 @@ def command(
     \b
     Examples:
       loca-theory toy --problems 2000 --search central,swap
-      loca-theory toy --search central,reselect --reading all
+      loca-theory toy --search central,reselect --interpretation all
       loca-theory toy --size 6,16,32,64,128 --condition 1,10,gaussian
     """
     chosen_conditions = tuple(dict.fromkeys(_condition(text) for text in conditions))
@@ -78,7 +78,7 @@ def command(
         return
     study = ConvergenceStudy(
         searches=tuple(SEARCHES) if searches is None or "all" in searches else searches,
-        readings=READINGS if "all" in readings else readings,
+        interpretations=INTERPRETATIONS if "all" in interpretations else interpretations,
         sizes=sizes,
         components=components,
         conditions=chosen_conditions,

@@ -12,7 +12,7 @@ from loca_theory.convergence import RecoveryRow
 
 _NOTES = (
     "low..high: exact interval, 95%; diverged problems count as not recovered",
-    "found: true places that are occupied in the end, on average",
+    "found: true locations that are occupied in the end, on average",
     "median loss: at the end, in units of that at ΔW = 0",
 )
 
@@ -61,13 +61,15 @@ def _compared(rows: Sequence[RecoveryRow], kinds: Sequence[tuple[Any, ...]]) -> 
 
 
 def _kind(row: RecoveryRow) -> tuple[Any, ...]:
-    return tuple(getattr(row, name) for name in ("reading", "size", "components", "condition"))
+    return tuple(
+        getattr(row, name) for name in ("interpretation", "size", "components", "condition")
+    )
 
 
 def _heading(row: RecoveryRow, rows: Sequence[RecoveryRow]) -> str:
     """What tells this kind of problem from the others."""
     parts = {
-        "reading": row.reading,
+        "interpretation": row.interpretation,
         "size": f"{row.size}×{row.size}",
         "components": f"{row.components} components",
         "condition": _condition(row),
@@ -80,8 +82,10 @@ def _heading(row: RecoveryRow, rows: Sequence[RecoveryRow]) -> str:
 
 def _words(row: RecoveryRow) -> str:
     size, components = row.size, row.components
-    reading = "" if row.reading == "default" else f", reading {row.reading}"
-    return f"{size}×{size}, {components} components, {_condition(row)} weights{reading}"
+    interpretation = (
+        "" if row.interpretation == "default" else f", interpretation {row.interpretation}"
+    )
+    return f"{size}×{size}, {components} components, {_condition(row)} weights{interpretation}"
 
 
 def _condition(row: RecoveryRow) -> str:

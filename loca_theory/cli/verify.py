@@ -109,7 +109,7 @@ def command(
     result = _run(verification, common)
     written = _write(result, common)
     _print(result, written, common)
-    _note_kept(result, earlier, common)
+    _note_earlier(result, earlier, common)
     note_written(written, common)
     _note_unexpected(result, quiet=common.quiet and not as_expected)
     absent = sum(one.verdict is Verdict.NOT_RUN for one in result.claims)
@@ -156,10 +156,10 @@ def _check_figures(ledger: Ledger) -> None:
             raise claim.error(why)
 
 
-def _note_kept(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
+def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
     """Say where the files keep an earlier observation, and whether it says something else."""
-    kept = {one.id: one for one in result.joined(earlier).claims}
-    pairs = [(one, kept[one.id]) for one in result.claims if kept[one.id] is not one]
+    latest = {one.id: one for one in result.joined(earlier).claims}
+    pairs = [(one, latest[one.id]) for one in result.claims if latest[one.id] is not one]
     if not pairs:
         return
     differing = [

@@ -1,6 +1,7 @@
-"""The paper's toy experiment as a rate, and searches for places that do better.
+"""The paper's toy experiment as a rate, and searches for locations that do better.
 
-- :class:`Reading`, :func:`find_reading`: what the description leaves open, as settings.
+- :class:`Interpretation`, :func:`find_interpretation`: what the description leaves open, as
+  settings.
 - :class:`Family`, :class:`Problems`, :func:`draw`: random problems, many at a time.
 - :data:`SEARCHES`: ways to move components, from central differences to matching pursuit.
 - :func:`toy`: the rates of recovery with exact intervals, and some traces.
@@ -9,11 +10,11 @@
 from typing import TYPE_CHECKING
 
 from loca_theory._lazy import lazy_exports
-from loca_theory.convergence.readings import (
-    DEFAULT_READING,
-    READINGS,
-    Reading,
-    find_reading,
+from loca_theory.convergence.interpretations import (
+    DEFAULT_INTERPRETATION,
+    INTERPRETATIONS,
+    Interpretation,
+    find_interpretation,
 )
 from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
 
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
     from loca_theory.convergence.study import ConvergenceStudy, default_problems, toy
 
 __all__ = [
-    "DEFAULT_READING",
-    "READINGS",
+    "DEFAULT_INTERPRETATION",
+    "INTERPRETATIONS",
     "SEARCHES",
     "ConvergenceStudy",
     "Family",
+    "Interpretation",
     "Problems",
     "Rates",
-    "Reading",
     "RecoveryRow",
     "State",
     "ToyResult",
     "TraceRow",
     "default_problems",
     "draw",
-    "find_reading",
+    "find_interpretation",
     "find_search",
     "toy",
 ]

@@ -8,8 +8,8 @@ With only F unknown the loss is quadratic: for samples as the columns of X, n of
           \Gamma = \tfrac{2n}{M}\, C W_3^\top W_3 C^\top, \quad
           \Sigma = \tfrac1n\, D W_1 X X^\top W_1^\top D^\top ,
 
-where M is what the loss divides by. So one needs two K×K matrices a problem, and the samples never
-again; the curvature of the loss along one place is :math:`h = \Gamma_{ii}\Sigma_{jj}`.
+where M is what the loss divides by. So one needs two K×K matrices per problem, and the samples
+never again; the curvature of the loss along one location is :math:`h = \Gamma_{ii}\Sigma_{jj}`.
 
 The experiment is printed for K = 6. At other sizes the variance of the fixed weights is multiplied
 by :math:`\sqrt{6/K}`, which keeps the mean curvature of the mean loss, and with it the effect of a
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from loca_theory.convergence.readings import Reading
+from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import generator
 from loca_theory.transforms import dct_matrix
@@ -61,7 +61,7 @@ class Family:
             raise InvalidArgumentError(msg)
         if not 1 <= self.components <= self.size**2:
             msg = f"{self.components} components do not fit: a {self.size}×{self.size} spectrum "
-            msg += f"has 1 to {self.size**2} places for them"
+            msg += f"has 1 to {self.size**2} locations for them"
             raise InvalidArgumentError(msg)
         if self.condition is not None and not 1 <= self.condition < np.inf:
             msg = f"a condition number is at least 1, not {self.condition:g}"
@@ -75,14 +75,14 @@ class Problems:
     Attributes:
         rows: Γ, (P, K, K).
         columns: Σ, (P, K, K).
-        places: True places as numbers of entries of the K×K spectrum, (P, B).
+        indices: True locations as numbers of entries of the K×K spectrum, (P, B).
         coefficients: True coefficients, (P, B).
-        start: Places to start from, independent of the true ones, (P, B).
+        start: Locations to start from, independent of the true ones, (P, B).
     """
 
     rows: torch.Tensor
     columns: torch.Tensor
-    places: torch.Tensor
+    indices: torch.Tensor
     coefficients: torch.Tensor
     start: torch.Tensor
 
@@ -91,60 +91,70 @@ class Problems:
         """K."""
         return self.rows.shape[-1]
 
-    def product(self, places: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
-        """Γ F Σ as (P, K²) for a sparse F: (P, B) places, which may repeat, and coefficients."""
-        i, j = places // self.size, places % self.size
+    def product(self, indices: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
+        """Γ F Σ as (P, K²) for a sparse F: (P, B) locations, which may repeat, and coefficients."""
+        i, j = indices // self.size, indices % self.size
         # The matrices are symmetric: their rows stand for columns, and rows are contiguous.
         left = _rows(self.rows, i) * coefficients[..., None]
         return (left.mT @ _rows(self.columns, j)).flatten(1)
 
     def curvature(self) -> torch.Tensor:
-        """H of every place, (P, K²)."""
+        """H of every location, (P, K²)."""
         rows, columns = (m.diagonal(dim1=1, dim2=2) for m in (self.rows, self.columns))
         return (rows[:, :, None] * columns[:, None, :]).flatten(1)
 
-    def hessian(self, places: torch.Tensor) -> torch.Tensor:
-        """The curvature matrix of coefficients at (P, B) places: (P, B, B)."""
-        i, j = places // self.size, places % self.size
+    def hessian(self, indices: torch.Tensor) -> torch.Tensor:
+        """The curvature matrix of coefficients at (P, B) locations: (P, B, B)."""
+        i, j = indices // self.size, indices % self.size
         return _block(self.rows, i) * _block(self.columns, j)
 
 
 def draw(
-    family: Family, reading: Reading, seed: int, numbers: range, *, samples: int = SAMPLES
+    family: Family,
+    interpretation: Interpretation,
+    seed: int,
+    numbers: range,
+    *,
+    samples: int = SAMPLES,
 ) -> Problems:
     """Problems of a family by their numbers.
 
-    A problem depends on the family, the seed and its number; readings scale the same draws.
+    A problem depends on the family, the seed and its number; interpretations scale the same draws.
 
     Args:
         family: Which problems.
-        reading: Its scales and the divisor of its loss.
+        interpretation: Its scales and the divisor of its loss.
         seed: Root seed.
         numbers: Which of them.
         samples: n.
     """
-    drawn = [_draw(family, reading, seed, number, samples) for number in numbers]
+    drawn = [_draw(family, interpretation, seed, number, samples) for number in numbers]
     fields = [torch.from_numpy(np.stack(parts)) for parts in zip(*drawn, strict=True)]
     w3, gram, *rest = fields
     cosines = dct_matrix(family.size, dtype=torch.float64)
     first = w3 @ cosines.T
-    rows = 2 * samples / divisor(reading, family.size, samples) * (first.mT @ first)
+    rows = 2 * samples / divisor(interpretation, family.size, samples) * (first.mT @ first)
     columns = cosines @ gram @ cosines.T
     return Problems(rows, columns, *rest)
 
 
-def divisor(reading: Reading, size: int, samples: int) -> int:
+def divisor(interpretation: Interpretation, size: int, samples: int) -> int:
     """M, by which the loss divides the sum of squared errors."""
-    return {"mean": samples * size, "mean-of-samples": samples, "sum": 1}[reading.loss]
+    return {"mean": samples * size, "mean-of-samples": samples, "sum": 1}[interpretation.loss]
 
 
 def network(
-    family: Family, reading: Reading, seed: int, number: int, *, samples: int = SAMPLES
+    family: Family,
+    interpretation: Interpretation,
+    seed: int,
+    number: int,
+    *,
+    samples: int = SAMPLES,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """W1 (K×K), W3 (K×K) and X (K×n) of one problem: what :func:`draw` makes its matrices of."""
     source = _generator(family, seed, number)
-    w1, w3 = (_weights(source, family, reading) for _ in range(2))
-    x = reading.data_deviation * source.standard_normal((family.size, samples))
+    w1, w3 = (_weights(source, family, interpretation) for _ in range(2))
+    x = interpretation.data_standard_deviation * source.standard_normal((family.size, samples))
     return w1, w3, x
 
 
@@ -154,29 +164,31 @@ def _generator(family: Family, seed: int, number: int) -> np.random.Generator:
 
 
 def _draw(
-    family: Family, reading: Reading, seed: int, number: int, samples: int
+    family: Family, interpretation: Interpretation, seed: int, number: int, samples: int
 ) -> tuple[np.ndarray, ...]:
-    w1, w3, x = network(family, reading, seed, number, samples=samples)
+    w1, w3, x = network(family, interpretation, seed, number, samples=samples)
     inputs = w1 @ x
     gram = inputs @ inputs.T / samples
     # Of their own: what is drawn here shall not depend on the number of samples.
     source = generator(seed, "toy places", family.size, family.components, number)
     entries, count = family.size**2, family.components
-    places = np.sort(source.choice(entries, count, replace=False))
-    coefficients = reading.weight_deviation * source.standard_normal(count)
+    indices = np.sort(source.choice(entries, count, replace=False))
+    coefficients = interpretation.weight_standard_deviation * source.standard_normal(count)
     start = source.choice(entries, count, replace=False)
-    return w3, gram, places, coefficients, start
+    return w3, gram, indices, coefficients, start
 
 
-def _weights(source: np.random.Generator, family: Family, reading: Reading) -> np.ndarray:
+def _weights(
+    source: np.random.Generator, family: Family, interpretation: Interpretation
+) -> np.ndarray:
     size = family.size
-    deviation = reading.weight_deviation * (_PRINTED_SIZE / size) ** 0.25
+    standard_deviation = interpretation.weight_standard_deviation * (_PRINTED_SIZE / size) ** 0.25
     left = source.standard_normal((size, size))
     if family.condition is None:
-        return deviation * left
+        return standard_deviation * left
     right = source.standard_normal((size, size))
     values = np.geomspace(1.0, 1.0 / family.condition, size)
-    values *= deviation * size / np.linalg.norm(values)
+    values *= standard_deviation * size / np.linalg.norm(values)
     return (_haar(left) * values) @ _haar(right).T
 
 

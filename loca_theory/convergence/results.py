@@ -14,7 +14,7 @@ class RecoveryRow:
 
     Attributes:
         search: Name of the search.
-        reading: Name of the reading of what the description leaves open.
+        interpretation: Name of the interpretation of what the description leaves open.
         size: K.
         components: Number of components.
         condition: Condition number of the fixed weights; None for Gaussian ones.
@@ -30,7 +30,7 @@ class RecoveryRow:
     """
 
     search: str
-    reading: str
+    interpretation: str
     size: int
     components: int
     condition: float | None
@@ -83,9 +83,9 @@ class ToyResult(Result):
     """Rates of recovery in the toy experiment.
 
     Attributes:
-        rows: One row per combination of size, components, condition, reading and search.
-        traces: Under the first reading and kind of problem, the first problem that the search to
-            be looked at recovers and the first that it does not, step by step.
+        rows: One row per combination of size, components, condition, interpretation and search.
+        traces: Under the first interpretation and kind of problem, the first problem that the
+            search to be looked at recovers and the first that it does not, step by step.
     """
 
     rows: tuple[RecoveryRow, ...] = table(RecoveryRow)

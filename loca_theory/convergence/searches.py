@@ -1,4 +1,4 @@
-"""Ways to search for places, by their names."""
+"""Ways to search for locations, by their names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ import torch
 
 from loca_theory._lookup import find
 from loca_theory.convergence.state import State
-from loca_theory.locations.exchange import gains, left_out, most_swaps, reselect, swap
 from loca_theory.locations.gradient import LocationGradient, location_gradient
+from loca_theory.locations.prune_and_regrow import (
+    dropped,
+    most_swaps,
+    predicted_decreases,
+    reselect,
+    swap,
+)
 
 Noise = Callable[[int], torch.Tensor]
 
@@ -57,9 +63,9 @@ class Gradient(Search):
         noise: As in :class:`Search`.
         rule: The difference that stands for the gradient.
         momentum: Of the locations' updates (heavy ball).
-        jitter: Scale, in places, of Laplace noise that is added to an update at first; it falls
+        jitter: Scale, in locations, of Laplace noise that is added to an update at first; it falls
             to zero linearly.
-        reach: Distance of the neighbours in units of the size at first; it shrinks to one place,
+        reach: Distance of the neighbours in units of the size at first; it shrinks to one location,
             the difference being divided by the distance.
     """
 
@@ -76,17 +82,17 @@ class Gradient(Search):
         super().__init__(state, noise)
         self.rule: LocationGradient = rule
         self.momentum, self.jitter, self.reach = momentum, jitter, reach
-        size, places = state.problems.size, state.places
+        size, indices = state.problems.size, state.indices
         self._size = size
         # Locations are kept in the unit the learning rate is for.
-        self._unit = size - 1 if state.reading.units == "interval" else 1
-        start = torch.stack([places // size, places % size], dim=-1)
+        self._unit = size - 1 if state.interpretation.units == "interval" else 1
+        start = torch.stack([indices // size, indices % size], dim=-1)
         self._locations = start.to(state.coefficients) / self._unit
         self._velocity = torch.zeros_like(self._locations)
 
     def moves_at(self, step: int) -> bool:
         """Whether it lies in a phase of the locations."""
-        phase = self.state.reading.phase_steps
+        phase = self.state.interpretation.phase_steps
         return step % (2 * phase) >= phase
 
     def move(self, progress: float) -> None:
@@ -104,26 +110,26 @@ class Gradient(Search):
         end = (self._size - 1) / self._unit
         # A diverged coefficient has no gradient.
         self._locations = (self._locations + update).nan_to_num(0.0).clamp(0.0, end)
-        place = (self._locations * self._unit).round().long()
-        self.state.place(place[..., 0] * self._size + place[..., 1])
+        set_indices = (self._locations * self._unit).round().long()
+        self.state.set_indices(set_indices[..., 0] * self._size + set_indices[..., 1])
 
     def _gradient(self, distance: int) -> torch.Tensor:
         state = self.state
         z, size = state.gradient(), self._size
-        i, j = state.places // size, state.places % size
+        i, j = state.indices // size, state.indices % size
 
         def entry(di: int, dj: int) -> torch.Tensor:
             to_i, to_j = i + distance * di, j + distance * dj
             inside_i, inside_j = to_i.clamp(0, size - 1), to_j.clamp(0, size - 1)
             value = z.gather(1, inside_i * size + inside_j)
-            if state.reading.border == "clamp":
+            if state.interpretation.border == "clamp":
                 return value.flatten()
             is_outside = (to_i != inside_i) | (to_j != inside_j)
             beyond = torch.zeros_like(value)
-            if state.reading.border == "one-sided":
+            if state.interpretation.border == "one-sided":
                 other = (i - distance * di).clamp(0, size - 1) * size
                 other = other + (j - distance * dj).clamp(0, size - 1)
-                beyond = 2 * z.gather(1, state.places) - z.gather(1, other)
+                beyond = 2 * z.gather(1, state.indices) - z.gather(1, other)
             return torch.where(is_outside, beyond, value).flatten()
 
         found = location_gradient(
@@ -133,11 +139,11 @@ class Gradient(Search):
             torch.stack([i, j], dim=-1).flatten(0, 1),
             (size, size),
         )
-        return found.view(*state.places.shape, 2) / distance
+        return found.view(*state.indices.shape, 2) / distance
 
 
 class Swap(Search):
-    """The components that matter least for the free places that promise most.
+    """The components that matter least for the free locations that promise most.
 
     It happens at the end of each period. With the curvature, only while the gain is larger than
     the loss; without, for a number of components that fades, as in dynamic sparse training.
@@ -145,47 +151,48 @@ class Swap(Search):
     Args:
         state: The batch.
         noise: As in :class:`Search`.
-        weighs: Whether by gain and loss, else by the raw sizes of gradient and coefficients.
+        use_curvature: Whether by gain and loss, else by the raw sizes of gradient and coefficients.
     """
 
-    def __init__(self, state: State, noise: Noise, *, weighs: bool = True) -> None:
+    def __init__(self, state: State, noise: Noise, *, use_curvature: bool = True) -> None:
         super().__init__(state, noise)
-        self.curvature = state.curvature if weighs else None
+        self.curvature = state.curvature if use_curvature else None
 
     def moves_at(self, step: int) -> bool:
         """Whether it is the last step of a period."""
-        period = 2 * self.state.reading.phase_steps
+        period = 2 * self.state.interpretation.phase_steps
         return step % period == period - 1
 
     def move(self, progress: float) -> None:
-        """One exchange in each problem."""
-        state, components = self.state, self.state.places.shape[1]
-        count = most_swaps(components, progress, weighs=self.curvature is not None)
-        gain, here = gains(state.gradient(), self.curvature), None
+        """Prune and regrow once in each problem."""
+        state, components = self.state, self.state.indices.shape[1]
+        count = most_swaps(components, progress, use_curvature=self.curvature is not None)
+        predicted_decrease, here = predicted_decreases(state.gradient(), self.curvature), None
         if self.curvature is not None:
-            here = self.curvature.gather(1, state.places)
-        state.move(swap(state.acting, state.places, gain, here, count))
+            here = self.curvature.gather(1, state.indices)
+        state.move(swap(state.acting, state.indices, predicted_decrease, here, count))
 
 
 class Reselection(Swap):
-    """Some components are left out for one gradient and get the best places by it.
+    """Some components are left out for one gradient and get the best locations by it.
 
-    Which, :func:`~loca_theory.locations.exchange.left_out` says: the weakest, ever fewer of them.
+    Which, :func:`~loca_theory.locations.prune_and_regrow.dropped` says: the weakest, ever fewer of
+    them.
     """
 
     _turn = 0
 
     def move(self, progress: float) -> None:
         """One reselection in each problem."""
-        self.reselect(left_out(self.state.acting, progress, self._turn))
+        self.reselect(dropped(self.state.acting, progress, self._turn))
         self._turn += 1
 
-    def reselect(self, vacated: torch.Tensor) -> None:
-        """Leave those (P, k) out for one gradient and place them anew."""
+    def reselect(self, dropped: torch.Tensor) -> None:
+        """Leave those (P, k) out for one gradient and location them anew."""
         state = self.state
-        z = state.gradient(state.acting.scatter(1, vacated, 0.0))
-        gain = gains(self.perturbed(z), self.curvature)
-        state.move(reselect(state.places, vacated, gain))
+        z = state.gradient(state.acting.scatter(1, dropped, 0.0))
+        predicted_decrease = predicted_decreases(self.perturbed(z), self.curvature)
+        state.move(reselect(state.indices, dropped, predicted_decrease))
 
     def perturbed(self, z: torch.Tensor) -> torch.Tensor:
         """The gradient that is chosen by."""
@@ -193,7 +200,7 @@ class Reselection(Swap):
 
 
 class CyclicPursuit(Reselection):
-    """One component at a time, in turn, is left out for one gradient and gets the best place.
+    """One component at a time, in turn, is left out for one gradient and gets the best location.
 
     Args:
         state: The batch.
@@ -209,8 +216,8 @@ class CyclicPursuit(Reselection):
     def move(self, progress: float) -> None:
         """One component of each problem."""
         self._temperature = self._first * (1 - progress)
-        places = self.state.places
-        self.reselect(torch.full_like(places[:, :1], self._turn % places.shape[1]))
+        indices = self.state.indices
+        self.reselect(torch.full_like(indices[:, :1], self._turn % indices.shape[1]))
         self._turn += 1
 
     def perturbed(self, z: torch.Tensor) -> torch.Tensor:
@@ -222,7 +229,7 @@ class CyclicPursuit(Reselection):
 
 
 class Pursuit(Search):
-    """Orthogonal matching pursuit: the best place, all coefficients by least squares, again."""
+    """Orthogonal matching pursuit: the best location, all coefficients by least squares, again."""
 
     descends = False
 
@@ -232,20 +239,20 @@ class Pursuit(Search):
 
     def moves_at(self, step: int) -> bool:
         """Whether components are left to be placed."""
-        return step < self.state.places.shape[1]
+        return step < self.state.indices.shape[1]
 
     def move(self, progress: float) -> None:
         """Place one more component."""
         del progress
         state = self.state
-        promise = gains(state.gradient(), state.curvature)
+        promise = predicted_decreases(state.gradient(), state.curvature)
         # From the last to the first: where the last to be written counts, it is the one placed.
-        next_one = state.places.shape[1] - 1 - self._count
-        promise = promise.scatter(1, state.places[:, next_one + 1 :], -1.0)
-        places = state.places.clone()
-        places[:, next_one] = promise.argmax(1)
+        next_one = state.indices.shape[1] - 1 - self._count
+        promise = promise.scatter(1, state.indices[:, next_one + 1 :], -1.0)
+        indices = state.indices.clone()
+        indices[:, next_one] = promise.argmax(1)
         self._count += 1
-        state.place(places)
+        state.set_indices(indices)
         state.solve(self._count)
 
 
@@ -263,7 +270,7 @@ class SearchKind:
 
 
 SEARCHES: dict[str, SearchKind] = {
-    "coefficients-only": SearchKind("places stay as they are", Search),
+    "coefficients-only": SearchKind("locations stay as they are", Search),
     "central": SearchKind("central differences, as printed", Gradient),
     "forward": SearchKind("forward differences (V4)", partial(Gradient, rule="forward")),
     "backward": SearchKind("backward differences (V5)", partial(Gradient, rule="backward")),
@@ -276,7 +283,7 @@ SEARCHES: dict[str, SearchKind] = {
     "shrinking": SearchKind(
         "central over a distance that shrinks from K/2 to 1", partial(Gradient, reach=0.5)
     ),
-    "swap-raw": SearchKind("smallest |a| for largest |Z|", partial(Swap, weighs=False)),
+    "swap-raw": SearchKind("smallest |a| for largest |Z|", partial(Swap, use_curvature=False)),
     "swap": SearchKind("least a²h for largest Z²/h, while that gains", Swap),
     "reselect": SearchKind(
         "the weakest left out for one gradient, then to the largest Z²/h", Reselection

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from loca_theory.convergence.interpretations import find_interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
-from loca_theory.convergence.readings import find_reading
 from loca_theory.convergence.searches import Noise, Search, find_search
 from loca_theory.convergence.state import Rates, State
 from loca_theory.sweeps import Point, code_version, generator
@@ -31,7 +31,7 @@ def block(size: int) -> int:
 
 def point(
     family: Family,
-    reading: str,
+    interpretation: str,
     search: str,
     rates: Rates,
     steps: int,
@@ -42,7 +42,7 @@ def point(
 
     Args:
         family: Which problems.
-        reading: Name of a reading.
+        interpretation: Name of an interpretation.
         search: Name of a search.
         rates: Learning rates.
         steps: Evaluations of the gradient.
@@ -54,7 +54,7 @@ def point(
         "components": family.components,
         "condition": family.condition,
         "samples": SAMPLES,
-        "reading": reading,
+        "interpretation": interpretation,
         "search": search,
         "rates": [rates.lr, rates.location_lr],
         "steps": steps,
@@ -73,7 +73,7 @@ def compute(given: Point) -> dict[str, Any]:
     """Outcomes of every problem of a block.
 
     Returns:
-        ``found``, how many of the true places are occupied in the end, none where the loss
+        ``found``, how many of the true locations are occupied in the end, none where the loss
         diverged; ``exact``, whether all are; ``loss``, the final loss in units
         of that at ΔW = 0, or None where it diverged.
     """
@@ -84,8 +84,8 @@ def compute(given: Point) -> dict[str, Any]:
 def outcomes(state: State) -> dict[str, list[Any]]:
     """What has become of the problems; see :func:`compute`."""
     state.stop_diverged()
-    places, true = state.places, state.problems.places
-    found = (true[:, :, None] == places[:, None, :]).any(2).sum(1)
+    indices, true = state.indices, state.problems.indices
+    found = (true[:, :, None] == indices[:, None, :]).any(2).sum(1)
     found = torch.where(state.is_diverged, 0, found)
     exact = found == true.shape[1]
     loss = state.relative_loss()
@@ -101,23 +101,23 @@ def compute_trace(given: Point) -> dict[str, Any]:
 
     Returns:
         ``truth``, true components as [row, column, coefficient]; ``steps``, the steps that are
-        kept (0 is the start); ``losses`` after each, in units of that at ΔW = 0; ``components``,
+        saved (0 is the start); ``losses`` after each, in units of that at ΔW = 0; ``components``,
         for each, rows, columns and coefficients. Losses and coefficients that diverged are None.
     """
     state, trace = _run(given, traced=True)
     size, problems = state.problems.size, state.problems
-    truth = zip(problems.places[0].tolist(), problems.coefficients[0].tolist(), strict=True)
-    return {"truth": [[*divmod(place, size), a] for place, a in truth], **trace}
+    truth = zip(problems.indices[0].tolist(), problems.coefficients[0].tolist(), strict=True)
+    return {"truth": [[*divmod(set_indices, size), a] for set_indices, a in truth], **trace}
 
 
 def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
     p = given.parameters
     family = Family(p["size"], p["components"], p["condition"])
-    problems = _problems(family, p["reading"], p["seed"], *p["problems"])
-    reading = find_reading(p["reading"])
-    state = State(problems, reading, Rates(*p["rates"]))
+    problems = _problems(family, p["interpretation"], p["seed"], *p["problems"])
+    interpretation = find_interpretation(p["interpretation"])
+    state = State(problems, interpretation, Rates(*p["rates"]))
     search = find_search(p["search"]).make(state, _noise(given))
-    steps, end = p["steps"], reading.moving_steps(p["steps"])
+    steps, end = p["steps"], interpretation.moving_steps(p["steps"])
     every = max(1, steps // _TRACED)
     trace: dict[str, list[Any]] = {"steps": [], "losses": [], "components": []}
     for step in range(steps):
@@ -142,10 +142,12 @@ def _advance(search: Search, step: int, end: int) -> None:
 def _record(state: State, trace: dict[str, list[Any]], step: int) -> None:
     size = state.problems.size
     loss = float(state.relative_loss()[0])
-    pairs = zip(state.places[0].tolist(), state.coefficients[0].tolist(), strict=True)
+    pairs = zip(state.indices[0].tolist(), state.coefficients[0].tolist(), strict=True)
     trace["steps"].append(step)
     trace["losses"].append(_finite(loss))
-    trace["components"].append([[*divmod(place, size), _finite(a)] for place, a in pairs])
+    trace["components"].append(
+        [[*divmod(set_indices, size), _finite(a)] for set_indices, a in pairs]
+    )
 
 
 def _finite(value: float) -> float | None:
@@ -154,8 +156,8 @@ def _finite(value: float) -> float | None:
 
 
 @lru_cache(maxsize=4)
-def _problems(family: Family, reading: str, seed: int, first: int, end: int) -> Problems:
-    return draw(family, find_reading(reading), seed, range(first, end))
+def _problems(family: Family, interpretation: str, seed: int, first: int, end: int) -> Problems:
+    return draw(family, find_interpretation(interpretation), seed, range(first, end))
 
 
 def _noise(given: Point) -> Noise:
@@ -163,8 +165,8 @@ def _noise(given: Point) -> Noise:
     first, end = p["problems"]
     rows = block(p["size"])
     number, within = divmod(first, rows)
-    place = (p["seed"], "toy search", p["search"], p["size"], p["components"], number)
-    source = generator(*place)
+    set_indices = (p["seed"], "toy search", p["search"], p["size"], p["components"], number)
+    source = generator(*set_indices)
 
     def draw_noise(count: int) -> torch.Tensor:
         # Of a whole block, so that a problem's noise does not depend on how many are asked for.

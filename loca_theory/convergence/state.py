@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from loca_theory._arguments import real
+from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Problems
-from loca_theory.convergence.readings import Reading
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -19,7 +19,7 @@ class Rates:
 
     Attributes:
         lr: Of the coefficients.
-        location_lr: Of the locations, in the unit of the reading.
+        location_lr: Of the locations, in the unit of the interpretation.
 
     Raises:
         InvalidArgumentError: one is not positive and finite.
@@ -40,42 +40,42 @@ _DIVERGED = 1e6
 
 
 class State:
-    """Coefficients and places of P problems, and what gradient descent needs of them.
+    """Coefficients and locations of P problems, and what gradient descent needs of them.
 
     Attributes:
         problems: What is to be recovered.
-        reading: The choices the description leaves open.
+        interpretation: The choices the description leaves open.
         rates: Learning rates.
         coefficients: a, (P, B), zeros at the start.
-        places: Numbers of entries of the spectrum, (P, B).
-        curvature: h of every place, (P, K²).
+        indices: Numbers of entries of the spectrum, (P, B).
+        curvature: h of every location, (P, K²).
         is_diverged: Problems whose loss has grown beyond all bounds; they rest, (P,).
     """
 
-    def __init__(self, problems: Problems, reading: Reading, rates: Rates) -> None:
-        self.problems, self.reading, self.rates = problems, reading, rates
+    def __init__(self, problems: Problems, interpretation: Interpretation, rates: Rates) -> None:
+        self.problems, self.interpretation, self.rates = problems, interpretation, rates
         self.coefficients = torch.zeros_like(problems.coefficients)
         self.curvature = problems.curvature()
         self.is_diverged = torch.zeros(problems.rows.shape[0], dtype=torch.bool)
-        self._truth = problems.product(problems.places, problems.coefficients)
-        at_truth = self._truth.gather(1, problems.places)
+        self._truth = problems.product(problems.indices, problems.coefficients)
+        at_truth = self._truth.gather(1, problems.indices)
         self._start_loss = (problems.coefficients * at_truth).sum(1) / 2
-        self.place(problems.start)
+        self.set_indices(problems.start)
 
-    def place(self, places: torch.Tensor) -> None:
+    def set_indices(self, indices: torch.Tensor) -> None:
         """Put the components there."""
-        self.places = places
-        self._hessian = self.problems.hessian(places)
-        self._target = self._truth.gather(1, places)
+        self.indices = indices
+        self._hessian = self.problems.hessian(indices)
+        self._target = self._truth.gather(1, indices)
         self._counts: torch.Tensor | None = None
-        if self.reading.collisions == "overwrite":
-            same = (places[:, :, None] == places[:, None, :]).triu(1)
+        if self.interpretation.collisions == "overwrite":
+            same = (indices[:, :, None] == indices[:, None, :]).triu(1)
             self._counts = ~same.any(2)
 
-    def move(self, places: torch.Tensor) -> None:
-        """Put the components there; those whose place changes start from zero."""
-        self.coefficients = torch.where(places == self.places, self.coefficients, 0)
-        self.place(places)
+    def move(self, indices: torch.Tensor) -> None:
+        """Put the components there; those whose location changes start from zero."""
+        self.coefficients = torch.where(indices == self.indices, self.coefficients, 0)
+        self.set_indices(indices)
 
     @property
     def acting(self) -> torch.Tensor:
@@ -83,12 +83,12 @@ class State:
         return self.coefficients if self._counts is None else self.coefficients * self._counts
 
     def gradient(self, coefficients: torch.Tensor | None = None) -> torch.Tensor:
-        """Z of the whole spectrum, (P, K²), perhaps with other coefficients at the places."""
+        """Z of the whole spectrum, (P, K²), perhaps with other coefficients at the locations."""
         a = self.acting if coefficients is None else coefficients
-        return self.problems.product(self.places, a) - self._truth
+        return self.problems.product(self.indices, a) - self._truth
 
     def own_gradient(self) -> torch.Tensor:
-        """Z at the places, (P, B)."""
+        """Z at the locations, (P, B)."""
         return (self._hessian @ self.acting[..., None])[..., 0] - self._target
 
     def descend(self) -> None:
@@ -101,13 +101,13 @@ class State:
         a = torch.linalg.lstsq(
             self._hessian[:, -count:, -count:], self._target[:, -count:, None], driver="gelsd"
         ).solution[..., 0]
-        self.coefficients = torch.nn.functional.pad(a, (self.places.shape[1] - count, 0))
+        self.coefficients = torch.nn.functional.pad(a, (self.indices.shape[1] - count, 0))
 
     def relative_loss(self) -> torch.Tensor:
         """The loss in units of that at ΔW = 0, (P,); infinite where it diverged."""
         a, truth = self.acting, self.problems.coefficients
         # Γ(F − F*)Σ of the difference: that of F less that of F* would cancel at small losses.
-        both = torch.cat([self.places, self.problems.places], dim=1)
+        both = torch.cat([self.indices, self.problems.indices], dim=1)
         difference = torch.cat([a, -truth], dim=1)
         product = (self.problems.hessian(both) @ difference[..., None])[..., 0]
         loss = (difference * product).sum(1).clamp(min=0) / 2

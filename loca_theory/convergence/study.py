@@ -1,4 +1,4 @@
-"""The experiment as a rate: every search under every reading, over many random problems."""
+"""The experiment as a rate: every search under every interpretation, over many random problems."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from loca_theory._arguments import instance, integers, make_whole, several
 from loca_theory.convergence import simulation as one
+from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, find_interpretation
 from loca_theory.convergence.problems import Family
-from loca_theory.convergence.readings import DEFAULT_READING, find_reading
 from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates
@@ -37,7 +37,7 @@ def default_problems(size: int) -> int:
 def toy(
     searches: str | Iterable[str] = tuple(SEARCHES),
     *,
-    readings: str | Iterable[str] = DEFAULT_READING,
+    interpretations: str | Iterable[str] = DEFAULT_INTERPRETATION,
     sizes: int | Iterable[int] = 6,
     components: int | Iterable[int] = 3,
     conditions: float | Iterable[float | None] | None = None,
@@ -52,8 +52,8 @@ def toy(
 
     Args:
         searches: Ways to move components, of :data:`~loca_theory.convergence.SEARCHES`.
-        readings: Readings of what the description leaves open, of
-            :data:`~loca_theory.convergence.READINGS`; ``A+B`` for both.
+        interpretations: Interpretations of what the description leaves open, of
+            :data:`~loca_theory.convergence.INTERPRETATIONS`; ``A+B`` for both.
         sizes: Sizes K of the weights.
         components: Numbers of components of the spectrum.
         conditions: Condition numbers of the fixed weights, 1 for orthogonal ones; None for Gaussian
@@ -62,7 +62,7 @@ def toy(
             :func:`~loca_theory.convergence.default_problems`.
         steps: Evaluations of the gradient in each.
         lr: Learning rate of the coefficients.
-        location_lr: Learning rate of the locations, in the unit of the reading.
+        location_lr: Learning rate of the locations, in the unit of the interpretation.
         seed: Root seed.
         runner: How the problems are solved.
 
@@ -77,7 +77,7 @@ def toy(
     """
     study = ConvergenceStudy(
         searches=several(searches),
-        readings=several(readings),
+        interpretations=several(interpretations),
         sizes=integers("sizes", sizes),
         components=integers("components", components),
         conditions=tuple(map(_condition, several(conditions))),
@@ -103,7 +103,7 @@ class ConvergenceStudy:
 
     Attributes:
         searches: Names of searches.
-        readings: Names of readings.
+        interpretations: Names of readings.
         sizes: K.
         components: Numbers of components.
         conditions: Condition numbers of the fixed weights; None for Gaussian ones, as printed.
@@ -117,7 +117,7 @@ class ConvergenceStudy:
     """
 
     searches: tuple[str, ...] = tuple(SEARCHES)
-    readings: tuple[str, ...] = (DEFAULT_READING,)
+    interpretations: tuple[str, ...] = (DEFAULT_INTERPRETATION,)
     sizes: tuple[int, ...] = (6,)
     components: tuple[int, ...] = (3,)
     conditions: tuple[float | None, ...] = (None,)
@@ -135,18 +135,21 @@ class ConvergenceStudy:
                 raise InvalidArgumentError(msg)
         for search in self.searches:
             find_search(search)
-        for reading in self.readings:
-            find_reading(reading)
-        for name in ("searches", "readings", "sizes", "components", "conditions"):
+        for interpretation in self.interpretations:
+            find_interpretation(interpretation)
+        for name in ("searches", "interpretations", "sizes", "components", "conditions"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 msg = f"{name} are named once each, at least one: "
                 msg += ", ".join(map(str, values)) or "none"
                 raise InvalidArgumentError(msg)
-        moving = min(find_reading(reading).moving_steps(self.steps) for reading in self.readings)
+        moving = min(
+            find_interpretation(interpretation).moving_steps(self.steps)
+            for interpretation in self.interpretations
+        )
         if "pursuit" in self.searches and moving < max(self.components):
             msg = f"pursuit takes a step for each of {max(self.components)} components, while "
-            msg += f"places move for {moving} of {self.steps} steps only; give it more steps"
+            msg += f"locations move for {moving} of {self.steps} steps only; give it more steps"
             raise InvalidArgumentError(msg)
         self.families()
 
@@ -163,7 +166,9 @@ class ConvergenceStudy:
         """The expanded grid and options as plain data, for a manifest."""
         return {
             "searches": list(self.searches),
-            "readings": {name: find_reading(name).describe() for name in self.readings},
+            "interpretations": {
+                name: find_interpretation(name).describe() for name in self.interpretations
+            },
             "sizes": list(self.sizes),
             "components": list(self.components),
             "conditions": list(self.conditions),
@@ -185,23 +190,26 @@ class ConvergenceStudy:
             ResourceError: workers or the store fail; what is finished is in the store.
         """
         # Searches innermost: the problems of a block are drawn once for all of them.
-        cells = list(product(self.families(), self.readings, self.searches))
+        configurations = list(product(self.families(), self.interpretations, self.searches))
         points = [
-            ((family, reading, search), self._point(family, reading, search, numbers))
-            for family, reading in product(self.families(), self.readings)
+            ((family, interpretation, search), self._point(family, interpretation, search, numbers))
+            for family, interpretation in product(self.families(), self.interpretations)
             for numbers in self._blocks(family)
             for search in self.searches
         ]
         with runner.connected():
             results = runner.run([point for _, point in points], one.compute)
             outcomes: dict[Any, dict[str, list[Any]]] = {}
-            for (cell, _), result in zip(points, results, strict=True):
-                kept = outcomes.setdefault(cell, {"found": [], "exact": [], "loss": []})
-                for name, values in kept.items():
+            for (configuration, _), result in zip(points, results, strict=True):
+                saved = outcomes.setdefault(configuration, {"found": [], "exact": [], "loss": []})
+                for name, values in saved.items():
                     values.extend(result[name])
             return ToyResult(
                 manifest(grid=self.describe(), seed=self.seed),
-                rows=tuple(self._row(*cell, outcomes[cell]) for cell in cells),
+                rows=tuple(
+                    self._row(*configuration, outcomes[configuration])
+                    for configuration in configurations
+                ),
                 traces=tuple(self._traces(outcomes, runner)),
             )
 
@@ -209,11 +217,13 @@ class ConvergenceStudy:
         size, total = one.block(family.size), self._problems(family.size)
         return [(start, min(start + size, total)) for start in range(0, total, size)]
 
-    def _point(self, family: Family, reading: str, search: str, numbers: tuple[int, int]) -> Point:
-        return one.point(family, reading, search, self.rates, self.steps, self.seed, numbers)
+    def _point(
+        self, family: Family, interpretation: str, search: str, numbers: tuple[int, int]
+    ) -> Point:
+        return one.point(family, interpretation, search, self.rates, self.steps, self.seed, numbers)
 
     def _row(
-        self, family: Family, reading: str, search: str, outcomes: dict[str, list[Any]]
+        self, family: Family, interpretation: str, search: str, outcomes: dict[str, list[Any]]
     ) -> RecoveryRow:
         exact, loss = outcomes["exact"], outcomes["loss"]
         # Takes a while to import.
@@ -223,7 +233,7 @@ class ConvergenceStudy:
         median = float(np.median([np.inf if value is None else value for value in loss]))
         return RecoveryRow(
             search=search,
-            reading=reading,
+            interpretation=interpretation,
             size=family.size,
             components=family.components,
             condition=family.condition,
@@ -241,9 +251,9 @@ class ConvergenceStudy:
     def _traces(
         self, outcomes: dict[Any, dict[str, list[Any]]], runner: Runner
     ) -> Iterator[TraceRow]:
-        family, reading = self.families()[0], self.readings[0]
+        family, interpretation = self.families()[0], self.interpretations[0]
         chosen = "central" if "central" in self.searches else self.searches[0]
-        found = outcomes[family, reading, chosen]
+        found = outcomes[family, interpretation, chosen]
         finite = [value is not None for value in found["loss"]]
         cases = {
             "recovered": _first(found["exact"]),
@@ -262,7 +272,7 @@ class ConvergenceStudy:
             for search in shown
         ]
         points = [
-            self._point(family, reading, search, (number, number + 1))
+            self._point(family, interpretation, search, (number, number + 1))
             for _, search, number in wanted
         ]
         points = [Point(one.TRACE, point.parameters) for point in points]

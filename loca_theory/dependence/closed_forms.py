@@ -16,7 +16,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     Budget,
     expected_top_sum_with_outlier,
-    low_rank_share,
+    low_rank_fraction,
 )
 
 _Array = NDArray[np.float64]
@@ -26,7 +26,7 @@ _NODES, _FAR = 32, 9.0
 def _half_normal_nodes(scale: float) -> tuple[_Array, _Array]:
     """Nodes and weights for E f(|g|), g standard normal and f smooth on a scale below 1.
 
-    Gauss–Legendre on panels that double from the scale up to 9 deviations.
+    Gauss–Legendre on panels that double from the scale up to 9 standard deviations.
     """
     edges = [0.0, *(scale * 2.0 ** np.arange(np.ceil(np.log2(_FAR / scale)))), _FAR]
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
@@ -35,19 +35,19 @@ def _half_normal_nodes(scale: float) -> tuple[_Array, _Array]:
     return g, (half * weights).ravel() * np.sqrt(2 / np.pi) * np.exp(-g * g / 2)
 
 
-def selection_loss_with_spike(t: float, kept: float) -> float:
+def selection_loss_with_spike(t: float, retained: float) -> float:
     r"""Loss of keeping the largest coefficients when a random rank-one spike hides in them.
 
     In any basis not aligned with it, a spike :math:`\sqrt{t\,pq}\; u v^\top` with uniformly random
     unit vectors turns the coefficients into independent-looking :math:`\sqrt t\, g h + ε` with g, h
-    and ε standard normal: given g, normal with variance :math:`1 + t g^2`. Keeping the share f of
-    them with the largest magnitude, above c with :math:`E\,P(|X| > c \mid g) = f`, loses
+    and ε standard normal: given g, normal with variance :math:`1 + t g^2`. Keeping the fraction f
+    of them with the largest magnitude, above c with :math:`E\,P(|X| > c \mid g) = f`, loses
 
     .. math:: D(t) = E\,\bigl[(1 + t g^2)\, P(χ^2_3 < c^2/(1 + t g^2))\bigr] .
 
     Args:
         t: Energy of the spike over that of the independent part, θ²/(pq), not negative.
-        kept: The share f of coefficients that is kept, in (0, 1).
+        retained: The fraction f of coefficients that is kept, in (0, 1).
 
     Returns:
         The loss relative to pq, in the limit of large matrices. At t = 0 it is the loss of D.
@@ -55,14 +55,14 @@ def selection_loss_with_spike(t: float, kept: float) -> float:
     Raises:
         InvalidArgumentError: an argument is out of range.
     """
-    if t < 0 or not 0 < kept < 1:
-        msg = f"needs t >= 0 and 0 < kept share < 1, not {t} and {kept}"
+    if t < 0 or not 0 < retained < 1:
+        msg = f"needs t >= 0 and 0 < retained fraction < 1, not {t} and {retained}"
         raise InvalidArgumentError(msg)
     g, weights = _half_normal_nodes(0.5 / np.sqrt(1 + t))
     variance = 1 + t * g * g
 
     def exceeding(c: float) -> float:
-        return float(weights @ special.erfc(c / np.sqrt(2 * variance))) - kept
+        return float(weights @ special.erfc(c / np.sqrt(2 * variance))) - retained
 
     c = float(optimize.brentq(exceeding, 0.0, 40 * np.sqrt(1 + t), xtol=1e-14))
     below = special.gammainc(1.5, c * c / (2 * variance))
@@ -154,14 +154,14 @@ def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -
     n = budget.p * budget.q
     if noise == 0:
         return 0.0
-    kept = expected_top_sum_with_outlier(n, budget.chosen_coefficients, atom / noise)
-    return (n - 1 + atom / noise - kept) * noise
+    retained = expected_top_sum_with_outlier(n, budget.chosen_coefficients, atom / noise)
+    return (n - 1 + atom / noise - retained) * noise
 
 
 def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
-    r"""Share of the energy in one random spike at which R and D meet, for large matrices.
+    r"""Fraction of the energy in one random spike at which R and D meet, for large matrices.
 
-    The line of the phase diagram: solves :math:`1 - R(ρ) = D(t)`, with R(ρ) the share that the
+    The line of the phase diagram: solves :math:`1 - R(ρ) = D(t)`, with R(ρ) the fraction that the
     Marchenko–Pastur law keeps and the paper's budget f = ρ(1 + c)/2, and returns t/(1+t).
 
     Args:
@@ -174,11 +174,11 @@ def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
     if not (0 < ratio < 0.5 and 0 < aspect <= 1):
         msg = f"needs 0 < r/K < 1/2 and 0 < aspect <= 1, not {ratio} and {aspect}"
         raise InvalidArgumentError(msg)
-    low_rank = 1 - low_rank_share(ratio, aspect)
-    kept = ratio * (1 + aspect) / 2
+    low_rank = 1 - low_rank_fraction(ratio, aspect)
+    retained = ratio * (1 + aspect) / 2
 
     def gap(t: float) -> float:
-        return selection_loss_with_spike(t, kept) - low_rank
+        return selection_loss_with_spike(t, retained) - low_rank
 
     t = float(optimize.brentq(gap, 0.0, 1e6, xtol=1e-13)) if gap(0.0) < 0 else 0.0
     return t / (1 + t)

@@ -26,7 +26,7 @@ class Crossing:
     """The value at which R's error passes below D's.
 
     Attributes:
-        crossing: The value, or None where there is none in the interval looked at.
+        crossing: The value, or None if there is none in the interval looked at.
         low: Lower end of its confidence interval, or None.
         high: Upper end.
     """
@@ -72,7 +72,7 @@ def find_crossings(
         for value, gap in zip(values, found, strict=True)
     }
 
-    def place(i: int, step: float) -> float:
+    def value_at(i: int, step: float) -> float:
         bracket = brackets[i]
         # The ends to the bit: their gaps are known.
         if step >= (bracket.high - bracket.low) / bracket.precision:
@@ -81,7 +81,7 @@ def find_crossings(
 
     def means(steps: NDArray, which: NDArray) -> NDArray:
         wanted = [
-            (int(i), place(int(i), float(step))) for i, step in zip(which, steps, strict=True)
+            (int(i), value_at(int(i), float(step))) for i, step in zip(which, steps, strict=True)
         ]
         new = list(dict.fromkeys(pair for pair in wanted if pair not in known))
         if new:
@@ -101,7 +101,7 @@ def find_crossings(
     )
     quantile = stats.norm.ppf(0.5 + _CONFIDENCE / 2)
     for i, step in zip(which.tolist(), found.x.tolist(), strict=True):
-        root = place(i, step)
+        root = value_at(i, step)
         half = float(quantile * known[i, root][1] / brackets[i].slope)
         crossings[i] = Crossing(root, root - half, root + half)
     return crossings

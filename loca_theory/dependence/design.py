@@ -18,13 +18,13 @@ from loca_theory.expressivity.methods import own_titles
 DEFAULT_DRAWS, DEFAULT_NULL_DRAWS, DEFAULT_LEVEL = 100, 4000, 0.05
 _DEFAULT_GRIDS = {
     "rho": tuple(round(0.01 * i, 10) for i in range(41)),
-    "share": tuple(round(0.02 * i, 10) for i in range(21)),
+    "fraction": tuple(round(0.02 * i, 10) for i in range(21)),
     "exponent": tuple(round(0.1 * i, 10) for i in range(16)),
 }
 # The values at which the paper reports its statistic; for other parameters, a spread.
 _DETECTION_VALUES = {
     "rho": (0.09, 0.14, 0.17, 0.19),
-    "share": (0.01, 0.02, 0.05, 0.1),
+    "fraction": (0.01, 0.02, 0.05, 0.1),
     "exponent": (0.1, 0.2, 0.5, 1.0),
 }
 # Random locations keep their fraction of whatever energy there is.
@@ -51,7 +51,7 @@ class Design:
             paper's figures. One is drawn under ``same-draw`` if it approximates a matrix, and has
             its exact value under ``iid-reference`` if it has one.
         rho: Values of the parameter ``rho``, increasing; None for the default.
-        share: Values of ``share``, likewise.
+        fraction: Values of ``fraction``, likewise.
         exponent: Values of ``exponent``, likewise.
         draws: Draws of each structure, the same ones at every value; at least 2.
         seed: Root seed.
@@ -71,7 +71,7 @@ class Design:
     protocols: tuple[Protocol, ...] = tuple(Protocol)
     methods: tuple[Method, ...] | None = None
     rho: tuple[float, ...] | None = None
-    share: tuple[float, ...] | None = None
+    fraction: tuple[float, ...] | None = None
     exponent: tuple[float, ...] | None = None
     draws: int = DEFAULT_DRAWS
     seed: int = 0

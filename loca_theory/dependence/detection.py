@@ -3,12 +3,12 @@ r"""Statistics that could notice dependence, and how often they do.
 The first three are those of :func:`~loca_theory.increments.spectral_statistics`. Of W with p ≥ q,
 C = WᵀW/p and its eigenvalues λ (of a wide matrix, those of its transpose):
 
-- ``T``: the appendix's statistic, the share of Σλ outside the Marchenko–Pastur edges
+- ``T``: the appendix's statistic, the fraction of Σλ outside the Marchenko–Pastur edges
   :math:`\hat σ^2 (1 \pm \sqrt{q/p})^2`. For square matrices the lower edge is 0, so under
   independence T is 0 or about 4/K at least: its law has an atom at 0.
 - ``largest``: λ₁ in the units of its Tracy–Widom limit.
 - ``spikes``: the number of λ beyond the 0.99 quantile of that limit.
-- ``low-frequency``: the share of ‖W‖² in the lowest √p × √q frequencies of the DCT.
+- ``low-frequency``: the fraction of ‖W‖² in the lowest √p × √q frequencies of the DCT.
 
 σ̂² is the mean square entry. Centring subtracts each column's mean, as the words "sample correlation
 matrix" say; it leaves the law of a (p−1)×q matrix and removes a mean that the columns share.
@@ -28,8 +28,8 @@ STATISTICS = ("T", "largest", "spikes", "low-frequency")
 _Array = NDArray[np.float64]
 
 
-def low_frequency_share(spectrum: _Array) -> float:
-    """Share of the energy in the ⌈√p⌉ × ⌈√q⌉ lowest frequencies of a DCT spectrum."""
+def low_frequency_fraction(spectrum: _Array) -> float:
+    """Fraction of the energy in the ⌈√p⌉ × ⌈√q⌉ lowest frequencies of a DCT spectrum."""
     p, q = spectrum.shape
     corner = spectrum[: math.ceil(math.sqrt(p)), : math.ceil(math.sqrt(q))]
     return float(np.square(corner).sum() / np.square(spectrum).sum())
@@ -41,7 +41,7 @@ def centred(matrix: _Array) -> _Array:
 
 
 def upper_critical_value(null: _Array, level: float) -> float:
-    """The smallest observed value c with a share of at most ``level`` of the null draws above c.
+    """The smallest observed value c with a fraction of at most ``level`` of the null draws above c.
 
     Rejecting where the statistic exceeds c then has at most that size, on an atom too.
     """

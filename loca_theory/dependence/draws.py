@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from loca_theory.dependence.detection import (
     STATISTICS,
     centred,
-    low_frequency_share,
+    low_frequency_fraction,
 )
 from loca_theory.dependence.protocols import COMPARED, DRAWN
 from loca_theory.dependence.structures import Family, find_structure
@@ -35,7 +35,7 @@ EXPERIMENT = "dependence"
 # Draws of one point; fixed, so that asking for more extends a run.
 BLOCK = 25
 # Entries of a block's matrices up to which they are kept between points, 64 MiB.
-_KEPT_ENTRIES = 2**23
+_ENTRIES_IN_MEMORY = 2**23
 _NONE_OF_THEIR_OWN: Mapping[str, Method] = {}
 
 
@@ -101,7 +101,7 @@ def compute(given: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dic
         own: The user's own methods, by name.
 
     Returns:
-        ``losses``: moments for each method, one number a rank; ``gap``: moments of R − D on the
+        ``losses``: moments for each method, one number per rank; ``gap``: moments of R − D on the
         same draws; ``statistics``: each statistic's value in every draw, centred ones apart.
     """
     parameters = given.parameters
@@ -128,14 +128,14 @@ def compute(given: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dic
         for name, energies in retained.items():
             losses[name].append((total - energies) / energy)
         found = spectral_statistics(eigenvalues, p, q)
-        found["low-frequency"] = low_frequency_share(spectrum.numpy())
+        found["low-frequency"] = low_frequency_fraction(spectrum.numpy())
         _append(statistics, found)
         if parameters["with_centred"]:
             rest = squared_singular_values(torch.from_numpy(centred(matrix)))
             found = spectral_statistics(rest, p - 1, q)
             # Column means are the first row of the spectrum.
             spectrum[0] = 0.0
-            found["low-frequency"] = low_frequency_share(spectrum.numpy())
+            found["low-frequency"] = low_frequency_fraction(spectrum.numpy())
             _append(centred_statistics, found)
     first, second = (np.array(losses[method.name]) for method in COMPARED)
     gap = first - second
@@ -189,13 +189,13 @@ def _families(
     Neighbouring points differ in the value only, so the last block's draws are kept where they are
     small.
     """
-    if (stop - start) * p * q <= _KEPT_ENTRIES:
-        return _kept_families(name, spikes, p, q, seed, start, stop)
+    if (stop - start) * p * q <= _ENTRIES_IN_MEMORY:
+        return _families_in_memory(name, spikes, p, q, seed, start, stop)
     return (_family(name, spikes, p, q, seed, draw) for draw in range(start, stop))
 
 
 @lru_cache(maxsize=1)
-def _kept_families(
+def _families_in_memory(
     name: str, spikes: int, p: int, q: int, seed: int, start: int, stop: int
 ) -> tuple[Family, ...]:
     return tuple(_family(name, spikes, p, q, seed, draw) for draw in range(start, stop))
@@ -216,7 +216,7 @@ class Blocks:
     results: Sequence[dict[str, Any]]
 
     def losses(self, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean losses of a method and their standard errors, one a rank."""
+        """Mean losses of a method and their standard errors, one per rank."""
         return _mean_and_error([result["losses"][method] for result in self.results])
 
     def gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

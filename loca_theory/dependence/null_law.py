@@ -50,9 +50,9 @@ def compute_null(given: Point) -> dict[str, Any]:
 
 
 def low_frequency_critical_value(p: int, q: int, level: float, *, is_centred: bool) -> float:
-    """Exact upper quantile of the low-frequency share under independence.
+    """Exact upper quantile of the low-frequency fraction under independence.
 
-    Orthonormal coordinates of a Gaussian matrix are independent N(0, 1): the share of m of n of
+    Orthonormal coordinates of a Gaussian matrix are independent N(0, 1): the fraction of m of n of
     them is Beta(m/2, (n−m)/2). Centring removes the q coordinates of the column means, ⌈√q⌉ of them
     among the low frequencies.
     """

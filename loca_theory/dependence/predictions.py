@@ -63,9 +63,9 @@ class Prediction:
         loss = low_rank_loss_with_shared_mean(p, q, spread, self.loss, self.loss_without)
         return loss * n * noise / energy
 
-    def _with_spike(self, method: str, share: float) -> float | None:
+    def _with_spike(self, method: str, fraction: float) -> float | None:
         p, q = self.budget.p, self.budget.q
-        t = share / (1 - share)
+        t = fraction / (1 - fraction)
         if method == "D":
             return selection_loss_with_spike(t, self.budget.chosen_coefficients / (p * q)) / (1 + t)
         if t * t * p * q <= 1:

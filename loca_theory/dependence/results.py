@@ -26,7 +26,7 @@ class LossRow:
         error: Mean of ‖W − Ŵ‖² relative to E‖W‖².
         standard_error: Of the mean; 0 for exact values.
         draws: Draws of the mean; None for exact values.
-        closed_form: What a closed form says of the error; None where there is none.
+        closed_form: What a closed form says of the error; None if there is none.
     """
 
     structure: str
@@ -53,10 +53,10 @@ class CrossingRow:
         protocol: What the low-rank error is compared with.
         parameter: Name of the structure's parameter.
         r: LoRA's rank.
-        crossing: The parameter at the crossing; None where there is none.
+        crossing: The parameter at the crossing; None if there is none.
         low: Lower end of its 95% interval.
         high: Upper end.
-        closed_form: What a closed form says of the crossing; None where there is none.
+        closed_form: What a closed form says of the crossing; None if there is none.
         finding: ``crossing``; without one ``D throughout`` or ``R throughout`` for the method with
             the smaller error, ``R first`` where it is R's at the start but not throughout.
         searched_from: First value of the parameter.

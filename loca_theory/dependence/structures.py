@@ -40,7 +40,7 @@ class Structure:
 
     Attributes:
         name: Its name.
-        parameter: Name of the parameter: ``rho``, ``share`` or ``exponent``.
+        parameter: Name of the parameter: ``rho``, ``fraction`` or ``exponent``.
         title: What it is.
         reference: Where it comes from.
         bounds: Function of (p, q): the values from and up to which W has a law.
@@ -111,12 +111,12 @@ def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
     return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
 
 
-def spike_strength(p: int, q: int, share: float, spikes: int) -> float:
-    """θ of each of ``spikes`` equal spikes that together hold a share of the expected energy.
+def spike_strength(p: int, q: int, fraction: float, spikes: int) -> float:
+    """θ of each of ``spikes`` equal spikes that together hold a fraction of the expected energy.
 
     share = sθ²/(pq + sθ²).
     """
-    return float(np.sqrt(share / (1 - share) * p * q / spikes))
+    return float(np.sqrt(fraction / (1 - fraction) * p * q / spikes))
 
 
 def _directions(n: int, count: int, rng: np.random.Generator) -> _Array:
@@ -131,17 +131,17 @@ def spiked(spikes: int = 1) -> Structure:
     def family(p: int, q: int, rng: np.random.Generator) -> Family:
         z = rng.standard_normal((p, q))
         signal_part = _directions(p, spikes, rng) @ _directions(q, spikes, rng).T
-        return lambda share: z + spike_strength(p, q, share, spikes) * signal_part
+        return lambda fraction: z + spike_strength(p, q, fraction, spikes) * signal_part
 
     return Structure(
         "spiked",
-        "share",
+        "fraction",
         f"independent entries plus {spikes} random rank-one direction(s)",
         "I. M. Johnstone, Ann. Stat. 29 (2001); F. Benaych-Georges and R. R. Nadakuditi, "
         "J. Multivar. Anal. 111 (2012)",
         lambda p, q: (0.0, 1 - _OPEN),
         family,
-        lambda p, q, share: p * q / (1 - share),
+        lambda p, q, fraction: p * q / (1 - fraction),
     )
 
 

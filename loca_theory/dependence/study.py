@@ -22,7 +22,7 @@ from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import COMPARED, Protocol, find_protocols
 from loca_theory.dependence.results import CorrelationResult
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.dependence.tables import Cell, crossing_rows, detection_rows, loss_rows
+from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Method, MonteCarlo, Sampler, Series, find_methods
 from loca_theory.expressivity.methods import definition
@@ -41,7 +41,7 @@ def correlate(
     protocols: str | Iterable[str] = tuple(Protocol),
     methods: str | Method | Iterable[str | Method] | None = None,
     rho: float | Iterable[float] | None = None,
-    share: float | Iterable[float] | None = None,
+    fraction: float | Iterable[float] | None = None,
     exponent: float | Iterable[float] | None = None,
     draws: int = DEFAULT_DRAWS,
     seed: int = 0,
@@ -63,7 +63,7 @@ def correlate(
             lines of the paper's figures. One of your own is drawn under ``same-draw`` if it
             approximates a matrix, and has a value under ``iid-reference`` if it has an exact error.
         rho: Correlations, increasing; None for 0, 0.01, ..., 0.4.
-        share: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
+        fraction: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
         exponent: Exponents of the power law, increasing; None for 0, 0.1, ..., 1.5.
         draws: Draws of each structure, the same ones at every value; at least 2.
         seed: Root seed.
@@ -79,7 +79,7 @@ def correlate(
 
     >>> import loca_theory.dependence as dependence
     >>> found = dependence.correlate(
-    ...     24, ranks=2, structures="spiked", share=[0, 0.2, 0.4], draws=10, null_draws=400
+    ...     24, ranks=2, structures="spiked", fraction=[0, 0.2, 0.4], draws=10, null_draws=400
     ... )
     >>> [(row.r, row.finding) for row in found.crossings if row.protocol == "same-draw"]
     [(2, 'crossing')]
@@ -99,7 +99,7 @@ def correlate(
         protocols=find_protocols(protocols),
         methods=None if methods is None else find_methods(methods),
         rho=None if rho is None else _arguments.numbers("rho", rho),
-        share=None if share is None else _arguments.numbers("share", share),
+        fraction=None if fraction is None else _arguments.numbers("fraction", fraction),
         exponent=None if exponent is None else _arguments.numbers("exponent", exponent),
         draws=draws,
         seed=seed,
@@ -131,12 +131,17 @@ class Study(Design):
             return self._run(runner)
 
     def _run(self, runner: Runner) -> CorrelationResult:
-        cells = [(name, value) for name in self.structures for value in self._all_values(name)]
-        blocks = self._blocks(cells, self.drawn, runner)
+        configurations = [
+            (name, value) for name in self.structures for value in self._all_values(name)
+        ]
+        blocks = self._blocks(configurations, self.drawn, runner)
         predictions = self._predictions(runner)
         nulls = {centred: self._null(runner, centred) for centred in (False, True)}
         crossings = crossing_rows(
-            self, blocks, predictions, lambda cells: self._blocks(cells, COMPARED, runner)
+            self,
+            blocks,
+            predictions,
+            lambda configurations: self._blocks(configurations, COMPARED, runner),
         )
         return CorrelationResult(
             manifest(grid=self.describe(), seed=self.seed),
@@ -174,25 +179,27 @@ class Study(Design):
         ]
 
     def _blocks(
-        self, cells: Sequence[Cell], methods: Sequence[Method], runner: Runner
-    ) -> dict[Cell, one.Blocks]:
+        self, configurations: Sequence[Configuration], methods: Sequence[Method], runner: Runner
+    ) -> dict[Configuration, one.Blocks]:
         own = {method.name: method for method in methods if method.name not in METHODS}
         definitions = {name: definition(method) for name, method in own.items()}
         if None in definitions.values():
             # What nobody could tell from another definition of the same name is not stored.
             runner = replace(runner, store=None)
-        points = [self._points(*cell, methods, definitions) for cell in cells]
-        # The same draws at all values one after the other, as the draws are made once a block.
+        points = [
+            self._points(*configuration, methods, definitions) for configuration in configurations
+        ]
+        # The same draws at all values one after the other, as the draws are made once per block.
         order = sorted(
             ((i, j) for i, block in enumerate(points) for j in range(len(block))),
-            key=lambda place: (cells[place[0]][0], place[1], place[0]),
+            key=lambda pair: (configurations[pair[0]][0], pair[1], pair[0]),
         )
         compute = partial(one.compute, own=own) if own else one.compute
         results = runner.run([points[i][j] for i, j in order], compute)
         placed = dict(zip(order, results, strict=True))
         return {
-            cell: one.Blocks([placed[i, j] for j in range(len(points[i]))])
-            for i, cell in enumerate(cells)
+            configuration: one.Blocks([placed[i, j] for j in range(len(points[i]))])
+            for i, configuration in enumerate(configurations)
         }
 
     def _predictions(self, runner: Runner) -> list[Prediction]:

@@ -19,11 +19,11 @@ from loca_theory.dependence.results import CrossingRow, LossRow, PowerRow
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import exact_error
 
-Cell = tuple[str, float]
+Configuration = tuple[str, float]
 
 
 def loss_rows(
-    study: Design, blocks: Mapping[Cell, Blocks], predictions: Sequence[Prediction]
+    study: Design, blocks: Mapping[Configuration, Blocks], predictions: Sequence[Prediction]
 ) -> Iterator[LossRow]:
     """Errors of every method at every value, rank and protocol of each structure.
 
@@ -69,9 +69,9 @@ def loss_rows(
 
 def crossing_rows(
     study: Design,
-    blocks: Mapping[Cell, Blocks],
+    blocks: Mapping[Configuration, Blocks],
     predictions: Sequence[Prediction],
-    more: Callable[[Sequence[Cell]], Mapping[Cell, Blocks]],
+    more: Callable[[Sequence[Configuration]], Mapping[Configuration, Blocks]],
 ) -> list[CrossingRow]:
     """Where R's error passes below D's, for every structure, protocol and rank.
 
@@ -99,8 +99,8 @@ def crossing_rows(
         return float(mean[i]) - exact_error("D", study.budgets[i]), float(error[i])
 
     def gaps(wanted: Sequence[tuple[int, float]]) -> list[Gap]:
-        cells = dict.fromkeys((searches[search][0], value) for search, value in wanted)
-        new = [cell for cell in cells if cell not in known]
+        configurations = dict.fromkeys((searches[search][0], value) for search, value in wanted)
+        new = [configuration for configuration in configurations if configuration not in known]
         known.update(more(new))
         return [gap(search, value) for search, value in wanted]
 
@@ -142,7 +142,7 @@ def _crossing_row(
 
 def detection_rows(
     study: Design,
-    blocks: Mapping[Cell, Blocks],
+    blocks: Mapping[Configuration, Blocks],
     nulls: Mapping[bool, Mapping[str, NDArray[np.float64]]],
 ) -> Iterator[PowerRow]:
     """Power of every statistic, and first its law under independence.

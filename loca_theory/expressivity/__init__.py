@@ -13,10 +13,10 @@ from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.formulas import exact_error
 from loca_theory.expressivity.limits import (
     Crossing,
-    coefficient_share,
+    coefficient_fraction,
     limit_crossings,
-    location_share,
-    low_rank_share,
+    location_fraction,
+    low_rank_fraction,
 )
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
 from loca_theory.expressivity.method_table import MethodRow, MethodTable
@@ -104,7 +104,7 @@ __all__ = [
     "Subspace",
     "Violation",
     "approximate",
-    "coefficient_share",
+    "coefficient_fraction",
     "dense_errors",
     "exact_error",
     "expected_leading_energy",
@@ -115,8 +115,8 @@ __all__ = [
     "find_methods",
     "leading_rows",
     "limit_crossings",
-    "location_share",
-    "low_rank_share",
+    "location_fraction",
+    "low_rank_fraction",
     "mean_retained_energies",
     "retained_energies",
     "sample_leading_eigenvalues",

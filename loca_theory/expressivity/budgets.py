@@ -28,7 +28,7 @@ class Accounting(StrEnum):
       With it the last inequality of Theorem 1 reverses.
     - ``trainable``: trainable numbers only, locations free, as users of adapters count.
     - ``dof``: as ``paper``, but LoRA is charged the r(p+q−r) degrees of freedom of a rank-r matrix.
-    - ``bits``: stored bits: a value costs ``value_bits``, an index log2 of the number of places.
+    - ``bits``: stored bits: a value costs ``value_bits``, an index log2 of the number of locations.
     """
 
     PAPER = "paper"
@@ -103,19 +103,19 @@ class Budget:
 
     @property
     def half(self) -> HalfSpectrum:
-        """The independent places of the matrix's DFT."""
+        """The independent locations of the matrix's DFT."""
         return HalfSpectrum(self.p, self.q)
 
     @property
     def random_locations(self) -> int:
-        """Locations of F1: two numbers each, their places given by a seed."""
+        """Locations of F1: two numbers each, their locations given by a seed."""
         if self.accounting is Accounting.BITS:
             return self.bits // (2 * self.value_bits)
         return self.numbers // 2
 
     @property
     def random_coefficients(self) -> int:
-        """Coefficients of V1 and FourierFT: one number each, their places given by a seed."""
+        """Coefficients of V1 and FourierFT: one number each, their locations given by a seed."""
         return self.bits // self.value_bits if self.accounting is Accounting.BITS else self.numbers
 
     @property

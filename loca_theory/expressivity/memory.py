@@ -8,7 +8,7 @@ from loca_theory.errors import ResourceError
 from loca_theory.expressivity.budgets import Budget
 
 # Peak over interpreter and libraries, in float64 arrays, rounded up from measurements of every
-# curve: dense matrices of 1024 to 4096 (the decompositions of R and DoRA hold the most), and for
+# method: dense matrices of 1024 to 4096 (the decompositions of R and DoRA hold the most), and for
 # the reduced sampler arrays of as many numbers as LoRA spends.
 _DENSE_MATRICES = 12
 _REDUCED_ARRAYS = 12

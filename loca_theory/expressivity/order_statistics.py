@@ -7,10 +7,10 @@ the N largest iff fewer than N of the other n − 1 exceed x, hence
           = n \int x f(x)\, P\{\mathrm{Bin}(n-1, S(x)) < N\}\, dx .
 
 The probability is a regularised incomplete beta function: a step, smoothed over a few standard
-deviations of the binomial. Gauss–Legendre in z = √x resolves the step; above it the probability is
-1 and the integral closed, :math:`\int_x^\infty t f_k(t)\,dt = k\, S_{k+2}(x)`; below it the
-probability is 0. In z the integrand is analytic down to 0 and up to the far tail, where a quantile
-transform would meet a logarithmic singularity.
+standard deviations of the binomial. Gauss–Legendre in z = √x resolves the step; above it the
+probability is 1 and the integral closed, :math:`\int_x^\infty t f_k(t)\,dt = k\, S_{k+2}(x)`; below
+it the probability is 0. In z the integrand is analytic down to 0 and up to the far tail, where a
+quantile transform would meet a logarithmic singularity.
 
 Source: the sums of E φ_(i) and E ψ_(i) in the paper's proof of Theorem 1, where they are left to
 "numerical calculation"; its lemma prints the density of the l-th *smallest* as that of the l-th
@@ -30,7 +30,7 @@ from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 # P(Bin(n, u) < N) differs from 0 or 1 by less than 1e-18 once its mean nu leaves N by more than
 # 9 standard deviations (the bulk) plus 45 (Chernoff, where N or n - N is small).
-_DEVIATIONS = 9.0
+_STANDARD_DEVIATIONS = 9.0
 _CHERNOFF = 45.0
 # Nodes a panel; the step takes three panels, the far tail two more where it has to be reached.
 _NODES = 48
@@ -82,7 +82,7 @@ def _panels(n: int, fewest: int, most: int, df: int) -> tuple[_Array, _Array, fl
 
     Returns also the z above which that probability is 1 (to 1e-18).
     """
-    reach = _DEVIATIONS * np.sqrt(most * max(1 - fewest / n, 0.0)) + _CHERNOFF
+    reach = _STANDARD_DEVIATIONS * np.sqrt(most * max(1 - fewest / n, 0.0)) + _CHERNOFF
     means = [most + reach, most + reach / 3, fewest - reach / 3, fewest - reach]
     if means[-1] <= 0:
         # The step reaches into the far tail; go on until nothing is left above.
@@ -159,8 +159,8 @@ def expected_top_sum_with_outlier(n: int, count: int, variance: float) -> float:
     beside_outlier = (1 - v) * _fewer_than(count, n - 2, u) + v * _fewer_than(count - 1, n - 2, u)
     own = weights * x * _density_in_z(z, 1) * beside_outlier
     total = others * (own.sum() + survival(np.float64(high * high), 3))
-    deviation = np.sqrt(variance)
-    density = _density_in_z(z / deviation, 1) / deviation
+    standard_deviation = np.sqrt(variance)
+    density = _density_in_z(z / standard_deviation, 1) / standard_deviation
     total += (weights * x * density * _fewer_than(count, others, u)).sum()
     return float(total + variance * survival(np.float64(high * high / variance), 3))
 

@@ -1,4 +1,4 @@
-"""Random places in a spectrum, as methods with random indices draw them."""
+"""Random locations in a spectrum, as methods with random indices draw them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def required(rng: np.random.Generator | None) -> np.random.Generator:
     return rng
 
 
-def random_places(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The first ``count`` of a uniformly random ordering of n places.
+def random_indices(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The first ``count`` of a uniformly random ordering of n locations.
 
     The result for a smaller count is a prefix of that for a larger one. The first half of a large
     n is drawn with replacement in fixed chunks and repeats dropped: nothing of size n is held.
@@ -39,7 +39,7 @@ def random_places(n: int, count: int, rng: np.random.Generator) -> NDArray[np.in
 
 def _distinct(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """The first ``count`` different values of a stream of uniform ones, count ≤ n/2."""
-    expected = -n * np.log1p(-count / n)  # draws until ``count`` different places have been met
+    expected = -n * np.log1p(-count / n)  # draws until ``count`` different locations have been met
     drawn = rng.integers(0, n, (1 + int(expected) // _CHUNK) * _CHUNK)
     while True:
         _, first = np.unique(drawn, return_index=True)
@@ -48,10 +48,10 @@ def _distinct(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]
         drawn = np.concatenate([drawn, rng.integers(0, n, _CHUNK)])
 
 
-def first_hits(places: NDArray[np.int64], p: int, q: int) -> NDArray[np.bool_]:
-    """Which places of the full p×q spectrum reach a pair that no earlier place reached."""
-    i, j = np.divmod(places, q)
-    pair = np.minimum(places, (-i % p) * q + (-j % q))
-    hits = np.zeros(len(places), dtype=bool)
+def first_hits(indices: NDArray[np.int64], p: int, q: int) -> NDArray[np.bool_]:
+    """Which locations of the full p×q spectrum reach a pair that no earlier location reached."""
+    i, j = np.divmod(indices, q)
+    pair = np.minimum(indices, (-i % p) * q + (-j % q))
+    hits = np.zeros(len(indices), dtype=bool)
     hits[np.unique(pair, return_index=True)[1]] = True
     return hits

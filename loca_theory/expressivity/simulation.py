@@ -180,7 +180,7 @@ class Simulation:
             for r in self.ranks:
                 for method in self.methods:
                     method.check_budget(self._budget(p, q, r))
-        if not any(True for _ in self._cells()):
+        if not any(True for _ in self._configurations()):
             names = ", ".join(method.name for method in self.methods)
             msg = f"nothing to compute: {names} cannot be had from {', '.join(self.engines)} at "
             msg += "these shapes; choose another engine"
@@ -261,7 +261,7 @@ class Simulation:
             if Engine.EXACT in self.engines and Engine.EXACT in method.engines(p, q)
         }
         found = []
-        for p, q, r, method, engine in self._cells():
+        for p, q, r, method, engine in self._configurations():
             sampler = None
             match engine:
                 case Engine.EXACT:
@@ -313,7 +313,7 @@ class Simulation:
     def _monte_carlo(self) -> MonteCarlo:
         return MonteCarlo(self.draws, self.seed, self.accounting, self.value_bits, self.device)
 
-    def _cells(self) -> Iterator[tuple[int, int, int, Method, Engine]]:
+    def _configurations(self) -> Iterator[tuple[int, int, int, Method, Engine]]:
         for p, q in self.shapes:
             engines = {method.name: method.engines(p, q) for method in self.methods}
             for r in self.ranks:

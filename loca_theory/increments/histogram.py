@@ -1,4 +1,4 @@
-"""The one pass over the entries: mean, deviation, kurtosis and counts on a fixed grid.
+"""The one pass over the entries: mean, standard deviation, kurtosis and counts on a fixed grid.
 
 Everything the tests need afterwards is a function of some thousand counts, whatever the number of
 entries.
@@ -43,14 +43,14 @@ class Histogram:
     Attributes:
         counts: Entries in each cell, the open end cells included; shape (1026,).
         mean: μ̂.
-        deviation: σ̂, with divisor n.
+        standard_deviation: σ̂, with divisor n.
         excess_kurtosis: Mean of z⁴ less 3: 0 for a normal law.
         zeros: Entries that are exactly 0.
     """
 
     counts: NDArray[np.int64]
     mean: float
-    deviation: float
+    standard_deviation: float
     excess_kurtosis: float
     zeros: int
 
@@ -61,15 +61,15 @@ class Histogram:
 
     @property
     def zero_fraction(self) -> float:
-        """Share of the entries that are exactly 0: what rounding to few bits leaves unchanged."""
+        """Fraction of the entries that are exactly 0, as rounding to few bits leaves them."""
         return self.zeros / self.size
 
 
 def histogram(entries: TensorLike) -> Histogram:
     """Count the entries of a tensor on the standard grid, on the tensor's own device.
 
-    Everything but the mean and the deviation is the same for entries times a constant, however
-    large or small.
+    Everything but the mean and the standard deviation is the same for entries times a constant,
+    however large or small.
 
     Args:
         entries: A real tensor or NumPy array of any shape, finite and not constant.
@@ -101,20 +101,20 @@ def histogram(entries: TensorLike) -> Histogram:
         apart = piece - centre
         rest += float(apart.sum(dtype=torch.float64)) / count
         squares += float(apart.square_().sum(dtype=torch.float64)) / count
-    deviation = math.sqrt(squares - rest**2)
+    standard_deviation = math.sqrt(squares - rest**2)
     cells = 2 * STEPS * REACH + 2
     counts = torch.zeros(cells, dtype=torch.int64, device=flat.device)
     fourth = 0.0
     for piece in pieces():
-        z = (piece - centre).sub_(rest).div_(deviation)
+        z = (piece - centre).sub_(rest).div_(standard_deviation)
         fourth += float(z.square().square_().sum(dtype=torch.float64))
-        places = z.mul_(STEPS).floor_().clamp_(-STEPS * REACH - 1, STEPS * REACH)
-        places = places.add_(STEPS * REACH + 1).to(torch.int32)
-        counts += torch.bincount(places, minlength=cells)
+        bins = z.mul_(STEPS).floor_().clamp_(-STEPS * REACH - 1, STEPS * REACH)
+        bins = bins.add_(STEPS * REACH + 1).to(torch.int32)
+        counts += torch.bincount(bins, minlength=cells)
     return Histogram(
         counts.cpu().numpy(),
         mean=math.ldexp(mean, exponent),
-        deviation=max(math.ldexp(deviation, exponent), math.ulp(0.0)),
+        standard_deviation=max(math.ldexp(standard_deviation, exponent), math.ulp(0.0)),
         excess_kurtosis=fourth / count - 3.0,
         zeros=count - int(torch.count_nonzero(flat)),
     )
@@ -147,20 +147,20 @@ def cell_probabilities(edges: _Array) -> _Array:
     return np.concatenate([below[..., :1], inner, above[..., -1:]], axis=-1)
 
 
-def coarse_cells(bins_per_deviation: int, reach: int) -> NDArray[np.int64]:
+def coarse_cells(bins_per_sigma: int, reach: int) -> NDArray[np.int64]:
     """First grid cells of bins of equal width, with an open bin beyond each end.
 
     Args:
-        bins_per_deviation: Bins in one standard deviation, a divisor of 64.
+        bins_per_sigma: Bins in one standard deviation, a divisor of 64.
         reach: Standard deviations covered to each side, at most 8.
 
     Raises:
         InvalidArgumentError: the grid has no such cells.
     """
-    if bins_per_deviation < 1 or STEPS % bins_per_deviation or not 1 <= reach <= REACH:
+    if bins_per_sigma < 1 or STEPS % bins_per_sigma or not 1 <= reach <= REACH:
         msg = f"bins_per_deviation must divide {STEPS} and reach be 1 to {REACH}, "
-        msg += f"not {bins_per_deviation} and {reach}"
+        msg += f"not {bins_per_sigma} and {reach}"
         raise InvalidArgumentError(msg)
-    width = STEPS // bins_per_deviation
+    width = STEPS // bins_per_sigma
     inner = np.arange((REACH - reach) * STEPS, (REACH + reach) * STEPS + 1, width) + 1
     return np.concatenate([[0], inner])

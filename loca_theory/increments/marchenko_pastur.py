@@ -83,11 +83,11 @@ class MarchenkoPastur:
     def sf(self, x: ArrayLike) -> _Array:
         """P(X > x)."""
         x = np.asarray(x, dtype=np.float64)
-        beyond = (1 - self.atom) * angle_share(self._angle(x), self._aspect)
+        beyond = (1 - self.atom) * angle_fraction(self._angle(x), self._aspect)
         return np.where(x < 0, 1.0, beyond)
 
     def mass_above(self, x: ArrayLike) -> _Array:
-        """Share of E X that eigenvalues above x carry, (θ − sin θ cos θ)/π."""
+        """Fraction of E X that eigenvalues above x carry, (θ − sin θ cos θ)/π."""
         theta = self._angle(np.asarray(x, dtype=np.float64))
         return (theta - np.sin(theta) * np.cos(theta)) / np.pi
 
@@ -101,7 +101,7 @@ class MarchenkoPastur:
         if np.any(~((wanted >= 0) & (wanted <= 1))):
             msg = "a probability lies between 0 and 1"
             raise InvalidArgumentError(msg)
-        theta = angle_of_share(np.minimum(wanted / (1 - self.atom), 1.0), self._aspect)
+        theta = angle_of_fraction(np.minimum(wanted / (1 - self.atom), 1.0), self._aspect)
         x = self._scale * (1 + self._aspect + 2 * np.sqrt(self._aspect) * np.cos(theta))
         x = np.maximum(x, self.support[0])
         return np.where(wanted > 1 - self.atom, 0.0, x)
@@ -131,8 +131,8 @@ class MarchenkoPastur:
         return np.arccos(np.clip(cosine, -1.0, 1.0))
 
 
-def angle_share(theta: ArrayLike, aspect: float) -> _Array:
-    r"""Share of the nonzero eigenvalues at angles up to θ, that is from :math:`x(θ)` upwards.
+def angle_fraction(theta: ArrayLike, aspect: float) -> _Array:
+    r"""Fraction of the nonzero eigenvalues at angles up to θ, that is from :math:`x(θ)` upwards.
 
     .. math:: \frac2π\Bigl[\frac{(1+c)θ}{4c} - \frac{\sin θ}{2\sqrt c}
               - \frac{1-c}{2c}\arctan\Bigl(\frac{1-\sqrt c}{1+\sqrt c}\tan\frac θ2\Bigr)\Bigr]
@@ -148,19 +148,19 @@ def angle_share(theta: ArrayLike, aspect: float) -> _Array:
     return straight / (np.pi * aspect)
 
 
-def angle_of_share(share: ArrayLike, aspect: float) -> _Array:
-    """The inverse of :func:`angle_share`, to rounding."""
-    share = np.asarray(share, dtype=np.float64)
-    flat = np.clip(share.ravel(), 0.0, 1.0)
-    inner = (flat > 0) & (flat < angle_share(np.pi, aspect))
+def angle_of_fraction(fraction: ArrayLike, aspect: float) -> _Array:
+    """The inverse of :func:`angle_fraction`, to rounding."""
+    fraction = np.asarray(fraction, dtype=np.float64)
+    flat = np.clip(fraction.ravel(), 0.0, 1.0)
+    inner = (flat > 0) & (flat < angle_fraction(np.pi, aspect))
     theta = np.where(flat > 0, np.pi, 0.0)
     if inner.any():
         wanted = flat[inner]
         found = elementwise.find_root(
-            lambda angle, target: angle_share(angle, aspect) - target,
+            lambda angle, target: angle_fraction(angle, aspect) - target,
             (np.zeros(len(wanted)), np.full(len(wanted), np.pi)),
             args=(wanted,),
             tolerances={"xatol": 1e-15, "xrtol": 1e-15, "fatol": 0.0, "frtol": 0.0},
         )
         theta[inner] = found.x
-    return theta.reshape(share.shape)
+    return theta.reshape(fraction.shape)

@@ -8,7 +8,7 @@ Marchenko–Pastur law of independent entries.
   of λ, which spikes inflate, is not used. What is left of a matrix of low rank, or of a nearly
   constant one, is rounding: such a spectrum has no bulk.
 - *Spikes*: eigenvalues above the edge, which is the 0.99 quantile of the Tracy–Widom limit.
-- *T*: the share of Σλ outside the law's support, the paper's statistic.
+- *T*: the fraction of Σλ outside the law's support, the paper's statistic.
 - *Tail*: exponent α of a density :math:`x^{-α}` for the largest eigenvalues.
 
 Source: the paper's preliminary analysis and its section on detection; A. Clauset, C. R. Shalizi and
@@ -139,8 +139,8 @@ def _bulk_variance(ordered: _Array, p: int, q: int) -> float:
 def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, float]:
     """``T``, ``largest`` and ``spikes`` against the law with σ² the mean square entry.
 
-    ``T`` is the appendix's statistic, the share of Σλ outside the edges; ``largest`` is λ₁ in the
-    units of its Tracy–Widom limit; ``spikes`` the number of λ beyond its 0.99 quantile.
+    ``T`` is the appendix's statistic, the fraction of Σλ outside the edges; ``largest`` is λ₁ in
+    the units of its Tracy–Widom limit; ``spikes`` the number of λ beyond its 0.99 quantile.
 
     Args:
         eigenvalues: All min(p, q) squared singular values of W.

@@ -1,15 +1,15 @@
 r"""How far entries are from normal: the total-variation test, printed and calibrated.
 
 The total variation between the counts of n entries in B bins and a normal law with the entries' own
-mean and deviation is :math:`T = \frac12\sum_i |n_i/n - π_i|`. Even for normal entries it is about
-:math:`\sqrt{B/(2πn)}`, from counting alone.
+mean and standard deviation is :math:`T = \frac12\sum_i |n_i/n - π_i|`. Even for normal entries it
+is about :math:`\sqrt{B/(2πn)}`, from counting alone.
 
 **Calibrated.** *p-value* of the tolerant null hypothesis "within ε of a normal law": by the
 triangle inequality such a law raises the mean of T by at most ε over a normal one, so the
 null distribution is that of T under normality, refitted in every bootstrap replicate, moved up by
-ε. *Estimate and interval*: if the deviations of the bin probabilities are τ times those observed
-(scaled to total variation 1), the mean m(τ) and deviation s(τ) of T are sums of folded-normal
-moments; the estimate solves m(τ) = T, which takes the counting out, and the interval
+ε. *Estimate and interval*: if the standard deviations of the bin probabilities are τ times those
+observed (scaled to total variation 1), the mean m(τ) and standard deviation s(τ) of T are sums of
+folded-normal moments; the estimate solves m(τ) = T, which takes the counting out, and the interval
 |m(τ) − T| ≤ z s(τ).
 
 **As printed.** The procedure of the paper's appendix, with what it leaves open as parameters.
@@ -56,8 +56,8 @@ class AcceptanceError(LocaTheoryError):
 class Tail(StrEnum):
     """Which tail of the null distribution the printed p-value is.
 
-    - ``upper``: the share of the null at or above T, as tests of fit are read.
-    - ``percentile``: the share at or below T, the words taken literally.
+    - ``upper``: the fraction of the null at or above T, as tests of fit are read.
+    - ``percentile``: the fraction at or below T, the words taken literally.
     """
 
     UPPER = "upper"
@@ -88,7 +88,7 @@ def calibrated_test(
     rng: np.random.Generator,
     *,
     epsilon: float = 0.001,
-    bins_per_deviation: int = 4,
+    bins_per_sigma: int = 4,
     replicates: int = 999,
     confidence: float = 0.95,
 ) -> TotalVariation:
@@ -98,7 +98,7 @@ def calibrated_test(
         entries: The counts.
         rng: Source of the bootstrap.
         epsilon: ε ≥ 0; 0 tests exact normality.
-        bins_per_deviation: Bins of equal width in one standard deviation, from −4 to 4; a divisor
+        bins_per_sigma: Bins of equal width in one standard deviation, from −4 to 4; a divisor
             of 64. Equal widths lose less of the distance than equal
             probabilities would, and count with less noise.
         replicates: m; the p-value is (b + 1)/(m + 1).
@@ -111,20 +111,20 @@ def calibrated_test(
         msg = "needs 0 <= epsilon < 1, at least 1 replicate and 0 < confidence < 1, not "
         msg += f"{epsilon}, {replicates} and {confidence}"
         raise InvalidArgumentError(msg)
-    n, first = entries.size, coarse_cells(bins_per_deviation, _BINNED_REACH)
+    n, first = entries.size, coarse_cells(bins_per_sigma, _BINNED_REACH)
     expected = np.add.reduceat(normal_cells(), first)
     observed = np.add.reduceat(entries.counts, first) / n
     statistic = float(np.abs(observed - expected).sum() / 2)
     null = _refitted_statistics(normal_cells(), n, first, replicates, rng)
     exceeding = int((null + epsilon >= statistic).sum())
     noise = _noise(expected, n)
-    counting, deviation = _folded_sum(np.zeros_like(noise), noise)
+    counting, standard_deviation = _folded_sum(np.zeros_like(noise), noise)
     # What refitting and the dependence of bins do to the spread, where the law is normal and where
     # it is the observed one.
     seen = _refitted_statistics(entries.counts / n, n, first, _SPREAD_REPLICATES, rng)
     gaps = observed - expected
     around_seen = _folded_sum(gaps, _noise(np.maximum(observed, 1 / n), n))[1]
-    spread = max(1.0, float(null.std()) / deviation, float(seen.std()) / around_seen)
+    spread = max(1.0, float(null.std()) / standard_deviation, float(seen.std()) / around_seen)
     noise *= null.mean() / counting
     estimate, low, high = _invert(statistic, gaps, noise, spread, confidence)
     return TotalVariation(statistic, estimate, low, high, (exceeding + 1) / (replicates + 1))
@@ -137,9 +137,9 @@ def _refitted_statistics(
     counts = rng.multinomial(n, cells, size=replicates)
     centres, squares = _cell_moments()
     mean = counts @ centres / n
-    deviation = np.sqrt(counts @ squares / n - mean**2)
+    standard_deviation = np.sqrt(counts @ squares / n - mean**2)
     inner = grid_edges()[first[1:] - 1]
-    expected = cell_probabilities((inner - mean[:, None]) / deviation[:, None])
+    expected = cell_probabilities((inner - mean[:, None]) / standard_deviation[:, None])
     observed = np.add.reduceat(counts, first, axis=1) / n
     return np.abs(observed - expected).sum(axis=1) / 2
 
@@ -155,7 +155,7 @@ def _cell_moments() -> tuple[_Array, _Array]:
 
 
 def _noise(probabilities: _Array, n: int) -> _Array:
-    """Standard deviation of each bin's observed share."""
+    """Standard deviation of each bin's observed fraction."""
     return np.sqrt(probabilities * (1 - probabilities) / n)
 
 
@@ -175,14 +175,15 @@ def _invert(
     direction = gaps / (np.abs(gaps).sum() / 2) if statistic > 0 else gaps
     z = float(stats.norm.ppf(0.5 + confidence / 2)) * spread
 
-    def solve(deviations: float) -> float:
+    def solve(standard_deviations: float) -> float:
         def excess(tau: float) -> float:
-            mean, deviation = _folded_sum(tau * direction, noise)
-            return mean + deviations * deviation - statistic
+            mean, standard_deviation = _folded_sum(tau * direction, noise)
+            return mean + standard_deviations * standard_deviation - statistic
 
         if excess(0.0) >= 0:
             return 0.0
-        # The mean is at least τ, and falls short of T at τ = T only by what z deviations take.
+        # The mean is at least τ, and falls short of T at τ = T only by what z standard deviations
+        # take.
         high = 1.0 + statistic
         return float(optimize.brentq(excess, 0.0, high, xtol=1e-12)) if excess(high) > 0 else 1.0
 
@@ -199,7 +200,7 @@ class PrintedTest:
         epsilon: Copies closer to G than this are kept; 0.001 as printed.
         copies: How many copies are kept; 100 as printed.
         sets: Samples of n points from each copy; 10 as printed.
-        bins_per_deviation: Bins in one standard deviation, a divisor of 64; not printed. None takes
+        bins_per_sigma: Bins in one standard deviation, a divisor of 64; not printed. None takes
             the finest of 8, 4, 2 and 1 at which the loop ends.
         tail: Reading of "percentile"; not printed.
         attempts: Attempts at copies before the loop is given up, for each one wanted.
@@ -210,7 +211,7 @@ class PrintedTest:
     epsilon: float = 0.001
     copies: int = 100
     sets: int = 10
-    bins_per_deviation: int | None = None
+    bins_per_sigma: int | None = None
     tail: Tail = Tail.UPPER
     attempts: int = 3
 
@@ -226,11 +227,11 @@ class PrintedTest:
             InvalidArgumentError: the grid cannot be merged into such bins.
         """
         sample = rng.standard_normal(self.samples)
-        noise = self.noise / entries.deviation
-        bins, kept = self._binned_copies(sample, noise, rng)
-        first, reference = coarse_cells(bins, REACH), _shares(sample, bins)
+        noise = self.noise / entries.standard_deviation
+        bins, accepted = self._binned_copies(sample, noise, rng)
+        first, reference = coarse_cells(bins, REACH), _fractions(sample, bins)
         n = entries.size
-        sets = np.concatenate([rng.multinomial(n, copy, size=self.sets) for copy in kept]) / n
+        sets = np.concatenate([rng.multinomial(n, copy, size=self.sets) for copy in accepted]) / n
         null = np.abs(sets - reference).sum(axis=1)
         merged = np.add.reduceat(entries.counts, first) / n
         statistic = np.abs(merged - reference).sum()
@@ -240,8 +241,8 @@ class PrintedTest:
     def _binned_copies(
         self, sample: _Array, noise: float, rng: np.random.Generator
     ) -> tuple[int, list[_Array]]:
-        if self.bins_per_deviation is not None:
-            bins = self.bins_per_deviation
+        if self.bins_per_sigma is not None:
+            bins = self.bins_per_sigma
             coarse_cells(bins, REACH)  # raises where there are no such bins
             return bins, self._copies(sample, bins, noise, rng)
         for bins in _BINNINGS[:-1]:
@@ -252,27 +253,29 @@ class PrintedTest:
     def _copies(
         self, sample: _Array, bins: int, noise: float, rng: np.random.Generator
     ) -> list[_Array]:
-        reference = _shares(sample, bins)
-        kept: list[_Array] = []
+        reference = _fractions(sample, bins)
+        accepted: list[_Array] = []
         distances = []
-        while len(kept) < self.copies:
+        while len(accepted) < self.copies:
             made = len(distances)
-            hopeless = made >= self.copies // 2 and not kept
+            hopeless = made >= self.copies // 2 and not accepted
             if hopeless or made >= self.attempts * self.copies:
-                msg = f"the printed test's loop kept {len(kept)} of {made} perturbed copies: their "
+                msg = (
+                    f"the printed loop accepted {len(accepted)} of {made} perturbed copies: their "
+                )
                 msg += f"total variation to G is {np.median(distances):.2g} in the median and has "
                 msg += f"to be below epsilon = {self.epsilon:g}; raise epsilon, lower the noise "
                 msg += f"({noise:.2g} standard deviations) or use fewer bins"
                 raise AcceptanceError(msg)
-            copy = _shares(sample + noise * rng.standard_normal(len(sample)), bins)
+            copy = _fractions(sample + noise * rng.standard_normal(len(sample)), bins)
             distances.append(float(np.abs(copy - reference).sum() / 2))
             if distances[-1] < self.epsilon:
-                kept.append(copy)
-        return kept
+                accepted.append(copy)
+        return accepted
 
 
-def _shares(z: _Array, steps: int) -> _Array:
-    """Share of the values in each bin of width 1/steps from −8 to 8, and beyond."""
+def _fractions(z: _Array, steps: int) -> _Array:
+    """Fraction of the values in each bin of width 1/steps from −8 to 8, and beyond."""
     cells = np.clip(np.floor(z * steps), -REACH * steps - 1, REACH * steps).astype(np.int64)
     cells += REACH * steps + 1
     return np.bincount(cells, minlength=2 * REACH * steps + 2) / len(z)

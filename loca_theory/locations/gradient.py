@@ -1,4 +1,4 @@
-"""The gradient with respect to places, from differences of Z, the DCT of the gradient of ΔW."""
+"""The gradient with respect to locations, from differences of Z, the DCT of the gradient of ΔW."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def location_gradient(
     rule: LocationGradient,
     sample: Sample,
     weights: torch.Tensor,
-    places: torch.Tensor,
+    indices: torch.Tensor,
     shape: tuple[int, int],
 ) -> torch.Tensor:
-    r"""What the loss changes by, to first order, when a component moves by one place.
+    r"""What the loss changes by, to first order, when a component moves by one location.
 
     With :math:`Z = C\,(\partial L/\partial\Delta W)\,D^\top`, a component of coefficient a_n at
-    place l, and Z(l, d) the entry at l + d, an index outside the spectrum being replaced by the
-    nearest inside (so a border component sees its own place there):
+    location l, and Z(l, d) the entry at l + d, an index outside the spectrum being replaced by the
+    nearest inside (so a border component sees its own location there):
 
     - ``central``: :math:`\tfrac{\alpha a_n}{2}\,[Z(l, e) - Z(l, -e)]` along each axis e. The ½
       stays at the border.
@@ -43,24 +43,24 @@ def location_gradient(
       :math:`s_d\, d / \lVert d\rVert` for the d with the steepest descent, or zero if no
       neighbour descends.
 
-    Each component is treated alone: where several share a place, they share the values of Z.
+    Each component is treated alone: where several share a location, they share the values of Z.
 
     Args:
         rule: Which difference.
         sample: Function (i, j) ↦ Z(l, (i, j)) of every component, shape (B,).
         weights: :math:`\alpha a`, shape (B,).
-        places: l, integer, (B, 2).
+        indices: l, integer, (B, 2).
         shape: (p, q) of the spectrum.
 
     Returns:
-        (B, 2), per place (not per unit of [0, 1]).
+        (B, 2), per location (not per unit of [0, 1]).
 
     Source: equation (position_gradient2) of the paper; V4 and V5 of its ablation; the remark that
     closes its appendix on the toy experiment. The paper gives no rule at the borders; clamping is
     what its published code does.
     """
     if rule == "eight-direction":
-        return _steepest(sample, weights, places, shape)
+        return _steepest(sample, weights, indices, shape)
     match rule:
         case "central":
             difference = (_along(sample, 1) - _along(sample, -1)) / 2
@@ -76,10 +76,10 @@ def _along(sample: Sample, by: int) -> torch.Tensor:
 
 
 def _steepest(
-    sample: Sample, weights: torch.Tensor, places: torch.Tensor, shape: tuple[int, int]
+    sample: Sample, weights: torch.Tensor, indices: torch.Tensor, shape: tuple[int, int]
 ) -> torch.Tensor:
     here = sample(0, 0)
-    row, column = places.unbind(1)
+    row, column = indices.unbind(1)
     slope = torch.zeros_like(weights)
     gradient = weights.new_zeros((weights.shape[0], 2))
     for i, j in _DIRECTIONS:

@@ -33,7 +33,7 @@ _MARKERS = "osD^vP*Xh<>p"
 _LEAST_LOSS, _MOST_LOSS = 1e-16, 1e6
 # Per cent up to which a number has room at the right of its mark.
 _RIGHTMOST = 90.0
-# A share of diverged problems that is worth a word.
+# A fraction of diverged problems that is worth a word.
 _MANY = 0.02
 # Marks of the two are apart by this factor of the size at most.
 _APART = 1.12
@@ -87,9 +87,9 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 def _snapshots(traces: pd.DataFrame) -> list[int]:
     """The start, the end, and steps between: closer together early on, when most happens."""
-    kept = np.sort(traces.loc[traces["kind"] == "learned", "step"].unique())
-    wanted = kept[-1] * np.linspace(0, 1, _SNAPSHOTS) ** 3
-    nearest = [int(kept[np.abs(kept - step).argmin()]) for step in wanted]
+    steps = np.sort(traces.loc[traces["kind"] == "learned", "step"].unique())
+    wanted = steps[-1] * np.linspace(0, 1, _SNAPSHOTS) ** 3
+    nearest = [int(steps[np.abs(steps - step).argmin()]) for step in wanted]
     return list(dict.fromkeys(nearest))
 
 
@@ -161,7 +161,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """
     if len(set(rows["size"])) > 1:
         return _draw_over_sizes(rows, ax)
-    kinds = rows.groupby(["reading", "components", "condition"], sort=False, dropna=False)
+    kinds = rows.groupby(["interpretation", "components", "condition"], sort=False, dropna=False)
     searches = list(dict.fromkeys(rows["search"]))
     width = 3.2 if len(kinds) > 1 else 5.0
     columns = min(len(kinds), 4)
@@ -171,17 +171,23 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     canvas = Canvas.of(ax, size, lines, columns, sharey=True, sharex=True)
     axes: list[Axes] = list(canvas.axes.flat)
     for axis, (kind, mine) in zip(axes, kinds, strict=False):
-        place = [searches.index(name) for name in mine["search"]]
-        shares = 100 * mine["recovered"].to_numpy()
+        position = [searches.index(name) for name in mine["search"]]
+        fractions = 100 * mine["recovered"].to_numpy()
         errors = 100 * np.abs(mine[["low", "high"]].to_numpy().T - mine["recovered"].to_numpy())
-        axis.errorbar(shares, place, xerr=errors, fmt="o", color="#0072b2", capsize=2, ms=4)
+        axis.errorbar(fractions, position, xerr=errors, fmt="o", color="#0072b2", capsize=2, ms=4)
         axis.set_title(_title(kind, rows))
-        columns_used = (shares, 100 * mine["low"], 100 * mine["high"], mine["diverged"], place)
+        columns_used = (
+            fractions,
+            100 * mine["low"],
+            100 * mine["high"],
+            mine["diverged"],
+            position,
+        )
         count = int(mine["problems"].max())
-        for share, low, high, gone, y in zip(*columns_used, strict=True):
+        for fraction, low, high, gone, y in zip(*columns_used, strict=True):
             # Beside the interval, on the side where there is room.
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
-            words = f"{share:.1f}" + (f", {gone} diverged" if gone > _MANY * count else "")
+            words = f"{fraction:.1f}" + (f", {gone} diverged" if gone > _MANY * count else "")
             axis.text(side, y, words, va="center", ha=align, fontsize=7)
         axis.set_ylim(len(searches) - 0.5, -0.5)
         axis.set_xlim(-3, 103)
@@ -198,7 +204,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 
 def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
-    kinds = rows.groupby(["reading", "components", "condition"], sort=False, dropna=False)
+    kinds = rows.groupby(["interpretation", "components", "condition"], sort=False, dropna=False)
     columns = min(len(kinds), 3)
     lines = -(-len(kinds) // columns)
     size = (3.4 * columns + 0.6, 2.6 * lines + 0.8)
@@ -210,14 +216,14 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
     for axis, (kind, mine) in zip(axes, kinds, strict=False):
         for k, name in enumerate(searches):
             line = mine[mine["search"] == name].sort_values("size")
-            shares = line["recovered"].to_numpy()
-            errors = 100 * np.abs(line[["low", "high"]].to_numpy().T - shares)
+            fractions = line["recovered"].to_numpy()
+            errors = 100 * np.abs(line[["low", "high"]].to_numpy().T - fractions)
             # Apart from each other, where they would hide one another.
-            share_of_gap = (k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1)
-            x = line["size"].to_numpy() * _APART**share_of_gap
+            fraction_of_gap = (k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1)
+            x = line["size"].to_numpy() * _APART**fraction_of_gap
             marker = _MARKERS[k % len(_MARKERS)]
             axis.errorbar(
-                x, 100 * shares, errors, fmt=f"{marker}-", ms=3.5, color=colors[name], label=name
+                x, 100 * fractions, errors, fmt=f"{marker}-", ms=3.5, color=colors[name], label=name
             )
         axis.set_xscale("log")
         axis.set_xticks(sizes, [str(size) for size in sizes])
@@ -242,10 +248,10 @@ def _clear_rest(axes: Sequence[Axes], used: int, columns: int) -> None:
 
 def _title(kind: tuple[object, ...], rows: pd.DataFrame) -> str:
     """What tells a panel from the others."""
-    reading, components, condition = kind
+    interpretation, components, condition = kind
     is_gaussian = condition is None or condition != condition
     parts = {
-        "reading": str(reading),
+        "interpretation": str(interpretation),
         "components": f"{components} components",
         "condition": "Gaussian weights" if is_gaussian else f"condition {condition:g}",
     }

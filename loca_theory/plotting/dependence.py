@@ -185,9 +185,9 @@ def _draw_crossing_line(
             without.append((r, str(row["finding"])))
             continue
         color = _RANK_COLORS[k % len(_RANK_COLORS)]
-        place = height + 0.1 * (k - (len(ranks) - 1) / 2)
-        axis.plot([row["low"], row["high"]], [place, place], color=color, lw=2)
-        axis.plot(row["crossing"], place, "o", color=color, ms=4)
+        position = height + 0.1 * (k - (len(ranks) - 1) / 2)
+        axis.plot([row["low"], row["high"]], [position, position], color=color, lw=2)
+        axis.plot(row["crossing"], position, "o", color=color, ms=4)
     for finding in dict.fromkeys(finding for _, finding in without):
         some = [r for r, own in without if own == finding]
         which = "" if len(some) == len(ranks) else f"r = {', '.join(map(str, some))}: "
@@ -218,8 +218,8 @@ def draw_phase(
     Args:
         crossings: ``crossings`` of a study with the structure ``spiked``; may be empty.
         shape: (p, q) of that study, or of the matrices marked.
-        marks: Matrices to place on the diagram: columns ``ratio`` (r/min(p, q)), ``share`` (of the
-            energy outside the bulk) and ``label``.
+        marks: Matrices to location on the diagram: columns ``ratio`` (r/min(p, q)), ``fraction``
+            (of the energy outside the bulk) and ``label``.
         ax: Where to draw it; None for a new figure.
     """
     smaller, aspect = min(shape), min(shape) / max(shape)
@@ -230,20 +230,20 @@ def draw_phase(
             & (crossings["protocol"] == Protocol.SAME_DRAW)
             & crossings["crossing"].notna()
         ]
-    places = [(0.36, 0.5)]
+    positions = [(0.36, 0.5)]
     if len(found):
-        places += zip(found["r"] / smaller, found["high"], strict=True)
+        positions += zip(found["r"] / smaller, found["high"], strict=True)
     if marks is not None:
-        places += zip(marks["ratio"], marks["share"], strict=True)
-    right = min(1.1 * max(x for x, _ in places), 0.5)
-    top = min(1.2 * max(y for _, y in places), 1.0)
+        positions += zip(marks["ratio"], marks["fraction"], strict=True)
+    right = min(1.1 * max(x for x, _ in positions), 0.5)
+    top = min(1.2 * max(y for _, y in positions), 1.0)
     canvas = Canvas.of(ax, (5.2, 3.8))
     axis = canvas.axes[0, 0]
     ratio = np.concatenate([np.linspace(0.001, 0.02, 20), np.linspace(0.025, 0.499, 80)])
-    share = np.array([limit_boundary(value, aspect) for value in ratio])
-    axis.plot(ratio, share, color="#000000", label="boundary, large matrices")
-    axis.fill_between(ratio, share, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
-    axis.fill_between(ratio, share, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
+    fraction = np.array([limit_boundary(value, aspect) for value in ratio])
+    axis.plot(ratio, fraction, color="#000000", label="boundary, large matrices")
+    axis.fill_between(ratio, fraction, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
+    axis.fill_between(ratio, fraction, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
     if len(found):
         x, y = found["r"].to_numpy(float) / smaller, found["crossing"].to_numpy(float)
         error = np.stack([y - found["low"].to_numpy(float), found["high"].to_numpy(float) - y])
@@ -252,8 +252,8 @@ def draw_phase(
         axis.errorbar(x, y, error, fmt="o", color="#000000", ms=4, capsize=2, label=label)
     if marks is not None:
         _draw_marks(axis, marks)
-    axis.set(xlim=(0, right), ylim=(0, top), xlabel="rank share r/min(p, q)",
-             ylabel="share of the energy outside the bulk")  # fmt: skip
+    axis.set(xlim=(0, right), ylim=(0, top), xlabel="rank fraction r/min(p, q)",
+             ylabel="fraction of the energy outside the bulk")  # fmt: skip
     text = {"transform": axis.transAxes, "fontsize": 9}
     axis.text(0.08, 0.9, "LoRA keeps more", color=LOOKS["R"].color, **text)
     axis.text(0.55, 0.08, "DCT selection keeps more", color=LOOKS["D"].color, **text)
@@ -265,5 +265,11 @@ def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
     for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
         color, mark = _RANK_COLORS[k % len(_RANK_COLORS)], "xov^s"[k // len(_RANK_COLORS) % 5]
         axis.plot(
-            some["ratio"], some["share"], mark, color=color, ms=4, label=str(label), clip_on=False
+            some["ratio"],
+            some["fraction"],
+            mark,
+            color=color,
+            ms=4,
+            label=str(label),
+            clip_on=False,
         )

@@ -112,9 +112,9 @@ def find_drawing(
     if isinstance(source, Simulation):
         source = source.on_device(device)
     name = paper.data.shared_with or label
-    for place in filter(None, (where, folder)):
-        if _is_current(place, name, source):
-            return Drawing(paper, folder, where, (place / f"{name}.parquet",))
+    for position in filter(None, (where, folder)):
+        if _is_current(position, name, source):
+            return Drawing(paper, folder, where, (position / f"{name}.parquet",))
     return Drawing(paper, folder, where, (), source)
 
 
@@ -180,8 +180,8 @@ class Drawing:
         """Pictures stand to the output folder as their tables to the results, if these are one."""
         label, beside, folder = self.paper.label, (), out
         if isinstance(self.paper.data, Stored):
-            places = {path.parent.relative_to(self.results) for path in tables}
-            folder = out / places.pop() if len(places) == 1 else out
+            positions = {path.parent.relative_to(self.results) for path in tables}
+            folder = out / positions.pop() if len(positions) == 1 else out
         elif tables[0].parent == out:
             beside = (tables[0], tables[0].with_suffix(".manifest.json"))
         return (*save_figure(drawn, folder, label), *beside)

@@ -129,6 +129,6 @@ def _draw_panel(
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
-    """The preferred engine's row of each place; R may be exact at some sizes only."""
+    """The preferred engine's row of each location; R may be exact at some sizes only."""
     order = rows["engine"].map({engine.value: i for i, engine in enumerate(_PREFERRED)})
     return rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "method"])

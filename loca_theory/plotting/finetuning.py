@@ -28,7 +28,7 @@ _LOOKS = {
     "linear-probing": Look("#999999", (0, (1, 1))),
 }
 _PLAIN = Look("#56b4e9")
-# Lines side by side that would hide one another are moved apart by this share of a step.
+# Lines side by side that would hide one another are moved apart by this fraction of a step.
 _APART = 0.07
 _BARS = "Bars: 95% intervals over seeds"
 
@@ -164,8 +164,8 @@ def draw_prediction(lines: Lines) -> Figure:
     against the other.
 
     Args:
-        lines: ``task``, ``method``, ``title``, ``r``, ``kept_energy``, ``mean``, ``low``, ``high``,
-            ``measure``.
+        lines: ``task``, ``method``, ``title``, ``r``, ``retained_energy``, ``mean``, ``low``,
+            ``high``, ``measure``.
 
     Raises:
         InvalidArgumentError: every run diverged.
@@ -182,14 +182,14 @@ def draw_prediction(lines: Lines) -> Figure:
             own = sorted((x for x in mine if x["method"] == method), key=lambda x: x["r"])
             look = _LOOKS.get(method, _PLAIN)
             style = {"color": look.color, "linestyle": look.dashes, "marker": "o", "markersize": 3}
-            kept = [100 * line["kept_energy"] for line in own]
+            steps = [100 * line["retained_energy"] for line in own]
             shift = _shift(number, len(methods))
             x = [line["r"] * shift for line in own]
-            row[0].plot(x, kept, **style, label=own[0]["title"])
+            row[0].plot(x, steps, **style, label=own[0]["title"])
             _line(row[1], method, x, own)
             sizes = [12 + 12 * ranks.index(line["r"]) for line in own]
             means = [_factor(line) * line["mean"] for line in own]
-            row[2].scatter(kept, means, s=sizes, color=look.color, alpha=0.8, linewidths=0)
+            row[2].scatter(steps, means, s=sizes, color=look.color, alpha=0.8, linewidths=0)
         for axis in row[:2]:
             axis.set_xscale("log", base=2)
             axis.set_xticks(ranks, [str(r) for r in ranks])

@@ -37,16 +37,14 @@ def views(result: Analysis) -> list[View]:
     """The pictures of an analysis; none where no matrix was analysed."""
     if not result.matrices:
         return []
-    table, errors, shown = (result.to_frame(name) for name in ("matrices", "errors", "shown"))
+    table, errors, data = (result.to_frame(name) for name in ("matrices", "errors", "figure_data"))
     found = [
-        View("entries", "Entries beside a normal law", partial(draw_histograms, shown)),
+        View("entries", "Entries beside a normal law", partial(draw_histograms, data)),
         View("p-values", "p-values by layer", partial(draw_p_values, table)),
-        View(
-            "spectra", "Eigenvalues beside the Marchenko–Pastur law", partial(draw_spectra, shown)
-        ),
+        View("spectra", "Eigenvalues beside the Marchenko–Pastur law", partial(draw_spectra, data)),
     ]
-    if (shown["quantity"] == "weights").any():
-        draw = partial(draw_spectra, shown, "weights")
+    if (data["quantity"] == "weights").any():
+        draw = partial(draw_spectra, data, "weights")
         found.append(View("weights", "Eigenvalues of the fine-tuned weights", draw))
     if not result.errors:
         return found
@@ -67,7 +65,7 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Distribution of the standardised entries beside a normal law (the paper's Fig. 1a).
 
     Args:
-        table: Table ``shown`` of an analysis; a panel per matrix.
+        table: Table ``figure_data`` of an analysis; a panel per matrix.
         ax: Where to draw a single panel; None for a new figure.
     """
     rows = _of(table, "entries")
@@ -116,8 +114,8 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         axis.axhline(0.05, color="#888888", lw=0.8, ls="--")
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
         if table["layer"].isna().any():
-            places = [-1, *range(int(table["layer"].fillna(-1).max()) + 1)]
-            axis.set_xticks(places, ["none", *map(str, places[1:])], fontsize=7)
+            positions = [-1, *range(int(table["layer"].fillna(-1).max()) + 1)]
+            axis.set_xticks(positions, ["none", *map(str, positions[1:])], fontsize=7)
         else:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_title(title)
@@ -140,7 +138,7 @@ def draw_spectra(
     bulk, which no law fits.
 
     Args:
-        table: Table ``shown`` of an analysis; a panel per matrix.
+        table: Table ``figure_data`` of an analysis; a panel per matrix.
         quantity: ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure
             of the appendix that justifies the assumptions).
         ax: Where to draw a single panel; None for a new figure.
@@ -247,12 +245,12 @@ def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
         ranks: The ranks.
     """
     marks = [
-        {"ratio": r / min(row["shape"]), "share": row["outlier_mass"], "label": row["kind"]}
+        {"ratio": r / min(row["shape"]), "fraction": row["outlier_mass"], "label": row["kind"]}
         for row in table.to_dict("records")
         for r in ranks
         if r / min(row["shape"]) < 0.5
     ]
-    return pd.DataFrame(marks, columns=["ratio", "share", "label"])
+    return pd.DataFrame(marks, columns=["ratio", "fraction", "label"])
 
 
 def _of(table: pd.DataFrame, quantity: str) -> list[Any]:

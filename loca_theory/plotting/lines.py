@@ -112,10 +112,10 @@ def label_ends(
         else:
             merged.append((height, [name]))
     wanted = np.array([(height - low) / (high - low) for height, _ in merged])
-    for (_, names), place in zip(merged, spread(wanted, gap), strict=True):
+    for (_, names), position in zip(merged, spread(wanted, gap), strict=True):
         axis.annotate(
             ", ".join(in_order(names)),
-            (1.0, place),
+            (1.0, position),
             xycoords="axes fraction",
             xytext=(4, 0),
             textcoords="offset points",
@@ -127,21 +127,21 @@ def label_ends(
 
 
 def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Places in increasing order, at least ``gap`` apart, as near to the wishes as that allows."""
-    places = wanted.copy()
+    """Positions in increasing order, at least ``gap`` apart, as near as possible to the wishes."""
+    positions = wanted.copy()
     # Neighbours that are too close form a block around the mean of their wishes; blocks that then
     # touch are merged (pool adjacent violators).
-    blocks = [[i] for i in range(len(places))]
+    blocks = [[i] for i in range(len(positions))]
     merged = True
     while merged:
         merged = False
         for block in blocks:
             offsets = gap * (np.arange(len(block)) - (len(block) - 1) / 2)
-            places[block] = wanted[block].mean() + offsets
+            positions[block] = wanted[block].mean() + offsets
         for first, second in pairwise(blocks):
-            if places[second[0]] - places[first[-1]] < gap - 1e-12:
+            if positions[second[0]] - positions[first[-1]] < gap - 1e-12:
                 first.extend(second)
                 blocks.remove(second)
                 merged = True
                 break
-    return places
+    return positions

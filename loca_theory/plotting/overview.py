@@ -74,12 +74,12 @@ def _theorem(axis: Axes, table: pd.DataFrame) -> None:
 def _real(axis: Axes, table: pd.DataFrame) -> None:
     """What is left of the whole fine-tune, and what would be of independent entries."""
     mine = table[table["r"] == _RANK]
-    for height, (curve, title) in enumerate(reversed(_REAL.items())):
-        rows = mine[mine["method"] == curve]
+    for height, (method, title) in enumerate(reversed(_REAL.items())):
+        rows = mine[mine["method"] == method]
         real, independent = (
             float(np.average(rows[name], weights=rows["energy"])) for name in ("error", "iid_error")
         )
-        color = LOOKS[curve].color
+        color = LOOKS[method].color
         axis.plot([independent, real], [height, height], color=color, lw=1.2)
         axis.plot(independent, height, "o", color=color, mfc="white", ms=6)
         axis.plot(real, height, "o", color=color, ms=6)
@@ -96,14 +96,14 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
 
 
 def _toy(axis: Axes, table: pd.DataFrame) -> None:
-    plain = table[(table["reading"] == "default") & table["condition"].isna()]
+    plain = table[(table["interpretation"] == "default") & table["condition"].isna()]
     rows = {row["search"]: row for row in as_lines(plain)}
     names = [name for name in _SEARCHES if name in rows]
     for height, name in enumerate(reversed(names)):
         color = _BLUE if name == "central" else _GREY
-        share = 100 * rows[name]["recovered"]
-        axis.barh(height, share, color=color, height=0.6)
-        axis.text(share + 1.5, height, f"{share:.1f}", va="center", fontsize=8)
+        fraction = 100 * rows[name]["recovered"]
+        axis.barh(height, fraction, color=color, height=0.6)
+        axis.text(fraction + 1.5, height, f"{fraction:.1f}", va="center", fontsize=8)
     labels = [f"{name} (paper)" if name == "central" else name for name in reversed(names)]
     axis.set_yticks(range(len(names)), labels)
     axis.set(xlabel="problems recovered, %", xlim=(0, 112))

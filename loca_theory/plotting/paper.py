@@ -105,7 +105,7 @@ _ANALYSIS = (
     _analysis(
         "analysis_1",
         "Fig. 1a: entries of the increments of a query and a value matrix beside a normal law",
-        "shown",
+        "figure_data",
         draw_histograms,
     ),
     _analysis(
@@ -117,13 +117,13 @@ _ANALYSIS = (
     _analysis(
         "analysis_3",
         "Fig. 1c: eigenvalues of the increments beside the Marchenko–Pastur law",
-        "shown",
+        "figure_data",
         draw_spectra,
     ),
     _analysis(
         "spectral_analysis_appendix",
         "Eigenvalues of the fine-tuned weights W′ beside the Marchenko–Pastur law",
-        "shown",
+        "figure_data",
         lambda table: draw_spectra(table, "weights"),
     ),
 )
@@ -153,7 +153,7 @@ _FINE_TUNING = (
     ),
     _fine_tuning(
         "parameter_sen",
-        "Metric against the scaling and the share of alternating steps; measured",
+        "Metric against the scaling and the fraction of alternating steps; measured",
         "sensitivity-summary",
         "sensitivity",
         draw_sensitivity,

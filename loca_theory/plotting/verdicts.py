@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from loca_theory.claims import VerificationResult
 
-_SLIP = "not supported: a slip of the pen"
+_ERRATUM = "not supported: an erratum"
 # From what holds to what is open, as the ledger names it.
 _COLORS = {
     "supported": "#009e73",
     "supported under assumptions": "#8fd3bf",
-    _SLIP: "#f3c19b",
+    _ERRATUM: "#f3c19b",
     "not supported": "#d55e00",
     "inconclusive": "#bdbdbd",
     "not run": "#eeeeee",
@@ -39,11 +39,11 @@ def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """How many claims came to which verdict, a bar per section.
 
     Args:
-        table: A row per claim: ``section``, ``verdict`` and whether it is a ``slip`` of the pen.
+        table: A row per claim: ``section``, ``verdict`` and whether it is a ``erratum`` of the pen.
         ax: Where to draw it; None for a new figure.
     """
-    is_slip = table["slip"] & (table["verdict"] == "not supported")
-    table = table.assign(verdict=table["verdict"].where(~is_slip, _SLIP))
+    is_erratum = table["erratum"] & (table["verdict"] == "not supported")
+    table = table.assign(verdict=table["verdict"].where(~is_erratum, _ERRATUM))
     sections = list(dict.fromkeys(table["section"]))[::-1]
     canvas = Canvas.of(ax, (7.2, 0.26 * len(sections) + 1.3))
     axis = canvas.axes[0, 0]

@@ -88,7 +88,7 @@ class Cluster:
         Inside of itself it changes nothing, so that a study of several sweeps connects once.
 
         Args:
-            jobs: Workers to start where no scheduler is named; −1 for one a core.
+            jobs: Workers to start where no scheduler is named; −1 for one per core.
 
         Raises:
             InvalidArgumentError: the scheduler's address is none.
@@ -127,9 +127,9 @@ class Cluster:
             try:
                 client.wait_for_workers(1, timeout=_TIMEOUT_S)
             except TimeoutError as error:
-                place = client.scheduler.address
-                msg = f"the dask scheduler at {place} has no workers; "
-                msg += f"start some with: dask worker {place}"
+                address = client.scheduler.address
+                msg = f"the dask scheduler at {address} has no workers; "
+                msg += f"start some with: dask worker {address}"
                 raise ResourceError(msg) from error
             with joblib.parallel_config(backend="dask"):
                 active: Any = joblib.parallel.get_active_backend()[0]
@@ -181,13 +181,13 @@ class Cluster:
 
     def _no_address(self) -> InvalidArgumentError:
         example = "host:6379" if self.backend is Backend.RAY else "tcp://host:8786"
-        msg = f"{self.scheduler!r} is no address of a {self.backend} scheduler; write {example}"
+        msg = f"{self.scheduler!r} is not an address of a {self.backend} scheduler; write {example}"
         return InvalidArgumentError(msg)
 
     def _unreachable(self) -> ResourceError:
         way_out = "ray start --head" if self.backend is Backend.RAY else "dask scheduler"
-        place = f"at {self.scheduler}" if self.scheduler else "on this machine"
-        msg = f"no {self.backend} scheduler answered {place} within {_TIMEOUT_S} s; "
+        address = f"at {self.scheduler}" if self.scheduler else "on this machine"
+        msg = f"no {self.backend} scheduler answered {address} within {_TIMEOUT_S} s; "
         return ResourceError(msg + f"start one with: {way_out}")
 
 

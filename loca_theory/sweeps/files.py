@@ -13,7 +13,7 @@ TEMPORARY_SUFFIX = ".partial"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name beside its place and rename it when it is complete.
+    """Write a file under a temporary name beside its location and rename it when it is complete.
 
     Args:
         path: Where the file shall stand. Its folder must exist.

@@ -66,8 +66,8 @@ def _git_state() -> tuple[str | None, bool | None]:
 
 def _git(root: Path, *arguments: str) -> str:
     # Named in full: GIT_DIR in the environment (of a git hook, say) means another repository.
-    place = (f"--git-dir={root / '.git'}", f"--work-tree={root}")
+    repository = (f"--git-dir={root / '.git'}", f"--work-tree={root}")
     # Without the lock that `git status` takes to refresh the index, and others would stumble over.
-    command = ["git", "--no-optional-locks", *place, *arguments]
+    command = ["git", "--no-optional-locks", *repository, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""One small file a finished point."""
+"""One small file per finished point."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ResultStore:
         )
 
     def load(self, point: Point) -> dict[str, Any] | None:
-        """The stored result, or None where there is none that can be trusted."""
+        """The stored result, or None if there is none that can be trusted."""
         path = self.path(point)
         self._experiments.add(point.experiment)
         try:

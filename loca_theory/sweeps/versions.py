@@ -173,7 +173,10 @@ class _Graph:
     def _folders(self, name: str) -> tuple[Path, ...]:
         """Where the package at the top of a name stands."""
         spec = self._specs.get(name.partition(".")[0])
-        return tuple(Path(place) for place in (spec and spec.submodule_search_locations) or ())
+        return tuple(
+            Path(folder_of_part)
+            for folder_of_part in (spec and spec.submodule_search_locations) or ()
+        )
 
     def file(self, name: str) -> Path | None:
         """The source of a module; None if there is none, as for a folder without ``__init__``."""
@@ -184,12 +187,12 @@ class _Graph:
         return Path(spec.origin) if spec and spec.origin and spec.has_location else None
 
     def below(self, name: str) -> list[str]:
-        """All modules in a package, and in those below it; none if it is no package."""
+        """All modules in a package, and in those below it; none if it is not a package."""
         rest = name.split(".")[1:]
         return [
             ".".join([name, *_parts(path.relative_to(folder))])
-            for place in self._folders(name)
-            if (folder := place.joinpath(*rest)).is_dir()
+            for folder_of_part in self._folders(name)
+            if (folder := folder_of_part.joinpath(*rest)).is_dir()
             for path in sorted(folder.rglob("*.py"))
             if path.parent != folder or path.name != "__init__.py"
         ]

@@ -41,8 +41,8 @@ def dct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> 
         Tensor of the shape and dtype of ``x``.
 
     Raises:
-        InvalidArgumentError: x is no dense real floating tensor or array of 16 bits or more, has no
-            dimension or an empty last one; the method is unknown, or ``scipy`` was asked for off
+        InvalidArgumentError: x is not a dense real floating tensor or array of 16 bits or more, has
+            no dimension or an empty last one; the method is unknown, or ``scipy`` was asked for off
             the CPU.
 
     Source: the rows of C in the paper's section "Inverse Discrete Cosine Transform-based

@@ -163,9 +163,9 @@ def _forward_1d(x: torch.Tensor) -> torch.Tensor:
 
 def _backward_1d(x: torch.Tensor) -> torch.Tensor:
     n = x.shape[-1]
-    _, place = _reordering(n, x.device)
+    _, index = _reordering(n, x.device)
     _, inverse_w = _twiddles(n, n // 2 + 1, x.dtype, x.device)
-    return torch.fft.irfft(_pack(x) * inverse_w, n=n).index_select(-1, place)
+    return torch.fft.irfft(_pack(x) * inverse_w, n=n).index_select(-1, index)
 
 
 def _forward_2d(x: torch.Tensor) -> torch.Tensor:
@@ -180,7 +180,7 @@ def _forward_2d(x: torch.Tensor) -> torch.Tensor:
 
 def _backward_2d(x: torch.Tensor) -> torch.Tensor:
     p, q = x.shape[-2:]
-    row_place, column_place = _reordering(p, x.device)[1], _reordering(q, x.device)[1]
+    row_index, column_index = _reordering(p, x.device)[1], _reordering(q, x.device)[1]
     row_w = _twiddles(p, p, x.dtype, x.device)[1][:, None]
     column_w = _twiddles(q, q // 2 + 1, x.dtype, x.device)[1]
     h = _pack(x).mul_(column_w)
@@ -188,4 +188,4 @@ def _backward_2d(x: torch.Tensor) -> torch.Tensor:
     mirrored[..., 0, :] = 0  # the index p lies outside: X_p = 0
     a = torch.add(h, mirrored, alpha=-1j).mul_(row_w)
     y = torch.fft.irfft2(a, s=(p, q))
-    return y.index_select(-2, row_place).index_select(-1, column_place)
+    return y.index_select(-2, row_index).index_select(-1, column_index)

@@ -23,7 +23,7 @@ def dft2(x: TensorLike) -> torch.Tensor:
         Complex tensor of the same shape.
 
     Raises:
-        InvalidArgumentError: x is no dense tensor or array of 16 bits or more, or has no two
+        InvalidArgumentError: x is not a dense tensor or array of 16 bits or more, or has no two
             dimensions with entries.
 
     Source: the appendix's proof of Theorem 1.

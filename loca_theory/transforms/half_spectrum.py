@@ -76,6 +76,6 @@ def _representatives(p: int, q: int) -> NDArray[np.int64]:
     i, j = np.divmod(np.arange(p * q), q)
     mirror_i, mirror_j = -i % p, -j % q
     chosen = (j < mirror_j) | ((j == mirror_j) & (i < mirror_i))
-    places = np.stack([i[chosen], j[chosen]], axis=1).astype(np.int64)
-    places.flags.writeable = False  # shared between callers
-    return places
+    indices = np.stack([i[chosen], j[chosen]], axis=1).astype(np.int64)
+    indices.flags.writeable = False  # shared between callers
+    return indices

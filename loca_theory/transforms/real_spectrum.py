@@ -23,7 +23,7 @@ class RealSpectrum:
               \sqrt2\,\mathrm{Im}\,F_{\text{representatives}}\bigr) \in \mathbb R^{s+m+m},
 
     an isometry of :math:`\mathbb R^{p\times q}`. The factor √2 is what the appendix writes as the
-    weight 2 in F^H, F^R and F^I. Keeping locations (curves F1, F2) or single real or imaginary
+    weight 2 in F^H, F^R and F^I. Keeping locations (methods F1, F2) or single real or imaginary
     coefficients (F3) is keeping coordinates of this one orthonormal basis; without the √2 the
     largest coefficients would not be the best ones.
 
@@ -66,7 +66,7 @@ class RealSpectrum:
         s = self.half.self_conjugate_count
         # Every entry that is kept lies in the columns 0 .. q//2 that rfft2 computes.
         spectrum = torch.fft.rfft2(widened(matrix), norm="ortho").flatten(-2)
-        kept = spectrum.index_select(-1, _kept_places(self.half, matrix.device))
+        kept = spectrum.index_select(-1, _retained_indices(self.half, matrix.device))
         parts = torch.view_as_real(kept)
         pairs = math.sqrt(2.0) * parts[..., s:, :]
         found = torch.cat([parts[..., :s, 0], pairs[..., 0], pairs[..., 1]], dim=-1)
@@ -76,8 +76,8 @@ class RealSpectrum:
         """Squares of the coordinates of one matrix, by kind and otherwise in no particular order.
 
         First the s self-conjugate ones, then the m real and the m imaginary parts of the pairs, the
-        latter two in the same order. For what does not depend on the order: no table of places is
-        made, and at most one copy of the matrix besides its spectrum.
+        latter two in the same order. For what does not depend on the order: no table of locations
+        is made, and at most one copy of the matrix besides its spectrum.
 
         Args:
             matrix: Real, shape (p, q).
@@ -127,10 +127,10 @@ class RealSpectrum:
         # In its own-mirror columns the half array holds both members of each pair.
         members, source = _mirrored_members(self.half, coordinates.device)
         values = torch.cat([kept, kept.index_select(-1, source).conj()], dim=-1)
-        places = torch.cat([_kept_places(self.half, coordinates.device), members])
+        indices = torch.cat([_retained_indices(self.half, coordinates.device), members])
         width = q // 2 + 1
         flat = values.new_zeros((*coordinates.shape[:-1], p * width))
-        spectrum = flat.index_copy(-1, places, values).unflatten(-1, (p, width))
+        spectrum = flat.index_copy(-1, indices, values).unflatten(-1, (p, width))
         return torch.fft.irfft2(spectrum, s=(p, q), norm="ortho").to(given.dtype)
 
     def location_energies(self, coordinates: TensorLike) -> torch.Tensor:
@@ -172,8 +172,8 @@ class RealSpectrum:
 # Tensors first made in inference mode could never be used in a graph later on.
 @lru_cache(maxsize=16)
 @torch.inference_mode(mode=False)
-def _kept_places(half: HalfSpectrum, device: torch.device) -> torch.Tensor:
-    """Flat places in the p × (q//2+1) half array: self-conjugate entries, then representatives."""
+def _retained_indices(half: HalfSpectrum, device: torch.device) -> torch.Tensor:
+    """Flat indices into the p × (q//2+1) half array: self-conjugate entries, representatives."""
     width = half.q // 2 + 1
     own = half.self_conjugate[:, 0] * width + half.self_conjugate[:, 1]
     pairs = half.representatives[:, 0] * width + half.representatives[:, 1]
@@ -185,9 +185,9 @@ def _kept_places(half: HalfSpectrum, device: torch.device) -> torch.Tensor:
 def _mirrored_members(
     half: HalfSpectrum, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Second members that the half array also holds: their places, and where their pair stands."""
+    """Second members that the half array also holds: their indices, and those of their pairs."""
     i, j = half.representatives[:, 0], half.representatives[:, 1]
     chosen = (j == -j % half.q).nonzero()[0]
-    places = (-i[chosen] % half.p) * (half.q // 2 + 1) + j[chosen]
+    indices = (-i[chosen] % half.p) * (half.q // 2 + 1) + j[chosen]
     source = chosen + half.self_conjugate_count
-    return torch.from_numpy(places).to(device), torch.from_numpy(source).to(device)
+    return torch.from_numpy(indices).to(device), torch.from_numpy(source).to(device)

@@ -1,4 +1,4 @@
-"""The inverse DCT of a spectrum with few occupied places."""
+"""The inverse DCT of a spectrum with few occupied locations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from loca_theory.transforms.matrices import dct_matrix
 
 SparseMethod = Literal["auto", "scatter", "outer"]
 
-# Up to this many places a sum of outer products beats scatter + fast inverse on the CPU, forward
-# and backward (`python -m benchmarks.transforms`): its cost grows with the places, the other's
-# does not. They meet near 480 places at 300x300, 600 at 768x768 and 1000 at 4096x4096.
+# Up to this many locations a sum of outer products beats scatter + fast inverse on the CPU, forward
+# and backward (`python -m benchmarks.transforms`): its cost grows with the locations, the other's
+# does not. They meet near 480 locations at 300x300, 600 at 768x768 and 1000 at 4096x4096.
 _OUTER_UP_TO = 384
 
 
@@ -33,8 +33,8 @@ def idct2_sparse(
     .. math:: C^\top \mathcal S(a, l) D
               = \sum_{n=1}^{B} a_n\, C_{l^1_n\cdot}^\top D_{l^2_n\cdot}
 
-    Components that share a place add up. Differentiable in ``values``; the gradient is the DCT of
-    the incoming gradient, read at the locations.
+    Components that share a location add up. Differentiable in ``values``; the gradient is the DCT
+    of the incoming gradient, read at the locations.
 
     Args:
         values: The coefficients a, shape (..., B), floating. float16 and bfloat16 are computed in

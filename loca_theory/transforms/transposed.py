@@ -26,7 +26,7 @@ def rows_to_spectra(x: TensorLike) -> torch.Tensor:
         Contiguous tensor of shape (q, T). Not differentiable.
 
     Raises:
-        InvalidArgumentError: x is no dense real floating matrix of 16 bits or more, or q is 0.
+        InvalidArgumentError: x is not a dense real floating matrix of 16 bits or more, or q is 0.
     """
     x = _matrix(x, "x")
     if x.device.type == "cpu" and x.numel():

@@ -1,4 +1,4 @@
-"""Small layers and models that search for their places, and steps of training for them."""
+"""Small layers and models that search for their locations, and steps of training for them."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from loca_theory.adapters import CosineSpectrum, LoCALinear, parameter_groups
 from loca_theory.transforms import idct2
 
 EXCHANGES = ["swap", "swap-raw", "reselect"]
-by_exchange = pytest.mark.parametrize("search", EXCHANGES)
+by_prune_and_regrow = pytest.mark.parametrize("search", EXCHANGES)
 
 # A search, and another that goes on from its checkpoint.
 PAIRS = [("central", "swap"), ("reselect", "central"), ("swap", "reselect"), ("swap", "swap")]
@@ -28,7 +28,7 @@ def spectrum(search="reselect", shape=(6, 9), count=10, **options):
 
 
 def flat(layer):
-    return layer.places[:, 0] * int(layer.shape[1]) + layer.places[:, 1]
+    return layer.indices[:, 0] * int(layer.shape[1]) + layer.indices[:, 1]
 
 
 def assert_distinct(layer):
@@ -40,7 +40,7 @@ def dense(layer, without=()):
     a = layer.coefficients.detach().double().clone()
     a[list(without)] = 0
     s = torch.zeros(layer.shape.tolist(), dtype=torch.float64)
-    s.index_put_(tuple(layer.places.T), a)
+    s.index_put_(tuple(layer.indices.T), a)
     return layer.scaling * idct2(s)
 
 
@@ -77,8 +77,8 @@ def spectra(model):
     return [m for m in model.modules() if isinstance(m, CosineSpectrum)]
 
 
-def all_places(model):
-    return [s.places.clone() for s in spectra(model)]
+def all_indices(model):
+    return [s.indices.clone() for s in spectra(model)]
 
 
 def same(first, second):
@@ -103,14 +103,14 @@ def train(model, optimizer, steps, start=0, run=None):
         optimizer.step()
 
 
-def exchanges_of(model, training):
+def steps_of_regrowth(model, training):
     """Number of the step after which each layer exchanged, as they come."""
     happened = [[] for _ in spectra(model)]
     for number, layer in enumerate(spectra(model)):
 
-        def noted(number=number, do=layer.exchange):
+        def noted(number=number, do=layer.prune_and_regrow):
             happened[number].append(training.steps_done)
             return do()
 
-        layer.exchange = noted
+        layer.prune_and_regrow = noted
     return happened

@@ -18,7 +18,7 @@ from loca_theory.adapters import (
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
-from .searching import EXCHANGES, all_places, batches, close, normal, same, small, spectra
+from .searching import EXCHANGES, all_indices, batches, close, normal, same, small, spectra
 
 RULES = ["central", "forward", "backward", "eight-direction"]
 by_search = pytest.mark.parametrize("search", RULES + EXCHANGES)
@@ -26,7 +26,7 @@ IMPLEMENTATIONS = ["auto", "implicit", "dense", "fft", "sparse"]
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 by_phase = pytest.mark.parametrize("phase", ["coefficients", "locations", "both"])
 
-SHORT = AlternatingSchedule(2, 3, 10, observed_steps=2)
+SHORT = AlternatingSchedule(2, 3, 10, recorded_steps=2)
 
 
 def step(model, optimizer, number=0):
@@ -57,11 +57,11 @@ def trained(model, device, steps, **options):
 @pytest.mark.parametrize("start", ["random", "gradient"])
 def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(search, start, accelerator):
     here = small(search, init_locations=start)
-    there, before = copy.deepcopy(here), all_places(here)
+    there, before = copy.deepcopy(here), all_indices(here)
     trained(here, "cpu", 12)
     trained(there, accelerator, 12)
-    assert not same(all_places(here), before)
-    assert same(all_places(there.cpu()), all_places(here))
+    assert not same(all_indices(here), before)
+    assert same(all_indices(there.cpu()), all_indices(here))
     for mine, theirs in zip(spectra(there), spectra(here), strict=True):
         # Twelve steps, each of some hundred float64 operations of values of order one.
         close(mine.coefficients, theirs.coefficients, tolerance=1e-9)
@@ -69,15 +69,15 @@ def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(search, start, ac
 
 @pytest.mark.parametrize("size", [1100, 20], ids=["long", "short"])
 @pytest.mark.parametrize("search", EXCHANGES)
-def test_an_exchange_of_a_large_layer_finds_the_same_places(search, size, accelerator):
+def test_an_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accelerator):
     """The longer side is beyond the length from which the CPU searches a sample first."""
     here = LoCALinear(nn.Linear(1000, size), 50, zero_init=False, location_search=search).double()
     there = copy.deepcopy(here).to(accelerator)
     for layer, device in ((here, "cpu"), (there, accelerator)):
-        layer.spectrum.observe(0.0, 0)
+        layer.spectrum.start_recording(0.0, 0)
         layer(normal(60, 1000).to(device)).backward(normal(60, size, seed=1).to(device))
-        assert layer.spectrum.exchange().any()
-    assert torch.equal(here.spectrum.places, there.spectrum.places.cpu())
+        assert layer.spectrum.prune_and_regrow().any()
+    assert torch.equal(here.spectrum.indices, there.spectrum.indices.cpu())
 
 
 def two_passes(layer, x):
@@ -122,15 +122,15 @@ def test_a_step_of_the_layer_waits_for_nothing(implementation, phase, accelerato
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_a_step_that_records_statistics_waits_for_nothing(search, accelerator, no_waiting):
     layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, location_search=search)
-    layer.to(accelerator).spectrum.observe(0.0, 0)
+    layer.to(accelerator).spectrum.start_recording(0.0, 0)
     x = normal(5, 9, dtype=torch.float32).to(accelerator)
     layer(x).sum().backward()
     layer.spectrum.forget()
     with no_waiting():
-        layer.spectrum.observe(0.5, 1)
+        layer.spectrum.start_recording(0.5, 1)
         layer(x).sum().backward()
     with no_waiting(but=1):
-        moved = layer.spectrum.exchange()
+        moved = layer.spectrum.prune_and_regrow()
     assert moved.any()
 
 
@@ -178,12 +178,12 @@ def test_a_forward_pass_keeps_one_copy_of_the_tokens_or_of_the_weight(implementa
     p, q, tokens = 40, 30, 20
     layer = LoCALinear(nn.Linear(q, p), 7, implementation=implementation).to(device)
     x = normal(tokens, q, dtype=torch.float32).to(device)
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda _: None):
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda _: None):
         layer(x)
     own = [x, layer.base.weight, *layer.spectrum.parameters(), *layer.spectrum.buffers()]
     storages = {t.untyped_storage().data_ptr() for t in own}
-    found = [t.numel() for t in kept if t.untyped_storage().data_ptr() not in storages]
+    found = [t.numel() for t in saved if t.untyped_storage().data_ptr() not in storages]
     # ΔW is formed nowhere, and what remains are the spectra; or W + ΔW is.
     assert sum(found) in ({q * tokens} if implementation == "implicit" else {p * q, q * tokens})
 
@@ -212,7 +212,7 @@ def session(request):
 
 def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(session, monkeypatch):
     """In shapes alone, which need no GPU."""
-    monkeypatch.setattr(operators, "form", lambda a, _places, _s, p, q, _how: a.new_empty(p, q))
+    monkeypatch.setattr(operators, "form", lambda a, _indices, _s, p, q, _how: a.new_empty(p, q))
     with FakeTensorMode(), torch.no_grad(), Precisions() as precisions:
         x, weight, a = (torch.empty(size, device="cuda") for size in ((5, 8), (6, 8), (3,)))
         pattern = [torch.empty(3, device="cuda")] * 6

@@ -6,13 +6,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, parameter_groups
-from loca_theory.adapters.observation import Observation
+from loca_theory.adapters.gradient_statistics import GradientStatistics
 
 from . import two_processes
-from .searching import EXCHANGES, all_places, close, normal, same
+from .searching import EXCHANGES, all_indices, close, normal, same
 from .two_processes import WORLD
 
-SCHEDULE = AlternatingSchedule(2, 3, 20, observed_steps=2)
+SCHEDULE = AlternatingSchedule(2, 3, 20, recorded_steps=2)
 STEPS = 24
 
 FOUND = {"find_unused_parameters": True}
@@ -71,7 +71,7 @@ def learn(case, x, y, rank=None):
         optimizer.zero_grad()
         (run(of_x, skips=skips) - of_y).square().mean().backward()
         optimizer.step()
-        trace.append(all_places(inner))
+        trace.append(all_indices(inner))
     learned = [p.detach().clone() for n, p in inner.named_parameters() if "locations" not in n]
     return {"phases": phases, "trace": trace, "learned": learned}
 
@@ -135,37 +135,44 @@ def test_two_processes_learn_what_one_does_from_both_batches(case, found_by):
         close(mine, theirs, 1e-9)
 
 
-def test_locations_of_this_training_meet_and_are_given_places_of_their_own():
+def test_locations_of_this_training_meet_and_are_given_locations_of_their_own():
     """Else the comparisons above would not see how two processes settle them."""
     x, y = data_of_both()
     trace = learn("central", x.flatten(1, 2), y.flatten(1, 2))["trace"]
     for number in range(2):
-        places = [at_step[number] for at_step in trace]
-        met = [len(torch.unique(at_step, dim=0)) < len(at_step) for at_step in places]
+        indices = [at_step[number] for at_step in trace]
+        met = [len(torch.unique(at_step, dim=0)) < len(at_step) for at_step in indices]
         assert any(met)
         assert not met[-1]
 
 
 def exchange_by_statistics(x, g):
     """What is asked of the statistics of a batch, and where components go by them."""
-    seen = Observation((8, 6), 1.5, x.dtype, x.device)
+    seen = GradientStatistics((8, 6), 1.5, x.dtype, x.device)
     seen.add(x, g)
     torch.manual_seed(0)
     layer = LoCALinear(nn.Linear(6, 8), 9, zero_init=False, location_search="swap")
     layer = layer.to(x)
-    layer.spectrum.observe(0.0, 0)
+    layer.spectrum.start_recording(0.0, 0)
     layer(x).backward(g)
     if torch.distributed.is_initialized():
         seen.gather()
-    assert layer.spectrum.exchange().any()
-    return [t.cpu() for t in (seen.gradient(), seen.gains(weighs=True), layer.spectrum.places)]
+    assert layer.spectrum.prune_and_regrow().any()
+    return [
+        t.cpu()
+        for t in (
+            seen.gradient(),
+            seen.predicted_decreases(use_curvature=True),
+            layer.spectrum.indices,
+        )
+    ]
 
 
 def statistics_of_both():
     return normal(WORLD, 5, 6, seed=7), normal(WORLD, 5, 8, seed=8)
 
 
-def share_statistics(rank, folder):
+def fraction_statistics(rank, folder):
     x, g = (part[rank].to(two_processes.device_of(rank)) for part in statistics_of_both())
     torch.save(exchange_by_statistics(x, g), f"{folder}/{rank}")
 
@@ -179,12 +186,12 @@ def test_statistics_of_two_processes_are_those_of_both_batches(device, tmp_path)
         pytest.skip("torch sees one CUDA device, and each of the two processes needs its own")
     if device == "cuda" and not torch.distributed.is_nccl_available():
         pytest.skip("torch is built without NCCL, by which CUDA devices add up")
-    two_processes.run(__name__, "share_statistics", tmp_path, device)
+    two_processes.run(__name__, "fraction_statistics", tmp_path, device)
     first, second = (torch.load(tmp_path / str(rank)) for rank in range(WORLD))
     x, g = statistics_of_both()
     # The loss of both is the mean of theirs.
-    *alone, places = exchange_by_statistics(x.flatten(0, 1), g.flatten(0, 1) / WORLD)
+    *alone, indices = exchange_by_statistics(x.flatten(0, 1), g.flatten(0, 1) / WORLD)
     assert same(first, second)
-    assert torch.equal(first[2], places)
+    assert torch.equal(first[2], indices)
     for mine, theirs in zip(first, alone, strict=False):
         close(mine, theirs)

@@ -1,4 +1,4 @@
-"""A spectrum that exchanges components: its places, what it leaves out and what it sees."""
+"""A spectrum that prunes and regrows components."""
 
 import copy
 
@@ -16,7 +16,7 @@ from .searching import (
     assert_distinct,
     backward,
     batches,
-    by_exchange,
+    by_prune_and_regrow,
     close,
     dense,
     flat,
@@ -26,7 +26,7 @@ from .searching import (
     spectrum,
 )
 
-# --- a spectrum that exchanges ---
+# --- a spectrum that prune-and-regrow searches ---
 
 
 def test_other_names_are_refused():
@@ -36,18 +36,18 @@ def test_other_names_are_refused():
         spectrum(init_locations="nowhere")
 
 
-@by_exchange
-def test_places_are_no_parameter(search):
+@by_prune_and_regrow
+def test_locations_are_no_parameter(search):
     layer = spectrum(search)
     assert [name for name, _ in layer.named_parameters()] == ["coefficients"]
     assert layer.locations is None
-    assert layer.exchanges
+    assert layer.prunes_and_regrows
     assert layer.learns_locations
-    assert set(layer.state_dict()) == {"coefficients", "places", "shape", "searching"}
+    assert set(layer.state_dict()) == {"coefficients", "indices", "shape", "searching"}
     assert bool(layer.searching)
 
 
-@by_exchange
+@by_prune_and_regrow
 @pytest.mark.parametrize("phase", ["locations", "both"])
 def test_there_is_no_phase_of_the_locations(search, phase):
     layer = spectrum(search)
@@ -57,20 +57,20 @@ def test_there_is_no_phase_of_the_locations(search, phase):
     assert layer.phase == "coefficients"
 
 
-@by_exchange
+@by_prune_and_regrow
 @pytest.mark.parametrize("count", [1, 10, 53, 54], ids=lambda n: f"{n} of 54")
-def test_places_stay_distinct_and_who_moves_starts_from_zero(search, count):
+def test_locations_stay_distinct_and_who_moves_starts_from_zero(search, count):
     layer = spectrum(search, count=count)
     with torch.no_grad():
         layer.coefficients.mul_(0.1)  # so little that even a swap of one component is worth it
     total = 0
     for turn in range(12):
         before, a = flat(layer).clone(), layer.coefficients.detach().clone()
-        layer.observe(turn / 12, turn)
-        assert layer.is_observing
+        layer.start_recording(turn / 12, turn)
+        assert layer.is_recording
         backward(layer, seed=turn)
-        moved = layer.exchange()
-        assert not layer.is_observing
+        moved = layer.prune_and_regrow()
+        assert not layer.is_recording
         assert_distinct(layer)
         assert torch.equal(moved, flat(layer) != before)
         assert torch.equal(layer.coefficients.detach(), torch.where(moved, 0.0, a))
@@ -78,38 +78,38 @@ def test_places_stay_distinct_and_who_moves_starts_from_zero(search, count):
         total += int(moved.sum())
         with torch.no_grad():
             layer.coefficients.add_(0.01 * normal(count, seed=turn))
-    # Where all places are taken, none is free to move to.
+    # Where all locations are taken, none is free to move to.
     assert (total > 0) == (count < 54)
 
 
-@by_exchange
+@by_prune_and_regrow
 def test_who_has_seen_nothing_moves_nothing(search):
     layer = spectrum(search)
     before = copy.deepcopy(layer.state_dict())
-    assert not layer.exchange().any()
-    layer.observe(0.0, 0)
-    assert not layer.exchange().any()
-    layer.observe(0.0, 0)
+    assert not layer.prune_and_regrow().any()
+    layer.start_recording(0.0, 0)
+    assert not layer.prune_and_regrow().any()
+    layer.start_recording(0.0, 0)
     with torch.no_grad():
         layer(normal(3, 9))
-    assert not layer.exchange().any()
+    assert not layer.prune_and_regrow().any()
     after = layer.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in before)
     close(layer(normal(3, 9)).detach(), normal(3, 9) @ dense(layer).T)
 
 
-@by_exchange
+@by_prune_and_regrow
 def test_broken_gradients_move_nothing(search):
     layer = spectrum(search)
     before = flat(layer).clone()
-    layer.observe(0.0, 0)
+    layer.start_recording(0.0, 0)
     layer(normal(3, 9)).backward(torch.full((3, 6), float("nan"), dtype=torch.float64))
-    assert not layer.exchange().any()
+    assert not layer.prune_and_regrow().any()
     assert torch.equal(flat(layer), before)
 
 
-def left_out_of(layer):
+def dropped_of(layer):
     """The four of least |a|, of ten."""
     return layer.coefficients.detach().abs().topk(4, largest=False).indices.tolist()
 
@@ -117,10 +117,10 @@ def left_out_of(layer):
 def test_reselection_leaves_the_least_out_where_gradients_are_enabled():
     layer, x = spectrum(), normal(5, 9)
     full = x @ dense(layer).T
-    without = x @ dense(layer, left_out_of(layer)).T
+    without = x @ dense(layer, dropped_of(layer)).T
     assert (full - without).abs().max() > 0.01
     close(layer(x).detach(), full)
-    layer.observe(0.0, 0)
+    layer.start_recording(0.0, 0)
     close(layer(x).detach(), without)
     # As dropout: a first pass without gradients, of a checkpoint, is a training pass too.
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_reselection_leaves_the_least_out_where_gradients_are_enabled():
         close(layer(x), full)
     layer.train()
     backward(layer)
-    layer.exchange()
+    layer.prune_and_regrow()
     close(layer(x).detach(), x @ dense(layer).T)
 
 
@@ -138,7 +138,7 @@ def test_evaluation_without_gradients_is_of_the_whole_increment():
     model = LoCALinear(nn.Linear(9, 6), 10, zero_init=False, location_search="reselect").double()
     x = normal(5, 9)
     expected = model(x).detach()
-    model.spectrum.observe(0.0, 0)
+    model.spectrum.start_recording(0.0, 0)
     with torch.no_grad():
         close(model.eval()(x), expected)
 
@@ -146,7 +146,7 @@ def test_evaluation_without_gradients_is_of_the_whole_increment():
 @pytest.mark.parametrize("enabled", [True, False], ids=["with gradients", "without"])
 def test_the_increment_is_whole_while_some_are_left_out(enabled):
     layer = spectrum()
-    layer.observe(0.0, 0)
+    layer.start_recording(0.0, 0)
     with torch.set_grad_enabled(enabled):
         close(layer.increment().detach(), dense(layer))
 
@@ -155,7 +155,7 @@ def test_a_merge_and_a_checkpoint_are_whole_while_some_are_left_out():
     model = LoCALinear(nn.Linear(9, 6), 10, zero_init=False, location_search="reselect").double()
     weight = model.base.weight.detach().clone()
     before = copy.deepcopy(model.spectrum.state_dict())
-    model.spectrum.observe(0.0, 0)
+    model.spectrum.start_recording(0.0, 0)
     assert all(torch.equal(model.spectrum.state_dict()[name], before[name]) for name in before)
     close(model.merge().weight.detach(), weight + dense(model.spectrum))
 
@@ -163,15 +163,15 @@ def test_a_merge_and_a_checkpoint_are_whole_while_some_are_left_out():
 @pytest.mark.parametrize("search", ["swap", "swap-raw"])
 def test_swaps_leave_nothing_out(search):
     layer, x = spectrum(search), normal(5, 9)
-    layer.observe(0.0, 0)
+    layer.start_recording(0.0, 0)
     close(layer(x).detach(), x @ dense(layer).T)
 
 
 def test_freezing_ends_a_reselection_under_way():
     layer, x = spectrum(), normal(5, 9)
-    layer.observe(0.0, 0)
+    layer.start_recording(0.0, 0)
     layer.freeze_locations()
-    assert not layer.is_observing
+    assert not layer.is_recording
     assert not layer.learns_locations
     assert not bool(layer.searching)
     close(layer(x).detach(), x @ dense(layer).T)
@@ -180,19 +180,19 @@ def test_freezing_ends_a_reselection_under_way():
 def test_loading_ends_a_reselection_under_way():
     # What was to be left out was chosen by coefficients that are gone.
     layer, other, x = spectrum(), spectrum(seed=5), normal(5, 9)
-    layer.observe(0.0, 0)
+    layer.start_recording(0.0, 0)
     layer.load_state_dict(other.state_dict())
     close(layer(x).detach(), x @ dense(other).T)
-    assert not layer.is_observing
+    assert not layer.is_recording
 
 
-def test_reselection_finds_the_best_places_for_whom_it_left_out():
-    # On the rows of an orthogonal input, Z²/h at a place is the square of what ΔW lacks there, up
-    # to a factor of its row of the spectrum.
+def test_reselection_finds_the_best_locations_for_whom_it_left_out():
+    # On the rows of an orthogonal input, Z²/h at a location is the square of what ΔW lacks there,
+    # up to a factor of its row of the spectrum.
     layer, x = spectrum(shape=(8, 8), count=10), torch.eye(8, dtype=torch.float64)
     target = normal(8, 8, seed=3)
-    chosen = left_out_of(layer)
-    layer.observe(0.0, 0)
+    chosen = dropped_of(layer)
+    layer.start_recording(0.0, 0)
     y = layer(x)
     ((y - x @ target.T).square().sum() / 2).backward()
     g = x @ (dense(layer, chosen) - target).T
@@ -202,10 +202,10 @@ def test_reselection_finds_the_best_places_for_whom_it_left_out():
     stay = [k for k in range(10) if k not in chosen]
     promise[flat(layer)[stay]] = -1
     expected = set(promise.topk(4).indices.tolist())
-    kept = flat(layer)[stay].clone()
-    layer.exchange()
+    saved = flat(layer)[stay].clone()
+    layer.prune_and_regrow()
     assert set(flat(layer)[chosen].tolist()) == expected
-    assert torch.equal(flat(layer)[stay], kept)
+    assert torch.equal(flat(layer)[stay], saved)
 
 
 def test_a_swap_by_several_equal_steps_is_that_by_one():
@@ -216,12 +216,12 @@ def test_a_swap_by_several_equal_steps_is_that_by_one():
         layer = spectrum("swap", shape=(12, 12), count=40)
         with torch.no_grad():
             layer.coefficients.mul_(0.5)
-        layer.observe(0.0, 0)
+        layer.start_recording(0.0, 0)
         for number in range(repeats):
             if number:
-                layer.observe(0.0, 0)  # one more step of the optimiser
+                layer.start_recording(0.0, 0)  # one more step of the optimiser
             backward(layer, seed=1)
-        found.append((int(layer.exchange().sum()), flat(layer).clone()))
+        found.append((int(layer.prune_and_regrow().sum()), flat(layer).clone()))
     assert found[0][0] > 0
     assert found[0][0] == found[1][0]
     assert torch.equal(found[0][1], found[1][1])
@@ -234,10 +234,10 @@ def test_the_scale_of_mixed_precision_does_not_decide(search):
     found = []
     for scale in (1.0, 2.0**16):
         layer = spectrum(search, shape=(12, 12), count=40)
-        layer.observe(0.0, 0)
+        layer.start_recording(0.0, 0)
         x, g = normal(7, 12), normal(7, 12, seed=4)
         (scale * (layer(x) * g).sum()).backward()
-        moved = layer.exchange()
+        moved = layer.prune_and_regrow()
         assert moved.any()
         found.append(flat(layer).clone())
     assert torch.equal(*found)
@@ -258,11 +258,11 @@ CHANGES = {
 def test_what_is_changed_in_place_afterwards_is_seen_all_the_same(leading, change):
     layer = LoCALinear(nn.Linear(9, 6), 10, zero_init=False, location_search="swap").double()
     x = normal(*leading, 9)
-    layer.spectrum.observe(0.0, 0)
-    watched = layer.spectrum._observation
+    layer.spectrum.start_recording(0.0, 0)
+    watched = layer.spectrum._statistics
     change(layer(x)).sum().backward()
     assert watched
-    seen = watched.gradient().view(6, 9)[tuple(layer.spectrum.places.T)]
+    seen = watched.gradient().view(6, 9)[tuple(layer.spectrum.indices.T)]
     close(seen, layer.spectrum.coefficients.grad)
 
 
@@ -271,12 +271,12 @@ def test_autocast_sees_what_is_seen_without():
     for enabled in (False, True):
         model = small("swap", dtype=torch.float32)
         for s in spectra(model):
-            s.observe(0.0, 0)
+            s.start_recording(0.0, 0)
         x, y = (part.float() for part in batches(1)[0])
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             loss = (model(x) - y).square().mean()
         loss.backward()
-        seen.append([s._observation.gradient() for s in spectra(model)])
+        seen.append([s._statistics.gradient() for s in spectra(model)])
     for plain, cast in zip(*seen, strict=True):
         # Inputs, weights and gradients of the two layers are each rounded to 2⁻⁹.
         assert float((plain - cast).norm() / plain.norm()) < 8 * 2**-9
@@ -284,18 +284,19 @@ def test_autocast_sees_what_is_seen_without():
 
 
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
-@by_exchange
+@by_prune_and_regrow
 def test_checkpointed_layers_are_seen_once(search, reentrant):
     seen = []
     for checkpointed in (False, True):
         model = small(search)
         for s in spectra(model):
-            s.observe(0.0, 0)
+            s.start_recording(0.0, 0)
         x, y = batches(1)[0]
         x.requires_grad_()
         output = checkpoint(model, x, use_reentrant=reentrant) if checkpointed else model(x)
         (output - y).square().mean().backward()
-        seen.append([(s._observation.gradient(), s._observation.gains(weighs=True))
+        seen.append([(s._statistics.gradient(),
+        s._statistics.predicted_decreases(use_curvature=True))
                      for s in spectra(model)])  # fmt: skip
     for plain, again in zip(*seen, strict=True):
         close(again[0], plain[0])
@@ -308,9 +309,9 @@ def test_a_gradient_at_one_position_is_seen_whatever_the_length(position):
     layer = LoCALinear(nn.Linear(9, 6), 10, location_search="swap", zero_init=False).double()
     x, g = normal(64, 32, 9), torch.zeros(64, 32, 6, dtype=torch.float64)
     g[:, position] = normal(64, 6, seed=3)
-    layer.spectrum.observe(0.0, 0)
+    layer.spectrum.start_recording(0.0, 0)
     layer(x).backward(g)
-    seen = layer.spectrum._observation
+    seen = layer.spectrum._statistics
     everywhere = torch.cartesian_prod(torch.arange(6), torch.arange(9))
     rows = dct2(torch.einsum("btp,btr->pr", g, g)).diagonal()
     expected = torch.outer(rows, torch.ones(9, dtype=torch.float64)).flatten()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from loca_theory.adapters import CosineSpectrum
-from loca_theory.adapters.observation import Observation, seen_by
+from loca_theory.adapters.gradient_statistics import GradientStatistics, record
 from loca_theory.transforms import dct2
 
 P, Q, ALPHA = 6, 9, 1.7
@@ -22,7 +22,7 @@ def normal(*shape, seed=0, dtype=torch.float64):
 
 
 def watching(shape=(P, Q), scaling=ALPHA, dtype=torch.float64):
-    return Observation(shape, scaling, dtype, torch.device("cpu"))
+    return GradientStatistics(shape, scaling, dtype, torch.device("cpu"))
 
 
 def linear(x, seed=9):
@@ -34,12 +34,12 @@ def linear(x, seed=9):
 def seen_of(*passes):
     """An observation of backward passes (x, g)."""
     dtype = torch.promote_types(passes[0][0].dtype, torch.float32)
-    observation = watching(dtype=dtype)
+    statistics = watching(dtype=dtype)
     for x, g in passes:
         y = linear(x)
-        y = seen_by(observation, x, y)
+        y = record(statistics, x, y)
         y.backward(g)
-    return observation
+    return statistics
 
 
 def rows(tensor):
@@ -98,14 +98,18 @@ def test_gradient_and_curvature_are_the_dense_ones(passes, dtype):
 def test_gains_are_the_square_of_the_gradient_over_the_curvature(passes):
     seen = seen_of(*passes)
     expected = gradient(*passes).square()
-    assert_close(seen.gains(weighs=False), expected, torch.float64)
-    assert_close(seen.gains(weighs=True), expected / curvature(*passes), torch.float64)
+    assert_close(seen.predicted_decreases(use_curvature=False), expected, torch.float64)
+    assert_close(
+        seen.predicted_decreases(use_curvature=True), expected / curvature(*passes), torch.float64
+    )
 
 
 def test_where_there_is_no_curvature_there_is_no_gain():
-    gains = seen_of((torch.zeros(4, Q, dtype=torch.float64), normal(4, P))).gains(weighs=True)
-    assert not gains.any()
-    assert gains.isfinite().all()
+    predicted_decreases = seen_of(
+        (torch.zeros(4, Q, dtype=torch.float64), normal(4, P))
+    ).predicted_decreases(use_curvature=True)
+    assert not predicted_decreases.any()
+    assert predicted_decreases.isfinite().all()
 
 
 def test_the_curvature_is_the_product_of_the_sums_of_squares_of_the_spectra():
@@ -129,7 +133,7 @@ def test_half_precision_is_summed_in_single(dtype):
 def test_two_calls_of_one_graph_are_summed():
     (x, g), (other, of_other) = a_pass(4, seed=1), a_pass(3, seed=2)
     seen = watching()
-    outputs = [seen_by(seen, given, linear(given)) for given in (x, other)]
+    outputs = [record(seen, given, linear(given)) for given in (x, other)]
     ((outputs[0] * g).sum() + (outputs[1] * of_other).sum()).backward()
     assert_close(seen.gradient(), gradient((x, g), (other, of_other)), torch.float64)
     assert_close(seen.curvature(EVERYWHERE), curvature((x, g), (other, of_other)), torch.float64)
@@ -165,14 +169,14 @@ def test_without_a_backward_pass_nothing_is_seen():
     seen = watching()
     assert not seen
     x, _ = a_pass(3)
-    seen_by(seen, x, linear(x))
+    record(seen, x, linear(x))
     assert not seen
 
 
 def test_an_output_without_gradient_is_no_error_and_not_seen():
     seen = watching()
     x, g = a_pass(3)
-    seen_by(seen, x, g)
+    record(seen, x, g)
     assert not seen
 
 
@@ -198,14 +202,14 @@ def test_the_input_may_ask_for_a_gradient_and_gets_its_own():
     linear(plain).backward(g)
     seen = watching()
     y = linear(watched)
-    y = seen_by(seen, watched, y)
+    y = record(seen, watched, y)
     y.backward(g)
     assert torch.equal(watched.grad, plain.grad)
     assert not seen.gradient().requires_grad
 
 
 @pytest.mark.parametrize("implementation", ["auto", "implicit", "dense", "fft", "sparse"])
-def test_coefficients_have_the_gradient_that_is_seen_at_their_places(implementation):
+def test_coefficients_have_the_gradient_that_is_seen_at_their_locations(implementation):
     layer = CosineSpectrum(
         (P, Q), 7, scaling=ALPHA, zero_init=False, implementation=implementation,
         location_search="reselect",
@@ -213,10 +217,10 @@ def test_coefficients_have_the_gradient_that_is_seen_at_their_places(implementat
     x, g = a_pass(2, 5)
     seen = watching()
     y = layer(x)
-    y = seen_by(seen, x, y)
+    y = record(seen, x, y)
     y.backward(g)
-    at_places = seen.gradient().view(P, Q)[layer.places[:, 0], layer.places[:, 1]]
-    assert_close(layer.coefficients.grad, at_places, torch.float64)
+    at_indices = seen.gradient().view(P, Q)[layer.indices[:, 0], layer.indices[:, 1]]
+    assert_close(layer.coefficients.grad, at_indices, torch.float64)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 8), (8, 1)], ids=str)
@@ -225,6 +229,6 @@ def test_thin_layers_are_seen_too(shape):
     x, g = normal(4, q), normal(4, p, seed=1)
     seen = watching(shape, 1.0)
     y = x @ normal(p, q, seed=2).requires_grad_().T
-    y = seen_by(seen, x, y)
+    y = record(seen, x, y)
     y.backward(g)
     assert_close(seen.gradient(), dct2(g.T @ x).flatten(), torch.float64)

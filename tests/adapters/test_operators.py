@@ -1,4 +1,4 @@
-"""The operators of ΔW against dense products and a place-by-place location gradient."""
+"""The operators of ΔW against dense products and a location-by-location location gradient."""
 
 import math
 import warnings
@@ -34,25 +34,25 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
-def border_and_shared_places(shape):
-    """One place three times, the corners, the middle of the sides; no more than fit."""
+def border_and_shared_indices(shape):
+    """One location three times, the corners, the middle of the sides; no more than fit."""
     p, q = shape
     rows = [p // 2, p // 2, 0, p - 1, p // 2, 0, p - 1, 0, p // 2, min(1, p - 1), p // 2]
     columns = [q // 2, q // 2, 0, q - 1, q // 2, q - 1, 0, q // 2, 0, min(2, q - 1), q - 1]
     return torch.tensor([rows, columns]).T[: p * q].contiguous()
 
 
-def dense_spectrum(a, places, shape):
+def dense_spectrum(a, indices, shape):
     spectrum = torch.zeros(shape, dtype=a.dtype)
-    return spectrum.index_put((places[:, 0], places[:, 1]), a, accumulate=True)
+    return spectrum.index_put((indices[:, 0], indices[:, 1]), a, accumulate=True)
 
 
-def dense_increment(a, places, shape):
+def dense_increment(a, indices, shape):
     c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
-    return SCALING * c.T @ dense_spectrum(a, places, shape) @ d
+    return SCALING * c.T @ dense_spectrum(a, indices, shape) @ d
 
 
-def place_by_place(rule, g_w, a, places, shape):
+def place_by_place(rule, g_w, a, indices, shape):
     """The location gradient in the words of its documentation, one component after another."""
     p, q = shape
     c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
@@ -62,7 +62,7 @@ def place_by_place(rule, g_w, a, places, shape):
         return z[min(max(row, 0), p - 1)][min(max(column, 0), q - 1)]
 
     gradient = []
-    for a_n, (i, j) in zip(a.tolist(), places.tolist(), strict=True):
+    for a_n, (i, j) in zip(a.tolist(), indices.tolist(), strict=True):
         factor, here = SCALING * a_n, value(i, j)
         ahead, behind = (value(i + 1, j), value(i, j + 1)), (value(i - 1, j), value(i, j - 1))
         if rule == "central":
@@ -93,33 +93,33 @@ def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=ROUNDING, atol=ROUNDING * scale)
 
 
-def apply(x, weight, bias, a, locations, places, shape, rule="central", how="implicit"):
+def apply(x, weight, bias, a, locations, indices, shape, rule="central", how="implicit"):
     return increment_linear(
-        x, weight, bias, a, locations, places, SparsityPattern.of(places, shape),
+        x, weight, bias, a, locations, indices, SparsityPattern.of(indices, shape),
         rows=shape[0], scaling=SCALING, rule=rule, how=how,
     )  # fmt: skip
 
 
 def case(shape, batch=(5,), terms="weight and bias"):
-    """Tensors of one call: x, W, b, a, l, places."""
+    """Tensors of one call: x, W, b, a, l, locations."""
     p, q = shape
-    places = border_and_shared_places(shape)
+    indices = border_and_shared_indices(shape)
     return (
         normal(*batch, q, seed=1).requires_grad_(),
         None if terms == "increment alone" else normal(p, q, seed=2),
         normal(p, seed=3).requires_grad_() if terms == "weight and bias" else None,
-        normal(len(places), seed=4).requires_grad_(),
-        places.double().requires_grad_(),
-        places,
+        normal(len(indices), seed=4).requires_grad_(),
+        indices.double().requires_grad_(),
+        indices,
     )
 
 
 def assert_it_is_the_dense_form(shape, batch, terms, how, rule, device="cpu"):
     """The operator on a device; the dense form on the CPU."""
-    tensors = x, weight, bias, a, locations, places = case(shape, batch, terms)
+    tensors = x, weight, bias, a, locations, indices = case(shape, batch, terms)
     y = apply(*(t if t is None else t.to(device) for t in tensors), shape, rule, how)
     assert y.device.type == torch.device(device).type
-    delta = dense_increment(a, places, shape)
+    delta = dense_increment(a, indices, shape)
     delta.retain_grad()
     total = delta if weight is None else weight + delta
     expected = torch.nn.functional.linear(x, total, bias)
@@ -131,7 +131,7 @@ def assert_it_is_the_dense_form(shape, batch, terms, how, rule, device="cpu"):
     *wanted, g_w = torch.autograd.grad(expected, [*leaves, delta], g)
     for mine, theirs in zip(found, wanted, strict=True):
         assert_close(mine, theirs)
-    assert_close(of_l, place_by_place(rule, g_w, a, places, shape))
+    assert_close(of_l, place_by_place(rule, g_w, a, indices, shape))
 
 
 @by_how
@@ -179,23 +179,23 @@ def test_sampled_or_through_the_product_gradients_are_the_same(
 @by_rule
 def test_gradients_of_one_group_do_not_need_the_other(how, rule):
     shape = (5, 8)
-    x, weight, bias, a, locations, places = case(shape)
-    y = apply(x, weight, bias, a, locations, places, shape, rule, how)
+    x, weight, bias, a, locations, indices = case(shape)
+    y = apply(x, weight, bias, a, locations, indices, shape, rule, how)
     of_a, of_l = torch.autograd.grad(y.square().sum(), [a, locations])
-    alone = apply(x, weight, bias, a, None, places, shape, rule, how)
+    alone = apply(x, weight, bias, a, None, indices, shape, rule, how)
     assert_close(torch.autograd.grad(alone.square().sum(), a)[0], of_a)
-    alone = apply(x, weight, bias, a.detach(), locations, places, shape, rule, how)
+    alone = apply(x, weight, bias, a.detach(), locations, indices, shape, rule, how)
     assert_close(torch.autograd.grad(alone.square().sum(), locations)[0], of_l)
 
 
 @by_how
 def test_a_frozen_input_has_no_gradient_and_changes_none(how):
     shape = (5, 8)
-    x, weight, bias, a, locations, places = case(shape)
-    y = apply(x, weight, bias, a, locations, places, shape, how=how)
+    x, weight, bias, a, locations, indices = case(shape)
+    y = apply(x, weight, bias, a, locations, indices, shape, how=how)
     wanted = torch.autograd.grad(y.square().sum(), [a, locations, bias])
     frozen = x.detach()
-    apply(frozen, weight, bias, a, locations, places, shape, how=how).square().sum().backward()
+    apply(frozen, weight, bias, a, locations, indices, shape, how=how).square().sum().backward()
     assert frozen.grad is None
     for mine, theirs in zip((a.grad, locations.grad, bias.grad), wanted, strict=True):
         assert_close(mine, theirs)
@@ -204,10 +204,10 @@ def test_a_frozen_input_has_no_gradient_and_changes_none(how):
 @by_how
 def test_frozen_groups_have_no_gradient(how):
     shape = (5, 8)
-    x, weight, bias, a, locations, places = case(shape)
+    x, weight, bias, a, locations, indices = case(shape)
     for leaf in (bias, a, locations):
         leaf.requires_grad_(False)
-    apply(x, weight, bias, a, locations, places, shape, how=how).sum().backward()
+    apply(x, weight, bias, a, locations, indices, shape, how=how).sum().backward()
     assert x.grad is not None
     assert all(leaf.grad is None for leaf in (weight, bias, a, locations))
 
@@ -226,12 +226,12 @@ def test_without_gradients_the_output_is_the_same(how):
 @by_how
 def test_memory_layout_does_not_matter(how):
     shape = (5, 8)
-    _, weight, bias, a, locations, places = case(shape)
+    _, weight, bias, a, locations, indices = case(shape)
     x = normal(8, 12, seed=1).T[::2]
-    y = apply(x, weight.T.contiguous().T, bias, a, locations, places, shape, how=how)
+    y = apply(x, weight.T.contiguous().T, bias, a, locations, indices, shape, how=how)
     g = normal(5, 6, seed=5).T
     found = torch.autograd.grad(y, [a, locations], g)
-    again = apply(x.contiguous(), weight, bias, a, locations, places, shape, how=how)
+    again = apply(x.contiguous(), weight, bias, a, locations, indices, shape, how=how)
     wanted = torch.autograd.grad(again, [a, locations], g.contiguous())
     assert_close(y, again)
     for mine, theirs in zip(found, wanted, strict=True):
@@ -242,32 +242,32 @@ def test_memory_layout_does_not_matter(how):
 @by_rule
 @by_shape
 def test_the_increment_is_the_dense_one_and_so_are_its_gradients(how, rule, shape):
-    _, _, _, a, locations, places = case(shape)
-    pattern = SparsityPattern.of(places, shape)
+    _, _, _, a, locations, indices = case(shape)
+    pattern = SparsityPattern.of(indices, shape)
     delta = increment(
-        a, locations, places, pattern, shape=shape, scaling=SCALING, rule=rule, how=how
+        a, locations, indices, pattern, shape=shape, scaling=SCALING, rule=rule, how=how
     )
-    expected = dense_increment(a, places, shape)
+    expected = dense_increment(a, indices, shape)
     assert_close(delta, expected)
     g = normal(*shape, seed=5)
     of_a, of_l = torch.autograd.grad(delta, [a, locations], g)
     assert_close(of_a, torch.autograd.grad(expected, a, g)[0])
-    assert_close(of_l, place_by_place(rule, g, a, places, shape))
+    assert_close(of_l, place_by_place(rule, g, a, indices, shape))
 
 
 @by_way_of_forming
 def test_the_increment_differentiates_what_asks_for_it(how):
     shape = (5, 8)
-    _, _, _, a, locations, places = case(shape)
-    pattern = SparsityPattern.of(places, shape)
+    _, _, _, a, locations, indices = case(shape)
+    pattern = SparsityPattern.of(indices, shape)
     rest = {"shape": shape, "scaling": SCALING, "rule": "central", "how": how}
-    both = increment(a, locations, places, pattern, **rest).square().sum()
+    both = increment(a, locations, indices, pattern, **rest).square().sum()
     of_a, of_l = torch.autograd.grad(both, [a, locations])
-    increment(a, None, places, pattern, **rest).square().sum().backward()
+    increment(a, None, indices, pattern, **rest).square().sum().backward()
     assert_close(a.grad, of_a)
     assert locations.grad is None
     a.grad = None
-    increment(a.detach(), locations, places, pattern, **rest).square().sum().backward()
+    increment(a.detach(), locations, indices, pattern, **rest).square().sum().backward()
     assert_close(locations.grad, of_l)
     assert a.grad is None
 
@@ -275,11 +275,11 @@ def test_the_increment_differentiates_what_asks_for_it(how):
 @by_how
 def test_numerical_differentiation_agrees(how):
     shape = (3, 4)
-    places = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
+    indices = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
     x, weight = normal(2, 4, seed=1).requires_grad_(), normal(3, 4, seed=2)
     a, bias = normal(4, seed=4).requires_grad_(), normal(3, seed=3).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda x, a, bias: apply(x, weight, bias, a, None, places, shape, how=how), (x, a, bias)
+        lambda x, a, bias: apply(x, weight, bias, a, None, indices, shape, how=how), (x, a, bias)
     )
 
 
@@ -306,11 +306,11 @@ def test_an_output_whose_gradient_is_undefined_has_none_to_give(how):
 
 @by_way_of_forming
 def test_numerical_differentiation_of_the_increment_agrees(how, device):
-    places = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]]).to(device)
-    pattern = SparsityPattern.of(places, (3, 4))
+    indices = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]]).to(device)
+    pattern = SparsityPattern.of(indices, (3, 4))
     rest = {"shape": (3, 4), "scaling": SCALING, "rule": "central", "how": how}
     a = normal(4, seed=4).to(device).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a: increment(a, None, places, pattern, **rest), a)
+    assert torch.autograd.gradcheck(lambda a: increment(a, None, indices, pattern, **rest), a)
 
 
 # What the registration knows of the result differs between forming ΔW and not.
@@ -321,10 +321,10 @@ by_kind = pytest.mark.parametrize("how", ["implicit", "fft"])
 @by_kind
 def test_torch_accepts_the_registration_of_the_linear_operator(how):
     shape = (5, 8)
-    x, weight, bias, a, locations, places = case(shape)
-    pattern = list(SparsityPattern.of(places, shape))
+    x, weight, bias, a, locations, indices = case(shape)
+    pattern = list(SparsityPattern.of(indices, shape))
     arguments = (
-        x, weight, bias, a, locations, places, pattern, 5, SCALING, "central", how, True,
+        x, weight, bias, a, locations, indices, pattern, 5, SCALING, "central", how, True,
     )  # fmt: skip
     result = torch.library.opcheck(operators._linear_op, arguments)
     assert set(result.values()) == {"SUCCESS"}
@@ -333,9 +333,9 @@ def test_torch_accepts_the_registration_of_the_linear_operator(how):
 @pytest.mark.filterwarnings("ignore")
 def test_torch_accepts_the_registration_of_the_increment():
     shape = (5, 8)
-    _, _, _, a, locations, places = case(shape)
-    pattern = list(SparsityPattern.of(places, shape))
-    arguments = (a, locations, places, pattern, 5, 8, SCALING, "forward", "fft")
+    _, _, _, a, locations, indices = case(shape)
+    pattern = list(SparsityPattern.of(indices, shape))
+    arguments = (a, locations, indices, pattern, 5, 8, SCALING, "forward", "fft")
     result = torch.library.opcheck(operators._increment, arguments)
     assert set(result.values()) == {"SUCCESS"}
 
@@ -344,13 +344,13 @@ def test_torch_accepts_the_registration_of_the_increment():
 @pytest.mark.parametrize("needs", [[True, True, True], [False, True, False]], ids=str)
 def test_torch_accepts_the_registration_of_the_backward_operator(how, needs):
     shape = (5, 8)
-    x, weight, _, a, _, places = (t if t is None else t.detach() for t in case(shape))
-    pattern = list(SparsityPattern.of(places, shape))
-    _, kept = operators._linear(
-        x, weight, None, a, None, places, pattern, 5, SCALING, "central", how, True
+    x, weight, _, a, _, indices = (t if t is None else t.detach() for t in case(shape))
+    pattern = list(SparsityPattern.of(indices, shape))
+    _, saved = operators._linear(
+        x, weight, None, a, None, indices, pattern, 5, SCALING, "central", how, True
     )
     arguments = (
-        normal(5, 5, seed=5), x, weight, kept, a, places, pattern, 8, SCALING, "central", how,
+        normal(5, 5, seed=5), x, weight, saved, a, indices, pattern, 8, SCALING, "central", how,
         needs,
     )  # fmt: skip
     utils = ("test_schema", "test_faketensor")

@@ -31,8 +31,8 @@ def tokens_of(texts, length):
     )
 
 
-def places_of(model):
-    return [m.places.clone() for m in model.modules() if hasattr(m, "places")]
+def indices_of(model):
+    return [m.indices.clone() for m in model.modules() if hasattr(m, "indices")]
 
 
 def test_a_few_steps_move_it_and_it_predicts_the_same_after_reloading(tmp_path):
@@ -42,13 +42,13 @@ def test_a_few_steps_move_it_and_it_predicts_the_same_after_reloading(tmp_path):
     )  # fmt: skip
     model = get_peft_model(base(), config).eval()
     batch = tokens_of(["Return the inverse of a matrix.", "Apply a linear layer."], 12)
-    start, before = model(**batch).logits.detach(), places_of(model)
+    start, before = model(**batch).logits.detach(), indices_of(model)
     optimizer = torch.optim.AdamW(parameter_groups(model, lr=0.05, location_lr=0.05))
     for _ in range(5):
         optimizer.zero_grad()
         model(**batch, labels=torch.tensor([0, 1])).loss.backward()
         optimizer.step()
-    moved = places_of(model)
+    moved = indices_of(model)
     assert any(not torch.equal(a, b) for a, b in zip(before, moved, strict=True))
     with torch.no_grad():
         expected = model(**batch).logits
@@ -79,7 +79,7 @@ def test_it_learns_by_the_trainer_and_predicts_the_same_after_reloading(tmp_path
         alternating_steps=40,
     )  # fmt: skip
     model = get_peft_model(base(), config)
-    before = places_of(model)
+    before = indices_of(model)
     groups = parameter_groups(model, lr=1e-2, location_lr=5e-3)
     arguments = TrainingArguments(
         str(tmp_path), max_steps=STEPS, per_device_train_batch_size=16, report_to=[],
@@ -94,7 +94,7 @@ def test_it_learns_by_the_trainer_and_predicts_the_same_after_reloading(tmp_path
         callbacks=[LoCACallback()],
     )
     trainer.train()
-    assert any(not torch.equal(a, b) for a, b in zip(before, places_of(model), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, indices_of(model), strict=True))
     unseen = dataset(test[:: len(test) // 200])
     predicted = trainer.predict(unseen)
     right = (predicted.predictions.argmax(1) == predicted.label_ids).mean()

@@ -82,10 +82,10 @@ def spectra(model):
 
 def snapshot(model):
     """Copies of everything a spectrum holds, by kind."""
-    found = {A: [], L: [], "places": []}
+    found = {A: [], L: [], "indices": []}
     for s in spectra(model):
         found[A].append(s.coefficients.detach().clone())
-        found["places"].append(s.places.clone())
+        found["indices"].append(s.indices.clone())
         if s.locations is not None:
             found[L].append(s.locations.detach().clone())
     return found
@@ -159,7 +159,7 @@ def test_without_alternation_nothing_needs_to_be_learnable():
     assert training.phase is None
     assert training.parameters() == []
     assert not any(s.learns_locations for s in spectra(model))
-    assert same(snapshot(model)["places"], before["places"])
+    assert same(snapshot(model)["indices"], before["indices"])
     LocationTraining(small(learn_locations=False), AlternatingSchedule(alternating_steps=0))
 
 
@@ -179,17 +179,17 @@ def test_a_phase_moves_its_own_group_and_no_other(make, set_to_none):
         assert same(before[A], after[A]) == (phase == L)
         assert same(before[L], after[L]) == (phase == A)
         if phase == A:
-            assert same(before["places"], after["places"])
+            assert same(before["indices"], after["indices"])
     assert phases == [A, A, L, L, L] * 2
 
 
-def test_places_move_in_location_phases():
+def test_locations_move_in_location_phases():
     model = small()
     before = snapshot(model)
     training = LocationTraining(model, SHORT)
     train(model, adamw(model, location_lr=0.2), 5)
     assert training.steps_done == 5
-    assert not same(before["places"], snapshot(model)["places"])
+    assert not same(before["indices"], snapshot(model)["indices"])
 
 
 @pytest.mark.parametrize("schedule", [SHORT, AlternatingSchedule(2, 3, 10, joint=True)], ids=str)
@@ -201,11 +201,11 @@ def test_after_the_last_step_locations_are_frozen_and_coefficients_go_on(schedul
     assert training.phase is None
     for s in spectra(model):
         assert not s.learns_locations
-        assert torch.unique(s.places, dim=0).shape == s.places.shape
+        assert torch.unique(s.indices, dim=0).shape == s.indices.shape
     before = snapshot(model)
     train(model, optimizer, 3)
     after = snapshot(model)
-    assert same(before["places"], after["places"])
+    assert same(before["indices"], after["indices"])
     assert not same(before[A], after[A])
     assert training.steps_done == 10
 
@@ -540,6 +540,6 @@ def test_settled_spectra_need_no_training():
     again = LocationTraining(loaded, SHORT)
     loaded.load_state_dict(model.state_dict())
     assert again.phase is None
-    before = [s.places.clone() for s in spectra(loaded)]
+    before = [s.indices.clone() for s in spectra(loaded)]
     train(loaded, torch.optim.SGD([s.coefficients for s in spectra(loaded)], lr=0.1), 12)
-    assert all(torch.equal(a, s.places) for a, s in zip(before, spectra(loaded), strict=True))
+    assert all(torch.equal(a, s.indices) for a, s in zip(before, spectra(loaded), strict=True))

@@ -18,22 +18,22 @@ from loca_theory.errors import InvalidArgumentError
 
 from .searching import (
     adamw,
-    all_places,
+    all_indices,
     assert_distinct,
     batches,
     close,
-    exchanges_of,
     in_groups,
     normal,
     same,
     spectra,
+    steps_of_regrowth,
 )
 
 # A float32 pass through two layers is some forty roundings of 6e-8 in sequence, of values that
 # cancel and are amplified to ten times their result.
 ROUNDING = 1e-4
 
-TINY = {"coefficient_steps": 2, "location_steps": 3, "alternating_steps": 20, "observed_steps": 2}
+TINY = {"coefficient_steps": 2, "location_steps": 3, "alternating_steps": 20, "recorded_steps": 2}
 # PEFT calls it by the name that transformers 5 has replaced.
 of_peft = pytest.mark.filterwarnings(
     r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
@@ -91,8 +91,8 @@ def logits(model):
 REFUSED = {
     "a search": ({"location_search": "nowhere"}, "location search.*'nowhere'"),
     "a start": ({"init_locations": "nowhere"}, "start of the locations.*'nowhere'"),
-    "no steps": ({"observed_steps": 0}, "observed_steps must be an integer of at least 1, not 0"),
-    "part of a step": ({"observed_steps": 1.5}, "observed_steps must be an integer.*not 1.5"),
+    "no steps": ({"recorded_steps": 0}, "recorded_steps must be an integer of at least 1, not 0"),
+    "part of a step": ({"recorded_steps": 1.5}, "recorded_steps must be an integer.*not 1.5"),
     "jointly": (
         {"location_search": "swap", "joint": True},
         "joint=True learns locations by a gradient, which 'swap' has not",
@@ -108,11 +108,11 @@ def test_a_configuration_refuses(options, message):
 
 @pytest.mark.parametrize("search", ["central", "reselect"])
 def test_a_configuration_survives_its_file(search, tmp_path):
-    options = {"location_search": search, "init_locations": "gradient", "observed_steps": 3}
+    options = {"location_search": search, "init_locations": "gradient", "recorded_steps": 3}
     LoCAConfig(**options).save_pretrained(tmp_path)
     loaded = PeftConfig.from_pretrained(tmp_path)
     assert {name: getattr(loaded, name) for name in options} == options
-    assert loaded.schedule().observed_steps == 3
+    assert loaded.schedule().recorded_steps == 3
 
 
 @of_peft
@@ -122,11 +122,11 @@ def test_a_configuration_survives_its_file(search, tmp_path):
 def test_a_plain_optimiser_trains_every_layer(search, start):
     model = adapted(location_search=search, init_locations=start)
     assert not any("locations" in name for name, _ in model.named_parameters())
-    before, training = all_places(model), model.base_model.location_training["default"]
-    happened = exchanges_of(model, training)
+    before, training = all_indices(model), model.base_model.location_training["default"]
+    happened = steps_of_regrowth(model, training)
     fine_tune(model, 22)
     assert training.steps_done == 20
-    assert not any(map(torch.equal, before, all_places(model)))
+    assert not any(map(torch.equal, before, all_indices(model)))
     assert all(happened)
     for layer in spectra(model):
         assert_distinct(layer)
@@ -154,7 +154,7 @@ def test_an_adapter_survives_its_file(search, steps, trainable, low, dtype, tmp_
     loaded = PeftModel.from_pretrained(
         roberta(dtype), tmp_path / "first", is_trainable=trainable, low_cpu_mem_usage=low
     )
-    assert same(all_places(loaded), all_places(model))
+    assert same(all_indices(loaded), all_indices(model))
     # With low_cpu_mem_usage, PEFT rounds the coefficients of an adapter of any method to the
     # dtype of the base, and widens them again.
     is_rounded = low and dtype != torch.float32
@@ -162,14 +162,14 @@ def test_an_adapter_survives_its_file(search, steps, trainable, low, dtype, tmp_
     assert torch.equal(loaded_logits, logits(model)) or is_rounded
     for layer in spectra(loaded):
         assert layer.learns_locations == (trainable and steps == 13)
-        assert not layer.awaits_places
+        assert not layer.needs_initialisation
         if layer.searching is not None:
             assert not layer.searching.is_meta
             assert bool(layer.searching) == (steps == 13)
     loaded.save_pretrained(tmp_path / "second")
     if trainable:
         fine_tune(loaded, 22)
-        moved = not same(all_places(loaded), all_places(model))
+        moved = not same(all_indices(loaded), all_indices(model))
         assert moved == (steps == 13)
     again = PeftModel.from_pretrained(roberta(dtype), tmp_path / "second")
     assert torch.equal(logits(again), loaded_logits)
@@ -204,7 +204,7 @@ def test_an_adapter_goes_on_by_another_search(first, second, steps, low, tmp_pat
 @of_peft
 def test_a_merged_model_is_the_adapted_one_while_it_looks():
     model = fine_tune(adapted(location_search="reselect"), 8)
-    assert any(s.is_observing for s in spectra(model))
+    assert any(s.is_recording for s in spectra(model))
     expected = logits(model)
     close(logits(copy.deepcopy(model).merge_and_unload()), expected, ROUNDING)
     model.merge_adapter()
@@ -242,16 +242,16 @@ def trainer_of(model, folder, **options):
 
 @of_peft
 def test_the_trainer_with_its_own_optimiser_resumes_a_search_where_it_stood(tmp_path):
-    options = {"location_search": "reselect", "observed_steps": 1}
+    options = {"location_search": "reselect", "recorded_steps": 1}
     model = adapted(**options)
     trainer_of(model, tmp_path).train()
     resumed = adapted(**options)
-    happened = exchanges_of(resumed, resumed.base_model.location_training["default"])
+    happened = steps_of_regrowth(resumed, resumed.base_model.location_training["default"])
     trainer_of(resumed, tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-12"))
     assert resumed.base_model.location_training["default"].steps_done == 20
     # Four layers, each a step or two ahead of the one before.
     assert happened == [[14, 19], [13, 18], [12, 17], [16]]
-    assert same(all_places(resumed), all_places(model))
+    assert same(all_indices(resumed), all_indices(model))
 
 
 # --- devices ---

@@ -46,7 +46,7 @@ def layer(p=6, q=9, n_components=7, **options):
 def definition(spectrum):
     """ΔW from what the spectrum holds, in float64."""
     s = torch.zeros(spectrum.shape.tolist(), dtype=torch.float64)
-    rows, columns = spectrum.places.T
+    rows, columns = spectrum.indices.T
     s.index_put_((rows, columns), spectrum.coefficients.detach().double(), accumulate=True)
     return spectrum.scaling * idct2(s)
 
@@ -58,11 +58,11 @@ def assert_close(actual, expected, tolerance=ROUNDING):
 
 
 def collide(spectrum):
-    """Move the first three components to one place."""
+    """Move the first three components to one location."""
     with torch.no_grad():
         spectrum.locations[:3] = spectrum.locations[3]
     spectrum.refresh()
-    assert torch.unique(spectrum.places, dim=0).shape[0] == len(spectrum.places) - 3
+    assert torch.unique(spectrum.indices, dim=0).shape[0] == len(spectrum.indices) - 3
 
 
 # --- start ---
@@ -84,19 +84,19 @@ def test_a_random_start_has_variance_one_over_the_longer_side():
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 8), (8, 1), (13, 7), (64, 48)], ids=str)
-def test_places_start_distinct_and_in_range_for_any_count(shape):
+def test_locations_start_distinct_and_in_range_for_any_count(shape):
     p, q = shape
     for count in {1, p * q // 2 or 1, p * q}:
-        places = CosineSpectrum(shape, count).places
-        assert places.dtype == torch.int64
-        assert torch.unique(places, dim=0).shape == (count, 2)
-        assert bool(((places >= 0) & (places < torch.tensor(shape))).all())
+        indices = CosineSpectrum(shape, count).indices
+        assert indices.dtype == torch.int64
+        assert torch.unique(indices, dim=0).shape == (count, 2)
+        assert bool(((indices >= 0) & (indices < torch.tensor(shape))).all())
 
 
-def test_places_are_uniform():
-    # Counts of 3000 places over 4×4 equal bins: χ² of 15 degrees, at most 1e-5 above 50.
-    places = CosineSpectrum((400, 400), 3000).places // 100
-    counts = torch.bincount(places[:, 0] * 4 + places[:, 1], minlength=16).double()
+def test_locations_are_uniform():
+    # Counts of 3000 locations over 4×4 equal bins: χ² of 15 degrees, at most 1e-5 above 50.
+    indices = CosineSpectrum((400, 400), 3000).indices // 100
+    counts = torch.bincount(indices[:, 0] * 4 + indices[:, 1], minlength=16).double()
     assert float(((counts - 187.5) ** 2 / 187.5).sum()) < 50
 
 
@@ -107,14 +107,14 @@ def test_the_seed_decides_and_nothing_else():
     second = CosineSpectrum((20, 30), 9, zero_init=False, seed=5)
     assert torch.equal(torch.get_rng_state(), before)
     other = CosineSpectrum((20, 30), 9, zero_init=False, seed=(5, 1))
-    assert torch.equal(first.places, second.places)
+    assert torch.equal(first.indices, second.indices)
     assert torch.equal(first.coefficients, second.coefficients)
-    assert not torch.equal(first.places, other.places)
+    assert not torch.equal(first.indices, other.indices)
 
 
-def test_the_start_of_places_does_not_depend_on_how_coefficients_start():
+def test_the_start_of_locations_does_not_depend_on_how_coefficients_start():
     zeros, random = (CosineSpectrum((20, 30), 9, zero_init=z) for z in (True, False))
-    assert torch.equal(zeros.places, random.places)
+    assert torch.equal(zeros.indices, random.indices)
     assert not zeros.coefficients.any()
     assert bool(random.coefficients.ne(0).all())
 
@@ -138,7 +138,7 @@ BAD = {
     "negative": ({"n_components": -3}, "q_proj: the number of components must be a positive"),
     "a truth value": ({"n_components": True}, "q_proj: the number of components .*not True"),
     "a fraction": ({"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
-    "too many": ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 places"),
+    "too many": ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
     "scaling 0": ({"scaling": 0}, "q_proj: the scaling must be positive and finite, not 0"),
     "negative scaling": ({"scaling": -1.0}, "q_proj: the scaling must be positive .*not -1.0"),
     "scaling nan": ({"scaling": math.nan}, "q_proj: the scaling must be positive .*not nan"),
@@ -171,9 +171,9 @@ def test_only_linear_layers_are_adapted(base):
 
 
 @by_cast
-def test_casts_leave_places_and_locations_as_they_are(dtype):
+def test_casts_leave_locations_and_locations_as_they_are(dtype):
     spectrum = CosineSpectrum((2048, 2048), 500)
-    places, locations = spectrum.places.clone(), spectrum.locations.detach().clone()
+    indices, locations = spectrum.indices.clone(), spectrum.locations.detach().clone()
     parameter = spectrum.locations
     model = nn.Sequential(spectrum).to(dtype)
     assert model[0].coefficients.dtype == dtype
@@ -181,16 +181,16 @@ def test_casts_leave_places_and_locations_as_they_are(dtype):
     assert spectrum.locations is parameter
     spectrum.refresh()
     assert torch.equal(spectrum.locations, locations)
-    assert torch.equal(spectrum.places, places)
-    assert spectrum.places.dtype == spectrum.shape.dtype == torch.int64
+    assert torch.equal(spectrum.indices, indices)
+    assert spectrum.indices.dtype == spectrum.shape.dtype == torch.int64
 
 
 @by_half
-def test_half_precision_there_and_back_leaves_places_as_they_are(dtype):
+def test_half_precision_there_and_back_leaves_locations_as_they_are(dtype):
     spectrum = CosineSpectrum((2048, 2048), 500)
-    places = spectrum.places.clone()
+    indices = spectrum.indices.clone()
     spectrum.to(dtype).float().refresh()
-    assert torch.equal(spectrum.places, places)
+    assert torch.equal(spectrum.indices, indices)
 
 
 def test_the_gradient_of_locations_is_float32_in_half_precision():
@@ -256,27 +256,27 @@ def test_a_checkpoint_made_while_learning_restores_everything():
         saved.spectrum.locations.add_(0.04 * normal(7, 2))
     collide(saved.spectrum)
     state = saved.state_dict()
-    assert {"spectrum.locations", "spectrum.places", "spectrum.shape"} <= state.keys()
+    assert {"spectrum.locations", "spectrum.indices", "spectrum.shape"} <= state.keys()
     loaded = layer(seed=2)
-    assert not torch.equal(loaded.spectrum.places, saved.spectrum.places)
+    assert not torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
     loaded.load_state_dict(state)
-    assert torch.equal(loaded.spectrum.places, saved.spectrum.places)
+    assert torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
     assert torch.equal(loaded.spectrum.locations, saved.spectrum.locations)
     assert torch.equal(loaded(normal(3, 9)), saved(normal(3, 9)))
 
 
-def test_a_checkpoint_has_the_places_of_locations_that_have_just_moved():
+def test_a_checkpoint_has_the_locations_of_locations_that_have_just_moved():
     saved = layer()
     saved.spectrum.set_phase("locations")
     with torch.no_grad():
         saved.spectrum.locations.copy_(1 - saved.spectrum.locations)
     state = saved.state_dict()
     expected = torch.round(saved.spectrum.locations * torch.tensor([5.0, 8.0])).long()
-    assert torch.equal(state["spectrum.places"], expected)
+    assert torch.equal(state["spectrum.indices"], expected)
 
 
 @pytest.mark.parametrize("into", ["learning", "fixed"])
-def test_a_checkpoint_made_after_freezing_restores_the_places(into):
+def test_a_checkpoint_made_after_freezing_restores_the_locations(into):
     saved = layer(seed=1)
     collide(saved.spectrum)
     saved.spectrum.freeze_locations()
@@ -284,13 +284,13 @@ def test_a_checkpoint_made_after_freezing_restores_the_places(into):
     assert "spectrum.locations" not in state
     loaded = layer(seed=2, learn_locations=into == "learning")
     loaded.load_state_dict(state)
-    assert torch.equal(loaded.spectrum.places, saved.spectrum.places)
+    assert torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
     loaded.spectrum.refresh()
-    assert torch.equal(loaded.spectrum.places, saved.spectrum.places)
+    assert torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
     assert torch.equal(loaded(normal(3, 9)), saved(normal(3, 9)))
 
 
-def test_a_checkpoint_made_while_learning_serves_a_layer_with_fixed_places():
+def test_a_checkpoint_made_while_learning_serves_a_layer_with_fixed_locations():
     saved = layer(seed=1)
     collide(saved.spectrum)
     loaded = layer(seed=2, learn_locations=False)
@@ -298,7 +298,7 @@ def test_a_checkpoint_made_while_learning_serves_a_layer_with_fixed_places():
     torch.testing.assert_close(loaded(normal(3, 9)), saved(normal(3, 9)))
     again = layer(seed=3, learn_locations=False)
     again.load_state_dict(loaded.state_dict())
-    assert torch.equal(again.spectrum.places, loaded.spectrum.places)
+    assert torch.equal(again.spectrum.indices, loaded.spectrum.indices)
 
 
 def test_a_location_that_is_no_number_is_an_error_that_names_the_layer():
@@ -311,24 +311,24 @@ def test_a_location_that_is_no_number_is_an_error_that_names_the_layer():
 
 def spoilt(name):
     state = layer(n_components=7, learn_locations=False).state_dict()
-    places = state["spectrum.places"].clone()
+    indices = state["spectrum.indices"].clone()
     if name == "duplicates":
-        places[1] = places[0]
+        indices[1] = indices[0]
     elif name == "too far down":
-        places[0, 0] = 6
+        indices[0, 0] = 6
     elif name == "too far along":
-        places[0, 1] = 9
+        indices[0, 1] = 9
     elif name == "negative":
-        places[0, 0] = -1
+        indices[0, 0] = -1
     elif name == "fractions":
-        places = places.float()
-    elif name == "too few places":
-        places = places[:5]
+        indices = indices.float()
+    elif name == "too few locations":
+        indices = indices[:5]
     elif name == "another shape":
         return layer(9, 6, n_components=7, learn_locations=False).spectrum.state_dict()
     elif name == "another count":
         return layer(n_components=8, learn_locations=False).spectrum.state_dict()
-    state["spectrum.places"] = places
+    state["spectrum.indices"] = indices
     return {key.removeprefix("spectrum."): v for key, v in state.items() if "spectrum" in key}
 
 
@@ -337,8 +337,8 @@ SPOILT = {
     "too far down": "fc.spectrum: the checkpoint has locations outside 6×9",
     "too far along": "fc.spectrum: the checkpoint has locations outside 6×9",
     "negative": "fc.spectrum: the checkpoint has locations outside 6×9",
-    "fractions": r"fc.spectrum: places must be integers of shape \(7, 2\), not torch.float32",
-    "too few places": r"fc.spectrum: places must be integers of shape \(7, 2\)",
+    "fractions": r"fc.spectrum: locations must be integers of shape \(7, 2\), not torch.float32",
+    "too few locations": r"fc.spectrum: locations must be integers of shape \(7, 2\)",
     "another shape": "fc.spectrum: the checkpoint is for a 9×6 layer, this one is 6×9",
     "another count": "fc.spectrum: the checkpoint has 8 components, this layer 7",
 }
@@ -357,15 +357,15 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_name_of_the_layer(na
 
 @by_half
 @pytest.mark.parametrize("assign", [False, True], ids=["copied", "assigned"])
-def test_a_checkpoint_stored_in_half_precision_keeps_its_places(dtype, assign):
+def test_a_checkpoint_stored_in_half_precision_keeps_its_locations(dtype, assign):
     saved = CosineSpectrum((2048, 4096), 300, seed=1)
-    places = saved.places.clone()
+    indices = saved.indices.clone()
     state = {k: v.to(dtype) if v.is_floating_point() else v for k, v in saved.state_dict().items()}
     loaded = CosineSpectrum((2048, 4096), 300, seed=2)
     loaded.load_state_dict(state, assign=assign)
-    assert torch.equal(loaded.places, places)
+    assert torch.equal(loaded.indices, indices)
     loaded.refresh()
-    assert torch.equal(loaded.places, places)
+    assert torch.equal(loaded.indices, indices)
     assert loaded.locations.dtype == torch.float32
 
 
@@ -381,8 +381,8 @@ def test_a_layer_made_without_memory_is_filled_by_its_checkpoint(learning):
 
 def test_a_missing_entry_is_reported():
     state = layer().state_dict()
-    del state["spectrum.places"], state["spectrum.locations"]
-    with pytest.raises(RuntimeError, match=r'Missing key.*"spectrum.places"'):
+    del state["spectrum.indices"], state["spectrum.locations"]
+    with pytest.raises(RuntimeError, match=r'Missing key.*"spectrum.locations"'):
         layer().load_state_dict(state)
 
 
@@ -408,14 +408,14 @@ def test_an_input_of_another_width_is_refused():
         layer().spectrum(normal(3, 10))
 
 
-def test_places_are_the_nearest_to_the_locations_halves_to_even():
+def test_locations_are_the_nearest_to_the_locations_halves_to_even():
     spectrum = CosineSpectrum((5, 9), 4)
     with torch.no_grad():
         spectrum.locations.copy_(
             torch.tensor([[1.5 / 4, 2.5 / 8], [2.5 / 4, 3.5 / 8], [0.3, 0.3], [-0.2, 1.7]])
         )
     spectrum.refresh()
-    assert spectrum.places.tolist() == [[2, 2], [2, 4], [1, 2], [0, 8]]
+    assert spectrum.indices.tolist() == [[2, 2], [2, 4], [1, 2], [0, 8]]
     assert spectrum.locations[3].tolist() == [0.0, 1.0]
 
 
@@ -433,7 +433,7 @@ def test_a_moved_location_acts_at_once(implementation):
     assert_close(adapted.increment(), delta)
 
 
-def test_the_gradient_of_locations_is_that_of_places_times_the_extent():
+def test_the_gradient_of_locations_is_that_of_locations_times_the_extent():
     adapted = layer(6, 9).double()
     adapted.spectrum.set_phase("both")
     x = normal(4, 9, dtype=torch.float64)
@@ -441,20 +441,20 @@ def test_the_gradient_of_locations_is_that_of_places_times_the_extent():
     y.square().sum().backward()
     g_w = (2 * y.detach()).T @ x
     z = torch.nn.functional.pad(dct2(g_w)[None], (1, 1, 1, 1), mode="replicate")[0]
-    i, j = adapted.spectrum.places.T + 1
+    i, j = adapted.spectrum.indices.T + 1
     slopes = torch.stack([z[i + 1, j] - z[i - 1, j], z[i, j + 1] - z[i, j - 1]], dim=1) / 2
-    of_places = adapted.spectrum.coefficients.detach()[:, None] * slopes
+    of_indices = adapted.spectrum.coefficients.detach()[:, None] * slopes
     # Locations are float32, and so is the last product of their gradient.
-    assert_close(adapted.spectrum.locations.grad, of_places * torch.tensor([5.0, 8.0]), 1e-6)
+    assert_close(adapted.spectrum.locations.grad, of_indices * torch.tensor([5.0, 8.0]), 1e-6)
 
 
 @pytest.mark.parametrize("shape", [(6, 9), (1, 12), (12, 1), (2, 4)], ids=str)
-def test_freezing_keeps_the_increment_and_gives_each_component_its_place(shape):
+def test_freezing_keeps_the_increment_and_gives_each_component_its_location(shape):
     spectrum = CosineSpectrum(shape, 8, zero_init=False).double()
     collide(spectrum)
     before = spectrum.increment()
     spectrum.freeze_locations()
-    assert torch.unique(spectrum.places, dim=0).shape == (8, 2)
+    assert torch.unique(spectrum.indices, dim=0).shape == (8, 2)
     assert not spectrum.learns_locations
     assert spectrum.phase == "coefficients"
     assert int(spectrum.coefficients.eq(0).sum()) == 3
@@ -467,10 +467,10 @@ def test_freezing_keeps_the_increment_and_gives_each_component_its_place(shape):
 
 def test_freezing_without_collisions_changes_nothing():
     spectrum = CosineSpectrum((6, 9), 8, zero_init=False)
-    places, a = spectrum.places.clone(), spectrum.coefficients.detach().clone()
+    indices, a = spectrum.indices.clone(), spectrum.coefficients.detach().clone()
     spectrum.freeze_locations()
     spectrum.freeze_locations()
-    assert torch.equal(spectrum.places, places)
+    assert torch.equal(spectrum.indices, indices)
     assert torch.equal(spectrum.coefficients, a)
 
 
@@ -537,7 +537,7 @@ def test_the_compiled_layer_is_the_eager_one_in_every_phase(implementation):
                         p.sub_(0.01 * p.grad.sign())
                         p.grad = None
         assert_close(compiled(x), eager(x))
-        assert torch.equal(other.spectrum.places, eager.spectrum.places)
+        assert torch.equal(other.spectrum.indices, eager.spectrum.indices)
         for mine, theirs in zip(
             other.spectrum.parameters(), eager.spectrum.parameters(), strict=True
         ):

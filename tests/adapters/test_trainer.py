@@ -92,7 +92,7 @@ def training_of(model):
 
 
 class Recorder(TrainerCallback):
-    """Places and coefficients after every step, and the phase that made them."""
+    """Locations and coefficients after every step, and the phase that made them."""
 
     def __init__(self, model):
         self.model, self.steps = model, []
@@ -107,9 +107,9 @@ class Recorder(TrainerCallback):
         found = spectra(self.model)
         for s in found:
             s.refresh()
-        places = torch.stack([s.places.clone() for s in found])
+        indices = torch.stack([s.indices.clone() for s in found])
         a = torch.stack([s.coefficients.detach().clone() for s in found])
-        self.steps.append((places, a))
+        self.steps.append((indices, a))
 
 
 def trainer_for(model, folder, *, optimizer="loca", callbacks=None, eval_dataset=None, **options):
@@ -155,16 +155,16 @@ def uninterrupted(tmp_path_factory):
     return model, folder, recorder.steps
 
 
-def test_places_move_in_the_phases_of_the_locations_alone(uninterrupted):
+def test_locations_move_in_the_phases_of_the_locations_alone(uninterrupted):
     model, _, steps = uninterrupted
     assert len(steps) == STEPS + 1
     schedule, moved = training_of(model).schedule, set()
-    for step, ((places, a), (next_places, next_a)) in enumerate(pairwise(steps)):
+    for step, ((indices, a), (next_indices, next_a)) in enumerate(pairwise(steps)):
         phase = schedule.phase(step)
-        if not torch.equal(places, next_places):
+        if not torch.equal(indices, next_indices):
             moved.add(step)
             assert phase == "locations"
-        # Step 13 ends the learning of places, when components that share one are joined.
+        # Step 13 ends the learning of locations, when components that share one are joined.
         if step != ALTERNATING_STEPS - 1:
             assert torch.equal(a, next_a) == (phase == "locations")
     assert {step // (COEFFICIENT_STEPS + LOCATION_STEPS) for step in moved} == {0, 1}
@@ -196,11 +196,11 @@ def test_with_the_optimiser_of_the_trainer_the_callback_says_what_to_do(tmp_path
         trainer.train()
 
 
-def test_with_fixed_places_any_optimiser_will_do(tmp_path):
+def test_with_fixed_locations_any_optimiser_will_do(tmp_path):
     model = adapted(alternating_steps=0)
-    before = [s.places.clone() for s in spectra(model)]
+    before = [s.indices.clone() for s in spectra(model)]
     trainer_for(model, tmp_path, optimizer=None, max_steps=3, save_strategy="no").train()
-    assert all(torch.equal(s.places, b) for s, b in zip(spectra(model), before, strict=True))
+    assert all(torch.equal(s.indices, b) for s, b in zip(spectra(model), before, strict=True))
     assert all(s.coefficients.abs().max() > 0 for s in spectra(model))
 
 
@@ -235,17 +235,17 @@ def test_a_trained_model_predicts_the_same_after_its_file(uninterrupted, tmp_pat
     assert abs(untrained - expected).max() > 0.1
 
 
-def spectrum_of(places, a):
-    """Components that share a place add up: a file for inference joins them."""
-    return torch.zeros(16, 16).index_put(tuple(places.T), a, accumulate=True)
+def spectrum_of(indices, a):
+    """Components that share a location add up: a file for inference joins them."""
+    return torch.zeros(16, 16).index_put(tuple(indices.T), a, accumulate=True)
 
 
 def test_a_checkpoint_of_the_trainer_is_an_adapter(uninterrupted):
     _, folder, steps = uninterrupted
     loaded = PeftModel.from_pretrained(base(), folder / f"checkpoint-{CHECKPOINT}")
-    for s, places, a in zip(spectra(loaded), *steps[CHECKPOINT], strict=True):
-        found = spectrum_of(s.places, s.coefficients.detach())
-        torch.testing.assert_close(found, spectrum_of(places, a))
+    for s, indices, a in zip(spectra(loaded), *steps[CHECKPOINT], strict=True):
+        found = spectrum_of(s.indices, s.coefficients.detach())
+        torch.testing.assert_close(found, spectrum_of(indices, a))
 
 
 def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path):
@@ -281,13 +281,13 @@ def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path):
     )
 
 
-def test_a_second_training_goes_on_with_frozen_places(uninterrupted, tmp_path):
+def test_a_second_training_goes_on_with_frozen_locations(uninterrupted, tmp_path):
     model = copy.deepcopy(uninterrupted[0])
-    places = [s.places.clone() for s in spectra(model)]
+    indices = [s.indices.clone() for s in spectra(model)]
     before = [s.coefficients.detach().clone() for s in spectra(model)]
     trainer_for(model, tmp_path, save_strategy="no", max_steps=3).train()
-    for s, place, a in zip(spectra(model), places, before, strict=True):
-        assert torch.equal(s.places, place)
+    for s, set_indices, a in zip(spectra(model), indices, before, strict=True):
+        assert torch.equal(s.indices, set_indices)
         assert not torch.equal(s.coefficients, a)
 
 

@@ -169,7 +169,7 @@ def trainable(model):
 
 
 def randomise(model, adapter="default", *, shared=False):
-    """Coefficients as after training and, on request, components that share a place."""
+    """Coefficients as after training and, on request, components that share a location."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for spectrum in spectra(model, adapter).values():
@@ -266,13 +266,13 @@ def test_single_layers_can_have_another_number_of_components():
     }
 
 
-def test_each_layer_draws_its_own_places_and_the_same_ones_again():
+def test_each_layer_draws_its_own_locations_and_the_same_ones_again():
     first, second = spectra(adapted()), spectra(adapted())
-    assert all(torch.equal(first[name].places, second[name].places) for name in first)
-    q = [s.places for name, s in first.items() if name.endswith("q_proj")]
+    assert all(torch.equal(first[name].indices, second[name].indices) for name in first)
+    q = [s.indices for name, s in first.items() if name.endswith("q_proj")]
     assert not torch.equal(*q)
     other = spectra(adapted(random_loc_seed=5))
-    assert not any(torch.equal(first[name].places, other[name].places) for name in first)
+    assert not any(torch.equal(first[name].indices, other[name].indices) for name in first)
 
 
 @pytest.mark.parametrize("family", ["Llama", "RoBERTa"])
@@ -315,13 +315,13 @@ def test_whatever_reports_that_it_is_trainable_moves():
 
 @pytest.mark.parametrize("is_trainable", [True, False], ids=["trainable", "for inference"])
 @pytest.mark.parametrize("low_cpu_mem_usage", [True, False], ids=["low memory", "as usual"])
-@pytest.mark.parametrize("state", ["start", "locations", "shared places", "frozen"])
+@pytest.mark.parametrize("state", ["start", "locations", "shared locations", "frozen"])
 def test_a_saved_adapter_is_the_same_when_it_is_loaded(
     tmp_path, state, low_cpu_mem_usage, is_trainable
 ):
-    model = randomise(adapted(scaling=1.5), shared=state in ("shared places", "frozen"))
+    model = randomise(adapted(scaling=1.5), shared=state in ("shared locations", "frozen"))
     training = model.base_model.location_training["default"]
-    if state in ("locations", "shared places"):
+    if state in ("locations", "shared locations"):
         enter(model, "locations")
         with torch.no_grad():
             for spectrum in spectra(model).values():
@@ -340,8 +340,8 @@ def test_a_saved_adapter_is_the_same_when_it_is_loaded(
     close(logits(loaded), expected)
     theirs = spectra(loaded, "other")
     for name, spectrum in spectra(model).items():
-        if state != "shared places" or is_trainable:
-            assert torch.equal(theirs[name].places, spectrum.places)
+        if state != "shared locations" or is_trainable:
+            assert torch.equal(theirs[name].indices, spectrum.indices)
             assert torch.equal(theirs[name].coefficients, spectrum.coefficients)
         if is_trainable and spectrum.locations is not None:
             assert torch.equal(theirs[name].locations, spectrum.locations)
@@ -419,7 +419,7 @@ def test_the_state_of_the_adapter_goes_from_model_to_model():
     model = randomise(adapted())
     state = get_peft_model_state_dict(model)
     assert all("loca_spectrum" in key and "default" not in key for key in state)
-    ends = {"coefficients", "places", "shape", "locations"}
+    ends = {"coefficients", "indices", "shape", "locations"}
     assert {key.rsplit(".", 1)[-1] for key in state} == ends
     other = adapted(random_loc_seed=4)
     result = set_peft_model_state_dict(other, state)
@@ -605,7 +605,7 @@ def test_set_requires_grad_follows_the_phase(phase):
     assert trainable(model) == before
 
 
-def test_merging_in_a_location_phase_merges_the_places_in_use():
+def test_merging_in_a_location_phase_merges_the_locations_in_use():
     model = randomise(adapted(), shared=True)
     enter(model, "locations")
     with torch.no_grad():
@@ -676,7 +676,7 @@ def test_a_quantised_weight_takes_no_merge():
 
 @pytest.mark.parametrize("autocast", [True, False], ids=["float32 adapter", "half adapter"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
-def test_half_precision_leaves_places_as_they_are(dtype, autocast):
+def test_half_precision_leaves_locations_as_they_are(dtype, autocast):
     wide = {
         "hidden_size": 2048,
         "intermediate_size": 8,
@@ -696,11 +696,11 @@ def test_half_precision_leaves_places_as_they_are(dtype, autocast):
     (spectrum,) = spectra(model).values()
     assert spectrum.coefficients.dtype == (torch.float32 if autocast else dtype)
     reference = CosineSpectrum((2048, 2048), 50, seed=(777, zlib.crc32(LAYER.encode())))
-    assert torch.equal(spectrum.places, reference.places)
+    assert torch.equal(spectrum.indices, reference.indices)
     assert spectrum.locations.dtype == torch.float32
     assert torch.equal(spectrum.locations, reference.locations)
     model.to(torch.bfloat16)
-    assert torch.equal(spectrum.places, reference.places)
+    assert torch.equal(spectrum.indices, reference.indices)
     assert torch.equal(spectrum.locations, reference.locations)
     model.to(dtype)
     assert logits(model).dtype == dtype
@@ -866,7 +866,7 @@ def test_a_bad_setting_is_refused_at_once(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_frequency": 300}, rf"{LAYER}: 300 components do not fit into 16×16 = 256 places"),
+        ({"n_frequency": 300}, rf"{LAYER}: 300 components do not fit into 16×16 = 256 locations"),
         (
             {"target_modules": ["embed_tokens"]},
             r"model\.embed_tokens: LoCA adapts linear layers .*, not Embedding",
@@ -875,7 +875,7 @@ def test_a_bad_setting_is_refused_at_once(options, message):
             {"target_modules": ["input_layernorm"]},
             r"model\.layers\.0\.input_layernorm: LoCA adapts linear layers .*, not LlamaRMSNorm",
         ),
-        ({"n_frequency_pattern": {"q_proj(": 3}}, r"'q_proj\(' is no regular expression"),
+        ({"n_frequency_pattern": {"q_proj(": 3}}, r"'q_proj\(' is not a regular expression"),
     ],
     ids=["too many components", "embedding", "norm", "bad pattern"],
 )
@@ -888,8 +888,8 @@ def test_a_damaged_file_is_refused_with_the_name_of_the_layer(tmp_path):
     adapted(alternating_steps=0).save_pretrained(tmp_path)
     file = tmp_path / "adapter_model.safetensors"
     state = load_file(file)
-    places = state[f"base_model.model.{LAYER}.loca_spectrum.places"]
-    places[1] = places[0]
+    indices = state[f"base_model.model.{LAYER}.loca_spectrum.places"]
+    indices[1] = indices[0]
     save_file(state, file)
     with pytest.raises(RuntimeError, match=rf"{LAYER}.*duplicate locations"):
         PeftModel.from_pretrained(llama(), tmp_path)

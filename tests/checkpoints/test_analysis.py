@@ -61,28 +61,28 @@ def test_errors_are_those_of_the_approximations(shape):
     )
     found = errors_of(analyse_matrix("w", w, SETTINGS), 4)
     budget = Budget(*shape, 4)
-    for curve in ("R", "F2", "F3", "D", "S"):
-        rest = w - approximate(w, curve, budget)
+    for method in ("R", "F2", "F3", "D", "S"):
+        rest = w - approximate(w, method, budget)
         expected = float(rest.square().sum() / w.square().sum())
-        assert found[curve].error == pytest.approx(expected, rel=1e-9)
-    for curve in ("F1", "FourierFT"):
+        assert found[method].error == pytest.approx(expected, rel=1e-9)
+    for method in ("F1", "FourierFT"):
         draws = [
-            float((w - approximate(w, curve, budget, np.random.default_rng(seed))).square().sum())
+            float((w - approximate(w, method, budget, np.random.default_rng(seed))).square().sum())
             for seed in range(200)
         ]
         mean = np.mean(draws) / float(w.square().sum())
         error = np.std(draws, ddof=1) / np.sqrt(200) / float(w.square().sum())
-        assert abs(found[curve].error - mean) < 4.5 * error
+        assert abs(found[method].error - mean) < 4.5 * error
 
 
 def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():
     w = torch.randn(200, 200, generator=torch.Generator().manual_seed(0))
     analysis = analyse_matrix("w", w, replace(SETTINGS, ranks=(8,)))
-    for curve, error in errors_of(analysis, 8).items():
+    for method, error in errors_of(analysis, 8).items():
         assert error.error == pytest.approx(error.iid_error, abs=0.01)
         assert error.shuffled_error == pytest.approx(error.iid_error, abs=0.01)
-        if curve != "R":
-            assert error.iid_error == exact_error(curve, Budget(200, 200, 8))
+        if method != "R":
+            assert error.iid_error == exact_error(method, Budget(200, 200, 8))
     assert analysis.matrix.tv_p_value > 0.05
     assert analysis.matrix.outlier_mass < 0.05
     assert analysis.matrix.mp_sigma == pytest.approx(1.0, abs=0.02)
@@ -198,8 +198,8 @@ def test_a_stored_analysis_is_used_again(pair_files, tmp_path, analysis, monkeyp
     first = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
     monkeypatch.setattr("loca_theory.checkpoints.analysis.analyse_matrix", None)
     again = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
-    assert (again.matrices, again.errors, again.shown) == (
-        first.matrices, first.errors, first.shown
+    assert (again.matrices, again.errors, again.figure_data) == (
+        first.matrices, first.errors, first.figure_data
     )  # fmt: skip
     assert list(first.matrices) == [row for row in analysis.matrices if "linear1" in row.name]
 
@@ -395,7 +395,7 @@ def test_one_matrix_is_its_own_increment(weights):
     alone, pair = analyze(tuned - base, **ASKED), analyze(base, tuned, **ASKED)
     assert alone.matrices == pair.matrices
     assert [row.name for row in alone.matrices] == ["increment"]
-    assert [one.quantity for one in alone.shown] == ["entries", "increment"]
+    assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
     assert alone.config == "", "no module has that name"
 
 
@@ -461,7 +461,7 @@ def test_arguments_out_of_range_are_one_line(asked, message):
 def test_a_saved_analysis_is_loaded_as_it_was(analysis, tmp_path):
     names = [path.name for path in analysis.save(tmp_path)]
     assert [name for name in names if name.endswith(".parquet")] == [
-        f"analyze-{table}.parquet" for table in ("matrices", "errors", "shown", "skipped")
+        f"analyze-{table}.parquet" for table in ("matrices", "errors", "figure_data", "skipped")
     ]
     back = Analysis.load(tmp_path)
     assert back == analysis

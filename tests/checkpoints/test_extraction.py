@@ -43,10 +43,10 @@ def test_loca_keeps_the_largest_coefficients(tmp_path):
         left = float(energies[50:].sum() / energies.sum())
         assert row.error == pytest.approx(left, rel=1e-5)
         prefix = f"base_model.model.{name.removesuffix('.weight')}.loca_spectrum"
-        places = found.tensors[f"{prefix}.places"]
+        indices = found.tensors[f"{prefix}.places"]
         a = found.tensors[f"{prefix}.coefficients"].double()
         kept = torch.zeros(p, q, dtype=torch.float64)
-        kept[places[:, 0], places[:, 1]] = a
+        kept[indices[:, 0], indices[:, 1]] = a
         rebuilt = dct_matrix(p).T @ kept @ dct_matrix(q)
         error = float((delta - rebuilt).square().sum() / delta.square().sum())
         assert error == pytest.approx(left, rel=1e-5)
@@ -310,9 +310,9 @@ def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, met
         rebuilt = b.double() @ a.double() / scale
     else:
         spectrum = torch.zeros(24, 20, dtype=torch.float64)
-        places = found.tensors["base_model.model.q.loca_spectrum.places"]
+        indices = found.tensors["base_model.model.q.loca_spectrum.indices"]
         kept = found.tensors["base_model.model.q.loca_spectrum.coefficients"]
-        spectrum[places[:, 0], places[:, 1]] = kept.double() / scale
+        spectrum[indices[:, 0], indices[:, 1]] = kept.double() / scale
         rebuilt = dct_matrix(24).T @ spectrum @ dct_matrix(20)
     error = float((delta - rebuilt).square().sum() / delta.square().sum())
     assert row.error == pytest.approx(error, rel=1e-5)

@@ -111,7 +111,7 @@ def test_what_cannot_be_compared_is_listed_with_its_reason(tmp_path):
         "bias": "no matrix: 1 dimensions",
         "conv": "no matrix: 3 dimensions",
         "tiny": "too small: 3x400",
-        "quantised": "I8 is no floating type: quantised, or no weight",
+        "quantised": "I8 is not a floating type: quantised, or no weight",
         "embed": "resized from 30x20 to 32x20",
         "new": "only in the fine-tuned checkpoint",
         "gone": "only in the base checkpoint",
@@ -240,7 +240,7 @@ def test_factors_beyond_memory_are_refused_before_they_are_multiplied(tmp_path):
 
 def test_a_pattern_that_is_none(tmp_path):
     adapter(tmp_path / "adapter", {"alpha_pattern": {"(": 3}})
-    with pytest.raises(DamagedError, match="in alpha_pattern is no pattern"):
+    with pytest.raises(DamagedError, match="in alpha_pattern is not a pattern"):
         open_pair(tmp_path / "adapter").increment("a.0.q.weight")
 
 

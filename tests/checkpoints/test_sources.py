@@ -177,7 +177,9 @@ DAMAGE = [truncated, empty, garbage, lies_about_shape, huge, overflowing, lies_a
 def test_a_damaged_safetensors_file_is_one_line(tmp_path, tensors, damage):
     path = as_file(tmp_path, tensors)
     damage(path)
-    with pytest.raises(DamagedError, match=r"odd-name\.safetensors is no intact safetensors file"):
+    with pytest.raises(
+        DamagedError, match=r"odd-name\.safetensors is not an intact safetensors file"
+    ):
         open_checkpoint(path)
 
 

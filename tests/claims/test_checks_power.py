@@ -37,7 +37,7 @@ def verdict(name, **arguments):
     (claim,) = LEDGER.find([name])
     changed = replace(claim, arguments={**claim.arguments, **arguments})
     found = changed.measure(setting())
-    return decide(claim.rule, found, alarm=LEDGER.alarm(claim), assumes=False).verdict
+    return decide(claim.rule, found, error_rate=LEDGER.error_rate(claim), assumes=False).verdict
 
 
 # --- Proposition 1 -----------------------------------------------------------------------------
@@ -121,14 +121,14 @@ def test_a_bracket_is_not_taken_for_what_it_brackets(monkeypatch):
 
 def test_unweighted_selection_is_told_from_the_weighted_one():
     assert verdict("theorem2.equality", sizes=[8, 13]) is Verdict.SUPPORTED
-    wrong = {"curves": ["F3 raw", "D"], "sizes": [8], "r": 2}
+    wrong = {"methods": ["F3 raw", "D"], "sizes": [8], "r": 2}
     assert verdict("theorem2.equality", **wrong) is Verdict.NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("name", ["D", "F3", "F3 raw"])
 def test_all_coefficients_keep_all_the_energy(name):
     draws = np.random.default_rng(0).standard_normal((3, 5, 5))
-    np.testing.assert_allclose(dense._KEPT[name](draws, 25), np.square(draws).sum(axis=(1, 2)))
+    np.testing.assert_allclose(dense._RETAINED[name](draws, 25), np.square(draws).sum(axis=(1, 2)))
 
 
 def test_weighted_coefficients_are_those_of_the_package():
@@ -137,7 +137,7 @@ def test_weighted_coefficients_are_those_of_the_package():
         expected = [
             retained_energies(torch.from_numpy(w), name, [Budget(8, 8, 2)])[0] for w in draws
         ]
-        np.testing.assert_allclose(dense._KEPT[name](draws, 16), expected)
+        np.testing.assert_allclose(dense._RETAINED[name](draws, 16), expected)
 
 
 def test_a_shape_that_is_not_square_is_compared_as_well():
@@ -251,7 +251,7 @@ def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
         return np.repeat(300**2 * (0.5 + gap + 1e-5 * noise), len(ranks), axis=1)
 
     monkeypatch.setattr(dependence, "_low_rank_losses", losses)
-    monkeypatch.setattr(dependence, "exact_error", lambda curve, budget: 0.5)
+    monkeypatch.setattr(dependence, "exact_error", lambda method, budget: 0.5)
     found = dependence.reference_crossings(setting(), structure="equicorrelated", ranks=[8, 16])
     for part in found.estimates:
         assert part.value == pytest.approx(0.12, abs=2e-4)

@@ -140,7 +140,7 @@ def spectra(folder, matrices):
         for name, w in matrices.items()
         for quantity in ("increment", "weights")
     ]  # fmt: skip
-    pd.DataFrame(rows).to_parquet(folder / "analyze-shown.parquet")
+    pd.DataFrame(rows).to_parquet(folder / "analyze-figure_data.parquet")
 
 
 def test_spectra_of_weights_are_compared_with_the_law(tmp_path):
@@ -148,12 +148,12 @@ def test_spectra_of_weights_are_compared_with_the_law(tmp_path):
     free = rng.standard_normal((300, 200))
     bent = free * np.linspace(0.1, 3, 200)
     spectra(tmp_path, {"free": free, "bent": bent})
-    found = fine_tuned.weights_spectrum(setting(tmp_path), table="analyze-shown")
+    found = fine_tuned.weights_spectrum(setting(tmp_path), table="analyze-figure_data")
     values = {part.name: part.value for part in found.estimates}
     assert values["free"] < 0.02
     assert values["bent"] > 0.1
     empty = setting(tmp_path / "nothing")
-    assert fine_tuned.weights_spectrum(empty, table="analyze-shown").estimates == ()
+    assert fine_tuned.weights_spectrum(empty, table="analyze-figure_data").estimates == ()
 
 
 def test_pictures_show_rank_and_normality(tmp_path):

@@ -86,8 +86,10 @@ def test_claims_are_consistent():
     refused = [claim for claim in LEDGER.claims if claim.expected_verdict is Verdict.NOT_SUPPORTED]
     assert [claim.id for claim in refused if not claim.note] == [], "a reader wants to know why"
     others = {claim.id for claim in LEDGER.claims if claim not in refused}
-    for slip in (claim for claim in LEDGER.claims if claim.slip):
-        assert any(other in slip.note for other in others), f"{slip.id} does not name what is meant"
+    for erratum in (claim for claim in LEDGER.claims if claim.erratum):
+        assert any(other in erratum.note for other in others), (
+            f"{erratum.id} does not name what is meant"
+        )
 
 
 def test_every_check_has_its_documentation_and_takes_its_arguments():
@@ -155,7 +157,7 @@ BAD = {
     "empty text": (GOOD.replace('"It holds."', '" "'), r"line 5: 'statement' must be text"),
     "unknown kind": (GOOD.replace('"identity"', '"guess"'), r"line 6: kind 'guess' is none of "),
     "unknown verdict": (GOOD.replace('"supported"', '"true"'), r"line 11: verdict 'true' is none"),
-    "no id": (GOOD.replace('"first"', '"First one"'), r"line 3: 'First one' is no id"),
+    "no id": (GOOD.replace('"first"', '"First one"'), r"line 3: 'First one' is not an id"),
     "twice": (GOOD + GOOD, r"line 14: 'first' is claimed twice"),
     "check elsewhere": (GOOD.replace('"fourier.parseval"', '"os.path.join"'),
                         r"line 7: check 'os\.path\.join' is not module\.function"),
@@ -172,8 +174,8 @@ BAD = {
     "comparisons": (GOOD + "comparisons = -1", r"line 12: 'comparisons' must be a number"),
     "cost": (GOOD + "cost = 0", r"line 12: 'cost' must be a positive number"),
     "assumptions": (GOOD + 'added = "one"', r"line 12: 'added' must be a list of texts"),
-    "slip": (GOOD + "slip = true", r"line 12: a slip of the pen is not supported"),
-    "slip of another type": (GOOD + "slip = 1", r"line 12: 'slip' has the wrong type"),
+    "erratum": (GOOD + "erratum = true", r"line 12: an erratum is not supported"),
+    "erratum of another type": (GOOD + "erratum = 1", r"line 12: 'erratum' has the wrong type"),
     "subject": (GOOD + 'subject = "us"', r"line 12: subject 'us' is none of paper, package"),
     "undecided": (GOOD + 'undecided = ["slow"]', r"line 12: 'slow' is none of the tiers quick, "),
     "section without title": (GOOD + "[[section]]\nclaims = []",
@@ -188,9 +190,9 @@ BAD = {
                      r"line 17: 'first' is in the section 'One' already"),
     "in no part": (GOOD + PART + SECOND, r"line 17: 'second' is in no \[\[section\]\]"),
     "arguments": (GOOD.replace(ARGUMENTS, "3"), r"line 8: 'arguments' has the wrong type"),
-    "an argument that is no data": (GOOD.replace('"1"', "1979-05-27"),
+    "an argument that is not a data": (GOOD.replace('"1"', "1979-05-27"),
                                     r"line 8: 'arguments' are finite numbers, texts"),
-    "an argument that is no number": (GOOD.replace('"1"', "nan"),
+    "an argument that is not a number": (GOOD.replace('"1"', "nan"),
                                       r"line 8: 'arguments' are finite numbers, texts"),
     "lists of two lengths": (ruled("low = [0, 1, 2], high = [3, 4]"),
                              r"line 10: 'low' has 3 bounds and 'high' 2; give one"),
@@ -229,11 +231,11 @@ def test_a_good_one_is_read(tmp_path):
 
 def test_parts_and_marks_are_read(tmp_path):
     path = tmp_path / "claims.toml"
-    slip = 'slip = true\nsubject = "package"\nundecided = ["quick"]\n'
-    text = GOOD.replace('"supported"', '"not supported"') + slip
+    erratum = 'erratum = true\nsubject = "package"\nundecided = ["quick"]\n'
+    text = GOOD.replace('"supported"', '"not supported"') + erratum
     path.write_text(text.replace('"first"', '"first.a"') + PART.replace("first", "first."), "utf-8")
     (claim,) = load_ledger(path).claims
-    assert (claim.slip, claim.subject, claim.undecided) == (True, "package", (Tier.QUICK,))
+    assert (claim.erratum, claim.subject, claim.undecided) == (True, "package", (Tier.QUICK,))
     assert claim.section == Section("One", "here")
 
 
@@ -281,12 +283,12 @@ def test_a_module_of_checks_that_lacks_a_library_says_so(monkeypatch):
 
 
 def failing(setting, **arguments):
-    msg = "3 is no text"
+    msg = "3 is not a text"
     raise TypeError(msg)
 
 
 def refusing(setting, **arguments):
-    msg = "3 is no size"
+    msg = "3 is not a size"
     raise InvalidArgumentError(msg)
 
 
@@ -301,7 +303,7 @@ def two_random(setting, **arguments):
 @pytest.mark.parametrize(
     ("check", "rule", "message"),
     [
-        (refusing, "low = 0", "the check fourier.parseval fails: 3 is no size"),
+        (refusing, "low = 0", "the check fourier.parseval fails: 3 is not a size"),
         (two_exact, "low = [0, 1, 2]", "its rule has bounds for 3 estimates, not for 2"),
         (two_random, "low = 0", "it declares 0 comparisons and made 1; the family-wise rate would"),
     ],
@@ -320,7 +322,7 @@ def test_a_mistake_in_a_check_is_raised_as_what_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr("loca_theory.claims.checks.fourier.parseval", failing)
     path = tmp_path / "claims.toml"
     path.write_text(GOOD, encoding="utf-8")
-    with pytest.raises(TypeError, match="3 is no text") as error:
+    with pytest.raises(TypeError, match="3 is not a text") as error:
         load_ledger(path).claims[0].measure(Setting(Tier.QUICK, np.random.default_rng(0)))
     assert error.value.__notes__ == ["claim 'first': the check fourier.parseval fails"]
 

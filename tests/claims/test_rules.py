@@ -24,8 +24,8 @@ NEAR = Rule("near", value=(0.5,), precision=0.1)
 N = 10**6
 
 
-def verdict(rule, *parts, assumes=False, alarm=FAMILY_WISE):
-    return decide(rule, Measurement.of(parts), alarm=alarm, assumes=assumes).verdict
+def verdict(rule, *parts, assumes=False, error_rate=FAMILY_WISE):
+    return decide(rule, Measurement.of(parts), error_rate=error_rate, assumes=assumes).verdict
 
 
 CASES = {
@@ -36,12 +36,20 @@ CASES = {
     "across from outside": (INSIDE, Estimate("", 1.2, 0.1, N), Verdict.INCONCLUSIVE),
     "outside by far": (INSIDE, Estimate("", 1.3, 0.1, N), Verdict.NOT_SUPPORTED),
     "few replicates": (INSIDE, Estimate("", 1.3, 0.1, 3), Verdict.INCONCLUSIVE),
-    "all succeed, few": (INSIDE, Estimate.share(3, 3), Verdict.SUPPORTED),
-    "half or more, few": (Rule("inside", low=(0.5,)), Estimate.share(3, 3), Verdict.INCONCLUSIVE),
-    "half or more, many": (Rule("inside", low=(0.5,)), Estimate.share(30, 30), Verdict.SUPPORTED),
+    "all succeed, few": (INSIDE, Estimate.fraction(3, 3), Verdict.SUPPORTED),
+    "half or more, few": (
+        Rule("inside", low=(0.5,)),
+        Estimate.fraction(3, 3),
+        Verdict.INCONCLUSIVE,
+    ),
+    "half or more, many": (
+        Rule("inside", low=(0.5,)),
+        Estimate.fraction(30, 30),
+        Verdict.SUPPORTED,
+    ),
     "half or more, none": (
         Rule("inside", low=(0.5,)),
-        Estimate.share(0, 30),
+        Estimate.fraction(0, 30),
         Verdict.NOT_SUPPORTED,
     ),
     "near": (NEAR, Estimate("", 0.51, 0.01, N), Verdict.SUPPORTED),
@@ -64,7 +72,7 @@ def test_added_assumptions_show_in_support_alone():
 
 
 def test_nothing_measured_is_not_run():
-    found = decide(INSIDE, Measurement.missing("no table"), alarm=FAMILY_WISE, assumes=False)
+    found = decide(INSIDE, Measurement.missing("no table"), error_rate=FAMILY_WISE, assumes=False)
     assert found.verdict is Verdict.NOT_RUN
     assert found.estimate is None
 
@@ -73,11 +81,15 @@ def test_of_several_parts_the_worst_decides():
     good, open_, bad = Estimate("a", 0.5), Estimate("b", 0.9, 0.1, N), Estimate("c", 3.0)
     assert verdict(INSIDE, good, good) is Verdict.SUPPORTED
     assert verdict(INSIDE, good, open_) is Verdict.INCONCLUSIVE
-    found = decide(INSIDE, Measurement.of((good, open_, bad)), alarm=FAMILY_WISE, assumes=False)
+    found = decide(
+        INSIDE, Measurement.of((good, open_, bad)), error_rate=FAMILY_WISE, assumes=False
+    )
     assert (found.verdict, found.estimate, found.index) == (Verdict.NOT_SUPPORTED, bad, 2)
     close = Estimate("close", 0.95)
     assert (
-        decide(INSIDE, Measurement.of((good, close)), alarm=FAMILY_WISE, assumes=False).estimate
+        decide(
+            INSIDE, Measurement.of((good, close)), error_rate=FAMILY_WISE, assumes=False
+        ).estimate
         is close
     )
 
@@ -98,16 +110,16 @@ def test_a_rule_for_other_parts_is_refused(count):
 def test_a_smaller_share_of_the_rate_makes_wider_intervals():
     part = Estimate("", 0.7, 0.1, N)
     assert verdict(INSIDE, part) is Verdict.SUPPORTED
-    assert verdict(INSIDE, part, alarm=FAMILY_WISE / 100) is Verdict.INCONCLUSIVE
+    assert verdict(INSIDE, part, error_rate=FAMILY_WISE / 100) is Verdict.INCONCLUSIVE
 
 
 def test_intervals_are_students_and_the_exact_binomial_ones():
-    part, alarm = Estimate("", 2.0, 0.5, 8), 0.003
-    low, high = part.interval(alarm)
-    assert (high - 2.0) / 0.5 == pytest.approx(stats.t(7).isf(alarm / 2))
+    part, error_rate = Estimate("", 2.0, 0.5, 8), 0.003
+    low, high = part.interval(error_rate)
+    assert (high - 2.0) / 0.5 == pytest.approx(stats.t(7).isf(error_rate / 2))
     assert low + high == pytest.approx(4.0)
-    expected = stats.binomtest(7, 20).proportion_ci(1 - alarm, method="exact")
-    assert Estimate.share(7, 20).interval(alarm) == (expected.low, expected.high)
+    expected = stats.binomtest(7, 20).proportion_ci(1 - error_rate, method="exact")
+    assert Estimate.fraction(7, 20).interval(error_rate) == (expected.low, expected.high)
     with pytest.raises(InvalidArgumentError, match="between 0 and 1, not 1"):
         part.interval(1.0)
 
@@ -126,14 +138,14 @@ def test_the_family_wise_rate_is_held():
     for draws in rng.standard_normal((families, len(kinds), 30)):
         found = [Measurement.of(Estimate.mean(one)) for one in draws]
         wrong += any(
-            decide(rule, one, alarm=ledger.alarm(mine), assumes=False).verdict
+            decide(rule, one, error_rate=ledger.error_rate(mine), assumes=False).verdict
             is Verdict.NOT_SUPPORTED
             for mine, one in zip(ledger.claims, found, strict=True)
         )
     # Outside by chance once in a million; below, intervals would be wider than they need be.
-    alarms = [ledger.alarm(one) for one in ledger.claims]
-    assert sum(alarms) == pytest.approx(FAMILY_WISE)
-    exact = stats.binom(families, 1 - np.prod(1 - np.array(alarms)))
+    error_rates = [ledger.error_rate(one) for one in ledger.claims]
+    assert sum(error_rates) == pytest.approx(FAMILY_WISE)
+    exact = stats.binom(families, 1 - np.prod(1 - np.array(error_rates)))
     assert exact.ppf(5e-7) <= wrong <= exact.isf(5e-7)
 
 
@@ -142,10 +154,10 @@ def test_half_of_the_rate_is_for_empirical_claims():
     few = [replace(claim, kind="empirical", comparisons=2)] * 2
     many = [replace(claim, kind="Monte Carlo", comparisons=5)] * 10
     ledger = Ledger((*few, *many))
-    assert ledger.alarm(few[0]) == FAMILY_WISE / 2 / 4
-    assert ledger.alarm(many[0]) == FAMILY_WISE / 2 / 50
+    assert ledger.error_rate(few[0]) == FAMILY_WISE / 2 / 4
+    assert ledger.error_rate(many[0]) == FAMILY_WISE / 2 / 50
     assert ledger.comparisons == 54
-    assert Ledger((replace(claim, kind="bound", comparisons=0),)).alarm(claim) <= FAMILY_WISE
+    assert Ledger((replace(claim, kind="bound", comparisons=0),)).error_rate(claim) <= FAMILY_WISE
 
 
 def test_rules_are_told_in_words():
@@ -166,10 +178,10 @@ def test_rules_are_told_in_words():
     ids=["no number", "infinite error", "negative error", "no replicates"],
 )
 def test_what_is_no_measurement_is_refused(value, error, n):
-    with pytest.raises(InvalidArgumentError, match="which is no measurement"):
+    with pytest.raises(InvalidArgumentError, match="which is not a measurement"):
         Estimate("x", value, error, n)
 
 
 def test_a_measurement_survives_json():
-    found = Measurement.of((Estimate("a", 0.1, 0.2, 3), Estimate.share(1, 7, "b")), "note")
+    found = Measurement.of((Estimate("a", 0.1, 0.2, 3), Estimate.fraction(1, 7, "b")), "note")
     assert Measurement.from_json(found.to_json()) == found

@@ -134,7 +134,7 @@ def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, le
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(value)
-    return Entry(claim, found, ledger.alarm(claim), tier, seed, 0.1, data, version)
+    return Entry(claim, found, ledger.error_rate(claim), tier, seed, 0.1, data, version)
 
 
 def merged(old, new, ledger=LEDGER):
@@ -208,7 +208,7 @@ def test_an_observation_that_the_rule_no_longer_fits_is_dropped(tmp_path):
 def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier, lost):
     claim = replace(LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,))
     wide, ledger = Measurement.of(Estimate("", 0.0, 1.0, 9)), Ledger((claim,))
-    one = Entry(claim, wide, ledger.alarm(claim), tier, 0, 0.1, (), "")
+    one = Entry(claim, wide, ledger.error_rate(claim), tier, 0, 0.1, (), "")
     assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
     result = VerificationResult(manifest={}, ledger=ledger, claims=(one,))
     if lost:
@@ -290,11 +290,11 @@ def test_every_link_of_the_page_has_its_heading():
         assert target in names
 
 
-def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
-    claim = replace(LEDGER.find(["parseval.factor"])[0], slip=False, section=Section("", "here"))
+def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
+    claim = replace(LEDGER.find(["parseval.factor"])[0], erratum=False, section=Section("", "here"))
     claims = [
         replace(claim, id="plain", statement="1 < 2 | a*b*c", note="Why."),
-        replace(claim, id="slip", slip=True),
+        replace(claim, id="erratum", erratum=True),
         replace(claim, id="ours", subject="package"),
         replace(claim, id="fine"),
         replace(claim, id="old"),
@@ -312,13 +312,11 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_slips_apart():
     ]
     text = markdown(entries, ledger)
     top, _, rest = text.partition("\n## Claims\n")
-    assert (
-        "- 4 claims on the paper: 2 supported, 2 not supported (of them 1 slip of the pen)" in top
-    )
+    assert "- 4 claims on the paper: 2 supported, 2 not supported (of them 1 erratum)" in top
     assert "- 1 claim on this package: 1 not supported" in top
     assert re.findall(r"^- \[`(\w+)`", top, re.MULTILINE) == ["plain"]
     assert r"[`plain`](#plain): 1 \< 2 \| a\*b\*c – Why." in top
-    assert "| [`slip`](#slip) | not supported (slip of the pen) |" in rest
+    assert "| [`erratum`](#erratum) | not supported (erratum) |" in rest
     assert "| [`ours`](#ours) | not supported (this package) |" in rest
     assert "| [`old`](#old) | supported (older code) |" in rest
     assert rest.count("- observed with an older version of the code") == 1
@@ -388,5 +386,5 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path):
 
 
 def test_a_part_shown_for_a_share():
-    part = Estimate.share(1, 4)
+    part = Estimate.fraction(1, 4)
     assert (part.value, part.n, part.is_random) == (0.25, 4, True)

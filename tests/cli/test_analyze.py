@@ -88,7 +88,7 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
     folder = here / "report"
     assert len(pd.read_parquet(folder / "analyze-matrices.parquet")) == 4
     assert len(pd.read_parquet(folder / "analyze-errors.parquet")) == 4 * 2 * 7
-    shown = pd.read_parquet(folder / "analyze-shown.parquet")
+    shown = pd.read_parquet(folder / "analyze-figure_data.parquet")
     assert list(pd.read_parquet(folder / "analyze-skipped.parquet")["name"]) == ["norm.weight"]
     assert list(shown["quantity"]) == ["entries", "increment", "weights"] * 2
     for name in ("entries", "p-values", "spectra", "weights", "errors", "phase"):
@@ -162,11 +162,11 @@ BAD = {
     "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,
                        "exclude must be a regular expression, not '['"),
     "bad size": (("base.safetensors", "tuned.safetensors", "--max-size", "much"), 2,
-                 "is no number of entries"),
+                 "is not a number of entries"),
     "bad rank": (("base.safetensors", "tuned.safetensors", "--r", "0"), 2, ""),
     "no hub name": (("hub:x", "tuned.safetensors"), 2, "does not name a repository"),
     "not a checkpoint": (("readme.txt", "tuned.safetensors"), 2, "neither a .safetensors nor"),
-    "truncated": (("broken.safetensors", "tuned.safetensors"), 1, "is no intact safetensors file"),
+    "truncated": (("broken.safetensors", "tuned.safetensors"), 1, "is not an intact safetensors"),
 }  # fmt: skip
 
 

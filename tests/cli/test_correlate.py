@@ -13,7 +13,7 @@ SMALL = ("correlate", "--K", "24", "--r", "2,4", "--draws", "25", "--quiet", "--
 
 def test_json_has_the_three_tables(cli, here):
     done = cli(*SMALL, "--structures", "equicorrelated,spiked", "--rho", "0..0.4..0.1",
-               "--share", "0..0.4..0.1", "--format", "json")  # fmt: skip
+               "--fraction", "0..0.4..0.1", "--format", "json")  # fmt: skip
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
     assert set(document) == {"rows", "crossings", "detection", "manifest"}
@@ -37,7 +37,7 @@ def test_the_grid_is_the_one_asked_for(cli, here):
 
 
 def test_out_stores_tables_and_figures(cli, here):
-    done = cli(*SMALL, "--structures", "spiked", "--share", "0..0.4..0.1", "--out", here / "out")
+    done = cli(*SMALL, "--structures", "spiked", "--fraction", "0..0.4..0.1", "--out", here / "out")
     assert done.code == 0, done.err
     names = {path.name for path in (here / "out").iterdir() if path.is_file()}
     for stem in ("rows", "crossings", "detection"):
@@ -97,14 +97,14 @@ BAD = {
         "M1 has no value under same-draw; leave it out, or use --protocols iid-reference",
     ),
     "range without a step": (("--rho", "0..0.4"), 2, "range with its step"),
-    "reversed range": (("--share", "0.4..0..0.1"), 2, "is reversed"),
-    "share of one": (("--share", "1"), 2, "needs 0 <= share < 1, not 1"),
+    "reversed range": (("--fraction", "0.4..0..0.1"), 2, "is reversed"),
+    "fraction of one": (("--fraction", "1"), 2, "needs 0 <= fraction < 1, not 1"),
     "one draw": (("--draws", "1"), 2, "at least 2 draws"),
     "level with too few draws": (("--level", "0.0001"), 2, "needs at least 200000 null draws"),
     "a grid of no structure": (
-        ("--structures", "ar1", "--share", "0.1"),
+        ("--structures", "ar1", "--fraction", "0.1"),
         2,
-        "--share LIST belongs to spiked, none of which is among --structures NAMES",
+        "--fraction LIST belongs to spiked, none of which is among --structures NAMES",
     ),
     "too many spikes": (("--spikes", "25"), 2, "24x24 matrix has room for at most 24 spikes"),
     "level": (("--level", "0"), 2, "level must lie between 0 and 1"),

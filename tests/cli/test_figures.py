@@ -381,7 +381,7 @@ def test_what_is_missing_is_said_before_anything_is_computed(cli, no_computation
 
 ODD = {
     "spectral_analysis_appendix": (
-        "analyze-shown",
+        "analyze-figure_data",
         [{"quantity": "increment", "name": "a", "p": 4, "q": 4, "values": [1.0, 2.0, 3.0, 4.0]}],
         "the table has no weights",
     ),

@@ -598,7 +598,7 @@ def test_a_gpu_gives_the_mean_of_the_cpu_within_its_error(cli):
     exact = parse(cli(*SMALL, "--engine", "exact", "--format", "json").out)["rows"]
     wanted = {(row["method"], row["r"]): row["error"] for row in exact}
     for row in parse(done.out)["rows"]:
-        # Four comparisons; 5 standard errors: false alarm below 1e-5 with t of 199 degrees.
+        # Four comparisons; 5 standard errors: false positive below 1e-5 with t of 199 degrees.
         gap = abs(row["error"] - wanted[row["method"], row["r"]])
         assert gap < 5 * row["standard_error"]
 
@@ -650,7 +650,7 @@ def test_a_cluster_that_had_nothing_to_do_is_said(cli, monkeypatch, options, why
 def test_an_empty_address_is_a_usage_error(cli):
     done = cli(*SMALL, "--backend", "dask", "--scheduler", "")
     assert (done.code, done.out) == (2, "")
-    assert "'' is no address of a dask scheduler; write tcp://host:8786" in done.err
+    assert "'' is not an address of a dask scheduler; write tcp://host:8786" in done.err
 
 
 # --- help -----------------------------------------------------------------------------------

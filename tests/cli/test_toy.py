@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from loca_theory.convergence import READINGS, SEARCHES
+from loca_theory.convergence import INTERPRETATIONS, SEARCHES
 
 SMALL = ("toy", "--problems", "30", "--steps", "400", "--jobs", "1", "--quiet")
-COLUMNS = {"search", "reading", "size", "components", "problems", "recovered", "low", "high",
+COLUMNS = {"search", "interpretation", "size", "components", "problems", "recovered", "low", "high",
            "median_final_loss", "diverged"}  # fmt: skip
 
 
@@ -30,12 +30,12 @@ def test_json_has_a_row_for_every_search(cli, here):
     assert document["manifest"]["grid"]["problems"] == {"6": 30}
 
 
-def test_every_search_and_every_reading_can_be_asked_for(cli, here):
+def test_every_search_and_every_interpretation_can_be_asked_for(cli, here):
     small = ("toy", "--problems", "4", "--steps", "40", "--jobs", "1", "--quiet")
-    done = cli(*small, "--reading", "all", "--format", "csv")
+    done = cli(*small, "--interpretation", "all", "--format", "csv")
     assert done.code == 0, done.err
     table = [line.split(",")[:2] for line in done.out.splitlines()[1:]]
-    assert {tuple(row) for row in table} == {(s, r) for s in SEARCHES for r in READINGS}
+    assert {tuple(row) for row in table} == {(s, r) for s in SEARCHES for r in INTERPRETATIONS}
 
 
 def test_the_searches_are_listed(cli, here):
@@ -111,17 +111,20 @@ def test_it_loads_torch_only_to_compute_and_never_peft(here):
 
 
 BAD = {
-    "more components than places": (("--components", "37"), "37 components do not fit: a 6×6"),
+    "more components than locations": (("--components", "37"), "37 components do not fit: a 6×6"),
     "no problem": (("--problems", "0"), "number of problems must be at least 1, not 0"),
     "no step": (("--steps", "-1"), "number of steps must be at least 1, not -1"),
     "no rate": (("--lr", "0"), "lr must be positive"),
     "rate not finite": (("--location-lr", "inf"), "location_lr must be positive and finite"),
     "unknown search": (("--search", "best"), "unknown search 'best'; choose from coefficients-"),
-    "unknown reading": (("--reading", "odd"), "unknown reading 'odd'; choose from default"),
+    "unknown interpretation": (
+        ("--interpretation", "odd"),
+        "unknown interpretation 'odd'; choose from default",
+    ),
     "condition below one": (("--condition", "0.5"), "condition number is at least 1, not 0.5"),
     "condition no number": (("--condition", "good"), "numbers of at least 1, or gaussian"),
     "size of one": (("--size", "1"), "size must be at least 2, not 1"),
-    "too few steps": (("--search", "pursuit", "--steps", "3"), "places move for 2 of 3 steps"),
+    "too few steps": (("--search", "pursuit", "--steps", "3"), "locations move for 2 of 3 steps"),
 }
 
 

@@ -23,7 +23,7 @@ def test_json_has_the_claims(cli, here):
     done = cli("verify", "parseval.", *QUICK, "--quiet", "--format", "json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert set(document) == {"claims", "counts", "slips", "package", "family", "files",
+    assert set(document) == {"claims", "counts", "errata", "package", "family", "files",
                              "manifest"}  # fmt: skip
     assert document["files"][:2] == ["loca-results/claims.json", "loca-results/CLAIMS.md"]
     assert [one["id"] for one in document["claims"]] == [
@@ -165,22 +165,24 @@ def assert_unbroken(out, width, names):
     assert [re.split(r"  +", line.strip())[0] for line in starts] == expected
     for claim in claims:
         assert any(
-            re.match(rf"  {re.escape(claim.id)}  +{claim.expected_verdict}( \(slip\))?(  |$)", line)
+            re.match(
+                rf"  {re.escape(claim.id)}  +{claim.expected_verdict}( \(erratum\))?(  |$)", line
+            )
             for line in lines
         )
 
 
-def test_a_slip_and_a_claim_on_the_package_are_told_apart(cli, here):
-    slip = LEDGER.replace('"supported"', '"not supported"') + "slip = true\n"
+def test_a_erratum_and_a_claim_on_the_package_are_told_apart(cli, here):
+    erratum = LEDGER.replace('"supported"', '"not supported"') + "erratum = true\n"
     ours = LEDGER.replace('"mine"', '"ours"') + 'subject = "package"\n'
-    (here / "mine.toml").write_text(slip + ours, encoding="utf-8")
+    (here / "mine.toml").write_text(erratum + ours, encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
-    assert re.search(r"^  mine  not supported \(slip\)  0\.9", done.out, re.MULTILINE)
-    assert "1 claim on the paper: 1 not supported (of them 1 slip of the pen)\n" in done.out
+    assert re.search(r"^  mine  not supported \(erratum\)  0\.9", done.out, re.MULTILINE)
+    assert "1 claim on the paper: 1 not supported (of them 1 erratum)\n" in done.out
     assert "1 claim on this package: 1 not supported\n" in done.out
     document = json.loads((here / "loca-results" / "claims.json").read_text(encoding="utf-8"))
     counted = [document[name]["not supported"] for name in ("counts", "package")]
-    assert (counted, document["slips"]) == ([1, 1], 1)
+    assert (counted, document["errata"]) == ([1, 1], 1)
 
 
 def test_a_pipe_gets_a_line_a_claim_with_the_deciding_bounds(cli):

@@ -46,10 +46,12 @@ def pair(here):
 STUDY = ("--jobs", 1, "--quiet")
 COMMANDS = {
     "simulate": (("--K", 64, "--r", "1,2,32", "--draws", 4, *STUDY), r"0\.\d{4}"),
-    "correlate": (("--K", 16, "--r", "2..6..2", "--draws", 4, "--structures", "spiked", "--share",
+    "correlate": (("--K", 16, "--r", "2..6..2", "--draws", 4, "--structures", "spiked",
+                   "--fraction",
                    "0..0.4..0.2", "--null-draws", 100, "--level", 0.2, *STUDY),
                   r"\d+ / \d+"),
-    "toy": (("--problems", 4, "--steps", 40, "--search", "central,annealed-pursuit", "--reading",
+    "toy": (("--problems", 4, "--steps", 40, "--search", "central,annealed-pursuit",
+             "--interpretation",
              "default,deviation,places", *STUDY), r"\d+\.\d\d\.\.\d+\.\d\d"),
 }  # fmt: skip
 

@@ -7,12 +7,12 @@ import torch
 from torch.nn.functional import mse_loss
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LocationTraining
-from loca_theory.convergence import Family, Rates, Reading, draw, simulation
+from loca_theory.convergence import Family, Interpretation, Rates, draw, simulation
 from loca_theory.convergence.problems import SAMPLES, network
 
 SEED, STEPS, MOVING = 11, 150, 75
-# In all of these places move, and no two components share one when they are frozen, where the
-# layer alone would give one of them a place of its own. On the way they share one in all of the
+# In all of these locations move, and no two components share one when they are frozen, where the
+# layer alone would give one of them a location of its own. On the way they share one in all of the
 # first of each rule.
 NUMBERS = {"central": (4, 11), "forward": (13,), "backward": (13, 18), "eight-direction": (12,)}
 CASES = [(rule, number) for rule, numbers in NUMBERS.items() for number in numbers]
@@ -21,17 +21,17 @@ RATES = Rates(lr=0.02, location_lr=0.05)
 
 
 def layer_run(rule, number):
-    """Places and coefficients at the start and after each step, and the losses."""
-    w1, w3, x = (torch.from_numpy(m) for m in network(Family(), Reading(), SEED, number))
-    batch = draw(Family(), Reading(), SEED, range(number, number + 1), samples=SAMPLES)
+    """Locations and coefficients at the start and after each step, and the losses."""
+    w1, w3, x = (torch.from_numpy(m) for m in network(Family(), Interpretation(), SEED, number))
+    batch = draw(Family(), Interpretation(), SEED, range(number, number + 1), samples=SAMPLES)
 
-    def spectrum(places):
+    def spectrum(indices):
         made = CosineSpectrum((6, 6), 3, location_search=rule, implementation="dense").double()
         with torch.no_grad():
-            made.locations.copy_(torch.stack([places // 6, places % 6], dim=1) / 5)
+            made.locations.copy_(torch.stack([indices // 6, indices % 6], dim=1) / 5)
         return made
 
-    truth, learned = spectrum(batch.places[0]), spectrum(batch.start[0])
+    truth, learned = spectrum(batch.indices[0]), spectrum(batch.start[0])
     with torch.no_grad():
         truth.coefficients.copy_(batch.coefficients[0])
     inputs = (w1 @ x).T
@@ -45,17 +45,17 @@ def layer_run(rule, number):
             {"params": [learned.locations], "lr": RATES.location_lr},
         ]
     )
-    places, coefficients, losses = [], [], []
+    indices, coefficients, losses = [], [], []
     for step in range(STEPS + 1):
         loss = mse_loss(learned(inputs) @ w3.T, labels)
-        places.append(learned.places.tolist())
+        indices.append(learned.indices.tolist())
         coefficients.append(learned.coefficients.tolist())
         losses.append(float(loss.detach()))
         if step < STEPS:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return places, coefficients, losses
+    return indices, coefficients, losses
 
 
 def trace_of(rule, number):
@@ -67,13 +67,13 @@ def trace_of(rule, number):
 
 @pytest.mark.parametrize(("rule", "number"), CASES, ids=str)
 def test_every_step_is_that_of_the_layer(rule, number):
-    places, coefficients, losses = layer_run(rule, number)
+    indices, coefficients, losses = layer_run(rule, number)
     trace = trace_of(rule, number)
     assert trace["steps"] == list(range(STEPS + 1))
-    # The layer keeps locations in float32. They matter by their rounding alone: the places are the
-    # same ones unless a location comes within 1e-6 of the middle between two, and with the same
-    # places all the rest is the same float64 arithmetic in another order.
-    assert [[entry[:2] for entry in entries] for entries in trace["components"]] == places
+    # The layer keeps locations in float32. They matter by their rounding alone: the locations are
+    # the same ones unless a location comes within 1e-6 of the middle between two, and with the same
+    # locations all the rest is the same float64 arithmetic in another order.
+    assert [[entry[:2] for entry in entries] for entries in trace["components"]] == indices
     ours = torch.tensor(
         [[entry[2] for entry in entries] for entries in trace["components"]], dtype=torch.float64
     )
@@ -83,8 +83,8 @@ def test_every_step_is_that_of_the_layer(rule, number):
     relative = torch.tensor(losses, dtype=torch.float64) / losses[0]
     ours = torch.tensor(trace["losses"], dtype=torch.float64)
     torch.testing.assert_close(ours, relative, rtol=ROUNDING, atol=0)
-    moved = [before != after for before, after in pairwise(places)]
+    moved = [before != after for before, after in pairwise(indices)]
     assert sum(moved) >= 3
     assert not any(moved[MOVING:])
-    shares = any(len({tuple(place) for place in each}) < 3 for each in places)
-    assert shares or number != NUMBERS[rule][0]
+    fractions = any(len({tuple(set_indices) for set_indices in each}) < 3 for each in indices)
+    assert fractions or number != NUMBERS[rule][0]

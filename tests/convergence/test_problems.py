@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from loca_theory.convergence import Family, Rates, Reading, State, draw
+from loca_theory.convergence import Family, Interpretation, Rates, State, draw
 from loca_theory.convergence.problems import network
 from loca_theory.errors import InvalidArgumentError
 
@@ -39,17 +39,17 @@ def textbook_dct(size):
 class Network:
     """One problem as it is printed: three layers, samples, and a loss that autograd knows."""
 
-    def __init__(self, family, reading, number, places, coefficients):
-        parts = network(family, reading, SEED, number, samples=SAMPLES)
+    def __init__(self, family, interpretation, number, indices, coefficients):
+        parts = network(family, interpretation, SEED, number, samples=SAMPLES)
         self.w1, self.w3, self.x = map(torch.from_numpy, parts)
-        self.cosines, self.loss_of = textbook_dct(family.size), LOSSES[reading.loss]
-        self.labels = self.output(self.spectrum(places, coefficients))
+        self.cosines, self.loss_of = textbook_dct(family.size), LOSSES[interpretation.loss]
+        self.labels = self.output(self.spectrum(indices, coefficients))
 
-    def spectrum(self, places, coefficients):
-        """Dense F; components at one place add up."""
+    def spectrum(self, indices, coefficients):
+        """Dense F; components at one location add up."""
         f = torch.zeros(self.w1.numel(), dtype=torch.float64)
-        for place, a in zip(places.tolist(), coefficients, strict=True):
-            f = f + a * torch.nn.functional.one_hot(torch.tensor(place), f.numel())
+        for set_indices, a in zip(indices.tolist(), coefficients, strict=True):
+            f = f + a * torch.nn.functional.one_hot(torch.tensor(set_indices), f.numel())
         return f.view_as(self.w1)
 
     def output(self, f):
@@ -63,20 +63,24 @@ class Network:
         return torch.autograd.grad(self.loss(f), f)[0].flatten()
 
 
-def scene(size, loss, condition=None, components=4, problems=3, **reading):
+def scene(size, loss, condition=None, components=4, problems=3, **interpretation):
     """A batch in the middle of being learned, and its networks."""
-    family, reading = Family(size, components, condition), Reading(loss=loss, **reading)
-    batch = draw(family, reading, SEED, range(problems), samples=SAMPLES)
-    state = State(batch, reading, Rates())
+    family, interpretation = (
+        Family(size, components, condition),
+        Interpretation(loss=loss, **interpretation),
+    )
+    batch = draw(family, interpretation, SEED, range(problems), samples=SAMPLES)
+    state = State(batch, interpretation, Rates())
     generator = torch.Generator().manual_seed(size)
     shape = (problems, components)
     state.coefficients = torch.randn(shape, dtype=torch.float64, generator=generator)
-    places = torch.randint(size**2, shape, generator=generator)
-    # Two of one problem share a place.
-    places[0, 1] = places[0, 3]
-    state.place(places)
+    indices = torch.randint(size**2, shape, generator=generator)
+    # Two of one problem share a location.
+    indices[0, 1] = indices[0, 3]
+    state.set_indices(indices)
     networks = [
-        Network(family, reading, n, batch.places[n], batch.coefficients[n]) for n in range(problems)
+        Network(family, interpretation, n, batch.indices[n], batch.coefficients[n])
+        for n in range(problems)
     ]
     return state, networks
 
@@ -92,9 +96,9 @@ def assert_close(actual, expected, tolerance=ROUNDING):
 def test_the_gradient_is_that_of_the_network(size, loss, condition):
     state, networks = scene(size, loss, condition)
     for n, net in enumerate(networks):
-        z = net.gradient(net.spectrum(state.places[n], state.coefficients[n]))
+        z = net.gradient(net.spectrum(state.indices[n], state.coefficients[n]))
         assert_close(state.gradient()[n], z)
-        assert_close(state.own_gradient()[n], z[state.places[n]])
+        assert_close(state.own_gradient()[n], z[state.indices[n]])
 
 
 @by_loss
@@ -103,7 +107,7 @@ def test_the_gradient_with_other_coefficients_is_that_of_the_network(size, loss)
     state, networks = scene(size, loss)
     others = state.coefficients.flip(1)
     for n, net in enumerate(networks):
-        z = net.gradient(net.spectrum(state.places[n], others[n]))
+        z = net.gradient(net.spectrum(state.indices[n], others[n]))
         assert_close(state.gradient(others)[n], z)
 
 
@@ -111,9 +115,9 @@ def test_the_gradient_with_other_coefficients_is_that_of_the_network(size, loss)
 @by_size
 def test_the_product_is_what_the_gradient_gains_by_a_spectrum(size, loss):
     state, networks = scene(size, loss)
-    product = state.problems.product(state.places, state.coefficients)
+    product = state.problems.product(state.indices, state.coefficients)
     for n, net in enumerate(networks):
-        f = net.spectrum(state.places[n], state.coefficients[n])
+        f = net.spectrum(state.indices[n], state.coefficients[n])
         # The gradient is affine in F.
         assert_close(product[n], net.gradient(f) - net.gradient(torch.zeros_like(f)))
 
@@ -124,7 +128,7 @@ def test_the_relative_loss_is_that_of_the_network(size, loss):
     state, networks = scene(size, loss)
     relative = state.relative_loss()
     for n, net in enumerate(networks):
-        f = net.spectrum(state.places[n], state.coefficients[n])
+        f = net.spectrum(state.indices[n], state.coefficients[n])
         expected = net.loss(f) / net.loss(torch.zeros_like(f))
         assert float(relative[n]) == pytest.approx(float(expected), rel=ROUNDING)
 
@@ -138,7 +142,7 @@ def test_the_curvature_is_the_diagonal_of_the_hessian_of_the_network(size, loss)
         dense = torch.autograd.functional.hessian(net.loss, start).view(size**2, size**2)
         assert_close(state.curvature[n], dense.diagonal())
         assert_close(
-            state.problems.hessian(state.places)[n], dense[state.places[n]][:, state.places[n]]
+            state.problems.hessian(state.indices)[n], dense[state.indices[n]][:, state.indices[n]]
         )
 
 
@@ -148,7 +152,7 @@ def test_the_loss_is_one_at_the_start_and_zero_at_the_truth(size):
     state.coefficients = torch.zeros_like(state.coefficients)
     # Nothing is multiplied out differently at F = 0 but the order of a few sums.
     assert_close(state.relative_loss(), torch.ones(3, dtype=torch.float64))
-    state.place(state.problems.places)
+    state.set_indices(state.problems.indices)
     state.coefficients = state.problems.coefficients.clone()
     assert bool((state.relative_loss() <= ROUNDING**2).all())
 
@@ -161,7 +165,7 @@ def test_one_step_of_descent_is_that_of_the_optimiser(size):
     for n, net in enumerate(networks):
         a = before[n].clone().requires_grad_()
         optimizer = torch.optim.SGD([a], lr=0.02)
-        net.loss(net.spectrum(state.places[n], a)).backward()
+        net.loss(net.spectrum(state.indices[n], a)).backward()
         optimizer.step()
         assert_close(state.coefficients[n], a.detach())
 
@@ -169,11 +173,12 @@ def test_one_step_of_descent_is_that_of_the_optimiser(size):
 @by_size
 def test_solving_is_the_least_squares_of_the_samples(size):
     state, networks = scene(size, "mean")
-    state.place(state.problems.start)
+    state.set_indices(state.problems.start)
     state.solve(3)
     for n, net in enumerate(networks):
         columns = [
-            net.output(net.spectrum(place[None], [1.0])).flatten() for place in state.places[n, 1:]
+            net.output(net.spectrum(set_indices[None], [1.0])).flatten()
+            for set_indices in state.indices[n, 1:]
         ]
         fitted = torch.linalg.lstsq(torch.stack(columns, 1), net.labels.flatten()[:, None])
         # Normal equations square the condition number of the columns.
@@ -191,9 +196,9 @@ def fields(problems):
 
 @by_condition
 def test_a_problem_depends_on_its_number_alone(condition):
-    family, reading = Family(5, 3, condition), Reading()
-    every = draw(family, reading, SEED, range(12), samples=SAMPLES)
-    some = draw(family, reading, SEED, range(4, 7), samples=SAMPLES)
+    family, interpretation = Family(5, 3, condition), Interpretation()
+    every = draw(family, interpretation, SEED, range(12), samples=SAMPLES)
+    some = draw(family, interpretation, SEED, range(4, 7), samples=SAMPLES)
     for name, values in fields(some).items():
         assert torch.equal(values, getattr(every, name)[4:7]), name
 
@@ -201,18 +206,18 @@ def test_a_problem_depends_on_its_number_alone(condition):
 @pytest.mark.parametrize("change", ["seed", "number"])
 def test_another_seed_or_number_is_another_problem(change):
     seed, number = (SEED + 1, 0) if change == "seed" else (SEED, 1)
-    one = draw(Family(), Reading(), SEED, range(1), samples=SAMPLES)
-    other = draw(Family(), Reading(), seed, range(number, number + 1), samples=SAMPLES)
+    one = draw(Family(), Interpretation(), SEED, range(1), samples=SAMPLES)
+    other = draw(Family(), Interpretation(), seed, range(number, number + 1), samples=SAMPLES)
     for name in ("rows", "columns", "coefficients"):
         assert not torch.isclose(getattr(one, name), getattr(other, name)).any(), name
 
 
-def test_readings_scale_the_same_draws():
+def test_interpretations_scale_the_same_draws():
     plain, scaled = (
-        draw(Family(), Reading(spread=spread), SEED, range(5), samples=SAMPLES)
-        for spread in ("variance", "deviation")
+        draw(Family(), Interpretation(spread=spread), SEED, range(5), samples=SAMPLES)
+        for spread in ("variance", "standard-deviation")
     )
-    assert torch.equal(plain.places, scaled.places)
+    assert torch.equal(plain.indices, scaled.indices)
     assert torch.equal(plain.start, scaled.start)
     # 0.2 instead of √0.2 for the weights, 20 instead of √20 for the data.
     assert_close(scaled.coefficients, plain.coefficients * 0.2**0.5)
@@ -222,48 +227,51 @@ def test_readings_scale_the_same_draws():
 
 def test_losses_differ_by_what_they_divide_by():
     mean, of_samples, total = (
-        draw(Family(5), Reading(loss=loss), SEED, range(5), samples=SAMPLES) for loss in LOSSES
+        draw(Family(5), Interpretation(loss=loss), SEED, range(5), samples=SAMPLES)
+        for loss in LOSSES
     )
     assert_close(of_samples.rows, mean.rows * 5)
     assert_close(total.rows, mean.rows * 5 * SAMPLES)
     assert torch.equal(total.columns, mean.columns)
 
 
-def test_the_number_of_samples_changes_neither_places_nor_weights():
-    few, many = (draw(Family(), Reading(), SEED, range(5), samples=samples) for samples in (40, 80))
-    for name in ("places", "start", "coefficients"):
+def test_the_number_of_samples_changes_neither_locations_nor_weights():
+    few, many = (
+        draw(Family(), Interpretation(), SEED, range(5), samples=samples) for samples in (40, 80)
+    )
+    for name in ("indices", "start", "coefficients"):
         assert torch.equal(getattr(few, name), getattr(many, name)), name
     assert_close(few.rows, many.rows)
 
 
-def test_places_and_start_are_distinct_and_independent():
+def test_locations_and_start_are_distinct_and_independent():
     problems = 2000
-    batch = draw(Family(), Reading(), SEED, range(problems), samples=1)
-    for places in (batch.places, batch.start):
-        assert bool((places.sort(1).values.diff(dim=1) > 0).all())
-        assert int(places.min()) == 0
-        assert int(places.max()) == 35
-    hits = int((batch.places[:, :, None] == batch.start[:, None, :]).any(2).sum())
-    # Hypergeometric: 3 of 36 places are true, 3 are drawn.
+    batch = draw(Family(), Interpretation(), SEED, range(problems), samples=1)
+    for indices in (batch.indices, batch.start):
+        assert bool((indices.sort(1).values.diff(dim=1) > 0).all())
+        assert int(indices.min()) == 0
+        assert int(indices.max()) == 35
+    hits = int((batch.indices[:, :, None] == batch.start[:, None, :]).any(2).sum())
+    # Hypergeometric: 3 of 36 locations are true, 3 are drawn.
     mean, variance = 3 * 3 / 36, 3 * (3 / 36) * (33 / 36) * (33 / 35)
     assert abs(hits - problems * mean) < 4.5 * math.sqrt(problems * variance)
 
 
-def test_a_full_spectrum_has_all_places():
-    batch = draw(Family(2, 4), Reading(), SEED, range(3), samples=SAMPLES)
-    for places in (batch.places, batch.start):
-        assert torch.equal(places.sort(1).values, torch.arange(4).expand(3, 4))
+def test_a_full_spectrum_has_all_locations():
+    batch = draw(Family(2, 4), Interpretation(), SEED, range(3), samples=SAMPLES)
+    for indices in (batch.indices, batch.start):
+        assert torch.equal(indices.sort(1).values, torch.arange(4).expand(3, 4))
 
 
 # --- fixed weights ---
 
 
-@pytest.mark.parametrize("spread", ["variance", "deviation"])
+@pytest.mark.parametrize("spread", ["variance", "standard-deviation"])
 @pytest.mark.parametrize("condition", [1.0, 7.0, 1e4], ids="condition {:g}".format)
 @pytest.mark.parametrize("size", [2, 6, 24], ids="K={}".format)
 def test_weights_have_the_condition_number_and_norm_that_are_stated(size, condition, spread):
-    reading = Reading(spread=spread)
-    w1, w3, _ = network(Family(size, 2, condition), reading, SEED, 0, samples=1)
+    interpretation = Interpretation(spread=spread)
+    w1, w3, _ = network(Family(size, 2, condition), interpretation, SEED, 0, samples=1)
     variance = (0.2 if spread == "variance" else 0.04) * math.sqrt(6 / size)
     for w in (w1, w3):
         values = np.linalg.svd(w, compute_uv=False)
@@ -276,11 +284,11 @@ def test_weights_have_the_condition_number_and_norm_that_are_stated(size, condit
 
 
 def test_printed_weights_and_data_have_the_printed_variances():
-    w1, w3, x = network(Family(), Reading(), SEED, 0)
+    w1, w3, x = network(Family(), Interpretation(), SEED, 0)
     assert w1.shape == w3.shape == (6, 6)
     assert x.shape == (6, 5000)
     weights = np.stack(
-        [np.stack(network(Family(), Reading(), SEED, n, samples=1)[:2]) for n in range(300)]
+        [np.stack(network(Family(), Interpretation(), SEED, n, samples=1)[:2]) for n in range(300)]
     )
     for values, variance in ((x, 20), (weights, 0.2)):
         # The mean square of n normal numbers has the relative variance 2/n.
@@ -291,7 +299,7 @@ def test_printed_weights_and_data_have_the_printed_variances():
 @pytest.mark.parametrize(("size", "condition"), [(3, None), (24, None), (6, 3.0), (24, 3.0)])
 def test_the_mean_curvature_does_not_depend_on_the_size(size, condition):
     count = 300
-    batch = draw(Family(size, 3, condition), Reading(), SEED, range(count), samples=100)
+    batch = draw(Family(size, 3, condition), Interpretation(), SEED, range(count), samples=100)
     means = batch.curvature().mean(1)
     # 2σ² of the rows times 20 K σ² of the columns, with σ² = 0.2 √(6/K).
     assert abs(float(means.mean()) - 2 * 0.2 * 20 * 6 * 0.2) < 4.5 * float(means.std()) / count**0.5
@@ -304,9 +312,9 @@ def test_the_mean_curvature_does_not_depend_on_the_size(size, condition):
     ("options", "message"),
     [
         ({"size": 1}, "the size must be at least 2, not 1"),
-        ({"components": 0}, "0 components do not fit: a 6×6 spectrum has 1 to 36 places"),
-        ({"components": 37}, "37 components do not fit: a 6×6 spectrum has 1 to 36 places"),
-        ({"size": 2, "components": 5}, "a 2×2 spectrum has 1 to 4 places"),
+        ({"components": 0}, "0 components do not fit: a 6×6 spectrum has 1 to 36 locations"),
+        ({"components": 37}, "37 components do not fit: a 6×6 spectrum has 1 to 36 locations"),
+        ({"size": 2, "components": 5}, "a 2×2 spectrum has 1 to 4 locations"),
         ({"condition": 0.99}, "a condition number is at least 1, not 0.99"),
         ({"condition": math.inf}, "a condition number is at least 1, not inf"),
         ({"condition": math.nan}, "a condition number is at least 1, not nan"),

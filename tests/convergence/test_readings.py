@@ -1,4 +1,4 @@
-"""What each reading of the printed experiment changes."""
+"""What each interpretation of the printed experiment changes."""
 
 from itertools import pairwise
 
@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from loca_theory.convergence import (
-    DEFAULT_READING,
-    READINGS,
+    DEFAULT_INTERPRETATION,
+    INTERPRETATIONS,
     Family,
+    Interpretation,
     Problems,
     Rates,
-    Reading,
     State,
     draw,
-    find_reading,
+    find_interpretation,
     find_search,
     simulation,
 )
@@ -25,14 +25,14 @@ SEED = 11
 IDENTITY = torch.eye(SIZE, dtype=torch.float64)[None]
 
 
-def state(places, coefficients, truth, reading, rates=None):
+def state(indices, coefficients, truth, interpretation, rates=None):
     """One problem with Γ = Σ = 1, so that Z = F − F*, and F* as {(row, column): value}."""
     entries = [row * SIZE + column for row, column in truth]
     values = torch.tensor([list(truth.values())], dtype=torch.float64)
-    flat = torch.tensor([[row * SIZE + column for row, column in places]])
+    flat = torch.tensor([[row * SIZE + column for row, column in indices]])
     made = State(
         Problems(IDENTITY, IDENTITY, torch.tensor([entries]), values, flat),
-        reading,
+        interpretation,
         rates or Rates(),
     )
     made.coefficients = torch.tensor([coefficients], dtype=torch.float64)
@@ -46,95 +46,103 @@ def state(places, coefficients, truth, reading, rates=None):
     ("name", "changes"),
     [
         ("default", {}),
-        ("deviation", {"spread": "deviation"}),
+        ("standard-deviation", {"spread": "standard-deviation"}),
         ("mean-of-samples", {"loss": "mean-of-samples"}),
         ("sum", {"loss": "sum"}),
-        ("places", {"units": "places"}),
+        ("indices", {"units": "indices"}),
         ("zero-border", {"border": "zero"}),
         ("one-sided-border", {"border": "one-sided"}),
         ("overwrite", {"collisions": "overwrite"}),
         ("half-period", {"phase_steps": 5}),
         ("never-frozen", {"moving": 1.0}),
-        ("sum+deviation", {"loss": "sum", "spread": "deviation"}),
-        ("default+places+overwrite", {"units": "places", "collisions": "overwrite"}),
+        ("sum+standard-deviation", {"loss": "sum", "spread": "standard-deviation"}),
+        ("default+indices+overwrite", {"units": "indices", "collisions": "overwrite"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_names_say_what_differs_from_the_default(name, changes):
-    assert find_reading(name) == Reading(**changes)
-    assert find_reading(name).describe() == {**Reading().describe(), **changes}
+    assert find_interpretation(name) == Interpretation(**changes)
+    assert find_interpretation(name).describe() == {**Interpretation().describe(), **changes}
 
 
-def test_every_name_is_a_reading_of_its_own():
-    assert find_reading(DEFAULT_READING) == Reading()
-    assert len({find_reading(name) for name in READINGS}) == len(READINGS)
+def test_every_name_is_a_interpretation_of_its_own():
+    assert find_interpretation(DEFAULT_INTERPRETATION) == Interpretation()
+    assert len({find_interpretation(name) for name in INTERPRETATIONS}) == len(INTERPRETATIONS)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("odd", "unknown reading 'odd'; choose from default, deviation, .*or join some by"),
-        ("", "unknown reading ''"),
-        ("sum+", "unknown reading ''"),
-        ("sum+odd", "unknown reading 'odd'"),
-        ("sum + places", "unknown reading 'sum '"),
-        ("sum+mean-of-samples", r"reading 'sum\+mean-of-samples' sets loss twice"),
+        (
+            "odd",
+            "unknown interpretation 'odd'; choose from default, .*or join some by",
+        ),
+        ("", "unknown interpretation ''"),
+        ("sum+", "unknown interpretation ''"),
+        ("sum+odd", "unknown interpretation 'odd'"),
+        ("sum + locations", "unknown interpretation 'sum '"),
+        ("sum+mean-of-samples", r"interpretation 'sum\+mean-of-samples' sets loss twice"),
         ("zero-border+one-sided-border", "sets border twice"),
-        ("places+sum+places", "sets units twice"),
+        ("indices+sum+indices", "sets units twice"),
     ],
     ids=["name", "empty", "empty part", "part", "blanks", "loss twice", "border twice", "repeated"],
 )
 def test_unknown_and_contradictory_names_are_refused(name, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        find_reading(name)
+        find_interpretation(name)
 
 
-def test_the_spread_is_a_variance_or_a_deviation():
-    variance, deviation = Reading(), Reading(spread="deviation")
-    assert variance.data_deviation**2 == pytest.approx(20, rel=1e-15)
-    assert variance.weight_deviation**2 == pytest.approx(0.2, rel=1e-15)
-    assert (deviation.data_deviation, deviation.weight_deviation) == (20.0, 0.2)
+def test_the_spread_is_a_variance_or_a_standard_deviation():
+    variance, deviation = Interpretation(), Interpretation(spread="standard-deviation")
+    assert variance.data_standard_deviation**2 == pytest.approx(20, rel=1e-15)
+    assert variance.weight_standard_deviation**2 == pytest.approx(0.2, rel=1e-15)
+    assert (deviation.data_standard_deviation, deviation.weight_standard_deviation) == (20.0, 0.2)
 
 
 # --- borders ---
 
-# A component at a border, the place beside it, and the way from the one to the other.
+# A component at a border, the location beside it, and the way from the one to the other.
 BORDERS = {
     "top": ((0, 10), (1, 0)),
     "bottom": (((SIZE - 1), 10), (-1, 0)),
     "left": ((10, 0), (0, 1)),
     "right": ((10, SIZE - 1), (0, -1)),
 }
-by_border = pytest.mark.parametrize(("place", "inward"), BORDERS.values(), ids=BORDERS)
+by_border = pytest.mark.parametrize(("set_indices", "inward"), BORDERS.values(), ids=BORDERS)
 OUTWARD_RULES = {"top": "backward", "left": "backward", "bottom": "forward", "right": "forward"}
 
 
-def steps_inward(rule, border, place, inward, here, beside):
+def steps_inward(rule, border, set_indices, inward, here, beside):
     """How far a component of coefficient 1 moves where Z is ``here``, and ``beside`` it."""
-    neighbour = (place[0] + inward[0], place[1] + inward[1])
-    truth = {place: 1.0 - here, neighbour: -beside}
-    reading = Reading(units="places", border=border)
+    neighbour = (set_indices[0] + inward[0], set_indices[1] + inward[1])
+    truth = {set_indices: 1.0 - here, neighbour: -beside}
+    interpretation = Interpretation(units="indices", border=border)
     # The second component has no coefficient, and so no gradient.
-    given = state([place, (40, 40)], [1.0, 0.0], truth, reading, Rates(location_lr=1.0))
+    given = state(
+        [set_indices, (40, 40)], [1.0, 0.0], truth, interpretation, Rates(location_lr=1.0)
+    )
     find_search(rule).make(given, lambda count: torch.ones(1, count)).move(0.0)
-    (row, column), other = (divmod(int(n), SIZE) for n in given.places[0])
+    (row, column), other = (divmod(int(n), SIZE) for n in given.indices[0])
     assert other == (40, 40)
-    moved = (row - place[0]) * inward[0] + (column - place[1]) * inward[1]
+    moved = (row - set_indices[0]) * inward[0] + (column - set_indices[1]) * inward[1]
     if rule in ("central", "eight-direction"):
         # The others see Z change along the border as well.
-        assert (row, column) == (place[0] + moved * inward[0], place[1] + moved * inward[1])
+        assert (row, column) == (
+            set_indices[0] + moved * inward[0],
+            set_indices[1] + moved * inward[1],
+        )
     return moved
 
 
 @by_border
 @pytest.mark.parametrize(
     ("border", "expected"),
-    # Half of 4 + 10 with a neighbour like the place itself; half of 0 + 10; the slope, 14.
+    # Half of 4 + 10 with a neighbour like the location itself; half of 0 + 10; the slope, 14.
     [("clamp", 7), ("zero", 5), ("one-sided", 14)],
     ids=["clamp", "zero", "one-sided"],
 )
-def test_the_central_difference_at_a_border(place, inward, border, expected):
-    assert steps_inward("central", border, place, inward, here=4.0, beside=-10.0) == expected
+def test_the_central_difference_at_a_border(set_indices, inward, border, expected):
+    assert steps_inward("central", border, set_indices, inward, here=4.0, beside=-10.0) == expected
 
 
 @pytest.mark.parametrize("side", BORDERS)
@@ -145,18 +153,18 @@ def test_the_central_difference_at_a_border(place, inward, border, expected):
     ids=["clamp", "zero", "one-sided"],
 )
 def test_the_difference_across_a_border(side, border, descending, ascending):
-    rule, (place, inward) = OUTWARD_RULES[side], BORDERS[side]
-    assert steps_inward(rule, border, place, inward, here=4.0, beside=-10.0) == descending
-    assert steps_inward(rule, border, place, inward, here=-4.0, beside=2.0) == ascending
+    rule, (set_indices, inward) = OUTWARD_RULES[side], BORDERS[side]
+    assert steps_inward(rule, border, set_indices, inward, here=4.0, beside=-10.0) == descending
+    assert steps_inward(rule, border, set_indices, inward, here=-4.0, beside=2.0) == ascending
 
 
 @pytest.mark.parametrize("side", BORDERS)
 @pytest.mark.parametrize("border", ["clamp", "zero", "one-sided"])
 def test_the_difference_to_the_inside_knows_no_border(side, border):
-    place, inward = BORDERS[side]
+    set_indices, inward = BORDERS[side]
     rule = {"forward": "backward", "backward": "forward"}[OUTWARD_RULES[side]]
     for each in (rule, "eight-direction"):
-        assert steps_inward(each, border, place, inward, here=4.0, beside=-10.0) == 14
+        assert steps_inward(each, border, set_indices, inward, here=4.0, beside=-10.0) == 14
 
 
 @pytest.mark.parametrize("border", ["clamp", "zero", "one-sided"])
@@ -176,8 +184,8 @@ by_collisions = pytest.mark.parametrize("collisions", SHARED)
 
 
 @by_collisions
-def test_components_at_one_place_add_up_or_the_last_is_left(collisions):
-    given = state(PLACES, COEFFICIENTS, TRUTH, Reading(collisions=collisions))
+def test_components_at_one_location_add_up_or_the_last_is_left(collisions):
+    given = state(PLACES, COEFFICIENTS, TRUTH, Interpretation(collisions=collisions))
     f = torch.zeros(SIZE, SIZE, dtype=torch.float64)
     f[7, 7], f[3, 5] = 2.0, SHARED[collisions]
     for (row, column), value in TRUTH.items():
@@ -190,15 +198,17 @@ def test_components_at_one_place_add_up_or_the_last_is_left(collisions):
 
 
 @by_collisions
-def test_all_at_one_place_learn_alike(collisions):
-    given = state(PLACES, COEFFICIENTS, TRUTH, Reading(collisions=collisions), Rates(0.5))
+def test_all_at_one_location_learn_alike(collisions):
+    given = state(PLACES, COEFFICIENTS, TRUTH, Interpretation(collisions=collisions), Rates(0.5))
     given.descend()
     step = 0.5 * (SHARED[collisions] - 0.25)
     assert given.coefficients[0].tolist() == [1.0 - step, 1.0, -4.0 - step, 0.5 - step]
 
 
 def test_components_apart_are_not_overwritten():
-    given = state([(0, 0), (0, 1)], [1.0, 2.0], {(1, 1): 1.0}, Reading(collisions="overwrite"))
+    given = state(
+        [(0, 0), (0, 1)], [1.0, 2.0], {(1, 1): 1.0}, Interpretation(collisions="overwrite")
+    )
     assert given.acting.tolist() == [[1.0, 2.0]]
 
 
@@ -208,39 +218,39 @@ def test_components_apart_are_not_overwritten():
 def test_units_scale_the_learning_rate_by_the_square_of_the_size():
     """Once for the gradient and once for the step."""
     numbers = (0, 40)
-    interval, places = (
+    interval, indices = (
         simulation.compute(simulation.point(Family(), name, "central", rates, 300, SEED, numbers))
-        for name, rates in (("default", Rates()), ("places", Rates(location_lr=0.05 * 25)))
+        for name, rates in (("default", Rates()), ("indices", Rates(location_lr=0.05 * 25)))
     )
-    assert interval["found"] == places["found"]
-    # Locations round differently, and so few places would if one stood between two.
-    assert interval["loss"] == pytest.approx(places["loss"], rel=1e-9)
+    assert interval["found"] == indices["found"]
+    # Locations round differently, and so few locations would if one stood between two.
+    assert interval["loss"] == pytest.approx(indices["loss"], rel=1e-9)
 
 
-def test_places_as_units_move_less_at_the_printed_rate():
+def test_locations_as_units_move_less_at_the_printed_rate():
     def changes(name):
         return sum(len(moved) for moved in moves(name, "central", range(10)))
 
-    assert changes("places") < changes("default")
+    assert changes("indices") < changes("default")
 
 
 # --- phases ---
 
 
-def moves(reading, search, numbers=range(10), steps=160):
-    """For each problem the steps in which a place changes, each step of coefficients checked."""
+def moves(interpretation, search, numbers=range(10), steps=160):
+    """For each problem the steps in which a location changes, each step of coefficients checked."""
     found = []
     for number in numbers:
         point = simulation.point(
-            Family(), reading, search, Rates(), steps, SEED, (number, number + 1)
+            Family(), interpretation, search, Rates(), steps, SEED, (number, number + 1)
         )
         trace = simulation.compute_trace(point)
         assert trace["steps"] == list(range(steps + 1))
-        places = [[entry[:2] for entry in entries] for entries in trace["components"]]
+        indices = [[entry[:2] for entry in entries] for entries in trace["components"]]
         values = [[entry[2] for entry in entries] for entries in trace["components"]]
-        found.append([n for n, pair in enumerate(pairwise(places)) if pair[0] != pair[1]])
-        phase = find_reading(reading).phase_steps
-        end = round(find_reading(reading).moving * steps)
+        found.append([n for n, pair in enumerate(pairwise(indices)) if pair[0] != pair[1]])
+        phase = find_interpretation(interpretation).phase_steps
+        end = round(find_interpretation(interpretation).moving * steps)
         if search == "central":
             for n, (before, after) in enumerate(pairwise(values)):
                 # A step of the locations leaves the coefficients alone, and the other way round.
@@ -248,11 +258,11 @@ def moves(reading, search, numbers=range(10), steps=160):
     return found
 
 
-@pytest.mark.parametrize("reading", ["default", "half-period", "never-frozen"])
-def test_places_change_in_their_phases_and_not_after_their_time(reading):
-    steps = {n for each in moves(reading, "central") for n in each}
-    phase = find_reading(reading).phase_steps
-    end = 160 if reading == "never-frozen" else 80
+@pytest.mark.parametrize("interpretation", ["default", "half-period", "never-frozen"])
+def test_locations_change_in_their_phases_and_not_after_their_time(interpretation):
+    steps = {n for each in moves(interpretation, "central") for n in each}
+    phase = find_interpretation(interpretation).phase_steps
+    end = 160 if interpretation == "never-frozen" else 80
     assert all(n % (2 * phase) >= phase and n < end for n in steps)
     # The last phase of each is used, and so are its first and last steps.
     assert max(steps) >= end - 2 * phase
@@ -260,13 +270,13 @@ def test_places_change_in_their_phases_and_not_after_their_time(reading):
 
 
 @pytest.mark.parametrize(
-    ("search", "reading"),
+    ("search", "interpretation"),
     [("swap-raw", "half-period"), ("swap-raw", "never-frozen"), ("cyclic-pursuit", "default")],
 )
-def test_exchanges_happen_at_the_end_of_periods(search, reading):
-    steps = {n for each in moves(reading, search) for n in each}
-    period = 2 * find_reading(reading).phase_steps
-    end = 160 if reading == "never-frozen" else 80
+def test_regrowths_happen_at_the_end_of_periods(search, interpretation):
+    steps = {n for each in moves(interpretation, search) for n in each}
+    period = 2 * find_interpretation(interpretation).phase_steps
+    end = 160 if interpretation == "never-frozen" else 80
     assert steps <= set(range(period - 1, end, period))
     assert len(steps) >= 2
 
@@ -276,8 +286,8 @@ def test_coefficients_only_never_moves():
 
 
 @pytest.mark.parametrize("moving", [0.0, 0.25], ids="moving {}".format)
-def test_places_are_those_of_the_start_until_they_may_move(moving):
-    batch = draw(Family(), Reading(), SEED, range(3), samples=30)
-    given = State(batch, Reading(moving=moving), Rates())
-    assert torch.equal(given.places, batch.start)
+def test_locations_are_those_of_the_start_until_they_may_move(moving):
+    batch = draw(Family(), Interpretation(), SEED, range(3), samples=30)
+    given = State(batch, Interpretation(moving=moving), Rates())
+    assert torch.equal(given.indices, batch.start)
     assert not given.coefficients.any()

@@ -11,8 +11,8 @@ from loca_theory.convergence import (
     SEARCHES,
     ConvergenceStudy,
     Family,
+    Interpretation,
     Rates,
-    Reading,
     State,
     draw,
     find_search,
@@ -34,10 +34,10 @@ def no_noise(count):
     raise AssertionError(message)
 
 
-def begin(search, reading=None, rates=None, noise=no_noise, family=None, problems=4):
-    reading = reading or Reading()
-    batch = draw(family or Family(), reading, SEED, range(problems), samples=40)
-    state = State(batch, reading, rates or Rates())
+def begin(search, interpretation=None, rates=None, noise=no_noise, family=None, problems=4):
+    interpretation = interpretation or Interpretation()
+    batch = draw(family or Family(), interpretation, SEED, range(problems), samples=40)
+    state = State(batch, interpretation, rates or Rates())
     return state, find_search(search).make(state, noise)
 
 
@@ -62,8 +62,11 @@ class Follower:
         self.state, self.momentum, self.jitter, self.reach = state, momentum, jitter, reach
         size = state.problems.size
         self.u = [
-            [[place // size / (size - 1), place % size / (size - 1)] for place in places]
-            for places in state.places.tolist()
+            [
+                [set_indices // size / (size - 1), set_indices % size / (size - 1)]
+                for set_indices in indices
+            ]
+            for indices in state.indices.tolist()
         ]
         self.velocity = [[[0.0, 0.0] for _ in each] for each in self.u]
 
@@ -72,10 +75,10 @@ class Follower:
         z = self.state.gradient().view(-1, size, size).tolist()
         distance = max(1, min((size - 1) // 2, round(self.reach * size * (1 - progress))))
         new = []
-        for n, places in enumerate(self.state.places.tolist()):
+        for n, indices in enumerate(self.state.indices.tolist()):
             new.append([])
-            for k, place in enumerate(places):
-                at = divmod(place, size)
+            for k, set_indices in enumerate(indices):
+                at = divmod(set_indices, size)
                 for axis in range(2):
                     ends = []
                     for sign in (1, -1):
@@ -106,17 +109,17 @@ def test_locations_descend_as_in_a_loop(search, options, size):
     changed = 0
     for step in range(120):
         if made.moves_at(step):
-            before = state.places.tolist()
+            before = state.indices.tolist()
             expected = follower.move(step / 120)
             made.move(step / 120)
-            assert state.places.tolist() == expected
+            assert state.indices.tolist() == expected
             changed += before != expected
         else:
             state.descend()
     assert changed >= 10
 
 
-def test_jitter_is_laplace_noise_in_places_that_fades():
+def test_jitter_is_laplace_noise_in_locations_that_fades():
     drawn = np.random.default_rng(0).standard_exponential((4, 2 * 3 * 2 * 12))
     calls = iter(torch.from_numpy(drawn).view(4, 12, -1).unbind(1))
     state, made = begin("jitter", noise=lambda count: next(calls)[:, :count])
@@ -125,34 +128,36 @@ def test_jitter_is_laplace_noise_in_places_that_fades():
     follower = Follower(state, jitter=1.0)
     moved = 0
     for step in range(12):
-        before = state.places.tolist()
+        before = state.indices.tolist()
         expected = follower.move(step / 12, noise[step])
         made.move(step / 12)
-        assert state.places.tolist() == expected
+        assert state.indices.tolist() == expected
         moved += before != expected
     # Without coefficients there is nothing else to move them.
     assert moved >= 6
 
 
-# --- exchanges ---
+# --- prune-and-regrow searches ---
 
 
-def test_a_swap_is_the_best_exchange_by_gain_and_loss():
+def test_a_swap_is_the_best_regrowth_by_gain_and_loss():
     state, made = begin("swap", problems=20)
     learn(state)
-    before, a = state.places.clone(), state.coefficients.clone()
+    before, a = state.indices.clone(), state.coefficients.clone()
     z, h = state.gradient(), state.curvature
     made.move(0.0)
     moved = 0
     for n in range(20):
-        places = before[n].tolist()
-        cost = [float(a[n, k] ** 2 * h[n, place]) for k, place in enumerate(places)]
-        gain = [-1.0 if p in places else float(z[n, p] ** 2 / h[n, p]) for p in range(36)]
-        expected = list(places)
-        if max(gain) > min(cost):
-            expected[int(np.argmin(cost))] = int(np.argmax(gain))
-        assert state.places[n].tolist() == expected
-        stays = state.places[n] == before[n]
+        indices = before[n].tolist()
+        cost = [float(a[n, k] ** 2 * h[n, set_indices]) for k, set_indices in enumerate(indices)]
+        predicted_decrease = [
+            -1.0 if p in indices else float(z[n, p] ** 2 / h[n, p]) for p in range(36)
+        ]
+        expected = list(indices)
+        if max(predicted_decrease) > min(cost):
+            expected[int(np.argmin(cost))] = int(np.argmax(predicted_decrease))
+        assert state.indices[n].tolist() == expected
+        stays = state.indices[n] == before[n]
         # What has moved starts from zero, the others go on.
         assert torch.equal(state.coefficients[n], a[n].where(stays, 0.0))
         moved += not stays.all()
@@ -162,14 +167,14 @@ def test_a_swap_is_the_best_exchange_by_gain_and_loss():
 def test_a_raw_swap_takes_the_least_coefficient_to_the_largest_gradient():
     state, made = begin("swap-raw", problems=20)
     learn(state)
-    before, a, z = state.places.clone(), state.coefficients.clone(), state.gradient()
+    before, a, z = state.indices.clone(), state.coefficients.clone(), state.gradient()
     made.move(0.9)
     for n in range(20):
         expected = before[n].tolist()
-        free = [place for place in range(36) if place not in expected]
-        best = max(free, key=lambda place: abs(float(z[n, place])))
+        free = [set_indices for set_indices in range(36) if set_indices not in expected]
+        best = max(free, key=lambda set_indices: abs(float(z[n, set_indices])))
         expected[int(a[n].abs().argmin())] = best
-        assert state.places[n].tolist() == expected
+        assert state.indices[n].tolist() == expected
 
 
 def test_cyclic_pursuit_finds_the_least_loss_of_each_component_in_turn():
@@ -180,24 +185,28 @@ def test_cyclic_pursuit_finds_the_least_loss_of_each_component_in_turn():
         for rows, columns in zip(state.problems.rows, state.problems.columns, strict=True)
     ]
     truth = torch.zeros(6, 36, dtype=torch.float64)
-    truth.scatter_(1, state.problems.places, state.problems.coefficients)
+    truth.scatter_(1, state.problems.indices, state.problems.coefficients)
     for turn in range(7):
-        before, a = state.places.clone(), state.coefficients.clone()
+        before, a = state.indices.clone(), state.coefficients.clone()
         made.move(0.0)
         for n in range(6):
             others = [k for k in range(3) if k != turn % 3]
-            assert torch.equal(state.places[n, others], before[n, others])
+            assert torch.equal(state.indices[n, others], before[n, others])
             f = torch.zeros(36, dtype=torch.float64)
             f[before[n, others]] = a[n, others]
 
-            def least_loss(place, n=n, f=f):
+            def least_loss(set_indices, n=n, f=f):
                 z = hessian[n] @ (f - truth[n])
                 g = f.clone()
-                g[place] -= z[place] / hessian[n][place, place]
+                g[set_indices] -= z[set_indices] / hessian[n][set_indices, set_indices]
                 return float((g - truth[n]) @ hessian[n] @ (g - truth[n]))
 
-            free = [place for place in range(36) if place not in before[n, others].tolist()]
-            assert int(state.places[n, turn % 3]) == min(free, key=least_loss)
+            free = [
+                set_indices
+                for set_indices in range(36)
+                if set_indices not in before[n, others].tolist()
+            ]
+            assert int(state.indices[n, turn % 3]) == min(free, key=least_loss)
         learn(state)
 
 
@@ -205,7 +214,7 @@ def test_annealing_puts_fading_noise_on_the_logarithm_of_each_gain():
     noise = torch.rand(4, 36, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
     state, made = begin("annealed-pursuit", noise=lambda count: noise[:, :count])
     learn(state)
-    before, a = state.places.clone(), state.coefficients.clone()
+    before, a = state.indices.clone(), state.coefficients.clone()
     others = a.clone()
     others[:, 0] = 0.0
     z = state.gradient(others)
@@ -213,19 +222,19 @@ def test_annealing_puts_fading_noise_on_the_logarithm_of_each_gain():
     for n in range(4):
         score = 2 * z[n].abs().log() - state.curvature[n].log() - 0.15 * noise[n].log()
         score[before[n, 1:]] = -np.inf
-        assert int(state.places[n, 0]) == int(score.argmax())
+        assert int(state.indices[n, 0]) == int(score.argmax())
 
 
 @pytest.mark.parametrize("search", ["swap", "swap-raw", "reselect", "cyclic-pursuit", "pursuit"])
 @pytest.mark.parametrize(
     "family", [Family(), Family(4, 15), Family(2, 4)], ids=["3 of 36", "15 of 16", "4 of 4"]
 )
-def test_components_keep_places_of_their_own(search, family):
+def test_components_keep_locations_of_their_own(search, family):
     state, made = begin(search, family=family, problems=5)
     for step in range(60):
         if made.moves_at(step):
             made.move(step / 60)
-            unique = state.places.sort(1).values.diff(dim=1)
+            unique = state.indices.sort(1).values.diff(dim=1)
             if made.descends or step == family.components - 1:
                 assert bool((unique > 0).all())
         elif made.descends:
@@ -236,18 +245,18 @@ def test_components_keep_places_of_their_own(search, family):
 
 
 @pytest.mark.parametrize("condition", [None, 1.0], ids=["gaussian", "orthogonal"])
-@pytest.mark.parametrize("reading", ["add", "overwrite"])
-def test_pursuit_takes_the_place_of_the_least_loss_and_solves(reading, condition):
-    """By trying every place; no two components share one, so that collisions do not count."""
+@pytest.mark.parametrize("interpretation", ["add", "overwrite"])
+def test_pursuit_takes_the_location_of_the_least_loss_and_solves(interpretation, condition):
+    """By trying every location; no two components share one, so that collisions do not count."""
     problems = 60
     state, made = begin(
         "pursuit",
-        Reading(collisions=reading),
+        Interpretation(collisions=interpretation),
         family=Family(5, 3, condition),
         problems=problems,
     )
     truth = torch.zeros(problems, 25, dtype=torch.float64)
-    truth.scatter_(1, state.problems.places, state.problems.coefficients)
+    truth.scatter_(1, state.problems.indices, state.problems.coefficients)
     chosen = [[] for _ in range(problems)]
     for step in range(3):
         made.move(0.0)
@@ -257,10 +266,10 @@ def test_pursuit_takes_the_place_of_the_least_loss_and_solves(reading, condition
             if chosen[n]:
                 own = hessian[chosen[n]][:, chosen[n]]
                 f[chosen[n]] = torch.linalg.solve(own, (hessian @ truth[n])[chosen[n]])
-            gain = (hessian @ (f - truth[n])) ** 2 / hessian.diagonal()
-            gain[chosen[n]] = -1.0
-            chosen[n].append(int(gain.argmax()))
-            assert state.places[n].flip(0)[: step + 1].tolist() == chosen[n]
+            predicted_decrease = (hessian @ (f - truth[n])) ** 2 / hessian.diagonal()
+            predicted_decrease[chosen[n]] = -1.0
+            chosen[n].append(int(predicted_decrease.argmax()))
+            assert state.indices[n].flip(0)[: step + 1].tolist() == chosen[n]
     for n in range(problems):
         # The best coefficients leave no gradient.
         scale = float(state.gradient(torch.zeros_like(state.coefficients))[n].norm())
@@ -268,7 +277,7 @@ def test_pursuit_takes_the_place_of_the_least_loss_and_solves(reading, condition
 
 
 def test_pursuit_of_one_component_recovers_every_problem():
-    """By the inequality of Cauchy and Schwarz no place promises more than the true one."""
+    """By the inequality of Cauchy and Schwarz no location promises more than the true one."""
     study = ConvergenceStudy(("pursuit",), components=(1,), problems=500, steps=10)
     (row,) = study.run(ALONE).rows
     assert row.recovered == 1.0
@@ -340,8 +349,8 @@ def test_without_moves_one_recovers_what_the_start_has_found():
     problems = 1000
     study = ConvergenceStudy(("coefficients-only",), problems=problems, steps=1, seed=SEED)
     (row,) = study.run(ALONE).rows
-    batch = draw(Family(), Reading(), SEED, range(problems), samples=1)
-    found = (batch.places[:, :, None] == batch.start[:, None, :]).any(2).sum(1)
+    batch = draw(Family(), Interpretation(), SEED, range(problems), samples=1)
+    found = (batch.indices[:, :, None] == batch.start[:, None, :]).any(2).sum(1)
     assert row.mean_found * problems == pytest.approx(int(found.sum()), rel=1e-12)
     assert row.recovered * problems == pytest.approx(int((found == 3).sum()), abs=1e-9)
 

@@ -14,13 +14,13 @@ from loca_theory.convergence import (
     SEARCHES,
     ConvergenceStudy,
     Family,
+    Interpretation,
     Rates,
-    Reading,
     State,
     ToyResult,
     default_problems,
     draw,
-    find_reading,
+    find_interpretation,
     simulation,
     toy,
 )
@@ -37,12 +37,18 @@ def tables(result):
     return result.rows, result.traces
 
 
-def outcomes(study, search, reading="default", family=None):
+def outcomes(study, search, interpretation="default", family=None):
     """Results of all problems of one combination, in one block."""
     numbers = (0, study.problems)
     return simulation.compute(
         simulation.point(
-            family or Family(), reading, search, study.rates, study.steps, study.seed, numbers
+            family or Family(),
+            interpretation,
+            search,
+            study.rates,
+            study.steps,
+            study.seed,
+            numbers,
         )
     )
 
@@ -58,8 +64,11 @@ def outcomes(study, search, reading="default", family=None):
         ({"steps": -5}, "the number of steps must be at least 1, not -5"),
         ({"searches": ()}, "searches are named once each, at least one: none$"),
         ({"searches": ("swap", "swap")}, "searches are named once each, at least one: swap, swap"),
-        ({"readings": ()}, "readings are named once each"),
-        ({"readings": ("sum", "sum")}, "readings are named once each, at least one: sum, sum"),
+        ({"interpretations": ()}, "interpretations are named once each"),
+        (
+            {"interpretations": ("sum", "sum")},
+            "interpretations are named once each, at least one: sum, sum",
+        ),
         ({"sizes": ()}, "sizes are named once each"),
         ({"sizes": (6, 6)}, "sizes are named once each, at least one: 6, 6"),
         ({"components": (3, 3)}, "components are named once each, at least one: 3, 3"),
@@ -67,8 +76,8 @@ def outcomes(study, search, reading="default", family=None):
         ({"conditions": (None, None)}, "conditions are named once each, at least one: None, None"),
         ({"conditions": (1, 1.0)}, "conditions are named once each, at least one: 1, 1.0"),
         ({"searches": ("odd",)}, "unknown search 'odd'; choose from coefficients-only"),
-        ({"readings": ("odd",)}, "unknown reading 'odd'; choose from default"),
-        ({"readings": ("sum+sum",)}, r"reading 'sum\+sum' sets loss twice"),
+        ({"interpretations": ("odd",)}, "unknown interpretation 'odd'; choose from default"),
+        ({"interpretations": ("sum+sum",)}, r"interpretation 'sum\+sum' sets loss twice"),
         ({"sizes": (6, 1)}, "the size must be at least 2, not 1"),
         ({"sizes": (2, 6), "components": (3, 5)}, "5 components do not fit: a 2×2 spectrum"),
         ({"components": (0,)}, "0 components do not fit"),
@@ -76,7 +85,7 @@ def outcomes(study, search, reading="default", family=None):
         ({"searches": ("pursuit",), "steps": 2}, "pursuit takes a step for each of 3 components"),
         (
             {"searches": ("pursuit",), "components": (2, 9), "steps": 8},
-            "places move for 4 of 8 steps only",
+            "locations move for 4 of 8 steps only",
         ),
     ],
     ids=lambda value: str(value)[:45] if isinstance(value, dict) else "",
@@ -119,7 +128,7 @@ def test_one_call_is_the_study_with_plain_arguments():
         ({"components": ("3",)}, "components must be whole numbers, not ('3',)"),
         ({"lr": 0.0}, "lr must be positive and finite, not 0"),
         ({"location_lr": math.inf}, "location_lr must be positive and finite"),
-        ({"readings": "odd"}, "unknown reading 'odd'"),
+        ({"interpretations": "odd"}, "unknown interpretation 'odd'"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )
@@ -155,27 +164,29 @@ def test_a_result_of_another_version_is_refused(tmp_path):
 def test_a_row_a_combination_with_what_was_asked_for():
     study = ConvergenceStudy(
         ("swap", "central"),
-        ("default", "sum+places"),
+        ("default", "sum+indices"),
         sizes=(4, 6),
         components=(2, 3),
         conditions=(None, 5.0),
         **{**SMALL, "steps": 20, "problems": 4},
     )
     rows = study.run(ALONE).rows
-    names = ("size", "components", "condition", "reading", "search")
+    names = ("size", "components", "condition", "interpretation", "search")
     assert [tuple(getattr(row, name) for name in names) for row in rows] == [
-        (size, components, condition, reading, search)
+        (size, components, condition, interpretation, search)
         for size in (4, 6)
         for components in (2, 3)
         for condition in (None, 5.0)
-        for reading in ("default", "sum+places")
+        for interpretation in ("default", "sum+indices")
         for search in ("swap", "central")
     ]
     for row in rows:
         assert (row.problems, row.steps, row.seed) == (4, 20, 4)
     described = study.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
-    assert described["readings"]["sum+places"] == find_reading("sum+places").describe()
+    assert (
+        described["interpretations"]["sum+indices"] == find_interpretation("sum+indices").describe()
+    )
     assert described["problems"] == {"4": 4, "6": 4}
 
 
@@ -209,12 +220,12 @@ def test_larger_sizes_have_fewer_problems_by_default(size, problems):
 # --- what they depend on ---
 
 
-def test_searches_and_readings_beside_it_change_no_row():
+def test_searches_and_interpretations_beside_it_change_no_row():
     alone = ConvergenceStudy(("jitter",), **SMALL).run(ALONE).rows
     among = (
         ConvergenceStudy(
             ("central", "jitter", "annealed-pursuit"),
-            ("deviation", "default"),
+            ("standard-deviation", "default"),
             sizes=(5, 6),
             conditions=(2.0, None),
             **SMALL,
@@ -223,7 +234,7 @@ def test_searches_and_readings_beside_it_change_no_row():
         .rows
     )
     wanted = ("jitter", "default", 6, None)
-    names = ("search", "reading", "size", "condition")
+    names = ("search", "interpretation", "size", "condition")
     assert [row for row in among if tuple(getattr(row, name) for name in names) == wanted] == list(
         alone
     )
@@ -293,18 +304,20 @@ def finite(result):
 
 
 @pytest.mark.parametrize(
-    ("search", "reading", "rate", "least"),
+    ("search", "interpretation", "rate", "least"),
     [
         *((search, "default", 5.0, 20) for search in sorted(set(SEARCHES) - {"pursuit"})),
         ("central", "sum", 0.02, 30),
         *((search, "sum", 1e300, 30) for search in ("central", "swap", "annealed-pursuit")),
     ],
 )
-def test_divergence_is_counted_and_nothing_is_infinite(search, reading, rate, least):
-    study = ConvergenceStudy((search,), (reading,), rates=Rates(lr=rate), **{**SMALL, "steps": 130})
+def test_divergence_is_counted_and_nothing_is_infinite(search, interpretation, rate, least):
+    study = ConvergenceStudy(
+        (search,), (interpretation,), rates=Rates(lr=rate), **{**SMALL, "steps": 130}
+    )
     found = study.run(ALONE)
     (row,) = found.rows
-    result = outcomes(study, search, reading)
+    result = outcomes(study, search, interpretation)
     assert row.diverged == result["loss"].count(None) >= least
     assert finite(found)
     for exact, loss in zip(result["exact"], result["loss"], strict=True):
@@ -313,10 +326,10 @@ def test_divergence_is_counted_and_nothing_is_infinite(search, reading, rate, le
     assert all(0 <= loss < 1e6 for loss in result["loss"] if loss is not None)
 
 
-def test_what_diverged_at_the_true_places_is_not_recovered():
-    batch = draw(Family(), Reading(), 4, range(3), samples=40)
-    state = State(batch, Reading(), Rates())
-    state.place(batch.places)
+def test_what_diverged_at_the_true_locations_is_not_recovered():
+    batch = draw(Family(), Interpretation(), 4, range(3), samples=40)
+    state = State(batch, Interpretation(), Rates())
+    state.set_indices(batch.indices)
     state.coefficients = batch.coefficients.clone()
     state.coefficients[1] = 1e9
     result = simulation.outcomes(state)
@@ -338,19 +351,19 @@ def test_pursuit_has_no_learning_rate_and_does_not_diverge():
     assert study.run(ALONE).rows == ConvergenceStudy(("pursuit",), **SMALL).run(ALONE).rows
 
 
-@pytest.mark.parametrize(("reading", "rate"), [("default", 5.0), ("sum", 1e300)], ids=str)
-def test_traces_of_what_diverged_hold_no_infinity(reading, rate):
+@pytest.mark.parametrize(("interpretation", "rate"), [("default", 5.0), ("sum", 1e300)], ids=str)
+def test_traces_of_what_diverged_hold_no_infinity(interpretation, rate):
     """The problem is chosen by a search that cannot diverge; those beside it do."""
     study = ConvergenceStudy(
-        ("pursuit", "swap"), (reading,), rates=Rates(lr=rate), **{**SMALL, "steps": 150}
+        ("pursuit", "swap"), (interpretation,), rates=Rates(lr=rate), **{**SMALL, "steps": 150}
     )
     result = study.run(ALONE)
     traces = result.traces
     assert {row.search for row in traces} == {"pursuit", "coefficients-only", "swap"}
     assert any(row.loss is None for row in traces)
-    kept = [row.coefficient for row in traces if row.coefficient is not None]
-    assert 0 < len(kept) <= len(traces)
-    assert all(math.isfinite(coefficient) for coefficient in kept)
+    saved = [row.coefficient for row in traces if row.coefficient is not None]
+    assert 0 < len(saved) <= len(traces)
+    assert all(math.isfinite(coefficient) for coefficient in saved)
     assert finite(result)
 
 
@@ -392,11 +405,11 @@ def test_the_truth_is_that_of_the_problem(traced):
     study, traces = traced
     for case in ("recovered", "not recovered"):
         number = next(row.problem for row in traces if row.case == case)
-        batch = draw(Family(), Reading(), study.seed, range(number, number + 1), samples=1)
+        batch = draw(Family(), Interpretation(), study.seed, range(number, number + 1), samples=1)
         expected = [
-            (0, n, *divmod(place, 6), a, 0.0)
-            for n, (place, a) in enumerate(
-                zip(batch.places[0].tolist(), batch.coefficients[0].tolist(), strict=True)
+            (0, n, *divmod(set_indices, 6), a, 0.0)
+            for n, (set_indices, a) in enumerate(
+                zip(batch.indices[0].tolist(), batch.coefficients[0].tolist(), strict=True)
             )
         ]
         for search in ("coefficients-only", "swap", "reselect"):

@@ -20,9 +20,9 @@ from loca_theory.expressivity import (
     MonteCarlo,
     Sampler,
     Series,
-    coefficient_share,
+    coefficient_fraction,
     exact_error,
-    low_rank_share,
+    low_rank_fraction,
 )
 from loca_theory.sweeps import Moments, Runner
 
@@ -30,24 +30,24 @@ from loca_theory.sweeps import Moments, Runner
 Z = 4.6
 
 
-@pytest.mark.parametrize("kept", [0.01, 0.1, 0.5])
-def test_without_a_spike_selection_loses_what_d_loses(kept):
-    assert selection_loss_with_spike(0.0, kept) == pytest.approx(
-        1 - coefficient_share(kept), abs=1e-12
+@pytest.mark.parametrize("retained", [0.01, 0.1, 0.5])
+def test_without_a_spike_selection_loses_what_d_loses(retained):
+    assert selection_loss_with_spike(0.0, retained) == pytest.approx(
+        1 - coefficient_fraction(retained), abs=1e-12
     )
 
 
-@pytest.mark.parametrize(("t", "kept"), [(0.1, 0.05), (0.5, 0.1), (2.0, 0.02)])
-def test_selection_loss_is_that_of_the_mixture(t, kept):
+@pytest.mark.parametrize(("t", "retained"), [(0.1, 0.05), (0.5, 0.1), (2.0, 0.02)])
+def test_selection_loss_is_that_of_the_mixture(t, retained):
     rng = np.random.default_rng(0)
     losses = []
     for _ in range(200):
         x = np.sqrt(t) * rng.standard_normal(20000) * rng.standard_normal(20000)
         energies = np.sort((x + rng.standard_normal(20000)) ** 2)
-        losses.append(energies[: round((1 - kept) * len(energies))].mean() * (1 - kept))
+        losses.append(energies[: round((1 - retained) * len(energies))].mean() * (1 - retained))
     mean, error = np.mean(losses), np.std(losses, ddof=1) / np.sqrt(len(losses))
     # The finite sample's own bias is of order 1/n, here 5e-5 of the loss at most.
-    assert abs(mean - selection_loss_with_spike(t, kept)) < Z * error + 1e-4
+    assert abs(mean - selection_loss_with_spike(t, retained)) < Z * error + 1e-4
 
 
 def test_low_rank_loss_matches_dense_matrices_with_a_spike():
@@ -74,9 +74,9 @@ def test_simulated_methods_meet_at_the_crossing():
         [Series(METHODS["R"], size - 1, size - 1, (r - 1,), Sampler.REDUCED)], Runner(jobs=1)
     )
     prediction = Prediction(Budget(size, size, r), 1.0, losses[0].error)
-    share = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
-    assert share is not None
-    given = point("spiked", share, size, size, (r,), 0, (0, draws))
+    fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
+    assert fraction is not None
+    given = point("spiked", fraction, size, size, (r,), 0, (0, draws))
     gap = Moments.from_json(compute(given)["gap"])
     # What the formula leaves out is of order 1/K²; the low-rank loss it starts from has its own
     # error, smaller than that of the gap.
@@ -88,17 +88,17 @@ def test_simulated_methods_meet_at_the_crossing():
 def test_boundary_solves_its_equation_and_rises(aspect):
     """At the paper's budget (p + q)r/2 of the pq coefficients."""
     ratios = [0.01, 0.05, 0.1, 0.2, 0.3]
-    shares = [limit_boundary(ratio, aspect) for ratio in ratios]
-    assert shares == sorted(shares)
-    for ratio, share in zip(ratios, shares, strict=True):
-        loss = selection_loss_with_spike(share / (1 - share), ratio * (1 + aspect) / 2)
-        assert loss == pytest.approx(1 - low_rank_share(ratio, aspect), abs=1e-10)
+    fractions = [limit_boundary(ratio, aspect) for ratio in ratios]
+    assert fractions == sorted(fractions)
+    for ratio, fraction in zip(ratios, fractions, strict=True):
+        loss = selection_loss_with_spike(fraction / (1 - fraction), ratio * (1 + aspect) / 2)
+        assert loss == pytest.approx(1 - low_rank_fraction(ratio, aspect), abs=1e-10)
 
 
 def test_finite_crossing_tends_to_the_boundary():
-    prediction = Prediction(Budget(20000, 20000, 2000), 1.0, 1 - low_rank_share(1999 / 20000))
-    share = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
-    assert share == pytest.approx(limit_boundary(0.1), abs=1e-3)
+    prediction = Prediction(Budget(20000, 20000, 2000), 1.0, 1 - low_rank_fraction(1999 / 20000))
+    fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
+    assert fraction == pytest.approx(limit_boundary(0.1), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
         assert root is not None
         at_root = prediction.error(structure, "R", root)
         assert at_root == pytest.approx(exact_error("D", prediction.budget), abs=1e-10)
-    share = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.4)
-    assert share is not None
-    low_rank, selected = (prediction.error("spiked", method, share) for method in "RD")
+    fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.4)
+    assert fraction is not None
+    low_rank, selected = (prediction.error("spiked", method, fraction) for method in "RD")
     assert low_rank == pytest.approx(selected, abs=1e-10)
     assert prediction.crossing("ar1", Protocol.SAME_DRAW, 0.0, 0.4) is None
 
@@ -155,7 +155,9 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
     ("call", "message"),
     [
         pytest.param(lambda: selection_loss_with_spike(-1.0, 0.1), "t >= 0", id="negative spike"),
-        pytest.param(lambda: selection_loss_with_spike(0.1, 1.0), "kept share < 1", id="keeps all"),
+        pytest.param(
+            lambda: selection_loss_with_spike(0.1, 1.0), "retained fraction < 1", id="keeps all"
+        ),
         pytest.param(lambda: low_rank_loss_with_spike(10, 10, 0.01, 0.5), "hidden", id="hidden"),
         pytest.param(
             lambda: low_rank_loss_with_shared_mean(9, 9, -1.0, 0.5, 0.6), "variance", id="mean"

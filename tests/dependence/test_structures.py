@@ -78,15 +78,15 @@ def test_power_law_has_the_stated_spectrum_in_some_orthonormal_directions():
 
 @pytest.mark.parametrize("spikes", [1, 3])
 def test_spike_is_orthonormal_directions_of_the_stated_energy(spikes):
-    p, q, share = 12, 9, 0.3
+    p, q, fraction = 12, 9, 0.3
     family = spiked(spikes).family(p, q, np.random.default_rng(0))
-    signal = family(share) - family(0.0)
+    signal = family(fraction) - family(0.0)
     values = np.linalg.svd(signal, compute_uv=False)
     np.testing.assert_allclose(values[:spikes], values[0], rtol=1e-12)
     assert values[spikes:].max() < 1e-12 * values[0]
     energy = float((values**2).sum())
-    assert energy / (energy + p * q) == pytest.approx(share, rel=1e-12)
-    assert spiked(spikes).energy(p, q, share) == pytest.approx(energy + p * q, rel=1e-12)
+    assert energy / (energy + p * q) == pytest.approx(fraction, rel=1e-12)
+    assert spiked(spikes).energy(p, q, fraction) == pytest.approx(energy + p * q, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", list(STRUCTURES))
@@ -107,8 +107,8 @@ def test_values_share_their_random_numbers(name):
         ),
         pytest.param("row-equicorrelated", -0.5, "positive definite", id="rows below -1/(q-1)"),
         pytest.param("ar1", 1.0, "positive definite", id="ar1 at 1"),
-        pytest.param("spiked", 1.0, "needs 0 <= share", id="share of 1"),
-        pytest.param("spiked", -0.1, "needs 0 <= share", id="negative share"),
+        pytest.param("spiked", 1.0, "needs 0 <= fraction", id="fraction of 1"),
+        pytest.param("spiked", -0.1, "needs 0 <= fraction", id="negative fraction"),
         pytest.param("power-law", -1.0, "needs 0 <= exponent", id="negative exponent"),
         pytest.param("ar1", float("nan"), "needs", id="not a number"),
     ],

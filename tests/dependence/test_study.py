@@ -63,7 +63,10 @@ class RandomRows(Method):
         ({"rho": ()}, "and are none"),
         ({"structures": ("shared-mean",), "rho": (0.0, np.inf)}, "and are 0, inf"),
         ({"structures": ("shared-mean",), "rho": (np.nan,)}, "and are nan"),
-        ({"share": (0.1,)}, "share=... belongs to spiked, none of which is among structures=..."),
+        (
+            {"fraction": (0.1,)},
+            "fraction=... belongs to spiked, none of which is among structures=...",
+        ),
         ({"null_draws": 100}, "needs at least 400 null draws, not 100"),
         ({"structures": ("odd",)}, "unknown structure 'odd'"),
         ({"structures": ("spiked",), "spikes": 0}, "at least one spike"),
@@ -142,7 +145,7 @@ def test_bad_arguments_are_named(change, message):
 def test_a_result_comes_back_as_it_was_saved(tmp_path):
     # Of two crossings one is None.
     result = correlate(
-        24, ranks=2, structures=("spiked", "ar1"), rho=(0, 0.1), share=(0, 0.4), **SMALL,
+        24, ranks=2, structures=("spiked", "ar1"), rho=(0, 0.1), fraction=(0, 0.4), **SMALL,
         runner=ALONE,
     )  # fmt: skip
     assert {row.finding for row in result.crossings} >= {"crossing", "D throughout"}
@@ -175,9 +178,11 @@ def test_several_spikes_share_the_energy():
 
 
 def test_more_spikes_ask_for_more_rank():
-    share = (0.0, 0.1, 0.2, 0.3, 0.4)
+    fraction = (0.0, 0.1, 0.2, 0.3, 0.4)
     one, four = (
-        correlate(32, ranks=3, structures="spiked", share=share, spikes=s, **SMALL, runner=ALONE)
+        correlate(
+            32, ranks=3, structures="spiked", fraction=fraction, spikes=s, **SMALL, runner=ALONE
+        )
         for s in (1, 4)
     )
 
@@ -189,7 +194,7 @@ def test_more_spikes_ask_for_more_rank():
 
 
 def test_where_one_side_wins_throughout_the_tables_say_which():
-    grids = {"share": (0.6, 0.7), "rho": (0.0, 0.1)}
+    grids = {"fraction": (0.6, 0.7), "rho": (0.0, 0.1)}
     result = correlate(24, ranks=2, structures=("spiked", "ar1"), **grids, **SMALL, runner=ALONE)
     found = {(row.structure, row.protocol): (row.crossing, row.finding) for row in result.crossings}
     assert found["spiked", "same-draw"] == (None, "R throughout")
@@ -211,14 +216,14 @@ def test_centring_needs_no_second_transform():
 
     rng_point = point("ar1", 0.3, 9, 16, (2,), 5, (0, 2), with_centred=True)
     result = compute(rng_point)
-    shares = []
+    fractions = []
     for draw in range(2):
         w = STRUCTURES["ar1"].family(9, 16, generator(5, "dependence", 9, 16, "ar1", draw))(0.3)
         w = w - w.mean(axis=0)
         c, d = dct_matrix(9).numpy(), dct_matrix(16).numpy()
         z = c @ w @ d.T
-        shares.append((z[:3, :4] ** 2).sum() / (z**2).sum())
-    assert result["centred_statistics"]["low-frequency"] == pytest.approx(shares, rel=1e-12)
+        fractions.append((z[:3, :4] ** 2).sum() / (z**2).sum())
+    assert result["centred_statistics"]["low-frequency"] == pytest.approx(fractions, rel=1e-12)
 
 
 # --- methods by name and of the user's own --------------------------------------------------
@@ -340,8 +345,8 @@ def points_of(folder):
 
 
 @pytest.mark.parametrize("t", [1e-6, 0.3, 10.0, 1e3, 1e6])
-@pytest.mark.parametrize("kept", [0.01, 0.2, 0.8])
-def test_the_mixture_is_integrated_at_any_strength(t, kept):
+@pytest.mark.parametrize("retained", [0.01, 0.2, 0.8])
+def test_the_mixture_is_integrated_at_any_strength(t, retained):
     from scipy import integrate, optimize, special
 
     def mean(f):
@@ -354,7 +359,9 @@ def test_the_mixture_is_integrated_at_any_strength(t, kept):
         return total * np.sqrt(2 / np.pi)
 
     c = optimize.brentq(
-        lambda c: mean(lambda v: special.erfc(c / np.sqrt(2 * v))) - kept, 1e-9, 40 * np.sqrt(1 + t)
+        lambda c: mean(lambda v: special.erfc(c / np.sqrt(2 * v))) - retained,
+        1e-9,
+        40 * np.sqrt(1 + t),
     )
     loss = mean(lambda v: v * special.gammainc(1.5, c * c / (2 * v)))
-    assert selection_loss_with_spike(t, kept) == pytest.approx(loss, rel=1e-8)
+    assert selection_loss_with_spike(t, retained) == pytest.approx(loss, rel=1e-8)

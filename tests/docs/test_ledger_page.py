@@ -58,13 +58,13 @@ def test_what_was_observed_by_another_check_is_left_out(ledger, tmp_path):
     assert "*Observed:*" not in ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
 
 
-def test_slips_and_the_package_are_counted_apart(ledger):
+def test_errata_and_the_package_are_counted_apart(ledger):
     overview = ledger.page(LEDGER, {}).split("\n## ")[0]
     paper = [claim for claim in CLAIMS if claim.subject == "paper"]
     refused = [claim for claim in paper if claim.expected_verdict == "not supported"]
-    slips = sum(claim.slip for claim in refused)
-    assert f"slips of the pen **{slips}**" in overview
-    assert f"`not supported` **{len(refused) - slips}**" in overview
+    errata = sum(claim.erratum for claim in refused)
+    assert f"errata **{errata}**" in overview
+    assert f"`not supported` **{len(refused) - errata}**" in overview
     own = overview.split("On this package's own code: ")[1]
     assert own.count("](#") == len(CLAIMS) - len(paper)
 

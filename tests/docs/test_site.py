@@ -77,7 +77,7 @@ def test_every_link_and_picture_is_there(site, pages):
 
 
 @pytest.mark.deep
-def test_every_claim_has_its_place(site, pages):
+def test_every_claim_has_its_location(site, pages):
     anchors = pages[site / "ledger.html"].anchors
     assert {claim.id.replace(".", "-") for claim in load_ledger().claims} <= anchors
 

@@ -30,7 +30,7 @@ def vision(tasks_folder):
 @pytest.fixture(scope="session")
 def begin(vision, tasks_folder):
     """A run of a method on its way, before its first step."""
-    from experiments.finetuning.protocol import Cell, point
+    from experiments.finetuning.protocol import Configuration, point
     from experiments.finetuning.settings import settings
     from experiments.finetuning.tasks import load
     from experiments.finetuning.tasks.registry import base_model
@@ -39,8 +39,8 @@ def begin(vision, tasks_folder):
 
     def start(method, *, seed=0, rate=1e-2, r=2, **changed):
         chosen = {**settings("vision", quick=True), **changed}
-        cell = Cell("vision", method, r)
-        run = point(cell, chosen, vision, rate=rate, seed=seed, device="cpu")
+        configuration = Configuration("vision", method, r)
+        run = point(configuration, chosen, vision, rate=rate, seed=seed, device="cpu")
         p = dict(run.parameters)
         splits, _ = load(vision.folder, vision.digest)
         with torch.random.fork_rng(devices=[]), _quiet():
@@ -53,14 +53,16 @@ def begin(vision, tasks_folder):
 @pytest.fixture(scope="session")
 def computed(vision, tasks_folder):
     """What a run of a method comes to."""
-    from experiments.finetuning.protocol import Cell, point
+    from experiments.finetuning.protocol import Configuration, point
     from experiments.finetuning.settings import settings
     from experiments.finetuning.training import compute
 
     def run(method, *, seed=0, rate=1e-2, r=2, analyse=None, **changed):
         chosen = {**settings("vision", quick=True), **changed}
-        cell = Cell("vision", method, r)
-        one = point(cell, chosen, vision, rate=rate, seed=seed, device="cpu", analyse=analyse)
+        configuration = Configuration("vision", method, r)
+        one = point(
+            configuration, chosen, vision, rate=rate, seed=seed, device="cpu", analyse=analyse
+        )
         return compute(one, tasks_folder)
 
     return run

@@ -155,5 +155,5 @@ def test_patterns_of_nothing():
 
 @pytest.mark.parametrize("methods", [METHODS[:1], METHODS])
 def test_prediction(methods):
-    lines = [line(m, r=r, kept_energy=r / 10) for m in methods for r in (1, 2)]
+    lines = [line(m, r=r, retained_energy=r / 10) for m in methods for r in (1, 2)]
     assert len(drawn(draw_prediction(lines)).axes) == 3

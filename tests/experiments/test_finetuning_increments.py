@@ -34,12 +34,12 @@ def found(weights):
 
 
 def error(found, accounting, curve, r):
-    keys = {(e["accounting"], e["curve"], e["r"]): e["error"] for e in found["errors"]}
+    keys = {(e["accounting"], e["method"], e["r"]): e["error"] for e in found["errors"]}
     return keys[accounting, curve, r]
 
 
 def lost(increments, keep):
-    """The share of energy that is lost, over all matrices together."""
+    """The fraction of energy that is lost, over all matrices together."""
     total = sum((w**2).sum() for w in increments)
     return 1 - sum(keep(w) for w in increments) / total
 

@@ -32,7 +32,7 @@ class Tiny(torch.nn.Module):
 def tiny(name, r=2, **options):
     torch.manual_seed(0)
     model = Tiny()
-    budget = Budget(r, 200)  # long enough for an exchange of LoCA's within its share
+    budget = Budget(r, 200)  # long enough for pruning and regrowing of LoCA's within its fraction
     return adapt(
         model, find_method(name), budget, targets=["query"], head="head", seed=5, **options
     )
@@ -60,14 +60,14 @@ def test_trained_numbers(name, r):
     assert found["trained"] == LAYERS * trained(name, r)
     assert found["head"] == 3 * (Q + 1)
     learns = name in LOCA and name != "loca-v1"
-    assert found["kept"] == (2 if learns else 1) * found["trained"]
+    assert found["stored"] == (2 if learns else 1) * found["trained"]
 
 
 def test_trained_numbers_without_a_budget():
     total = sum(p.numel() for p in Tiny().parameters())
     assert count(tiny("full"), "head")["trained"] == total - 3 * (Q + 1)
     assert count(tiny("bitfit"), "head")["trained"] == LAYERS * (P + Q)
-    assert count(tiny("linear-probing"), "head") == {"trained": 0, "head": 45, "kept": 0}
+    assert count(tiny("linear-probing"), "head") == {"trained": 0, "head": 45, "stored": 0}
 
 
 @pytest.mark.parametrize("name", BUDGETED)
@@ -86,7 +86,7 @@ def test_a_coefficient_of_fourierft_weighs_as_much_as_one_of_loca():
             layer.fourierft_spectrum["default"].zero_()
             layer.fourierft_spectrum["default"][i] = 1.0
             norm = float(layer.get_delta_weight("default").norm())
-            # Places that are their own conjugates are alone.
+            # Locations that are their own conjugates are alone.
             assert norm == pytest.approx(1, abs=1e-5) or norm == pytest.approx(2**0.5, abs=1e-5)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from experiments.finetuning import session as sitting
 from experiments.finetuning.methods import methods
-from experiments.finetuning.protocol import Cell, best_rate, point
+from experiments.finetuning.protocol import Configuration, best_rate, point
 from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.training import compute
 from loca_theory.adapters import CosineSpectrum
@@ -102,16 +102,16 @@ def made_up(session, monkeypatch):
 def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up, vision, monkeypatch):
     session, asked = made_up
     monkeypatch.setattr(sitting.Session, "prepared", lambda *_: vision)
-    cells = [Cell("vision", name, 2) for name in ("lora", "loca", "full")]
+    cells = [Configuration("vision", name, 2) for name in ("lora", "loca", "full")]
     rates = session.tuned(cells, "")
-    assert [rates[cell] for cell in cells[:2]] == [3e-3, 3e-2]
+    assert [rates[configuration] for configuration in cells[:2]] == [3e-3, 3e-2]
     chosen = settings("vision")
-    for cell in cells:
-        mine = [p.parameters for p in asked if p.parameters["method"] == cell.method]
+    for configuration in cells:
+        mine = [p.parameters for p in asked if p.parameters["method"] == configuration.method]
         tried = {(p["rate"], p["seed"]) for p in mine}
         assert tried == {
             (rate, seed)
-            for rate in methods()[cell.method].rates("vision")
+            for rate in methods()[configuration.method].rates("vision")
             for seed in chosen["tuning_seeds"]
         }
     asked.clear()
@@ -119,7 +119,7 @@ def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up, vision, mon
     assert {p.parameters["seed"] for p in asked} == set(chosen["seeds"])
 
 
-CELLS = [Cell("vision", name, 1) for name in ("lora", "fourierft", "loca-reselect")]
+CELLS = [Configuration("vision", name, 1) for name in ("lora", "fourierft", "loca-reselect")]
 
 
 def without_time(done):
@@ -128,7 +128,7 @@ def without_time(done):
 
 @pytest.mark.deep
 def test_workers_and_company_change_nothing(session, monkeypatch):
-    rated = [(cell, 1e-2) for cell in CELLS]
+    rated = [(configuration, 1e-2) for configuration in CELLS]
     alone = without_time(session.repeated(rated, ""))
     again = dataclasses.replace(session, jobs=2)
     for path in (session.out / "runs").glob("*.json"):
@@ -148,7 +148,7 @@ def test_what_is_finished_is_not_made_again(session, monkeypatch):
         return compute(one, folder)
 
     monkeypatch.setattr(sitting, "compute", counted)
-    rated = [(cell, 1e-2) for cell in CELLS[:2]]
+    rated = [(configuration, 1e-2) for configuration in CELLS[:2]]
     first = without_time(session.repeated(rated[:1], ""))
     assert without_time(session.repeated(rated, ""))[:2] == first
     assert made == ["lora"] * 2 + ["fourierft"] * 2
@@ -166,9 +166,9 @@ def test_a_damaged_result_is_made_again(session):
 
 
 def test_points_differ_with_whatever_decides_a_run(vision):
-    def key(cell=CELLS[0], seed=0, rate=1e-2, **changed):
+    def key(configuration=CELLS[0], seed=0, rate=1e-2, **changed):
         chosen = {**settings("vision", quick=True), **changed}
-        return point(cell, chosen, vision, rate=rate, seed=seed, device="cpu").key("v")
+        return point(configuration, chosen, vision, rate=rate, seed=seed, device="cpu").key("v")
 
     keys = [
         key(),
@@ -177,16 +177,16 @@ def test_points_differ_with_whatever_decides_a_run(vision):
         key(steps=13),
         key(batch=16),
         key(warmup=0.5),
-        key(Cell("vision", "lora", 2)),
-        key(Cell("vision", "loca", 1)),
-        key(Cell("vision", "loca", 1, {"scaling": 2.0})),
-        key(Cell("vision", "loca", 1), alternating=0.7),
-        key(Cell("vision", "loca", 1, location_rate=1.0)),
+        key(Configuration("vision", "lora", 2)),
+        key(Configuration("vision", "loca", 1)),
+        key(Configuration("vision", "loca", 1, {"scaling": 2.0})),
+        key(Configuration("vision", "loca", 1), alternating=0.7),
+        key(Configuration("vision", "loca", 1, location_rate=1.0)),
     ]
     assert len(set(keys)) == len(keys)
     # Neither the name of the task nor another budget is anything to a method without one.
     assert key(title="x") == key()
-    assert key(Cell("vision", "full", 1)) == key(Cell("vision", "full", 2))
+    assert key(Configuration("vision", "full", 1)) == key(Configuration("vision", "full", 2))
 
 
 @pytest.mark.parametrize("method", ["lora", "full", "adalora", "loca"])
@@ -226,19 +226,19 @@ def test_gradients_of_locations_do_not_stifle_the_rest(begin, monkeypatch):
     )
     run = begin("loca-v3")
     run._step(next(run._batches()), 1)
-    places = {id(m.locations) for m in run.model.modules() if isinstance(m, CosineSpectrum)}
-    assert places in clipped
-    assert all(places == group or not places & group for group in clipped)
+    indices = {id(m.locations) for m in run.model.modules() if isinstance(m, CosineSpectrum)}
+    assert indices in clipped
+    assert all(indices == group or not indices & group for group in clipped)
 
 
 @pytest.mark.parametrize("name", ["loca-reselect", "loca-swap"])
-def test_an_exchange_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
+def test_an_regrowth_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
     monkeypatch.setattr(sitting.Runner, "run", lambda *_: pytest.fail("something ran"))
-    cell = Cell("vision", name, 1, {"alternating": 0.1})
-    with pytest.raises(InvalidArgumentError, match="exchanges components every 3 steps"):
-        session.repeated([(Cell("vision", "lora", 1), 1e-3), (cell, 1e-2)], "")
+    configuration = Configuration("vision", name, 1, {"alternating": 0.1})
+    with pytest.raises(InvalidArgumentError, match="prunes and regrows components every 3 steps"):
+        session.repeated([(Configuration("vision", "lora", 1), 1e-3), (configuration, 1e-2)], "")
 
 
 def test_a_row_tells_the_setting_that_the_variant_has(session):
-    one = session.repeated([(Cell("vision", "loca-v1", 1), 1e-2)], "")[0]
+    one = session.repeated([(Configuration("vision", "loca-v1", 1), 1e-2)], "")[0]
     assert one.row["alternating"] == 0.0

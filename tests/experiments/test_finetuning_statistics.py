@@ -17,7 +17,7 @@ P_VALUES = st.lists(st.floats(0, 1), max_size=8)
 
 
 def rows(metrics, method="a", **more):
-    base = {"measure": "accuracy", "trained": 3, "kept": 5, "task": "t"}
+    base = {"measure": "accuracy", "trained": 3, "stored": 5, "task": "t"}
     base |= {"method": method, "title": method.upper()}
     return [
         {**base, "seed": seed, "metric": value, "diverged": value is None, **more}

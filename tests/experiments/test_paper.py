@@ -19,7 +19,7 @@ GLUE_SIZES = {"CoLA": 8551, "MNLI": 392_702, "MRPC": 3668, "QNLI": 104_743, "QQP
 
 SAMPLE = r"""
 \documentclass{article}
-% \label{tab:results} in a comment is no label
+% \label{tab:results} in a comment is not a label
 \begin{table}[t]
   \caption{100\% made up. % 99.9
   }
@@ -194,7 +194,7 @@ def test_what_must_be_positive_is(name):
 
 
 @each_table
-def test_learning_rates_and_shares_are_below_one(name):
+def test_learning_rates_and_fractions_are_below_one(name):
     table = load(name)
     words = ("learning_rate", "weight_decay", "warmup_ratio", "dropout", "label_smoothing")
     assert all(0 <= number < 1 for word in words for number in numbers(table, word))
@@ -215,7 +215,7 @@ def test_percentages_and_spreads(name):
             if table.fields[field].unit == "%":
                 assert 0 < row.values[field] < 100
         for field, spread in row.spreads.items():
-            # The one deviation that cannot be is explained beside it.
+            # The one standard deviation that cannot be is explained beside it.
             assert 0 <= spread < 2 or field in row.notes
 
 
@@ -303,8 +303,8 @@ def test_numbers(text, number):
          "blank", "words"],
 )  # fmt: skip
 def test_cells(latex, value, spread):
-    cell = read_cell(plain(latex))
-    assert (cell.value, cell.spread) == (value, spread)
+    configuration = read_cell(plain(latex))
+    assert (configuration.value, configuration.spread) == (value, spread)
 
 
 def test_grid_of_the_sample():
@@ -430,16 +430,16 @@ def test_files_that_are_no_paper(tmp_path, content, said):
         (MINIMAL + "rows = [{ values = { a = true } }]", "row 1, 'a': a value is a number"),
         (MINIMAL + "rows = [{ values = { a = [] } }]", "row 1, 'a': a value is a number"),
         (MINIMAL + "rows = [{ values = {}, spreads = { a = 1 } }]", "a spread but no value"),
-        (MINIMAL + "rows = [{ values = { a = 1 }, spreads = { a = 'x' } }]", "is no number"),
+        (MINIMAL + "rows = [{ values = { a = 1 }, spreads = { a = 'x' } }]", "is not a number"),
         (MINIMAL + "rows = [{ values = {}, modle = 'x' }]", "unknown key 'modle'"),
         (MINIMAL + "rows = []\naxes = { line = ['method', 'row'] }", "a role is one of"),
-        (MINIMAL + "rows = [{ model = 1, values = {} }]", "row 1: model is no text"),
+        (MINIMAL + "rows = [{ model = 1, values = {} }]", "row 1: model is not a text"),
         (MINIMAL + "rows = [{ values = 1 }]", "row 1: values by field"),
         (MINIMAL + "rows = [{ values = {}, prior_work = 'no' }]", "prior_work is true or false"),
-        (MINIMAL + "rows = 1", "rows is no list"),
+        (MINIMAL + "rows = 1", "rows is not a list"),
         (
             "rows = []\ntable = { label = 1, title = '', kind = '' }\nfields = {}",
-            "label is no text",
+            "label is not a text",
         ),
         (MINIMAL.replace('{ a = { printed = "a" } }', "1") + "rows = []", "fields. is no table"),
         (MINIMAL.replace('"text"', '"prose"') + "rows = []", "kind is one of"),

@@ -79,7 +79,7 @@ class TestGlue:
         assert row["metric"] == "accuracy"
         assert row["value"] in [pytest.approx(100 * k / 6) for k in range(7)]
         assert row["trained"] == trained
-        assert row["kept"] == (2 if method == "loca" else 1) * trained
+        assert row["stored"] == (2 if method == "loca" else 1) * trained
         assert not row["diverged"]
         (origin,) = (tmp_path / "out").glob("*.manifest.json")
         about = json.loads(origin.read_text())
@@ -90,18 +90,18 @@ class TestGlue:
         assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()} == before
 
     @pytest.mark.deep
-    def test_learned_places_are_charged_though_settled_by_the_end(self, glue, tmp_path):
+    def test_learned_locations_are_charged_though_settled_by_the_end(self, glue, tmp_path):
         call("glue", "--task", "MRPC", "--method", "loca-v1", "--components", 10, "--seed", 6,
              "--max-steps", 1, *glue)  # fmt: skip
         call("glue", "--task", "MRPC", "--components", 10, "--seed", 6, "--max-steps", 121, *glue)
-        kept = {row["method"]: row["kept"] for row in rows(tmp_path / "out")}
+        kept = {row["method"]: row["stored"] for row in rows(tmp_path / "out")}
         assert kept == {"loca": 2 * 20, "loca-v1": 20}
 
     def test_adalora_keeps_what_is_left_after_pruning(self, glue, tmp_path):
         call("glue", "--task", "MRPC", "--method", "adalora", "--seed", 6, "--lr", "1e-3",
              "--r", 4, "--max-steps", 2, *glue)  # fmt: skip
         (row,) = rows(tmp_path / "out")
-        assert row["kept"] == 2 * 33 * 4
+        assert row["stored"] == 2 * 33 * 4
         assert row["trained"] == 2 * 33 * 6
 
     def test_nothing_that_could_run_code_is_left(self, glue, tmp_path):
@@ -351,7 +351,7 @@ class TestBadInput:
 
 class TestE2E:
     @pytest.fixture
-    def places(self, tmp_path):
+    def paths(self, tmp_path):
         rows = [
             {"meaning_representation": f"name[{m}]", "human_reference": f"{m} is {w}"}
             for m in ("ab", "cd") for w in ("good", "bad")
@@ -367,9 +367,9 @@ class TestE2E:
             ("loca", ("--components", 10)),
         ],
     )
-    def test_trains_and_writes_texts(self, places, tmp_path, monkeypatch, method, options):
+    def test_trains_and_writes_texts(self, paths, tmp_path, monkeypatch, method, options):
         monkeypatch.setitem(families()["e2e"].options, "max_new_tokens", 3)
-        call("e2e", "--method", method, *options, "--max-steps", 2, "--texts", 1, *places)
+        call("e2e", "--method", method, *options, "--max-steps", 2, "--texts", 1, *paths)
         (row,) = rows(tmp_path / "out")
         assert row["metric"] == "perplexity"
         assert row["value"] == pytest.approx(math.exp(json.loads(row["others"])["loss"]))
@@ -378,14 +378,14 @@ class TestE2E:
         written = [json.loads(line) for line in texts.read_text().splitlines()]
         assert [one["references"] for one in written] == [["ab is good", "ab is bad"]]
 
-    def test_loss_is_reported_without_smoothing(self, places, tmp_path):
+    def test_loss_is_reported_without_smoothing(self, paths, tmp_path):
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         call("e2e", "--components", 10, "--lr", "1e-9", "--batch-size", 4, "--max-steps", 1,
-             "--texts", 0, *places[:4], "--out", tmp_path / "out")  # fmt: skip
+             "--texts", 0, *paths[:4], "--out", tmp_path / "out")  # fmt: skip
         (row,) = rows(tmp_path / "out")
-        model = AutoModelForCausalLM.from_pretrained(places[1]).eval()
-        tokenizer = AutoTokenizer.from_pretrained(places[1])
+        model = AutoModelForCausalLM.from_pretrained(paths[1]).eval()
+        tokenizer = AutoTokenizer.from_pretrained(paths[1])
         losses, count = 0.0, 0
         for m in ("ab", "cd"):
             for w in ("good", "bad"):
@@ -399,10 +399,10 @@ class TestE2E:
         assert json.loads(row["others"])["loss"] == pytest.approx(losses / count, rel=1e-5)
         assert json.loads(row["others"])["training loss"] != pytest.approx(losses / count, rel=1e-5)
 
-    def test_split_model_is_the_fused_one(self, places):
+    def test_split_model_is_the_fused_one(self, paths):
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(places[1]).eval()
+        model = AutoModelForCausalLM.from_pretrained(paths[1]).eval()
         ids = torch.randint(0, 20, (2, 7))
         with torch.no_grad():
             before, after = (
@@ -421,7 +421,7 @@ class TestE2E:
     def test_metrics(self):
         assert perplexity({"loss": 0.0}) == 1
         assert perplexity({"loss": 1e4}) == math.inf
-        text = "the mill is a cheap place to eat"
+        text = "the mill is a cheap location to eat"
         assert bleu([text], [[text, "another one"]])["BLEU"] == pytest.approx(100)
 
 

@@ -18,7 +18,7 @@ from loca_theory.expressivity import (
     dense_errors,
     retained_energies,
 )
-from loca_theory.expressivity.random_choices import random_places
+from loca_theory.expressivity.random_choices import random_indices
 from loca_theory.transforms import HalfSpectrum
 
 APPROXIMATING = ["R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S", "DoRA", "VeRA"]
@@ -50,11 +50,11 @@ def projected(matrix, atoms):
     return (coefficients @ atoms).reshape(matrix.shape)
 
 
-def fourier_atoms(p, q, places):
-    """Re and Im of the inverse DFT of a unit at each flat place of the full spectrum."""
-    units = np.zeros((len(places), p * q))
-    units[np.arange(len(places)), places] = 1
-    images = np.fft.ifft2(units.reshape(-1, p, q), axes=(1, 2)).reshape(len(places), p * q)
+def fourier_atoms(p, q, indices):
+    """Re and Im of the inverse DFT of a unit at each flat location of the full spectrum."""
+    units = np.zeros((len(indices), p * q))
+    units[np.arange(len(indices)), indices] = 1
+    images = np.fft.ifft2(units.reshape(-1, p, q), axes=(1, 2)).reshape(len(indices), p * q)
     return images.real, images.imag
 
 
@@ -98,10 +98,10 @@ def test_r_is_the_truncated_decomposition(p, q, r):
 def test_s_keeps_the_largest_entries(p, q, r):
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     ours = approximated(matrix, "S", budget)
-    kept = ours != 0
-    assert kept.sum() == (p + q) * r // 2
-    np.testing.assert_array_equal(ours[kept], matrix[kept])
-    assert np.abs(matrix[kept]).min() >= np.abs(matrix[~kept]).max(initial=0)
+    retained = ours != 0
+    assert retained.sum() == (p + q) * r // 2
+    np.testing.assert_array_equal(ours[retained], matrix[retained])
+    assert np.abs(matrix[retained]).min() >= np.abs(matrix[~retained]).max(initial=0)
 
 
 @shapes
@@ -133,16 +133,16 @@ def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, meth
                 parts = [own, 2 * pairs.real**2, 2 * pairs.imag**2]
             energies = np.concatenate(parts)
     count = budget.chosen_locations if method == "F2" else budget.chosen_coefficients
-    kept = retained_energies(torch.from_numpy(matrix), method, [budget])[0]
-    assert kept == pytest.approx(np.sort(energies)[::-1][:count].sum(), rel=ROUNDING)
+    retained = retained_energies(torch.from_numpy(matrix), method, [budget])[0]
+    assert retained == pytest.approx(np.sort(energies)[::-1][:count].sum(), rel=ROUNDING)
 
 
 def brute_best_of_locations(matrix, count):
-    """Best least-squares fit over every choice of so many places of the full spectrum."""
+    """Best least-squares fit over every choice of so many locations of the full spectrum."""
     p, q = matrix.shape
-    places = [i * q + j for i in range(p) for j in range(q) if (i, j) <= (-i % p, -j % q)]
+    indices = [i * q + j for i in range(p) for j in range(q) if (i, j) <= (-i % p, -j % q)]
     best = np.zeros_like(matrix)
-    for chosen in combinations(places, count):
+    for chosen in combinations(indices, count):
         real, imaginary = fourier_atoms(p, q, np.array(chosen))
         fit = projected(matrix, np.concatenate([real, imaginary]))
         if np.sum((matrix - fit) ** 2) < np.sum((matrix - best) ** 2):
@@ -161,21 +161,21 @@ def test_f2_is_the_best_fit_over_every_choice_of_locations(p, q, r):
 
 @shapes
 def test_f1_is_the_least_squares_fit_of_its_atoms(p, q, r):
-    """Real and imaginary atoms at N0/2 random independent places, self-conjugate ones first."""
+    """Real and imaginary atoms at N0/2 random independent locations, self-conjugate ones first."""
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     half = HalfSpectrum(p, q)
-    places = np.concatenate([half.self_conjugate, half.representatives])
-    chosen = random_places(half.location_count, (p + q) * r // 2, np.random.default_rng(7))
-    flat = places[chosen, 0] * q + places[chosen, 1]
+    indices = np.concatenate([half.self_conjugate, half.representatives])
+    chosen = random_indices(half.location_count, (p + q) * r // 2, np.random.default_rng(7))
+    flat = indices[chosen, 0] * q + indices[chosen, 1]
     expected = projected(matrix, np.concatenate(fourier_atoms(p, q, flat)))
     np.testing.assert_allclose(approximated(matrix, "F1", budget), expected, atol=ROUNDING)
 
 
 @shapes
 def test_fourierft_is_the_least_squares_fit_of_its_cosines(p, q, r):
-    """Re(ifft2) of real coefficients at N0 random places of the full spectrum, as shipped."""
+    """Re(ifft2) of real coefficients at N0 random locations of the full spectrum, as shipped."""
     matrix, budget = gaussian(p, q), Budget(p, q, r)
-    chosen = random_places(p * q, (p + q) * r, np.random.default_rng(7))
+    chosen = random_indices(p * q, (p + q) * r, np.random.default_rng(7))
     expected = projected(matrix, fourier_atoms(p, q, chosen)[0])
     np.testing.assert_allclose(approximated(matrix, "FourierFT", budget), expected, atol=ROUNDING)
 
@@ -183,14 +183,14 @@ def test_fourierft_is_the_least_squares_fit_of_its_cosines(p, q, r):
 @shapes
 def test_v1_is_the_least_squares_fit_of_its_cosines(p, q, r):
     matrix, budget = gaussian(p, q), Budget(p, q, r)
-    chosen = random_places(p * q, (p + q) * r, np.random.default_rng(7))
+    chosen = random_indices(p * q, (p + q) * r, np.random.default_rng(7))
     expected = projected(matrix, cosine_atoms(p, q)[chosen])
     np.testing.assert_allclose(approximated(matrix, "V1", budget), expected, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("method", APPROXIMATING)
 def test_several_budgets_at_once_are_the_same_budgets_one_by_one(method):
-    """Random places and factors of a smaller budget are the first of a larger one's."""
+    """Random locations and factors of a smaller budget are the first of a larger one's."""
     matrix = torch.from_numpy(gaussian(14, 11))
     budgets = [Budget(14, 11, r) for r in (2, 5, 1, 3)]
     together = retained_energies(matrix, method, budgets, np.random.default_rng(3))
@@ -222,12 +222,12 @@ def test_single_precision_stays_single_and_close(method):
     single = torch.from_numpy(matrix).float()
     ours = approximate(single, method, budget, np.random.default_rng(7))
     assert ours.dtype == torch.float32
-    kept = retained_energies(single, method, [budget], np.random.default_rng(7))
-    assert kept.dtype == np.float64
+    retained = retained_energies(single, method, [budget], np.random.default_rng(7))
+    assert retained.dtype == np.float64
     double = retained_energies(torch.from_numpy(matrix), method, [budget], np.random.default_rng(7))
-    # VeRA's alternation stops where it gains less than a share 1e-8, below float32's resolution.
+    # VeRA's alternation stops where it gains less than a fraction 1e-8, below float32's resolution.
     tolerance = 1e-2 if method == "VeRA" else 1e-4
-    assert kept[0] == pytest.approx(double[0], rel=tolerance)
+    assert retained[0] == pytest.approx(double[0], rel=tolerance)
 
 
 @pytest.mark.parametrize("method", SELECTING)

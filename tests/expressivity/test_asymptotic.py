@@ -12,7 +12,7 @@ from loca_theory.expressivity import (
     Engine,
     exact_error,
     find_method,
-    low_rank_share,
+    low_rank_fraction,
 )
 
 WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines(8, 8)]
@@ -23,25 +23,25 @@ def test_only_the_simulated_methods_lack_a_limit():
 
 
 def test_values_at_a_budget_by_hand():
-    """K = 768, r = 8: N0/pq = 1/48, so f = 1/96 for D and a share 1/72 of the locations for F2."""
+    """K = 768, r = 8: N0/pq = 1/48, so f = 1/96 for D and 1/72 of the locations for F2."""
     budget = Budget(768, 768, 8)
     assert find_method("U").limit(budget) == pytest.approx(47 / 48)
     assert find_method("F1").limit(budget) == pytest.approx(47 / 48)
     assert find_method("V1").limit(budget) == pytest.approx(47 / 48)
-    # Half the space is out of reach, and a share 1/48 of the pairs' second places is wasted.
+    # Half the space is out of reach, and a fraction 1/48 of the pairs' second locations is wasted.
     assert find_method("FourierFT").limit(budget) == pytest.approx(0.5 + 0.5 * (47 / 48) ** 2)
     expected = 1 - (1 + math.log(72)) / 72
     for method in ("M1", "F2", "M2"):
         assert find_method(method).limit(budget) == pytest.approx(expected)
     assert find_method("RD").limit(budget) == pytest.approx(2 ** (-2 * 16 / 48))
-    assert find_method("R").limit(budget) == pytest.approx(1 - low_rank_share(1 / 96))
+    assert find_method("R").limit(budget) == pytest.approx(1 - low_rank_fraction(1 / 96))
 
 
 def test_rectangular_r_by_hand():
-    """The share of the rank is r over the shorter side."""
+    """The fraction of the rank is r over the shorter side."""
     for shape in ((768, 3072), (3072, 768)):
         error = find_method("R").limit(Budget(*shape, 96))
-        assert error == pytest.approx(1 - low_rank_share(1 / 8, 1 / 4))
+        assert error == pytest.approx(1 - low_rank_fraction(1 / 8, 1 / 4))
 
 
 CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
@@ -56,7 +56,7 @@ def test_exact_values_approach_their_limits(method, shape, accounting):
     """The distance is O(1/pq), beside what rounding down loses.
 
     In units of the largest of pq energies, on average below 2 ln(pq) + 5: one for the item that a
-    count rounded down falls short of its share, two for each of the s ≤ 4 self-conjugate entries
+    count rounded down falls short of its fraction, two for each of the s ≤ 4 self-conjugate entries
     that a limit takes for half a pair, one for the threshold's own variance.
     """
     for scale in (60, 960):

@@ -112,7 +112,7 @@ LAWS = [(6, 6), (24, 24), (30, 12), (12, 30), (40, 3)]
 LAW_DRAWS = 1500
 # Largest, second and third value, total: two-sample Kolmogorov–Smirnov tests that together
 # reject true equality for one seed in ten thousand.
-ALARM = 1e-4 / (4 * len(LAWS))
+ERROR_RATE = 1e-4 / (4 * len(LAWS))
 
 
 @pytest.mark.parametrize(("p", "q"), LAWS, ids=[f"{p}x{q}" for p, q in LAWS])
@@ -123,20 +123,20 @@ def test_the_law_is_that_of_dense_singular_values(p, q):
     ours = np.array([values for values, _ in draws])
     totals = np.array([total for _, total in draws])
     for k in range(3):
-        assert stats.ks_2samp(ours[:, k], dense[:, k]).pvalue > ALARM
-    assert stats.ks_2samp(totals, dense.sum(axis=1)).pvalue > ALARM
+        assert stats.ks_2samp(ours[:, k], dense[:, k]).pvalue > ERROR_RATE
+    assert stats.ks_2samp(totals, dense.sum(axis=1)).pvalue > ERROR_RATE
 
 
 @pytest.mark.parametrize(("p", "q"), LAWS, ids=[f"{p}x{q}" for p, q in LAWS])
 def test_the_mean_is_the_exact_one(p, q):
-    """A t-test of every leading share, one false alarm in 10⁴ seeds over all shapes."""
+    """A t-test of every leading share, one false positive in 10⁴ seeds over all shapes."""
     rng = np.random.default_rng([p, q, 2])
     count = min(p, q) - 1
-    shares = np.empty((LAW_DRAWS, count))
+    fractions = np.empty((LAW_DRAWS, count))
     for draw in range(LAW_DRAWS):
         values, total = sample_leading_eigenvalues(p, q, count, rng)
-        shares[draw] = np.cumsum(values) / total
-    errors = shares.std(axis=0, ddof=1) / np.sqrt(LAW_DRAWS)
-    t = (shares.mean(axis=0) - expected_leading_energy(p, q)[1:-1] / (p * q)) / errors
+        fractions[draw] = np.cumsum(values) / total
+    errors = fractions.std(axis=0, ddof=1) / np.sqrt(LAW_DRAWS)
+    t = (fractions.mean(axis=0) - expected_leading_energy(p, q)[1:-1] / (p * q)) / errors
     comparisons = sum(min(shape) - 1 for shape in LAWS)
     assert np.abs(t).max() < stats.t(LAW_DRAWS - 1).isf(1e-4 / 2 / comparisons)

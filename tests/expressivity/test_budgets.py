@@ -65,10 +65,10 @@ def test_counts_are_those_worked_out_by_hand(accounting, shape, expected):
     assert counted == expected
 
 
-def most_items(bits, value_bits, places):
-    """The most items of ``value_bits`` and an index of log2(places) bits each, in integers."""
+def most_items(bits, value_bits, indices):
+    """The most items of ``value_bits`` and an index of log2(locations) bits each, in integers."""
     count = 0
-    while places ** (count + 1) * 2 ** (value_bits * (count + 1)) <= 2**bits:
+    while indices ** (count + 1) * 2 ** (value_bits * (count + 1)) <= 2**bits:
         count += 1
     return count
 
@@ -152,7 +152,7 @@ def test_a_value_of_no_bits_is_refused():
         Budget(8, 8, 1, Accounting.BITS, 0)
 
 
-def test_the_main_texts_reading_can_exceed_the_half_spectrum():
+def test_the_main_texts_interpretation_can_exceed_the_half_spectrum():
     """8x8, r = 4: two thirds of 64 numbers are 42 locations, and there are 34."""
     budget = Budget(8, 8, 4, Accounting.MAIN_TEXT)
     assert budget.chosen_coefficients == 32
@@ -162,7 +162,7 @@ def test_the_main_texts_reading_can_exceed_the_half_spectrum():
 
 
 @pytest.mark.parametrize("r", [8, 32], ids=lambda r: f"r = {r}")
-def test_the_last_inequality_of_theorem_1_depends_on_the_reading_of_n2(r):
+def test_the_last_inequality_of_theorem_1_depends_on_the_interpretation_of_n2(r):
     """D beats F2 if N2 = N0/3 locations, and loses to it if N2 = 2/3 N0 locations."""
     paper, main_text = (
         Budget(768, 768, r, accounting) for accounting in (Accounting.PAPER, Accounting.MAIN_TEXT)

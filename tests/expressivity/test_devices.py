@@ -41,9 +41,9 @@ def test_an_approximation_on_the_device_is_that_of_the_cpu(method, accelerator):
     found = approximate(w.to(accelerator), method, BUDGETS[1], generator())
     assert found.device.type == accelerator.type
     assert float((found.cpu() - expected).norm()) <= tolerance * float(w.norm())
-    kept = retained_energies(w.to(accelerator), method, BUDGETS, generator())
+    retained = retained_energies(w.to(accelerator), method, BUDGETS, generator())
     energy = float(w.square().sum())
-    assert kept == pytest.approx(retained_energies(w, method, BUDGETS, generator()),
+    assert retained == pytest.approx(retained_energies(w, method, BUDGETS, generator()),
                                  abs=tolerance * energy)  # fmt: skip
 
 
@@ -70,9 +70,9 @@ def test_autocast_and_tf32_do_not_thin_the_result_out(method, device):
     expected = approximate(w, method, BUDGETS[1], generator())
     with torch.autocast(device.type, dtype=torch.bfloat16):
         found = approximate(w, method, BUDGETS[1], generator())
-        kept = retained_energies(w, method, BUDGETS, generator())
+        retained = retained_energies(w, method, BUDGETS, generator())
     assert torch.equal(found, expected)
-    assert (kept == retained_energies(w, method, BUDGETS, generator())).all()
+    assert (retained == retained_energies(w, method, BUDGETS, generator())).all()
 
 
 def test_a_device_without_memory_says_what_takes_less(monkeypatch):

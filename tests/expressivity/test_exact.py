@@ -31,7 +31,7 @@ fitting = pytest.mark.parametrize(
 
 
 def cosines(p, q):
-    """Re of the inverse DFT of a unit at every place, as the rows of a pq×pq matrix."""
+    """Re of the inverse DFT of a unit at every location, as the rows of a pq×pq matrix."""
     units = np.eye(p * q).reshape(p * q, p, q)
     return np.fft.ifft2(units, axes=(1, 2)).real.reshape(p * q, p * q)
 
@@ -46,7 +46,7 @@ def sines(p, q):
     [(2, 2, 1), (2, 3, 1), (3, 2, 1), (3, 3, 1), (2, 4, 1), (3, 4, 1), (2, 6, 1)],
     ids=lambda value: str(value),
 )
-def test_fourierft_is_the_mean_over_every_choice_of_places(p, q, r):
+def test_fourierft_is_the_mean_over_every_choice_of_locations(p, q, r):
     """A least-squares fit keeps, of white noise, the dimension of its span."""
     budget = Budget(p, q, r)
     atoms = cosines(p, q)
@@ -57,7 +57,7 @@ def test_fourierft_is_the_mean_over_every_choice_of_places(p, q, r):
 
 
 @pytest.mark.deep
-def test_fourierft_is_the_mean_over_every_choice_of_places_at_4x4():
+def test_fourierft_is_the_mean_over_every_choice_of_locations_at_4x4():
     choices = np.array(list(combinations(range(16), 8)))
     dimensions = np.linalg.matrix_rank(cosines(4, 4)[choices], tol=1e-9)
     expected = 1 - dimensions.mean() / 16
@@ -65,7 +65,7 @@ def test_fourierft_is_the_mean_over_every_choice_of_places_at_4x4():
 
 
 def independent_places(p, q):
-    """One place of each conjugate pair, found by brute force."""
+    """One location of each conjugate pair, found by brute force."""
     found = {min((i, j), (-i % p, -j % q)) for i in range(p) for j in range(q)}
     return sorted(i * q + j for i, j in found)
 
@@ -77,8 +77,8 @@ def independent_places(p, q):
 )
 def test_f1_is_the_mean_over_every_choice_of_locations(p, q, r):
     budget = Budget(p, q, r)
-    places = independent_places(p, q)
-    choices = np.array(list(combinations(places, (p + q) * r // 2)))
+    indices = independent_places(p, q)
+    choices = np.array(list(combinations(indices, (p + q) * r // 2)))
     atoms = np.concatenate([cosines(p, q)[choices], sines(p, q)[choices]], axis=1)
     dimensions = np.linalg.matrix_rank(atoms, tol=1e-9)
     expected = 1 - dimensions.mean() / (p * q)
@@ -179,8 +179,8 @@ def test_theorem_1_holds_at_the_papers_size():
 
 def test_theorem_1_fails_at_its_smallest_sizes():
     """K = 4, r = 1: R keeps 10.13 of 16 and F2 8.53. K = 5 breaks the bracket M1 alone."""
-    kept = {method: 16 * (1 - exact_error(method, Budget(4, 4, 1))) for method in ("R", "F2")}
-    assert (round(kept["R"], 2), round(kept["F2"], 2)) == (10.13, 8.53)
+    retained = {method: 16 * (1 - exact_error(method, Budget(4, 4, 1))) for method in ("R", "F2")}
+    assert (round(retained["R"], 2), round(retained["F2"], 2)) == (10.13, 8.53)
     failures = [(v.K, v.r, v.worse, v.better) for v in theorem_1_violations(12)]
     assert failures == [(4, 1, "R", "F2")]
     five = Budget(5, 5, 1)

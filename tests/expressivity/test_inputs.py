@@ -23,7 +23,7 @@ def approximated(method):
     return lambda matrix: approximate(matrix, method, BUDGET, rng())
 
 
-def kept(method):
+def retained(method):
     return lambda matrix: retained_energies(matrix, method, [BUDGET], rng())
 
 
@@ -34,8 +34,8 @@ def expected(method):
 FUNCTIONS = {
     "approximate R": approximated("R"),
     "approximate D": approximated("D"),
-    "kept S": kept("S"),
-    "kept F2": kept("F2"),
+    "kept S": retained("S"),
+    "kept F2": retained("F2"),
     "expected S": expected("S"),
     "expected F3": expected("F3"),
 }
@@ -88,11 +88,11 @@ def test_entries_whose_squares_overflow_or_vanish_are_approximated(method, dtype
     torch.testing.assert_close(found / half / half, approximated(method)(w))
     if dtype == torch.float32:
         np.testing.assert_allclose(
-            kept(method)(w * half * half), np.ldexp(kept(method)(w), 2 * power), rtol=1e-5
+            retained(method)(w * half * half), np.ldexp(retained(method)(w), 2 * power), rtol=1e-5
         )
 
 
-@pytest.mark.parametrize("function", [kept("R"), kept("S"), expected("D")])
+@pytest.mark.parametrize("function", [retained("R"), retained("S"), expected("D")])
 def test_energies_that_do_not_fit_are_refused(function):
     with pytest.raises(InvalidArgumentError, match=r"matrix has entries of about 2\^9\d\d, whose"):
         function(matrix() * 1e300)

@@ -8,19 +8,19 @@ from scipy import integrate, optimize, stats
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
-    coefficient_share,
+    coefficient_fraction,
     expected_leading_energy,
     expected_top_sum,
     limit_crossings,
-    location_share,
-    low_rank_share,
+    location_fraction,
+    low_rank_fraction,
 )
 
 BY_QUADRATURE = 1e-9
 
 
 def above_threshold(aspect, threshold):
-    """Shares of the count and of the energy above a threshold, by the Marchenko–Pastur density.
+    """Fractions of the count and of the energy above a threshold, by the Marchenko–Pastur density.
 
     √((b − x)(x − a))/(2πcx) on [a, b] = [(1 − √c)², (1 + √c)²], which has mean 1; integrated in
     the angle of x = m + h cos θ, where it has no square roots at its ends.
@@ -46,7 +46,7 @@ def above_threshold(aspect, threshold):
 def test_low_rank_share_is_that_of_the_spectral_law(aspect, position):
     low, high = (1 - math.sqrt(aspect)) ** 2, (1 + math.sqrt(aspect)) ** 2
     count, energy = above_threshold(aspect, low + (high - low) * position)
-    assert low_rank_share(count, aspect) == pytest.approx(energy, rel=BY_QUADRATURE)
+    assert low_rank_fraction(count, aspect) == pytest.approx(energy, rel=BY_QUADRATURE)
 
 
 def quarter_circle(rho):
@@ -57,36 +57,36 @@ def quarter_circle(rho):
 
 @pytest.mark.parametrize("rho", [0.001, 0.0104, 0.1067, 0.33, 0.5, 0.9], ids=lambda x: f"ρ = {x}")
 def test_low_rank_share_of_square_matrices(rho):
-    assert low_rank_share(rho) == pytest.approx(quarter_circle(rho), rel=1e-9)
+    assert low_rank_fraction(rho) == pytest.approx(quarter_circle(rho), rel=1e-9)
 
 
 @pytest.mark.parametrize("aspect", [1.0, 0.4, 1 / 64], ids=lambda c: f"aspect {c:.3g}")
 def test_low_rank_share_at_its_ends(aspect):
-    assert low_rank_share(0.0, aspect) == 0
-    assert low_rank_share(1.0, aspect) == 1
-    assert low_rank_share(math.nextafter(1, 0), aspect) == pytest.approx(1)
-    assert low_rank_share(1 - 1e-12, aspect) == pytest.approx(1, abs=1e-11)
-    assert low_rank_share(1e-9, aspect) < 1e-8
+    assert low_rank_fraction(0.0, aspect) == 0
+    assert low_rank_fraction(1.0, aspect) == 1
+    assert low_rank_fraction(math.nextafter(1, 0), aspect) == pytest.approx(1)
+    assert low_rank_fraction(1 - 1e-12, aspect) == pytest.approx(1, abs=1e-11)
+    assert low_rank_fraction(1e-9, aspect) < 1e-8
 
 
 @pytest.mark.parametrize(
     "arguments", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, 1.5)], ids=lambda a: f"{a}"
 )
 def test_low_rank_share_refuses_what_is_no_share(arguments):
-    with pytest.raises(InvalidArgumentError, match="needs 0 <= rank share <= 1 and 0 < aspect"):
-        low_rank_share(*arguments)
+    with pytest.raises(InvalidArgumentError, match="needs 0 <= rank fraction <= 1 and 0 < aspect"):
+        low_rank_fraction(*arguments)
 
 
-def first_correction(aspect, rank_share):
-    """Coefficient of 1/min(p, q) in the finite-size energy share of real Gaussian matrices.
+def first_correction(aspect, rank_fraction):
+    """Coefficient of 1/min(p, q) in the finite-size energy fraction of real Gaussian matrices.
 
     (f(a) + f(b))/4 − (1/2π) ∫ f/√((b − x)(x − a)) dx (Bai and Silverstein, 2004) for the energy
-    f = (x − t)⁺ above the threshold t of that share of the rank.
+    f = (x − t)⁺ above the threshold t of that fraction of the rank.
     """
     middle, width = 1 + aspect, 2 * math.sqrt(aspect)
 
     def missing(threshold):
-        return above_threshold(aspect, threshold)[0] - rank_share
+        return above_threshold(aspect, threshold)[0] - rank_fraction
 
     t = optimize.brentq(missing, middle - width + 1e-9, middle + width - 1e-9)
     top = math.acos((t - middle) / width)
@@ -104,41 +104,41 @@ def test_exact_energies_approach_the_limit(shape):
     aspect, rests = small / large, []
     for size in (4, 8, 16):
         p, q = size * large, size * small
-        share = expected_leading_energy(p, q)[q // 4] / (p * q)
+        fraction = expected_leading_energy(p, q)[q // 4] / (p * q)
         first = first_correction(aspect, 0.25) / q
-        rests.append((share - low_rank_share(0.25, aspect) - first) * q * q)
+        rests.append((fraction - low_rank_fraction(0.25, aspect) - first) * q * q)
     assert np.abs(rests).max() < 1.2
     assert rests[2] - rests[1] == pytest.approx(rests[1] - rests[0], rel=1 / 16)
 
 
-@pytest.mark.parametrize("share", [1e-6, 0.01, 0.3, 0.8, 0.999], ids=lambda x: f"share {x}")
-def test_shares_of_coefficients_and_locations_by_integrating_quantiles(share):
+@pytest.mark.parametrize("fraction", [1e-6, 0.01, 0.3, 0.8, 0.999], ids=lambda x: f"share {x}")
+def test_fractions_of_coefficients_and_locations_by_integrating_quantiles(fraction):
     """∫₀^f of the quantile, for one and two degrees of freedom (energy df a variable)."""
-    for df, function in ((1, coefficient_share), (2, location_share)):
+    for df, function in ((1, coefficient_fraction), (2, location_fraction)):
         law = stats.chi2(df)
 
         def tail(x, law=law):
             return x * law.pdf(x)
 
-        threshold = law.isf(share)
-        kept = integrate.quad(tail, threshold, threshold + 80, epsabs=0, epsrel=1e-11)[0] / df
-        assert function(share) == pytest.approx(kept, rel=BY_QUADRATURE)
+        threshold = law.isf(fraction)
+        retained = integrate.quad(tail, threshold, threshold + 80, epsabs=0, epsrel=1e-11)[0] / df
+        assert function(fraction) == pytest.approx(retained, rel=BY_QUADRATURE)
 
 
-@pytest.mark.parametrize("function", [coefficient_share, location_share])
-def test_shares_at_their_ends(function):
+@pytest.mark.parametrize("function", [coefficient_fraction, location_fraction])
+def test_fractions_at_their_ends(function):
     assert function(0) == 0
     assert function(1) == 1
     assert function(1.2) == 1
     assert function(-0.1) == 0
 
 
-@pytest.mark.parametrize("share", [0.01, 0.2, 0.5], ids=lambda x: f"share {x}")
-def test_finite_sums_approach_the_shares(share):
+@pytest.mark.parametrize("fraction", [0.01, 0.2, 0.5], ids=lambda x: f"share {x}")
+def test_finite_sums_approach_the_fractions(fraction):
     """The distance is of order 1/n: multiplied by n it settles."""
-    for df, function in ((1, coefficient_share), (2, location_share)):
+    for df, function in ((1, coefficient_fraction), (2, location_fraction)):
         scaled = [
-            expected_top_sum(n, round(share * n), df) / df - n * function(share)
+            expected_top_sum(n, round(fraction * n), df) / df - n * function(fraction)
             for n in (10_000, 1_000_000)
         ]
         assert scaled[1] == pytest.approx(scaled[0], rel=0.02)
@@ -185,8 +185,8 @@ def test_both_methods_have_the_crossings_error(crossings):
     errors = {
         "U": lambda rho: 1 - 2 * rho,
         "R": lambda rho: 1 - quarter_circle(rho),
-        "F2": lambda rho: 1 - location_share(4 * rho / 3),
-        "D": lambda rho: 1 - coefficient_share(rho),
+        "F2": lambda rho: 1 - location_fraction(4 * rho / 3),
+        "D": lambda rho: 1 - coefficient_fraction(rho),
     }
     for crossing in crossings:
         for method in (crossing.lower, crossing.upper):
@@ -199,5 +199,10 @@ def test_both_methods_have_the_crossings_error(crossings):
 def test_the_ordering_of_theorem_1_holds_below_the_first_crossing():
     first = min(crossings_by_other_formulas().values())
     for rho in np.linspace(0.002, first - 1e-4, 60):
-        kept = [2 * rho, quarter_circle(rho), location_share(4 * rho / 3), coefficient_share(rho)]
-        assert kept == sorted(kept)
+        retained = [
+            2 * rho,
+            quarter_circle(rho),
+            location_fraction(4 * rho / 3),
+            coefficient_fraction(rho),
+        ]
+        assert retained == sorted(retained)

@@ -105,9 +105,9 @@ def test_dense_decompositions_agree(p, q):
     """Energies relative to the draw's own ‖W‖², which is independent of them and has mean pq."""
     rng = np.random.default_rng([p, q])
     values = np.linalg.svd(rng.standard_normal((DRAWS, p, q)), compute_uv=False) ** 2
-    shares = (np.cumsum(values, axis=1) / values.sum(axis=1, keepdims=True))[:, :-1]
-    errors = shares.std(axis=0, ddof=1) / math.sqrt(DRAWS)
-    t = (shares.mean(axis=0) - expected_leading_energy(p, q)[1:-1] / (p * q)) / errors
+    fractions = (np.cumsum(values, axis=1) / values.sum(axis=1, keepdims=True))[:, :-1]
+    errors = fractions.std(axis=0, ddof=1) / math.sqrt(DRAWS)
+    t = (fractions.mean(axis=0) - expected_leading_energy(p, q)[1:-1] / (p * q)) / errors
     limit = stats.t(DRAWS - 1).isf(1e-4 / 2 / COMPARISONS)
     assert np.abs(t).max() < limit
 

@@ -78,7 +78,7 @@ def test_a_wide_matrix_needs_no_square_of_its_width():
 
 @pytest.mark.parametrize(("p", "q", "r"), [(12, 12, 2), (6, 20, 2), (20, 6, 2)], ids=str)
 def test_doras_expected_loss_carries_the_mean_square_length(p, q, r):
-    """E ‖(A − A_r)Λ‖² = p E ‖A − A_r‖²: paired draws, a t-test with one false alarm in 10⁴ seeds.
+    """E ‖(A − A_r)Λ‖² = p E ‖A − A_r‖²: paired draws, a t-test of size 10⁻⁴.
 
     With the mean √2 Γ((p+1)/2)/Γ(p/2) of χ_p in place of E Λ² = p the difference is significant.
     """
@@ -155,7 +155,7 @@ def test_veras_loss_never_grows_from_round_to_round(p, q, r, monkeypatch):
 
 @shapes
 def test_vera_ends_where_another_round_gains_nothing(p, q, r):
-    """A stationary point: dense least squares for d, then for b, gains less than a share 1e-7.
+    """A stationary point: dense least squares for d, then for b, gains less than a fraction 1e-7.
 
     The alternation stops at gains below 1e-8 of the kept energy.
     """
@@ -169,26 +169,26 @@ def test_vera_ends_where_another_round_gains_nothing(p, q, r):
     rows = (left * d) @ right
     b = (matrix * rows).sum(axis=1) / (rows * rows).sum(axis=1)
     after = np.sum((matrix - b[:, None] * rows) ** 2)
-    kept = np.sum(matrix**2) - loss
+    retained = np.sum(matrix**2) - loss
     assert loss * (1 + ROUNDING) >= after
-    assert loss - after <= 1e-7 * kept
+    assert loss - after <= 1e-7 * retained
 
 
 @shapes
 def test_small_changes_of_veras_diagonals_never_help(p, q, r):
     """To first order: the loss of a neighbour grows or falls by less than the stopping rule allows.
 
-    Within a share 1e-8 of stationary the slope is of order 1e-4 of the kept energy.
+    Within a fraction 1e-8 of stationary the slope is of order 1e-4 of the kept energy.
     """
     matrix = gaussian(p, q)
     left, right = vera_factors(p, q, r, 7)
     approximation = vera(matrix, r)
     b, d = diagonals(approximation, left, right)
-    kept = np.sum(matrix**2) - np.sum((matrix - approximation) ** 2)
+    retained = np.sum(matrix**2) - np.sum((matrix - approximation) ** 2)
     residual = matrix - approximation
     slope_b = (residual * ((left * d) @ right)).sum(axis=1) * b
     slope_d = np.einsum("ik,ij,kj->k", left * b[:, None], residual, right) * d
-    assert max(np.abs(slope_b).max(), np.abs(slope_d).max()) < 1e-3 * kept
+    assert max(np.abs(slope_b).max(), np.abs(slope_d).max()) < 1e-3 * retained
 
 
 def test_vera_recovers_a_matrix_of_its_own_form():
@@ -211,9 +211,9 @@ def test_vera_of_a_row_of_zeros_is_finite():
 def test_lora_keeps_more_than_its_variants_of_the_same_rank():
     matrix = torch.from_numpy(gaussian(30, 24))
     budgets = [Budget(30, 24, r) for r in (1, 3, 6)]
-    lora, dora, vera_kept = (
+    lora, dora, vera_retained = (
         retained_energies(matrix, method, budgets, np.random.default_rng(7))
         for method in ("R", "DoRA", "VeRA")
     )
     assert (lora > dora).all()
-    assert (dora > vera_kept).all()
+    assert (dora > vera_retained).all()

@@ -173,7 +173,7 @@ def test_seeds_and_methods_have_draws_of_their_own(sampler):
     one = estimate("F1", (12, 12), (2,), sampler, seed=0)
     other = estimate("F1", (12, 12), (2,), sampler, seed=1)
     assert one[0].error != other[0].error
-    # V1 keeps the same number of coordinates of the same white noise at other places.
+    # V1 keeps the same number of coordinates of the same white noise at other locations.
     assert estimate("V1", (12, 12), (2,), sampler)[0].error != one[0].error
 
 

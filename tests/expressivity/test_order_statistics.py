@@ -120,24 +120,26 @@ def test_the_larger_of_two_squared_normals():
 
 
 @pytest.mark.parametrize("n", [4096**2, 10**9], ids=["4096 squared", "a billion"])
-@pytest.mark.parametrize("share", [1 / 512, 0.02, 0.2, 0.7], ids=lambda share: f"{share:.3g}")
-def test_huge_n_meets_the_expansion_in_one_over_n(n, share):
+@pytest.mark.parametrize(
+    "fraction", [1 / 512, 0.02, 0.2, 0.7], ids=lambda fraction: f"{fraction:.3g}"
+)
+def test_huge_n_meets_the_expansion_in_one_over_n(n, fraction):
     """n E[G(U)] with G(f) = ∫₀^f Q and U ~ Beta(N, n − N), expanded at its mean f = N/n.
 
     G(f) = f + 2zφ, Q = z² and dz/df = −1/2φ give the derivatives −z/φ, (1 + z²)/2φ² and
     −z(2 + z²)/2φ³ of Q. With the beta's moments to 1/n², a relative O(1/n³) is left out.
     """
-    count = int(share * n)
+    count = int(fraction * n)
     with mpmath.workdps(40):
         f = mpmath.mpf(count) / n
         z = mpmath.sqrt(2) * mpmath.erfinv(1 - f)
         phi = mpmath.npdf(z)
         variance = f * (1 - f) / (n + 1)
         third_moment = 2 * (1 - 2 * f) * variance / (n + 2)
-        kept = f + 2 * z * phi - z / phi * variance / 2
-        kept += (1 + z**2) / (2 * phi**2) * third_moment / 6
-        kept -= z * (2 + z**2) / (2 * phi**3) * 3 * variance**2 / 24
-        expected = float(n * kept)
+        retained = f + 2 * z * phi - z / phi * variance / 2
+        retained += (1 + z**2) / (2 * phi**2) * third_moment / 6
+        retained -= z * (2 + z**2) / (2 * phi**3) * 3 * variance**2 / 24
+        expected = float(n * retained)
     assert expected_top_sum(n, count, 1) == pytest.approx(expected, rel=PROMISED, abs=0)
 
 
@@ -214,15 +216,15 @@ def test_the_papers_brackets_hold_and_sums_grow(p, q):
     slack = 1 + 2 * PROMISED
     before = 0.0
     for count in counts:
-        below, kept, above = (
+        below, retained, above = (
             expected_top_sum(m, count, 2),
             expected_location_sum(half, count),
             expected_top_sum(m + s, count, 2),
         )
-        assert below <= kept * slack
-        assert kept <= above * slack
-        assert kept >= before
-        before = kept
+        assert below <= retained * slack
+        assert retained <= above * slack
+        assert retained >= before
+        before = retained
 
 
 @pytest.mark.parametrize("K", [768, 4095, 4096], ids=lambda K: f"K = {K}")
@@ -274,7 +276,7 @@ def test_an_outlier_against_simulation(n, count, variance):
     assert abs(sums.mean() - expected_top_sum_with_outlier(n, count, variance)) < 4.42 * error
 
 
-def test_a_huge_outlier_takes_one_place():
+def test_a_huge_outlier_takes_one_location():
     n, count, variance = 10_000, 300, 1e12
     others = expected_top_sum(n - 1, count - 1, 1)
     got = expected_top_sum_with_outlier(n, count, variance)

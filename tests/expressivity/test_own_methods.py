@@ -71,7 +71,7 @@ def test_approximate_alone_gives_monte_carlo_and_a_line():
     for row in result.rows:
         if row.method == "rows":
             assert (row.engine, row.sampler) == ("monte-carlo", "dense")
-            # Five standard errors, four comparisons with other draws: one false alarm in 10⁶.
+            # Five standard errors, four comparisons with other draws: one false positive in 10⁶.
             assert abs(row.error - (1 - 2 * row.r / 16)) < 5 * row.standard_error
     figure = plot(result)
     assert "rows" in [text.get_text() for axis in figure.axes for text in axis.texts]

@@ -1,4 +1,4 @@
-"""The reduced sampler's structure: prefixes, places, bookkeeping. Its law is tested elsewhere."""
+"""The reduced sampler's structure: prefixes, locations, bookkeeping; not its law."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, CoordinateMethod
-from loca_theory.expressivity.random_choices import first_hits, random_places, required
+from loca_theory.expressivity.random_choices import first_hits, random_indices, required
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
 every_method = pytest.mark.parametrize("method", [*REDUCED, "R"])
@@ -14,7 +14,7 @@ every_method = pytest.mark.parametrize("method", [*REDUCED, "R"])
 # Sums of the same numbers in the same order; R's values come from matrices of other sizes.
 ROUNDING = 1e-12
 
-# Above this many places random_places draws with replacement and drops repeats.
+# Above this many locations random_places draws with replacement and drops repeats.
 LARGE = (1 << 20) + 5
 
 
@@ -38,7 +38,7 @@ def test_a_smaller_budget_reads_a_prefix(method, shape):
     ],
 )
 def test_a_smaller_budget_reads_a_prefix_of_a_large_matrix(method, larger):
-    """1030² places: FourierFT draws its 2060 a rank with replacement up to half of them."""
+    """1030² locations: FourierFT draws its 2060 a rank with replacement up to half of them."""
     small = Budget(1030, 1030, 8)
     alone = METHODS[method].sample([small], np.random.default_rng(3))
     both = METHODS[method].sample([Budget(1030, 1030, larger), small], np.random.default_rng(3))
@@ -58,15 +58,15 @@ def test_random_methods_without_a_generator_are_refused():
         required(None)
 
 
-def test_many_places_are_all_there_are_and_fewer_are_the_first_of_more():
-    longest = random_places(LARGE, LARGE, np.random.default_rng(1))
+def test_many_locations_are_all_there_are_and_fewer_are_the_first_of_more():
+    longest = random_indices(LARGE, LARGE, np.random.default_rng(1))
     np.testing.assert_array_equal(np.sort(longest), np.arange(LARGE))
     for count in (0, 1, 8192, 100_000, LARGE // 2, LARGE // 2 + 1):
-        ours = random_places(LARGE, count, np.random.default_rng(1))
+        ours = random_indices(LARGE, count, np.random.default_rng(1))
         np.testing.assert_array_equal(ours, longest[:count])
 
 
-def test_many_places_are_a_stream_of_uniform_integers_without_its_repeats():
+def test_many_locations_are_a_stream_of_uniform_integers_without_its_repeats():
     """Against a loop over the stream, for counts that just fill chunks or just do not."""
     chunk = 8192
     stream = np.random.default_rng(2).integers(0, LARGE, 40 * chunk)
@@ -77,42 +77,42 @@ def test_many_places_are_a_stream_of_uniform_integers_without_its_repeats():
         held = len(np.unique(stream[: chunks * chunk]))
         assert expected != held
         for count in (*range(expected - 1, expected + 3), held - 1, held, held + 1):
-            ours = random_places(LARGE, count, np.random.default_rng(2))
+            ours = random_indices(LARGE, count, np.random.default_rng(2))
             np.testing.assert_array_equal(ours, distinct[:count])
 
 
-def test_every_ordering_of_few_places_is_equally_likely():
-    """χ² over the 5·4·3 ordered choices of 3 places among 5; one false alarm in 10⁴ seeds."""
+def test_every_ordering_of_few_locations_is_equally_likely():
+    """χ² over the 5·4·3 ordered choices of 3 locations among 5; one false positive in 10⁴ seeds."""
     rng = np.random.default_rng(3)
-    draws = [random_places(5, 3, rng) for _ in range(6000)]
+    draws = [random_indices(5, 3, rng) for _ in range(6000)]
     codes = [int(25 * a + 5 * b + c) for a, b, c in draws]
     counts = np.unique(codes, return_counts=True)[1]
     assert len(counts) == 60
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
-def test_many_places_are_uniform_at_every_position():
+def test_many_locations_are_uniform_at_every_position():
     """χ² over 64 equal parts of the range, for the first places and for those beyond half.
 
-    One false alarm in 10⁴ seeds over the three comparisons.
+    One false positive in 10⁴ seeds over the three comparisons.
     """
     rng = np.random.default_rng(4)
     n = 64 * 16_400
     assert n > 1 << 20
-    first = np.concatenate([random_places(n, 400, rng) for _ in range(50)])
+    first = np.concatenate([random_indices(n, 400, rng) for _ in range(50)])
     counts = np.bincount(first // 16_400, minlength=64)
     assert stats.chisquare(counts).pvalue > 1e-4 / 3
-    whole = random_places(n, n, rng)
+    whole = random_indices(n, n, rng)
     for part in (whole[n // 2 - 20_000 : n // 2], whole[n // 2 : n // 2 + 20_000]):
         counts = np.bincount(part // 16_400, minlength=64)
         # Without replacement the counts vary a little less; the test is conservative.
         assert stats.chisquare(counts).pvalue > 1e-4 / 3
 
 
-def naive_first_hits(places, p, q):
+def naive_first_hits(indices, p, q):
     met, hits = set(), []
-    for place in places.tolist():
-        i, j = divmod(place, q)
+    for index in indices.tolist():
+        i, j = divmod(index, q)
         pair = frozenset([(i, j), ((p - i) % p, (q - j) % q)])
         hits.append(pair not in met)
         met.add(pair)
@@ -124,9 +124,9 @@ def naive_first_hits(places, p, q):
 )
 def test_first_hits_are_those_of_a_loop(p, q):
     for seed in range(20):
-        places = np.random.default_rng(seed).permutation(p * q)
-        hits = first_hits(places, p, q)
-        np.testing.assert_array_equal(hits, naive_first_hits(places, p, q))
+        indices = np.random.default_rng(seed).permutation(p * q)
+        hits = first_hits(indices, p, q)
+        np.testing.assert_array_equal(hits, naive_first_hits(indices, p, q))
         # One hit for each self-conjugate entry and each pair.
         own = (1 + (p % 2 == 0)) * (1 + (q % 2 == 0))
         assert hits.sum() == (p * q + own) / 2

@@ -251,7 +251,7 @@ def test_what_is_out_of_range_is_refused_at_once(options, message):
         simulation(**options)
 
 
-def test_a_reading_that_exceeds_the_half_spectrum_matters_only_to_the_methods_it_counts():
+def test_a_interpretation_that_exceeds_the_half_spectrum_matters_only_to_the_methods_it_counts():
     rows = (
         simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, methods=("D", "F1")).run(ALONE).rows
     )

@@ -36,8 +36,8 @@ def test_a_histogram_on_the_device_is_that_of_the_cpu(scale, accelerator):
     here, there = histogram(w), histogram(w.to(accelerator))
     assert (there.counts == here.counts).all()
     # Sums of 2000 terms in float64, in any order.
-    assert there.mean == pytest.approx(here.mean, abs=1e-12 * here.deviation)
-    assert there.deviation == pytest.approx(here.deviation, rel=1e-12)
+    assert there.mean == pytest.approx(here.mean, abs=1e-12 * here.standard_deviation)
+    assert there.standard_deviation == pytest.approx(here.standard_deviation, rel=1e-12)
     assert there.excess_kurtosis == pytest.approx(here.excess_kurtosis, abs=1e-10)
     assert there.zeros == here.zeros
 

@@ -137,7 +137,7 @@ def test_every_kind_of_the_same_numbers_gives_the_same(kind, function, name):
     expected, found = function(entries()), function(kind(entries()))
     if function is histogram:
         np.testing.assert_array_equal(found.counts, expected.counts)
-        assert found.deviation == pytest.approx(expected.deviation, rel=1e-6)
+        assert found.standard_deviation == pytest.approx(expected.standard_deviation, rel=1e-6)
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-10)
 

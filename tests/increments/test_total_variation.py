@@ -33,7 +33,7 @@ def test_counts_and_moments_are_those_of_numpy(dtype):
     found, y = histogram(x), x.double().numpy().ravel()
     assert found.size == 3500
     assert found.mean == pytest.approx(y.mean(), rel=1e-6)
-    assert found.deviation == pytest.approx(y.std(), rel=1e-6)
+    assert found.standard_deviation == pytest.approx(y.std(), rel=1e-6)
     assert found.excess_kurtosis == pytest.approx(stats.kurtosis(y), abs=1e-5)
     z = (y - y.mean()) / y.std()
     expected = np.histogram(z, [-np.inf, *grid_edges(), np.inf])[0]
@@ -67,17 +67,19 @@ def test_a_power_of_two_changes_only_what_has_units(dtype, scale):
     assert scaled.excess_kurtosis == pytest.approx(plain.excess_kurtosis, rel=1e-6)
     assert scaled.zeros == plain.zeros
     assert scaled.mean == pytest.approx(np.ldexp(plain.mean, scale), rel=1e-6)
-    assert scaled.deviation == pytest.approx(np.ldexp(plain.deviation, scale), rel=1e-6)
+    assert scaled.standard_deviation == pytest.approx(
+        np.ldexp(plain.standard_deviation, scale), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_entries_that_differ_in_the_last_digit_have_their_own_deviation(dtype):
+def test_entries_that_differ_in_the_last_digit_have_their_own_standard_deviation(dtype):
     """Half of them 0.1 and half the next number: rounding their mean would be as large."""
     step = torch.nextafter(torch.tensor(0.1, dtype=dtype), torch.tensor(1.0, dtype=dtype))
     x = torch.full((1000,), 0.1, dtype=dtype)
     x[::2] = step
     found = histogram(x)
-    assert found.deviation == pytest.approx((float(step) - float(x[1])) / 2, rel=1e-6)
+    assert found.standard_deviation == pytest.approx((float(step) - float(x[1])) / 2, rel=1e-6)
     assert found.excess_kurtosis == pytest.approx(-2, abs=1e-6)
     assert sorted(found.counts[found.counts > 0]) == [500, 500]
 
@@ -138,7 +140,7 @@ def test_the_estimate_has_no_bias_and_the_interval_covers(draw, law):
     # Bins lose about 2% of the distance at most.
     assert abs(estimates.mean() - truth) < 4 * error + 0.02 * truth
     covered = sum(one.low <= truth <= one.high for one in found)
-    # At least 0.9 of the nominal 0.95, at a false alarm of 1e-4.
+    # At least 0.9 of the nominal 0.95, at a false positive of 1e-4.
     assert covered >= stats.binom.ppf(1e-4, runs, 0.90)
     assert all(one.p_value <= 0.05 for one in found)
 
@@ -176,7 +178,7 @@ def test_arguments_out_of_range(change):
     with pytest.raises(InvalidArgumentError, match="needs 0 <= epsilon < 1"):
         calibrated_test(counted(rng().standard_normal(100)), rng(), **change)
     with pytest.raises(InvalidArgumentError, match="must divide 64"):
-        calibrated_test(counted(rng().standard_normal(100)), rng(), bins_per_deviation=5)
+        calibrated_test(counted(rng().standard_normal(100)), rng(), bins_per_sigma=5)
 
 
 # --- the printed test -----------------------------------------------------------------------
@@ -204,14 +206,14 @@ def test_the_loop_ends_and_says_what_to_change():
     # Where it depends on the bins, which are not printed, the finest that end are taken.
     x = 2e-3 * rng().standard_normal(5000)
     with pytest.raises(AcceptanceError, match="raise epsilon"):
-        printed(x, bins_per_deviation=8)
+        printed(x, bins_per_sigma=8)
     assert 0 <= printed(x) <= 1
 
 
 def test_a_loop_that_keeps_too_few_ends_as_well():
     x = 5e-4 * rng().standard_normal(5000)
     with pytest.raises(AcceptanceError, match="raise epsilon"):
-        printed(x, epsilon=0.00205, attempts=1, bins_per_deviation=8)
+        printed(x, epsilon=0.00205, attempts=1, bins_per_sigma=8)
 
 
 def test_the_null_is_a_resampling_of_the_copies():

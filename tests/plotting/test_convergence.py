@@ -40,7 +40,7 @@ def test_a_problem_that_is_recovered_ends_as_its_truth(tables):
     traces = tables["traces"]
     figure = draw_spectrum(traces[traces["case"] == "recovered"])
     last, truth = (axis.images[0].get_array() for axis in figure.axes[-2:])
-    # 200 steps of 400 with the right places.
+    # 200 steps of 400 with the right locations.
     np.testing.assert_allclose(last, truth, atol=1e-3 * np.abs(truth).max())
 
 
@@ -72,7 +72,7 @@ def test_the_recovery_shows_every_share_with_its_interval(tables):
 @pytest.mark.parametrize(
     ("change", "titles"),
     [
-        ({"readings": ("default", "deviation")}, ["default", "deviation"]),
+        ({"interpretations": ("default", "deviation")}, ["default", "deviation"]),
         ({"conditions": (None, 1.0)}, ["Gaussian weights", "condition 1"]),
         ({"components": (1, 2, 3, 4, 5)}, [f"{n} components" for n in range(1, 6)]),
         (
@@ -80,7 +80,7 @@ def test_the_recovery_shows_every_share_with_its_interval(tables):
             ["condition 1", "condition 10"],
         ),
     ],
-    ids=["readings", "conditions", "components", "sizes"],
+    ids=["interpretations", "conditions", "components", "sizes"],
 )
 def test_panels_say_what_tells_them_apart(change, titles):
     small = {**SMALL, "problems": 5, "steps": 60}

@@ -37,7 +37,7 @@ def titles(figure):
 
 
 def labels(axis):
-    """The methods named at the right end, lowest first, and the places of the names."""
+    """The methods named at the right end, lowest first, and the locations of the names."""
     texts = sorted(axis.texts, key=lambda text: text.xy[1])
     return [(text.get_text().split(", "), text.xy[1]) for text in texts]
 
@@ -176,7 +176,7 @@ def test_names_stand_in_the_order_of_the_lines_and_apart(tables, name):
     for axis in panels(figure):
         ends = {method: line[-1, 1] for method, line in lines(axis, table).items()}
         named = labels(axis)
-        assert np.all(np.diff([place for _, place in named]) > 0.16 / height - 1e-9)
+        assert np.all(np.diff([position for _, position in named]) > 0.16 / height - 1e-9)
         lowest = [min(ends[method] for method in methods) for methods, _ in named]
         highest = [max(ends[method] for method in methods) for methods, _ in named]
         assert all(low > high for low, high in zip(lowest[1:], highest[:-1], strict=True))
@@ -190,17 +190,17 @@ gaps = st.floats(0.001, 0.1)
 
 @reproducible
 @given(wishes, gaps)
-def test_spread_places_keep_order_and_distance(wanted, gap):
-    places = spread(wanted, gap)
-    assert np.all(np.diff(places) >= gap - 1e-9)
+def test_spread_locations_keep_order_and_distance(wanted, gap):
+    positions = spread(wanted, gap)
+    assert np.all(np.diff(positions) >= gap - 1e-9)
 
 
 @reproducible
 @given(wishes, gaps)
-def test_spread_places_are_within_reach_of_the_wishes(wanted, gap):
-    places = spread(wanted, gap)
-    assert np.max(np.abs(places - wanted)) <= gap * (len(wanted) - 1) + 1e-9
-    assert places.mean() == pytest.approx(wanted.mean(), abs=1e-9), "blocks keep their centre"
+def test_spread_locations_are_within_reach_of_the_wishes(wanted, gap):
+    positions = spread(wanted, gap)
+    assert np.max(np.abs(positions - wanted)) <= gap * (len(wanted) - 1) + 1e-9
+    assert positions.mean() == pytest.approx(wanted.mean(), abs=1e-9), "blocks keep their centre"
 
 
 @reproducible
@@ -212,7 +212,7 @@ def test_wishes_that_are_apart_are_granted(wanted, gap):
 
 @reproducible
 @given(wishes, gaps)
-def test_spread_places_are_the_nearest_in_least_squares(wanted, gap):
+def test_spread_locations_are_the_nearest_in_least_squares(wanted, gap):
     """Subtracting the distances leaves isotonic regression, which an independent package solves."""
     from scipy.optimize import isotonic_regression
 

@@ -58,7 +58,7 @@ def test_they_show_what_the_paper_shows():
 
 @each_simulation
 def test_it_draws_from_a_table_of_its_own_kind(figure):
-    """With fewer and smaller matrices: one panel a rank, or one a shape."""
+    """With fewer and smaller matrices: one panel per rank, or one per shape."""
     by_size = len(figure.data.source().shapes) > len(figure.data.source().ranks)
     shapes, ranks = (squares((16, 20, 64)), (1, 2)) if by_size else (squares((20, 64)), (1, 2, 3))
     small = replace(figure.data.source(), shapes=shapes, ranks=ranks, draws=3)

@@ -43,7 +43,7 @@ def study(*structures):
 RESULTS = {
     "simulation": lambda: simulate(16, ranks=[1, 2], engine="exact"),
     "one structure": lambda: study("equicorrelated").run(ALONE),
-    "two structures": lambda: replace(study("equicorrelated", "spiked"), share=(0.0, 0.4)).run(
+    "two structures": lambda: replace(study("equicorrelated", "spiked"), fraction=(0.0, 0.4)).run(
         ALONE
     ),
     "toy": lambda: ConvergenceStudy(("swap",), problems=5, steps=60).run(ALONE),
@@ -143,7 +143,7 @@ def test_what_cannot_be_drawn_is_refused_with_what_can():
 
 
 def test_a_result_without_rows_has_nothing_to_draw(results):
-    empty = replace(results("one matrix"), matrices=(), errors=(), shown=())
+    empty = replace(results("one matrix"), matrices=(), errors=(), figure_data=())
     assert views(empty) == []
     with pytest.raises(InvalidArgumentError, match="nothing to draw: Analysis"):
         plot(empty)

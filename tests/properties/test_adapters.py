@@ -1,4 +1,4 @@
-"""Properties of the operators of ΔW over random shapes, counts, places and tokens."""
+"""Properties of the operators of ΔW over random shapes, counts, locations and tokens."""
 
 import pytest
 import torch
@@ -23,22 +23,22 @@ sides = st.integers(1, 12)
 
 @st.composite
 def cases(draw):
-    """A shape, any number of places in it (with repetition), tokens and values."""
+    """A shape, any number of locations in it (with repetition), tokens and values."""
     p, q = draw(sides), draw(sides)
-    place = st.tuples(st.integers(0, p - 1), st.integers(0, q - 1))
-    places = torch.tensor(draw(st.lists(place, min_size=1, max_size=p * q)))
+    set_indices = st.tuples(st.integers(0, p - 1), st.integers(0, q - 1))
+    indices = torch.tensor(draw(st.lists(set_indices, min_size=1, max_size=p * q)))
     tokens = draw(st.integers(0, 40))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
 
     def normal(*shape):
         return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
-    return (p, q), places, normal(len(places)), normal(tokens, q), normal(p, q)
+    return (p, q), indices, normal(len(indices)), normal(tokens, q), normal(p, q)
 
 
-def spectrum_of(places, a, shape):
+def spectrum_of(indices, a, shape):
     spectrum = torch.zeros(shape, dtype=torch.float64)
-    return spectrum.index_put((places[:, 0], places[:, 1]), a, accumulate=True)
+    return spectrum.index_put((indices[:, 0], indices[:, 1]), a, accumulate=True)
 
 
 def assert_close(actual, expected):
@@ -50,15 +50,15 @@ def assert_close(actual, expected):
 @reproducible
 @given(cases(), hows, rules)
 def test_the_layer_is_the_dense_one_and_so_are_its_gradients(case, how, rule):
-    shape, places, a, x, weight = case
+    shape, indices, a, x, weight = case
     c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
     for leaf in (a, x):
         leaf.requires_grad_()
     y = increment_linear(
-        x, weight, None, a, None, places, SparsityPattern.of(places, shape),
+        x, weight, None, a, None, indices, SparsityPattern.of(indices, shape),
         rows=shape[0], scaling=1.5, rule=rule, how=how,
     )  # fmt: skip
-    expected = x @ (weight + 1.5 * c.T @ spectrum_of(places, a, shape) @ d).T
+    expected = x @ (weight + 1.5 * c.T @ spectrum_of(indices, a, shape) @ d).T
     assert_close(y, expected)
     g = torch.cos(torch.arange(y.numel(), dtype=torch.float64)).view_as(y)
     wanted = torch.autograd.grad(expected, [a, x], g)
@@ -69,16 +69,16 @@ def test_the_layer_is_the_dense_one_and_so_are_its_gradients(case, how, rule):
 @reproducible
 @given(cases(), rules)
 def test_all_ways_have_the_same_location_gradient(case, rule):
-    shape, places, a, x, weight = case
-    pattern, found = SparsityPattern.of(places, shape), []
+    shape, indices, a, x, weight = case
+    pattern, found = SparsityPattern.of(indices, shape), []
     g = torch.cos(torch.arange(len(x) * shape[0], dtype=torch.float64)).view(-1, shape[0])
     for how in ("implicit", "dense", "fft", "sparse"):
-        locations = places.double().requires_grad_()
+        locations = indices.double().requires_grad_()
         rest = {"scaling": 1.5, "rule": rule, "how": how}
-        y = increment_linear(x, weight, None, a, locations, places, pattern, rows=shape[0], **rest)
+        y = increment_linear(x, weight, None, a, locations, indices, pattern, rows=shape[0], **rest)
         found += torch.autograd.grad(y, locations, g)
         if how != "implicit":
-            delta = increment(a, locations, places, pattern, shape=shape, **rest)
+            delta = increment(a, locations, indices, pattern, shape=shape, **rest)
             found += torch.autograd.grad(delta, locations, g.T @ x)
     for other in found[1:]:
         assert_close(other, found[0])
@@ -86,34 +86,34 @@ def test_all_ways_have_the_same_location_gradient(case, rule):
 
 @reproducible
 @given(cases())
-def test_freezing_keeps_the_increment_and_separates_the_places(case):
-    shape, places, a, _, _ = case
+def test_freezing_keeps_the_increment_and_separates_the_locations(case):
+    shape, indices, a, _, _ = case
     spectrum = CosineSpectrum(shape, len(a)).double()
     with torch.no_grad():
         extent = torch.tensor(shape).sub(1).clamp(min=1)
-        spectrum.locations.copy_(places / extent)
+        spectrum.locations.copy_(indices / extent)
         spectrum.coefficients.copy_(a)
     before = spectrum.increment()
-    assert torch.equal(spectrum.places, places)
+    assert torch.equal(spectrum.indices, indices)
     spectrum.freeze_locations()
-    assert torch.unique(spectrum.places, dim=0).shape == places.shape
-    assert bool(((spectrum.places >= 0) & (spectrum.places < torch.tensor(shape))).all())
+    assert torch.unique(spectrum.indices, dim=0).shape == indices.shape
+    assert bool(((spectrum.indices >= 0) & (spectrum.indices < torch.tensor(shape))).all())
     assert_close(spectrum.increment(), before)
 
 
 @reproducible
 @given(sides, sides, st.data())
-def test_places_of_a_new_layer_are_distinct_and_survive_the_continuous_copy(p, q, data):
+def test_locations_of_a_new_layer_are_distinct_and_survive_the_continuous_copy(p, q, data):
     count = data.draw(st.integers(1, p * q))
     spectrum = CosineSpectrum((p, q), count, seed=data.draw(st.integers(0, 2**32)))
-    places = spectrum.places.clone()
-    assert torch.unique(places, dim=0).shape == (count, 2)
+    indices = spectrum.indices.clone()
+    assert torch.unique(indices, dim=0).shape == (count, 2)
     spectrum.refresh()
-    assert torch.equal(spectrum.places, places)
+    assert torch.equal(spectrum.indices, indices)
 
 
 @reproducible
 @given(sides, sides)
-def test_more_components_than_places_are_refused(p, q):
+def test_more_components_than_locations_are_refused(p, q):
     with pytest.raises(ValueError, match=rf"do not fit into {p}×{q}"):
         CosineSpectrum((p, q), p * q + 1)

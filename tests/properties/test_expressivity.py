@@ -15,18 +15,18 @@ from loca_theory.expressivity import (
     Budget,
     CoordinateMethod,
     approximate,
-    coefficient_share,
+    coefficient_fraction,
     exact_error,
     expected_leading_energy,
     expected_location_sum,
     expected_top_sum,
     find_method,
-    location_share,
-    low_rank_share,
+    location_fraction,
+    low_rank_fraction,
     retained_energies,
     sample_leading_eigenvalues,
 )
-from loca_theory.expressivity.random_choices import first_hits, random_places
+from loca_theory.expressivity.random_choices import first_hits, random_indices
 from loca_theory.sweeps import Moments
 from loca_theory.transforms import HalfSpectrum
 
@@ -170,14 +170,18 @@ def test_leading_energies_are_concave_and_complete(small, large):
     assert energies[1] >= max(small, large) - ROUNDING
 
 
-shares = st.just(0.0) | st.floats(1e-9, 1)
+fractions = st.just(0.0) | st.floats(1e-9, 1)
 
 
 @reproducible
-@given(shares, shares, st.floats(0.001, 1))
-def test_limiting_shares_are_increasing_and_favourable(one, other, aspect):
+@given(fractions, fractions, st.floats(0.001, 1))
+def test_limiting_fractions_are_increasing_and_favourable(one, other, aspect):
     low, high = sorted((one, other))
-    for function in (coefficient_share, location_share, lambda x: low_rank_share(x, aspect)):
+    for function in (
+        coefficient_fraction,
+        location_fraction,
+        lambda x: low_rank_fraction(x, aspect),
+    ):
         assert function(low) <= function(high) + ROUNDING
         assert low - ROUNDING <= function(low) <= 1 + ROUNDING
 
@@ -269,26 +273,26 @@ def test_the_bidiagonal_model_is_cut_without_a_trace(p, q, seed, data):
 
 @reproducible
 @given(st.integers(1, 200), seeds, st.data())
-def test_places_are_different_and_start_alike(n, seed, data):
+def test_locations_are_different_and_start_alike(n, seed, data):
     count = data.draw(st.integers(0, n))
-    places = random_places(n, count, np.random.default_rng(seed))
-    assert len(set(places.tolist())) == count
-    whole = random_places(n, n, np.random.default_rng(seed))
+    indices = random_indices(n, count, np.random.default_rng(seed))
+    assert len(set(indices.tolist())) == count
+    whole = random_indices(n, n, np.random.default_rng(seed))
     assert sorted(whole.tolist()) == list(range(n))
-    np.testing.assert_array_equal(places, whole[:count])
+    np.testing.assert_array_equal(indices, whole[:count])
 
 
 @reproducible
 @given(st.integers(1, 12), st.integers(1, 12), seeds, st.data())
 def test_first_hits_are_those_of_a_loop(p, q, seed, data):
     count = data.draw(st.integers(0, p * q))
-    places = np.random.default_rng(seed).permutation(p * q)[:count]
+    indices = np.random.default_rng(seed).permutation(p * q)[:count]
     met, expected = set(), []
-    for i, j in (divmod(place, q) for place in places.tolist()):
+    for i, j in (divmod(set_indices, q) for set_indices in indices.tolist()):
         pair = frozenset([(i, j), (-i % p, -j % q)])
         expected.append(pair not in met)
         met.add(pair)
-    np.testing.assert_array_equal(first_hits(places, p, q), np.array(expected, dtype=bool))
+    np.testing.assert_array_equal(first_hits(indices, p, q), np.array(expected, dtype=bool))
 
 
 @reproducible

@@ -52,7 +52,7 @@ def sparse_spectra(draw):
     dtype = draw(precisions)
     p, q = draw(lengths), draw(lengths)
     count = draw(st.integers(0, 40))
-    places = draw(
+    indices = draw(
         st.lists(
             st.tuples(st.integers(0, p - 1), st.integers(0, q - 1)), min_size=count, max_size=count
         )
@@ -60,7 +60,7 @@ def sparse_spectra(draw):
     batch = draw(st.lists(st.integers(1, 3), max_size=1))
     shape = (*batch, count)
     drawn = draw(arrays.arrays(dtype, shape, elements=values(dtype)))
-    locations = torch.tensor(places, dtype=torch.int64).reshape(count, 2)
+    locations = torch.tensor(indices, dtype=torch.int64).reshape(count, 2)
     return torch.from_numpy(drawn), locations, (p, q)
 
 
@@ -191,7 +191,7 @@ def test_sparse_inverse_is_the_dense_one_by_every_method(case):
     spectrum = np.zeros((*coefficients.shape[:-1], *shape))
     np.add.at(spectrum, (..., rows, columns), coefficients.double().numpy())
     expected = idct2(torch.from_numpy(spectrum)).to(coefficients.dtype)
-    # Repeated places can cancel: the error is relative to Σ|a|, not to the spectrum's norm.
+    # Repeated locations can cancel: the error is relative to Σ|a|, not to the spectrum's norm.
     scale = float(coefficients.double().abs().sum())
     for method in ("auto", "scatter", "outer"):
         actual = idct2_sparse(coefficients, locations, shape, method=method)

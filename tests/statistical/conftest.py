@@ -16,18 +16,18 @@ TESTS = 60
 
 @dataclass(frozen=True)
 class Gate:
-    """Critical values that share one test's part of the false alarms (Šidák's correction).
+    """Critical values that share one test's part of the false positives (Šidák's correction).
 
     A tenth of the part is used: means of skewed draws have tails a little heavier than the normal
     ones, by e^(γz³/6√n), which stays below three here: a sum over pq entries has γ ≈ √(8/pq), so
     that γ/√n ≤ 0.035 for the shapes and draws taken, and z ≤ 5.5.
     """
 
-    alarm: float = FAMILY_WISE / TESTS
+    error_rate: float = FAMILY_WISE / TESTS
 
     def each(self, comparisons: int) -> float:
         """False-alarm rate of one of several comparisons."""
-        return 1 - (1 - self.alarm / 10) ** (1 / comparisons)
+        return 1 - (1 - self.error_rate / 10) ** (1 / comparisons)
 
     def t(self, comparisons: int, freedom: float = float("inf")) -> float:
         """Two-sided critical value of Student's t (normal without ``freedom``)."""

@@ -73,7 +73,7 @@ def test_means_follow_the_accounting(gate, accounting):
 
 
 def dense_draw(method, budgets, seed):
-    """Kept energies of one matrix; for R its shares of ‖W‖², as the reduced sampler has them."""
+    """Kept energies of one matrix; for R its fractions of ‖W‖², as the reduced sampler has them."""
     p, q = budgets[0].p, budgets[0].q
     matrix = torch.from_numpy(generator(5, "matrix", p, q, seed).standard_normal((p, q)))
     kept = retained_energies(matrix, method, budgets, generator(5, "choice", p, q, seed))
@@ -135,7 +135,7 @@ def test_standard_errors_are_the_spread_of_the_means(gate, method):
 
 
 def test_intervals_cover_as_often_as_they_say(gate):
-    """The share of 90% t-intervals that hold the exact value, binomially; dense and reduced."""
+    """The fraction of 90% t-intervals that hold the exact value, binomially; dense and reduced."""
     seeds, draws, level = 120, 25, 0.9
     width = stats.t(draws - 1).isf((1 - level) / 2)
     counts = {}
@@ -171,10 +171,10 @@ def test_the_papers_size_agrees_with_exact_values(gate):
 @pytest.mark.parametrize(
     "ranks",
     [(4, 60), pytest.param((4, 340), marks=pytest.mark.deep)],
-    ids=["an eighth of the places", "two thirds of the places"],
+    ids=["an eighth of the locations", "two thirds of the locations"],
 )
-def test_random_places_of_a_large_spectrum_agree_with_the_exact_value(gate, ranks):
-    """More than 2²⁰ places: up to a half with repeats dropped, the others by a permutation."""
+def test_random_locations_of_a_large_spectrum_agree_with_the_exact_value(gate, ranks):
+    """More than 2²⁰ locations: up to a half with repeats dropped, the others by a permutation."""
     draws = 25
     series = [Series(METHODS["FourierFT"], 1030, 1030, ranks, Sampler.REDUCED)]
     estimates = MonteCarlo(draws, seed=14).run(series, ALONE)[0]

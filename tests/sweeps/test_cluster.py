@@ -131,7 +131,7 @@ def test_a_ray_cluster_on_which_joblib_would_not_compute_is_refused(monkeypatch)
 def test_a_scheduler_needs_a_backend_that_has_one():
     with pytest.raises(InvalidArgumentError, match=r'^scheduler="..." needs backend="dask"'):
         Cluster(Backend.LOKY, "tcp://127.0.0.1:9")
-    with pytest.raises(InvalidArgumentError, match="'' is no address of a dask scheduler"):
+    with pytest.raises(InvalidArgumentError, match="'' is not an address of a dask scheduler"):
         Cluster(Backend.DASK, "")
 
 
@@ -209,7 +209,7 @@ main()
 """
 SIMULATE = ("simulate", "--K", "200", "--r", "4,8", "--draws", "1500", "--methods", "R,F1")
 CORRELATE = ("correlate", "--K", "64", "--r", "4,8", "--draws", "600", "--structures", "spiked",
-             "--share", "0..0.4..0.1", "--null-draws", "1000")  # fmt: skip
+             "--fraction", "0..0.4..0.1", "--null-draws", "1000")  # fmt: skip
 TABLES = {
     SIMULATE: ["simulate.parquet"],
     CORRELATE: [f"correlate-{name}.parquet" for name in ("rows", "crossings", "detection")],

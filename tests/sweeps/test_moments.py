@@ -37,7 +37,7 @@ def test_merged_blocks_equal_the_whole(parts):
     merged = Moments.merge([Moments.of(part) for part in parts])
     whole = Moments.of(np.concatenate(parts))
     assert merged.count == whole.count
-    # Rounding: a few units of the last place of values up to 1e3, and of their squares.
+    # Rounding: a few units of the last location of values up to 1e3, and of their squares.
     np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-12, atol=1e-11)
     np.testing.assert_allclose(merged.squares, whole.squares, rtol=1e-9, atol=1e-7)
 
@@ -68,7 +68,7 @@ def test_json_round_trip_is_exact(parts):
 def test_standard_error_is_that_of_the_mean(values):
     oracle = np.std(values, axis=0, ddof=1) / np.sqrt(len(values))
     # Two summations of n ≤ 30 values up to 1e3 differ by at most 2 n u 1e3 = 7e-12 in the mean, and
-    # the deviation by no more; relative to itself it loses a few n u.
+    # the standard deviation by no more; relative to itself it loses a few n u.
     np.testing.assert_allclose(Moments.of(values).standard_error, oracle, rtol=1e-12, atol=1e-11)
 
 
@@ -81,7 +81,7 @@ def test_a_known_case():
 
 def test_the_standard_error_estimates_the_spread_of_means():
     """E[standard_error²] = σ²/n: over 4000 experiments of n = 5 its mean is within 5 of its own
-    standard errors (false alarm 6e-7)."""
+    standard errors (false positive 6e-7)."""
     values = np.random.default_rng(11).normal(scale=3.0, size=(4000, 5))
     squared = np.array([Moments.of(row).standard_error ** 2 for row in values])
     spread = squared.std(ddof=1) / np.sqrt(len(squared))

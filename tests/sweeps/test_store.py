@@ -230,7 +230,7 @@ def test_files_are_plain_json(store, point):
     assert content["version"] == "v1"
 
 
-def test_a_folder_in_the_files_place_is_rejected_and_then_an_error(store, point):
+def test_a_folder_in_the_files_location_is_rejected_and_then_an_error(store, point):
     store.path(point).mkdir()
     assert store.load(point) is None
     assert "unreadable" in store.rejected[0]

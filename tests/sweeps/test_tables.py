@@ -10,8 +10,8 @@ from loca_theory import ResourceError
 from loca_theory.sweeps import is_stored, load_rows, store_rows, tables
 
 ROWS = [
-    {"K": 16, "curve": "D", "error": 0.1 + 0.2, "standard_error": 0.0, "draws": None},
-    {"K": None, "curve": "R", "error": 5e-324, "standard_error": None, "draws": 3},
+    {"K": 16, "method": "D", "error": 0.1 + 0.2, "standard_error": 0.0, "draws": None},
+    {"K": None, "method": "R", "error": 5e-324, "standard_error": None, "draws": 3},
 ]
 ORIGIN = {"version": "1", "grid": {"ranks": [1, 2]}, "git_commit": None}
 

@@ -94,7 +94,7 @@ def bound(x, sizes, dtype=None):
     is not: partial sums grow like a random walk, and each is rounded. That gives √n/2·u at one
     standard deviation where a machine adds one by one (at most: u²/3 times the mean of the partial
     variances, 0.5 n to 0.7 n), and less where it adds in blocks. The √n eps granted are four such
-    deviations of every single entry, and the norm over n of them stays far closer to one.
+    standard deviations of every single entry, and the norm over n of them stays far closer to one.
     """
     stages = sum(4 * (math.log2(n) + 2) + math.sqrt(n) for n in sizes)
     return torch.finfo(dtype or x.dtype).eps * stages * float(x.double().norm())
@@ -252,8 +252,8 @@ def largest_error(transform, method, shape, device="cpu"):
 
 # The project's accuracy requirement on N(0, 1) entries. A transformed entry is N(0, 1) again, its
 # error behaves as a random sum of one rounding, u = 6e-8, a stage (log2 n² of them and a few
-# more), and the largest of n² errors is at most 6 deviations: 6·6e-8·√28 = 1.9e-6 at n = 4096.
-# An FFT's stage has three roundings, of a twiddle, a product and a sum, each of 0.4 u at one
+# more), and the largest of n² errors is at most 6 standard deviations: 6·6e-8·√28 = 1.9e-6 at n =
+# 4096. An FFT's stage has three roundings, of a twiddle, a product and a sum, each of 0.4 u at one
 # standard deviation: 0.7 u, not u. A large prime takes two FFTs of twice its length or more, and
 # three products: 26 + 3 stages at 4099, 18 + 3 at 257, which gives 6·6e-8·√50 = 2.5e-6.
 REQUIRED = 3e-6
@@ -275,7 +275,7 @@ def test_float32_meets_the_accuracy_requirement_at_4096(transform, method):
 
 
 def largest_error_of_products(n):
-    """Twice six deviations of two n-term products, each of √n/2·u at most, see bound.
+    """Twice six standard deviations of two n-term products, each of √n/2·u at most, see bound.
 
     How far below this they stay depends on the blocks in which the machine's BLAS adds up. The
     requirement above is out of reach for them.

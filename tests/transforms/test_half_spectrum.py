@@ -18,8 +18,8 @@ def own_partners(p, q):
     return [(i, j) for i in range(p) for j in range(q) if partner(i, j, p, q) == (i, j)]
 
 
-def as_pairs(places):
-    return [(int(i), int(j)) for i, j in places]
+def as_pairs(indices):
+    return [(int(i), int(j)) for i, j in indices]
 
 
 @each_with_every_width
@@ -87,7 +87,7 @@ def test_self_conjugate_count_by_hand(p, q, count):
     assert HalfSpectrum(p, q).self_conjugate_count == count
 
 
-def test_places_are_integer_arrays_also_where_there_are_none():
+def test_locations_are_integer_arrays_also_where_there_are_none():
     half = HalfSpectrum(2, 2)
     assert half.representatives.shape == (0, 2)
     assert half.self_conjugate.shape == (4, 2)

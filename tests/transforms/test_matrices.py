@@ -35,12 +35,12 @@ def test_entries_are_the_definition(n, fresh_cache):
     matrix = dct_matrix(n)
     assert matrix.shape == (n, n)
     if n <= 25:
-        places = itertools.product(range(n), repeat=2)
+        indices = itertools.product(range(n), repeat=2)
     else:
         some = torch.randint(0, n, (300, 2), generator=torch.Generator().manual_seed(n))
-        places = [*some.tolist(), (n - 1, n - 1), (n - 1, 0), (0, n - 1)]
+        indices = [*some.tolist(), (n - 1, n - 1), (n - 1, 0), (0, n - 1)]
     with mpmath.workdps(40):
-        for i, j in places:
+        for i, j in indices:
             weight = mpmath.sqrt(mpmath.mpf(2 if i else 1) / n)
             entry = weight * mpmath.cospi(mpmath.mpf((2 * j + 1) * i) / (2 * n))
             assert abs(matrix[i, j].item() - entry) <= ENTRY * math.sqrt(2 / n)

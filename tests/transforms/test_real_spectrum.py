@@ -238,7 +238,7 @@ def test_unordered_energies_are_those_of_the_coordinates(p, device):
         tolerance = 2 * RELATIVE * float(x.norm()) ** 2
         parts = [slice(0, s), slice(s, s + m), slice(s + m, s + 2 * m)]
         pairs = [(found[part], expected[part]) for part in parts]
-        # Real and imaginary parts of a place stand at the same place of their parts.
+        # Real and imaginary parts of a location stand at the same location of their parts.
         pairs += [(spectrum.merge_pairs(found), spectrum.location_energies(coordinates))]
         for mine, theirs in pairs:
             difference = mine.sort().values - theirs.sort().values

@@ -1,4 +1,4 @@
-"""The inverse DCT of few places: both methods against the sum of the definition."""
+"""The inverse DCT of few locations: both methods against the sum of the definition."""
 
 import math
 
@@ -19,7 +19,7 @@ def normal(*shape, dtype=torch.float64, seed=0):
     return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
-def places(count, shape, seed=1, dtype=torch.int64):
+def indices(count, shape, seed=1, dtype=torch.int64):
     generator = torch.Generator().manual_seed(seed)
     return torch.stack(
         [torch.randint(0, n, (count,), generator=generator) for n in shape], dim=-1
@@ -60,10 +60,10 @@ def distance(a, b):
 
 @by_method
 @by_shape
-@pytest.mark.parametrize("count", [0, 1, 50], ids=lambda c: f"{c} places")
+@pytest.mark.parametrize("count", [0, 1, 50], ids=lambda c: f"{c} locations")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_it_is_the_sum_of_the_definition(method, shape, count, dtype, device):
-    values, locations = normal(count, dtype=dtype), places(count, shape)
+    values, locations = normal(count, dtype=dtype), indices(count, shape)
     actual = idct2_sparse(values.to(device), locations.to(device), shape, method=method)
     assert (actual.dtype, actual.device.type) == (dtype, device.type)
     assert actual.shape == shape
@@ -74,7 +74,7 @@ def test_it_is_the_sum_of_the_definition(method, shape, count, dtype, device):
 @by_method
 @pytest.mark.parametrize("batch", [(2, 1, 3), (2, 0)], ids=str)
 def test_leading_dimensions_of_the_values_are_a_batch(method, batch):
-    values, locations = normal(*batch, 6), places(6, (5, 4))
+    values, locations = normal(*batch, 6), indices(6, (5, 4))
     actual = idct2_sparse(values, locations, (5, 4), method=method)
     assert actual.shape == (*batch, 5, 4)
     for index in np.ndindex(*batch):
@@ -84,7 +84,7 @@ def test_leading_dimensions_of_the_values_are_a_batch(method, batch):
 
 @by_method
 def test_memory_layout_does_not_matter(method):
-    values, locations = normal(6, 4).T[:, ::2], places(6, (5, 7)).T.contiguous().T[::2]
+    values, locations = normal(6, 4).T[:, ::2], indices(6, (5, 7)).T.contiguous().T[::2]
     assert not values.is_contiguous()
     assert not locations.is_contiguous()
     actual = idct2_sparse(values, locations, (5, 7), method=method)
@@ -94,7 +94,7 @@ def test_memory_layout_does_not_matter(method):
 
 @by_method
 def test_32_bit_locations(method):
-    values, locations = normal(6), places(6, (5, 7), dtype=torch.int32)
+    values, locations = normal(6), indices(6, (5, 7), dtype=torch.int32)
     actual = idct2_sparse(values, locations, (5, 7), method=method)
     assert torch.equal(actual, idct2_sparse(values, locations.long(), (5, 7), method=method))
 
@@ -102,7 +102,7 @@ def test_32_bit_locations(method):
 def test_auto_takes_the_outer_products_up_to_the_measured_number():
     limit = sparse._OUTER_UP_TO
     for count, method in ((limit, "outer"), (limit + 1, "scatter")):
-        values, locations = normal(count, dtype=torch.float32), places(count, (24, 24))
+        values, locations = normal(count, dtype=torch.float32), indices(count, (24, 24))
         names = ["auto", *METHODS]
         results = {name: idct2_sparse(values, locations, (24, 24), method=name) for name in names}
         assert torch.equal(results["auto"], results[method])
@@ -113,8 +113,8 @@ def test_auto_takes_the_outer_products_up_to_the_measured_number():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
 @by_method
 def test_half_precision_is_the_float32_result_cast(method, dtype):
-    # 20 components on 4 places: added up in half precision, they would differ.
-    values, locations = normal(2, 20).to(dtype), places(20, (2, 2))
+    # 20 components on 4 locations: added up in half precision, they would differ.
+    values, locations = normal(2, 20).to(dtype), indices(20, (2, 2))
     actual = idct2_sparse(values, locations, (2, 2), method=method)
     assert actual.dtype == dtype
     expected = idct2_sparse(values.float(), locations, (2, 2), method=method)
@@ -123,7 +123,7 @@ def test_half_precision_is_the_float32_result_cast(method, dtype):
 
 @by_method
 def test_autocast_does_not_thin_the_result_out(method, device):
-    values, locations = normal(20, dtype=torch.float32), places(20, (32, 32))
+    values, locations = normal(20, dtype=torch.float32), indices(20, (32, 32))
     expected = idct2_sparse(values, locations, (32, 32), method=method)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         actual = idct2_sparse(values.to(device), locations.to(device), (32, 32), method=method)
@@ -134,7 +134,7 @@ def test_autocast_does_not_thin_the_result_out(method, device):
 @by_method
 def test_gradient_is_the_transform_read_at_the_locations(method, device):
     shape = (6, 5)
-    values, locations = normal(2, 9).requires_grad_(), places(9, shape)
+    values, locations = normal(2, 9).requires_grad_(), indices(9, shape)
     weights = normal(2, *shape, seed=2)
     found = idct2_sparse(values.to(device), locations.to(device), shape, method=method)
     found.backward(weights.to(device))
@@ -145,7 +145,7 @@ def test_gradient_is_the_transform_read_at_the_locations(method, device):
 
 @by_method
 def test_derivatives_match_differences(method):
-    values, locations = normal(2, 5).requires_grad_(), places(5, (4, 3))
+    values, locations = normal(2, 5).requires_grad_(), indices(5, (4, 3))
 
     def run(t):
         return idct2_sparse(t, locations, (4, 3), method=method)
@@ -157,7 +157,7 @@ def test_derivatives_match_differences(method):
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @by_method
 def test_forward_mode_matches_differences(method):
-    values, locations = normal(5).requires_grad_(), places(5, (4, 3))
+    values, locations = normal(5).requires_grad_(), indices(5, (4, 3))
     assert torch.autograd.gradcheck(
         lambda t: idct2_sparse(t, locations, (4, 3), method=method),
         values,
@@ -168,7 +168,7 @@ def test_forward_mode_matches_differences(method):
 
 @by_method
 def test_vmap_over_the_values_equals_a_batch(method):
-    values, locations = normal(3, 6), places(6, (5, 4))
+    values, locations = normal(3, 6), indices(6, (5, 4))
     mapped = torch.func.vmap(
         lambda t: idct2_sparse(t, locations, (5, 4), method=method), in_dims=0
     )(values)
@@ -206,7 +206,7 @@ def test_a_shape_without_entries_is_refused(shape):
 
 @by_method
 @pytest.mark.parametrize(
-    "location", [(-1, 0), (0, -1), (3, 0), (0, 4)], ids=lambda place: f"{place}"
+    "location", [(-1, 0), (0, -1), (3, 0), (0, 4)], ids=lambda index: f"{index}"
 )
 def test_a_location_outside_is_refused(method, location):
     locations = torch.tensor([[0, 0], location])
@@ -219,4 +219,4 @@ def test_values_and_locations_of_two_devices_are_refused(method):
     with pytest.raises(
         InvalidArgumentError, match=r"on cpu, .*on meta; pass locations\.to\(values\.device\)$"
     ):
-        idct2_sparse(torch.ones(2, device="meta"), places(2, (3, 4)), (3, 4), method=method)
+        idct2_sparse(torch.ones(2, device="meta"), indices(2, (3, 4)), (3, 4), method=method)

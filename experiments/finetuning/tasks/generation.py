@@ -20,7 +20,7 @@ from loca_theory.errors import ResourceError
 
 _BYTES, _BATCH = 256, 16
 _LEFT_OUT = ("test", "site-packages", "idlelib", "lib2to3", "encodings")
-_SHARES = {"validation": 0.15, "test": 0.25}
+_FRACTIONS = {"validation": 0.15, "test": 0.25}
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
@@ -33,7 +33,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     ]
     choice = random.Random(0)
     choice.shuffle(paths)
-    bounds = [round(share * len(paths)) for share in _SHARES.values()]
+    bounds = [round(fraction * len(paths)) for fraction in _FRACTIONS.values()]
     parts = {
         "validation": paths[: bounds[0]],
         "test": paths[bounds[0] : sum(bounds)],
@@ -104,11 +104,11 @@ def _separated(path: Path) -> tuple[str, list[str]]:
         if words is None:
             continue
         found.append(words)
-        place = node.body[0]
-        if not isinstance(node, ast.Module) and place.lineno == node.lineno:
+        target = node.body[0]
+        if not isinstance(node, ast.Module) and target.lineno == node.lineno:
             continue  # all on one line
-        lines[place.lineno - 1 : place.end_lineno] = [""] * (
-            (place.end_lineno or place.lineno) - place.lineno + 1
+        lines[target.lineno - 1 : target.end_lineno] = [""] * (
+            (target.end_lineno or target.lineno) - target.lineno + 1
         )
     return "\n".join(lines), found
 

@@ -52,12 +52,12 @@ def prepare(
     key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
     key = {"task": task, "code": code_version(_name_of(task)), **key}
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
-    place = folder / f"{task}-{name}"
-    found = stored(place, task, key)
+    target = folder / f"{task}-{name}"
+    found = stored(target, task, key)
     if found is not None:
         return found
-    if say and place.exists():
-        say(f"note: {place} is damaged or unfinished and is made anew")
+    if say and target.exists():
+        say(f"note: {target} is damaged or unfinished and is made anew")
     if say:
         say(f"preparing {chosen['title']}")
     try:
@@ -65,7 +65,7 @@ def prepare(
     except ImportError as error:
         msg = f"{error}; pip install 'loca-theory[experiments]'"
         raise ResourceError(msg) from error
-    return write(place, task, key, splits, model)
+    return write(target, task, key, splits, model)
 
 
 def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:

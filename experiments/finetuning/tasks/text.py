@@ -12,7 +12,7 @@ from experiments.finetuning.tasks.prepared import SPLITS, Split
 from loca_theory.errors import ResourceError
 
 # One split for all seeds: what differs between seeds is the order, the head and the adapter.
-_SEED, _SHARES = 0, (0.1, 0.2)
+_SEED, _FRACTIONS = 0, (0.1, 0.2)
 
 
 class MeanPooledClassifier(nn.Module):
@@ -42,7 +42,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder(), local_files_only=True)
-    parts = splits(_SEED, _SHARES, chosen.get("files"))
+    parts = splits(_SEED, _FRACTIONS, chosen.get("files"))
     most = {"validation": chosen["validation"]}
     made: dict[str, Split] = {}
     for name, part in zip(SPLITS, parts, strict=True):

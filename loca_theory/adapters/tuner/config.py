@@ -14,7 +14,7 @@ from loca_theory.adapters.location_search import (
     LocationSearch,
     check_initial_locations,
     check_search,
-    is_exchange,
+    is_prune_and_regrow,
 )
 from loca_theory.adapters.schedule import AlternatingSchedule
 from loca_theory.errors import InvalidArgumentError
@@ -47,22 +47,22 @@ class LoCAConfig(PeftConfig):
         location_steps: B_l.
         joint: Learn both in every step (V3).
         as_printed: Count steps from 1 as Algorithm 1 does: its first phase is a step shorter.
-        location_search: How places are searched for: ``central``, ``forward`` (V4), ``backward``
-            (V5) or ``eight-direction`` differences, or exchanges across the spectrum:
+        location_search: How locations are searched for: ``central``, ``forward`` (V4), ``backward``
+            (V5) or ``eight-direction`` differences, or pruning and regrowing across the spectrum:
             ``reselect``, ``swap`` or ``swap-raw``, which need no learning rate of the locations
             and move components once in B_a + B_l steps. ``swap`` compares the curvature with the
             loss: under a GradScaler, which scales the loss, use ``reselect``, or bfloat16.
         init_locations: ``random``, or ``gradient``: where the first batches promise most.
             Coefficients are not learned until then.
-        observed_steps: Of how many steps the gradients are summed before components are exchanged,
-            and for the start by ``gradient``.
+        recorded_steps: Of how many steps the gradients are summed before components are pruned and
+            regrown, and for the start by ``gradient``.
         implementation: ``auto``, ``dense``, ``fft``, ``sparse`` or ``implicit``.
 
     Raises:
         InvalidArgumentError: a value out of range, or settings that exclude each other.
     """
 
-    n_frequency: int = field(default=1000, metadata={"help": "Learned components a layer."})
+    n_frequency: int = field(default=1000, metadata={"help": "Learned components per layer."})
     scaling: float = field(default=1.0, metadata={"help": "Scale of the increment."})
     target_modules: list[str] | str | None = field(
         default=None, metadata={"help": "Names, or a regular expression, of the target layers."}
@@ -101,8 +101,8 @@ class LoCAConfig(PeftConfig):
     init_locations: InitialLocations = field(
         default="random", metadata={"help": "Where locations start."}
     )
-    observed_steps: int = field(
-        default=4, metadata={"help": "Steps whose gradients an exchange goes by."}
+    recorded_steps: int = field(
+        default=4, metadata={"help": "Steps whose gradients pruning and regrowing goes by."}
     )
     implementation: Implementation = field(
         default="auto", metadata={"help": "How the increment is applied."}
@@ -133,7 +133,7 @@ class LoCAConfig(PeftConfig):
     def _check_search(self) -> None:
         check_search(self.location_search)
         check_initial_locations(self.init_locations)
-        if self.joint and is_exchange(self.location_search):
+        if self.joint and is_prune_and_regrow(self.location_search):
             msg = f"joint=True learns locations by a gradient, which {self.location_search!r} "
             msg += "has not"
             raise InvalidArgumentError(msg)
@@ -157,5 +157,5 @@ class LoCAConfig(PeftConfig):
             alternating_steps=self.alternating_steps,
             joint=self.joint,
             as_printed=self.as_printed,
-            observed_steps=self.observed_steps,
+            recorded_steps=self.recorded_steps,
         )

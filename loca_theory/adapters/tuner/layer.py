@@ -46,7 +46,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         """Add an adapter, or replace the one of that name.
 
         Raises:
-            InvalidArgumentError: more components than places.
+            InvalidArgumentError: more components than locations.
         """
         learns = not config.inference_mode and config.alternating_steps != 0
         self.loca_spectrum[adapter_name] = CosineSpectrum(

@@ -63,7 +63,7 @@ class LoCAModel(BaseTuner):
             for layer in model.modules()
             if isinstance(layer, LoCALayer)
             and (spectrum := layer.spectrum(adapter_name)) is not None
-            and (spectrum.learns_locations or spectrum.awaits_places)
+            and (spectrum.learns_locations or spectrum.needs_initialisation)
         ]
         if spectra:
             LocationTraining(spectra, config.schedule())
@@ -87,7 +87,8 @@ class LoCAModel(BaseTuner):
         cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
         # Continuous locations, or the mark of a search, are in a checkpoint that was saved while
-        # places moved, and not in a model made for inference; it shall know of them all the same.
+        # locations moved, and not in a model made for inference; it shall know of them all the
+        # same.
         found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
         for name in ("locations", "searching"):
             end, named = f".loca_spectrum.{name}", f".loca_spectrum.{adapter_name}.{name}"
@@ -135,5 +136,5 @@ def _matches(pattern: str, key: str) -> bool:
     try:
         return re.fullmatch(rf"(?:.*\.)?(?:{pattern})", key) is not None
     except re.error as error:
-        msg = f"n_frequency_pattern {pattern!r} is no regular expression: {error}"
+        msg = f"n_frequency_pattern {pattern!r} is not a regular expression: {error}"
         raise InvalidArgumentError(msg) from None

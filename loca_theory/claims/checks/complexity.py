@@ -28,7 +28,7 @@ _ORDERS: dict[str, Callable[[_Numbers], float]] = {
 
 
 def growth(setting: Setting, *, form: str, order: str) -> Measurement:
-    """Growth of the operations when a size is doubled, over that of the order; a part a size.
+    """Growth of the operations when a size is doubled, over that of the order; one part per size.
 
     Products of matrices are counted by torch while ΔW is formed; of the fast transform, the
     multiplications of a recursion that is run (:func:`fast_cosine`).
@@ -103,11 +103,11 @@ def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
 def parameters(
     setting: Setting, *, method: str, width: int, layers: int, budget: int
 ) -> Measurement:
-    """Trainable parameters, in millions, of two adapted square matrices a layer.
+    """Trainable parameters, in millions, of two adapted square matrices per layer.
 
     Args:
         setting: Not used.
-        method: ``lora`` with rank ``budget``, or ``loca`` with that many coefficients a matrix.
+        method: ``lora`` with rank ``budget``, or ``loca`` with that many coefficients per matrix.
         width: Width of the model.
         layers: Its layers.
         budget: Rank or number of components.

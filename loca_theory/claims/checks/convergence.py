@@ -1,4 +1,4 @@
-"""The toy experiment as a rate, under several readings of what its description leaves open."""
+"""The toy experiment as a rate, under several interpretations of its description."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.convergence import (
     ConvergenceStudy,
     Family,
+    Interpretation,
     Problems,
-    Reading,
     RecoveryRow,
     draw,
     toy,
@@ -24,29 +24,29 @@ from loca_theory.sweeps import Runner
 
 
 def recovery(
-    setting: Setting, *, search: str, readings: Sequence[str] = ("default",)
+    setting: Setting, *, search: str, interpretations: Sequence[str] = ("default",)
 ) -> Measurement:
-    """Share of random problems in which all true locations are found, a part a reading.
+    """Fraction of random problems in which all true locations are found, a part an interpretation.
 
     Args:
-        setting: How much work: 1000, 4000 or 20000 problems, divided among the readings.
-        search: How places move: ``central`` is the paper's.
-        readings: What is assumed of the description
-            (:data:`~loca_theory.convergence.READINGS`).
+        setting: How much work: 1000, 4000 or 20000 problems, divided among the interpretations.
+        search: How locations move: ``central`` is the paper's.
+        interpretations: What is assumed of the description
+            (:data:`~loca_theory.convergence.INTERPRETATIONS`).
 
     Source: appendix "Toy Experiment of the Convergence".
     """
-    problems = setting.scaled(1000, 4000, 20_000) // len(readings)
-    rows = {name: _rows(setting, (search,), name, problems)[search] for name in readings}
+    problems = setting.scaled(1000, 4000, 20_000) // len(interpretations)
+    rows = {name: _rows(setting, (search,), name, problems)[search] for name in interpretations}
     diverged = ", ".join(f"{name}: {row.diverged}" for name, row in rows.items())
     return Measurement.of(
-        (Estimate.share(_recovered(row), problems, name) for name, row in rows.items()),
-        f"{problems} problems a reading; diverged: {diverged}.",
+        (Estimate.fraction(_recovered(row), problems, name) for name, row in rows.items()),
+        f"{problems} problems an interpretation; diverged: {diverged}.",
     )
 
 
 def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
-    """Share of random problems in which one search ends at a lower loss than the other.
+    """Fraction of random problems in which one search ends at a lower loss than the other.
 
     Those in which the first diverges count as its failures.
 
@@ -65,7 +65,7 @@ def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
         found = compute(given)["loss"]
         losses.append([np.inf if value is None else value for value in found])
     lower = sum(mine < other for mine, other in zip(*losses, strict=True))
-    return Measurement.of(Estimate.share(lower, problems))
+    return Measurement.of(Estimate.fraction(lower, problems))
 
 
 def uniqueness(setting: Setting) -> Measurement:
@@ -78,7 +78,9 @@ def uniqueness(setting: Setting) -> Measurement:
 
     Source: the footnote that the solution is unique.
     """
-    problems = draw(Family(), Reading(), setting.seed(), range(setting.scaled(1000, 4000, 20_000)))
+    problems = draw(
+        Family(), Interpretation(), setting.seed(), range(setting.scaled(1000, 4000, 20_000))
+    )
     ranks = [
         np.linalg.matrix_rank(factor.double().numpy(), hermitian=True)
         for factor in (problems.rows, problems.columns)
@@ -87,13 +89,13 @@ def uniqueness(setting: Setting) -> Measurement:
 
 
 def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
-    """Share recovered by one search less that of another; the problems are the same.
+    """Fraction recovered by one search less that of another; the problems are the same.
 
     Source: the remark that closes the appendix on the toy experiment.
     """
     problems = setting.scaled(200, 8000, 40_000)
     rows = _rows(setting, (search, over), "default", problems)
-    better, worse = (Estimate.share(_recovered(rows[name]), problems) for name in (search, over))
+    better, worse = (Estimate.fraction(_recovered(rows[name]), problems) for name in (search, over))
     # As if on different problems, which is on the safe side.
     error = hypot(better.standard_error, worse.standard_error)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
@@ -101,27 +103,27 @@ def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
 
 
 def descent(setting: Setting, *, refitted: bool = False, over: str = "start") -> Measurement:
-    """Share of toy problems in which a step along the location gradient lowers the loss.
+    """Fraction of toy problems in which a step along the location gradient lowers the loss.
 
-    Coefficients are at their least-squares values for random places. One component off the border
-    moves by one place along one axis, against the sign of the central difference.
+    Coefficients are at their least-squares values for random locations. One component off the
+    border moves by one location along one axis, against the sign of the central difference.
 
     Args:
         setting: How much work.
-        refitted: Compare with all coefficients fitted anew at the new places, not as they were.
+        refitted: Compare with all coefficients fitted anew at the new locations, not as they were.
         over: What the loss is lower than: that at the ``start``, or after the ``opposite`` step.
 
     Source: "the difference approximation generally works well"; the quadratic loss is that of the
     toy experiment (:mod:`loca_theory.convergence.problems`).
     """
     wanted = setting.scaled(1000, 4000, 20_000)
-    problems = draw(Family(), Reading(), setting.seed(), range(wanted))
+    problems = draw(Family(), Interpretation(), setting.seed(), range(wanted))
     outcomes = [
         _is_lowered(setting, problems, i, refitted=refitted, over=over) for i in range(wanted)
     ]
     counted = [outcome for outcome in outcomes if outcome is not None]
     note = f"{wanted - len(counted)} problems without a component that can move are left out."
-    return Measurement.of(Estimate.share(sum(counted), len(counted)), note)
+    return Measurement.of(Estimate.fraction(sum(counted), len(counted)), note)
 
 
 def _is_lowered(
@@ -132,12 +134,12 @@ def _is_lowered(
     # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, rows of F one after the other.
     curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
     truth = np.zeros(size**2)
-    np.add.at(truth, problems.places[i].numpy(), problems.coefficients[i].numpy())
+    np.add.at(truth, problems.indices[i].numpy(), problems.coefficients[i].numpy())
     start = problems.start[i].numpy()
     spectrum = _fitted(curvature, truth, start)
-    places = np.stack(np.divmod(start, size), axis=1)
+    indices = np.stack(np.divmod(start, size), axis=1)
     axis = int(setting.rng.integers(2))
-    inner = np.flatnonzero((places[:, axis] > 0) & (places[:, axis] < size - 1))
+    inner = np.flatnonzero((indices[:, axis] > 0) & (indices[:, axis] < size - 1))
     if len(set(start.tolist())) < len(start) or not len(inner):
         return None
     n = int(setting.rng.choice(inner))
@@ -147,33 +149,37 @@ def _is_lowered(
     step *= -int(np.sign(gradient))
 
     def loss(by: int) -> float:
-        places = start.copy()
-        places[n] += by
+        indices = start.copy()
+        indices[n] += by
         after = spectrum.copy()
         after[start[n]] = 0.0
-        after[places[n]] += spectrum[start[n]]
-        gap = (_fitted(curvature, truth, places) if refitted else after) - truth
+        after[indices[n]] += spectrum[start[n]]
+        gap = (_fitted(curvature, truth, indices) if refitted else after) - truth
         return float(gap @ curvature @ gap)
 
     return loss(step) < loss(0 if over == "start" else -step)
 
 
 def _fitted(
-    curvature: NDArray[np.float64], truth: NDArray[np.float64], places: NDArray[np.int64]
+    curvature: NDArray[np.float64], truth: NDArray[np.float64], indices: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The spectrum at these places with the smallest loss."""
-    kept = np.unique(places)
+    """The spectrum at these locations with the smallest loss."""
+    retained = np.unique(indices)
     spectrum = np.zeros_like(truth)
-    normal = curvature[np.ix_(kept, kept)]
-    spectrum[kept] = np.linalg.lstsq(normal, curvature[kept] @ truth, rcond=None)[0]
+    normal = curvature[np.ix_(retained, retained)]
+    spectrum[retained] = np.linalg.lstsq(normal, curvature[retained] @ truth, rcond=None)[0]
     return spectrum
 
 
 def _rows(
-    setting: Setting, searches: tuple[str, ...], reading: str, problems: int
+    setting: Setting, searches: tuple[str, ...], interpretation: str, problems: int
 ) -> dict[str, RecoveryRow]:
     found = toy(
-        searches, readings=reading, problems=problems, seed=setting.seed(), runner=Runner(jobs=1)
+        searches,
+        interpretations=interpretation,
+        problems=problems,
+        seed=setting.seed(),
+        runner=Runner(jobs=1),
     )
     return {row.search: row for row in found.rows}
 

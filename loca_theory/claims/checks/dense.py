@@ -34,7 +34,7 @@ def _fourier(draws: _Array, count: int, *, is_weighted: bool) -> _Array:
     return np.take_along_axis(energies * weights, chosen, axis=1).sum(axis=1)
 
 
-_KEPT: dict[str, Callable[[_Array, int], _Array]] = {
+_RETAINED: dict[str, Callable[[_Array, int], _Array]] = {
     "D": _cosine,
     "F3": lambda draws, count: _fourier(draws, count, is_weighted=True),
     "F3 raw": lambda draws, count: _fourier(draws, count, is_weighted=False),
@@ -42,13 +42,13 @@ _KEPT: dict[str, Callable[[_Array, int], _Array]] = {
 
 
 def difference(
-    setting: Setting, *, curves: Sequence[str], sizes: Sequence[int], r: int
+    setting: Setting, *, methods: Sequence[str], sizes: Sequence[int], r: int
 ) -> Measurement:
-    """Mean difference of two curves' relative errors on the same dense draws, a part a size.
+    """Mean difference of two methods' relative errors on the same dense draws, one part per size.
 
     Args:
         setting: How much work.
-        curves: The two: ``D``, the Kr largest cosine coefficients; ``F3``, the Kr largest real or
+        methods: The two: ``D``, the Kr largest cosine coefficients; ``F3``, the Kr largest real or
             imaginary parts of the half spectrum, those of conjugate pairs weighted by √2; ``F3
             raw``, the same chosen by unweighted absolute values.
         sizes: K.
@@ -58,7 +58,7 @@ def difference(
     F^R and F^I in the appendix.
     """
     entries = setting.scaled(6, 24, 96) * _ENTRIES
-    first, second = (_KEPT[curve] for curve in curves)
+    first, second = (_RETAINED[method] for method in methods)
     parts = []
     for size in sizes:
         gaps, block = [], _ENTRIES // size**2
@@ -69,8 +69,8 @@ def difference(
     return Measurement.of(parts)
 
 
-def value(setting: Setting, *, curve: str, sizes: Sequence[int], r: int) -> Measurement:
-    """Mean relative error on dense draws less the exact expectation, a part a size.
+def value(setting: Setting, *, method: str, sizes: Sequence[int], r: int) -> Measurement:
+    """Mean relative error on dense draws less the exact expectation, one part per size.
 
     Source: the expectations of order statistics in the proof of Theorem 1.
     """
@@ -78,8 +78,8 @@ def value(setting: Setting, *, curve: str, sizes: Sequence[int], r: int) -> Meas
     parts = []
     for size in sizes:
         settings = MonteCarlo(draws, seed=setting.seed())
-        series = Series(find_method(curve), size, size, (r,), Sampler.DENSE)
+        series = Series(find_method(method), size, size, (r,), Sampler.DENSE)
         found = settings.run([series], Runner(jobs=1))[0][0]
-        gap = found.error - exact_error(curve, Budget(size, size, r))
+        gap = found.error - exact_error(method, Budget(size, size, r))
         parts.append(Estimate(f"K = {size}", gap, found.standard_error or 0.0, draws))
     return Measurement.of(parts)

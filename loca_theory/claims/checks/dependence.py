@@ -33,7 +33,7 @@ def marginals(setting: Setting, *, structure: str, rho: float) -> Measurement:
 def same_draw_gap(
     setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Measurement:
-    """Mean error of R less that of D on the same correlated matrices, a part a rank.
+    """Mean error of R less that of D on the same correlated matrices, one part per rank.
 
     Args:
         setting: How much work.
@@ -65,7 +65,7 @@ def same_draw_gap(
 def reference_gap(
     setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Measurement:
-    """Mean loss of R over K², less that of D for independent entries, a part a rank.
+    """Mean loss of R over K², less that of D for independent entries, one part per rank.
 
     The figures divide by K² whatever ρ is; :func:`reference_crossings` divides by E‖W‖².
 
@@ -102,7 +102,7 @@ def _low_rank_losses(
 def reference_crossings(
     setting: Setting, *, structure: str, ranks: Sequence[int], differences: bool = False
 ) -> Measurement:
-    """The ρ at which R's error passes below that of D for independent entries, a part a rank.
+    """The ρ at which R's error passes below that of D for independent entries, one part per rank.
 
     Errors are relative to E‖W‖². The mean gap is found on a grid, once more where a straight line
     between the grid's values crosses, and the parabola through three values gives the root; its
@@ -137,9 +137,9 @@ def reference_crossings(
         middle = float(a + (b - a) * high / (high - low))
         there = gaps(middle)[:, index]
         # The parabola of ρ as a function of the gap, and its slope where the gap is 0.
-        curve = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
-        error = abs(curve[1]) * there.std(ddof=1) / np.sqrt(draws)
-        parts.append(Estimate(f"r = {r}", float(curve[2]), float(error), draws))
+        method = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
+        error = abs(method[1]) * there.std(ddof=1) / np.sqrt(draws)
+        parts.append(Estimate(f"r = {r}", float(method[2]), float(error), draws))
     if differences:
         # Errors of neighbours are positively correlated (same draws), so this is on the safe side.
         parts = [

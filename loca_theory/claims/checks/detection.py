@@ -84,7 +84,7 @@ def statistic(
 
 
 def critical_level(setting: Setting, *, printed: float, columns: str = "raw") -> Measurement:
-    """Share of 300×300 matrices with independent entries whose T exceeds the printed value.
+    """Fraction of 300×300 matrices with independent entries whose T exceeds the printed value.
 
     Args:
         setting: How much work.
@@ -99,11 +99,11 @@ def critical_level(setting: Setting, *, printed: float, columns: str = "raw") ->
     else:
         null = _correlation_null(setting, setting.scaled(150, 16_000, 64_000))
     note = f"The 0.95 quantile of T at K = {SIZE} is {upper_critical_value(null, 0.05):.4f}."
-    return Measurement.of(Estimate.share(int((null > printed).sum()), len(null)), note)
+    return Measurement.of(Estimate.fraction(int((null > printed).sum()), len(null)), note)
 
 
 def critical_value(setting: Setting, *, printed: float, rounding: float, size: int) -> Measurement:
-    """Shares of matrices whose T exceeds the printed value less, and plus, half a last digit.
+    """Fractions of matrices whose T exceeds the printed value less, and plus, half a last digit.
 
     The 0.95 quantile prints as that value if more than 0.05 lie beyond the first and fewer than
     0.05 beyond the second.
@@ -118,16 +118,18 @@ def critical_value(setting: Setting, *, printed: float, rounding: float, size: i
     """
     null = _null(setting, setting.scaled(250, 1500, 10_000), size, size)
     parts = [
-        Estimate.share(int((null > bound).sum()), len(null), f"T > {bound:g}")
+        Estimate.fraction(int((null > bound).sum()), len(null), f"T > {bound:g}")
         for bound in (printed - rounding / 2, printed + rounding / 2)
     ]
-    share = float((null > printed).mean())
+    fraction = float((null > printed).mean())
     note = f"The 0.95 quantile of T at K = {size} is {upper_critical_value(null, 0.05):.5f}; "
-    return Measurement.of(parts, f"{note}{printed:g} itself is exceeded by a share of {share:.3f}.")
+    return Measurement.of(
+        parts, f"{note}{printed:g} itself is exceeded by a fraction of {fraction:.3f}."
+    )
 
 
 def power(setting: Setting, *, rhos: Sequence[float], is_centred: bool) -> Measurement:
-    """Share of correlated matrices whose T exceeds its 0.95 quantile, a part a value of ρ.
+    """Fraction of correlated matrices whose T exceeds its 0.95 quantile, a part a value of ρ.
 
     Args:
         setting: How much work.
@@ -143,7 +145,7 @@ def power(setting: Setting, *, rhos: Sequence[float], is_centred: bool) -> Measu
     found = _statistics(setting, rhos, draws, is_centred=is_centred)
     return Measurement.of(
         (
-            Estimate.share(int((row > bound).sum()), draws, f"rho = {rho:g}")
+            Estimate.fraction(int((row > bound).sum()), draws, f"rho = {rho:g}")
             for rho, row in zip(rhos, found, strict=True)
         ),
         f"Critical value {bound:.4f}.",

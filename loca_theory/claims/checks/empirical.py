@@ -68,8 +68,8 @@ def _scores(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _diverged(rows: pd.DataFrame, methods: Sequence[str]) -> str:
     mine = rows[rows["method"].isin(methods)]
-    shares = mine.groupby("method")["diverged"].agg(["sum", "size"])
-    return ", ".join(f"{name}: {row['sum']} of {row['size']}" for name, row in shares.iterrows())
+    fractions = mine.groupby("method")["diverged"].agg(["sum", "size"])
+    return ", ".join(f"{name}: {row['sum']} of {row['size']}" for name, row in fractions.iterrows())
 
 
 def advantage(
@@ -207,7 +207,7 @@ def best_setting(
 
 
 def speed(setting: Setting, *, table: str, rival: str) -> Measurement:
-    """Steps a second over LoRA's, the smallest over the models measured.
+    """Steps per second over LoRA's, the smallest over the models measured.
 
     The table holds one measurement for each, without an error; the value is taken as it is.
 
@@ -233,9 +233,9 @@ def training(setting: Setting, *, table: str, method: str, over: str = "") -> Me
     Args:
         setting: Where the tables are.
         table: Pattern of their names.
-        method: The method that learns places.
+        method: The method that learns locations.
         over: If given, the value is by how much lower the last loss is than this method's, with
-            the same seed and relative to it; else the share of steps from record to record in
+            the same seed and relative to it; else the fraction of steps from record to record in
             which the loss falls.
 
     Source: the figure training_process and the paragraph on the estimated gradients.

@@ -41,7 +41,7 @@ def increments(
 
 
 def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
-    """Kolmogorov distance of the spectrum of W′ from Marchenko and Pastur's law, a part a matrix.
+    """Kolmogorov distance of W′'s spectrum from Marchenko and Pastur's law, one part per matrix.
 
     The law's σ is fitted to the bulk, as for ΔW. A spectrum without a bulk counts as 1 away, the
     largest distance there is.
@@ -71,7 +71,7 @@ def _distance(fit: BulkFit) -> float:
 def rank_advantage(setting: Setting, *, table: str) -> Measurement:
     """LoCA's effective rank less LoRA's, of the block means shown, the smallest over the layers.
 
-    The effective rank is the exponential of the entropy of the shares of σ².
+    The effective rank is the exponential of the entropy of the fractions of σ².
 
     Args:
         setting: Where the tables are.
@@ -89,7 +89,7 @@ def rank_advantage(setting: Setting, *, table: str) -> Measurement:
 
 
 def picture_normality(setting: Setting, *, table: str) -> Measurement:
-    """Total variation of the block means of a full fine-tune's ΔW from normal, a part a matrix.
+    """Total variation of the block means of a full fine-tune's ΔW from normal, one part per matrix.
 
     Counting is taken out.
 

@@ -62,7 +62,7 @@ def gram_matrices(setting: Setting, *, parity: str) -> Measurement:
 
     Args:
         setting: Not used.
-        parity: ``even`` sizes, as printed, or ``odd`` ones, where K/2 is no index.
+        parity: ``even`` sizes, as printed, or ``odd`` ones, where K/2 is not an index.
 
     Source: the lemma on Re(H)Re(H)ᵀ and Im(H)Im(H)ᵀ, and "the odd case can be proved similarly".
     """
@@ -158,8 +158,8 @@ def covariance_identity(setting: Setting, *, form: str) -> Measurement:
     return Measurement.exact(worst)
 
 
-def places_of_one(setting: Setting) -> Measurement:
-    """Diagonal places where Σ_R is 1 and the four printed ones: how many are in one list alone.
+def locations_of_one(setting: Setting) -> Measurement:
+    """Diagonal locations where Σ_R is 1 and the four printed ones: how many are in one list alone.
 
     Even sizes 4 to 8; printed are (0,0), (K/2,K/2), (K²/2,K²/2), ((K²+K)/2,(K²+K)/2).
     """

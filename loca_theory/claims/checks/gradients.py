@@ -24,10 +24,10 @@ def _printed_matrix(n: int) -> _Array:
     return np.sqrt(2 / n) * k * np.cos(np.pi * (2 * j + 1) * i / (2 * n))
 
 
-def _scattered(values: _Array, places: NDArray[np.int64], shape: tuple[int, int]) -> _Array:
+def _scattered(values: _Array, indices: NDArray[np.int64], shape: tuple[int, int]) -> _Array:
     """S(a, l, 1)."""
     s = np.zeros(shape)
-    np.add.at(s, (places[:, 0], places[:, 1]), values)
+    np.add.at(s, (indices[:, 0], indices[:, 1]), values)
     return s
 
 
@@ -55,17 +55,17 @@ def sparse_sum(setting: Setting) -> Measurement:
     Source: the sparse form below equation (original_dct).
     """
     shape = (_ROWS, _COLUMNS)
-    a, places = setting.rng.standard_normal(_COMPONENTS), _places(setting)
+    a, indices = setting.rng.standard_normal(_COMPONENTS), _indices(setting)
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
-    dense = c.T @ _scattered(a, places, shape) @ d
-    summed = sum(x * np.outer(c[i], d[j]) for x, (i, j) in zip(a, places, strict=True))
-    ours = idct2_sparse(torch.from_numpy(a), torch.from_numpy(places), shape).numpy()
+    dense = c.T @ _scattered(a, indices, shape) @ d
+    summed = sum(x * np.outer(c[i], d[j]) for x, (i, j) in zip(a, indices, strict=True))
+    ours = idct2_sparse(torch.from_numpy(a), torch.from_numpy(indices), shape).numpy()
     worst = max(float(np.abs(one - dense).max()) for one in (np.asarray(summed), ours))
     return Measurement.exact(worst)
 
 
-def _places(setting: Setting) -> NDArray[np.int64]:
-    """Distinct places off the border, where the printed difference has both neighbours."""
+def _indices(setting: Setting) -> NDArray[np.int64]:
+    """Distinct locations off the border, where the printed difference has both neighbours."""
     inner = [(i, j) for i in range(1, _ROWS - 1) for j in range(1, _COLUMNS - 1)]
     chosen = setting.rng.choice(len(inner), _COMPONENTS, replace=False)
     return np.array(inner)[chosen]
@@ -75,7 +75,7 @@ def _layer(setting: Setting) -> tuple[CosineSpectrum, torch.Tensor]:
     """A spectrum that learns both, after a backward pass with a random ∂L/∂ΔW, and the latter."""
     layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, scaling=_SCALING).double()
     with torch.no_grad():
-        layer.place(torch.from_numpy(_places(setting)))
+        layer.set_indices(torch.from_numpy(_indices(setting)))
         layer.coefficients.copy_(torch.from_numpy(setting.rng.standard_normal(_COMPONENTS)))
     slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
     layer.set_phase("both")
@@ -97,11 +97,11 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
     Source: equations (position_gradient) and (position_gradient2).
     """
     layer, slope = _layer(setting)
-    g, a, places = slope.numpy(), layer.coefficients.detach().numpy(), layer.places.numpy()
+    g, a, indices = slope.numpy(), layer.coefficients.detach().numpy(), layer.indices.numpy()
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     z = d @ g.T @ c.T
     worst = 0.0
-    for n, (i, j) in enumerate(places.tolist()):
+    for n, (i, j) in enumerate(indices.tolist()):
         for axis, (di, dj) in enumerate(((1, 0), (0, 1))):
             step = _scattered(a[n : n + 1], np.array([[i + di, j + dj]]), g.shape)
             step -= _scattered(a[n : n + 1], np.array([[i - di, j - dj]]), g.shape)
@@ -121,12 +121,12 @@ def coefficient_identity(setting: Setting) -> Measurement:
     Source: appendix "Computational Efficiency of Gradient Estimation".
     """
     layer, slope = _layer(setting)
-    g, places = slope.numpy(), layer.places.numpy()
+    g, indices = slope.numpy(), layer.indices.numpy()
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     z = d @ g.T @ c.T
     learned: Any = layer.coefficients
     worst = 0.0
-    for n, (i, j) in enumerate(places.tolist()):
+    for n, (i, j) in enumerate(indices.tolist()):
         unit = _scattered(np.ones(1), np.array([[i, j]]), g.shape)
         # L is linear in a: the difference is the derivative.
         derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
@@ -139,12 +139,12 @@ def coefficient_identity(setting: Setting) -> Measurement:
 def first_location_gradient(setting: Setting) -> Measurement:
     """Smallest location gradient when locations first move: a = 0, then B_a steps for a.
 
-    The loss is ‖ΔW − M‖²/2 for a random M, the places are off the border.
+    The loss is ‖ΔW − M‖²/2 for a random M, the locations are off the border.
 
     Source: lines 1 to 8 of Algorithm 1.
     """
     layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS).double()
-    layer.place(torch.from_numpy(_places(setting)))
+    layer.set_indices(torch.from_numpy(_indices(setting)))
     target = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
     learned: Any = layer.coefficients
     layer.set_phase("coefficients")

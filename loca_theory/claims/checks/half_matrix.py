@@ -59,8 +59,8 @@ def coordinates(setting: Setting) -> Measurement:
         weights = _weights(size).ravel()
         scale = np.sqrt(weights)[:, None]
         own, both = weights == 1, weights == 2
-        kept = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
-        worst = max(worst, float(np.abs(kept @ kept.T - np.eye(len(kept))).max()))
+        retained = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
+        worst = max(worst, float(np.abs(retained @ retained.T - np.eye(len(retained))).max()))
         worst = max(worst, float(np.abs(to_imaginary[own]).max()))
     return Measurement.exact(worst)
 
@@ -102,7 +102,7 @@ def fourierft_span(setting: Setting, *, size: int) -> Measurement:
 
 
 def search_space(setting: Setting, *, size: int) -> Measurement:
-    """Independent locations of the half spectrum less the pq/2 places of [p]×[q/2].
+    """Independent locations of the half spectrum less the pq/2 locations of [p]×[q/2].
 
     Source: the search space Ω₁ of the main text.
     """

@@ -20,7 +20,7 @@ from loca_theory.increments import (
 )
 
 LEVEL = 0.05
-# In units of the entries' deviation the printed noise of 1e-5 is as good as none.
+# In units of the entries' standard deviation the printed noise of 1e-5 is as good as none.
 _NOISE = 1e-5
 
 
@@ -34,7 +34,7 @@ def _entries(setting: Setting, law: str, size: int) -> Histogram:
 
 
 def printed_rejections(setting: Setting, *, law: str, tail: str, size: int) -> Measurement:
-    """Share of size×size matrices that the printed test rejects at level 0.05.
+    """Fraction of size×size matrices that the printed test rejects at level 0.05.
 
     Args:
         setting: How much work.
@@ -48,7 +48,7 @@ def printed_rejections(setting: Setting, *, law: str, tail: str, size: int) -> M
     rejected = sum(
         test.p_value(_entries(setting, law, size), setting.rng) <= LEVEL for _ in range(runs)
     )
-    return Measurement.of(Estimate.share(rejected, runs), f"{size}×{size} entries each.")
+    return Measurement.of(Estimate.fraction(rejected, runs), f"{size}×{size} entries each.")
 
 
 def calibrated_rejections(setting: Setting, *, law: str, size: int) -> Measurement:
@@ -62,27 +62,32 @@ def calibrated_rejections(setting: Setting, *, law: str, size: int) -> Measureme
         calibrated_test(_entries(setting, law, size), setting.rng, replicates=99).p_value <= LEVEL
         for _ in range(runs)
     )
-    return Measurement.of(Estimate.share(rejected, runs), f"{size}×{size} entries each.")
+    return Measurement.of(Estimate.fraction(rejected, runs), f"{size}×{size} entries each.")
 
 
-def loop_ends(setting: Setting, *, deviation: float, bins: int) -> Measurement:
-    """Share of runs in which the printed loop finds its 100 copies within ε = 0.001 of G.
+def loop_ends(setting: Setting, *, standard_deviation: float, bins: int) -> Measurement:
+    """Fraction of runs in which the printed loop finds its 100 copies within ε = 0.001 of G.
 
     Args:
         setting: How much work.
-        deviation: Standard deviation of the entries, in which the noise σ_e = 10⁻⁵ is small or not.
-        bins: Bins in one deviation, which are not printed.
+        standard_deviation: Standard deviation of the entries, in which the noise σ_e = 10⁻⁵ is
+            small or not.
+        bins: Bins in one standard deviation, which are not printed.
 
     Source: step 3 of the testing procedure.
     """
-    runs, test = setting.scaled(20, 50, 200), PrintedTest(bins_per_deviation=bins)
+    runs, test = setting.scaled(20, 50, 200), PrintedTest(bins_per_sigma=bins)
     ended = 0
     for _ in range(runs):
-        entries = histogram(torch.from_numpy(deviation * setting.rng.standard_normal(10_000)))
+        entries = histogram(
+            torch.from_numpy(standard_deviation * setting.rng.standard_normal(10_000))
+        )
         with suppress(AcceptanceError):
             test.p_value(entries, setting.rng)
             ended += 1
-    return Measurement.of(Estimate.share(ended, runs), f"Entries of deviation {deviation:g}.")
+    return Measurement.of(
+        Estimate.fraction(ended, runs), f"Entries of standard deviation {standard_deviation:g}."
+    )
 
 
 def marchenko_pastur(setting: Setting, *, rows: int, columns: int) -> Measurement:

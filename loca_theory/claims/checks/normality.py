@@ -2,8 +2,8 @@
 
 The model is a layer of K outputs and d inputs, Y = XW̄ + E with isotropic X, so that Fisher's
 information is a multiple of the identity and assumption (A2) holds. W̄ is drawn around W̄₀ with
-deviation σ̄ (A1); W′ is estimated from n′ samples and W₀ from N. Simulated is W′ − W̄, to which
-W̄ − W̄₀ and W̄₀ − W₀ are added.
+standard deviation σ̄ (A1); W′ is estimated from n′ samples and W₀ from N. Simulated is W′ − W̄, to
+which W̄ − W̄₀ and W̄₀ − W₀ are added.
 """
 
 from __future__ import annotations
@@ -149,11 +149,11 @@ def _total_variation(setting: Setting, n: int, replicates: int) -> float:
     # (XᵀX)⁻¹ = L⁻ᵀL⁻¹: its first diagonal entry is the square of the first column of L⁻¹.
     columns = np.linalg.solve(_factors(setting, n, replicates), unit)
     variances = np.square(columns).sum(axis=(1, 2)) + _SPREAD**2 + 1 / _PRE_TRAINING
-    deviation = float(np.sqrt(variances.mean()))
-    x = np.linspace(0, 12 * deviation, 1201)
+    standard_deviation = float(np.sqrt(variances.mean()))
+    x = np.linspace(0, 12 * standard_deviation, 1201)
     scaled = x / np.sqrt(variances)[:, None]
     density = (np.exp(-np.square(scaled) / 2) / np.sqrt(variances)[:, None]).mean(axis=0)
-    gap = np.abs(density - np.exp(-np.square(x / deviation) / 2) / deviation)
+    gap = np.abs(density - np.exp(-np.square(x / standard_deviation) / 2) / standard_deviation)
     return float(np.trapezoid(gap, x) / np.sqrt(2 * np.pi))  # both halves, halved
 
 
@@ -186,7 +186,7 @@ def random_parameter(setting: Setting) -> Measurement:
     limits = np.array([-1.0, 0.0, 1.0])
     parts = []
     for t, expected in zip(limits, special.ndtr(limits), strict=True):
-        hits = Estimate.share(int((value <= t).sum()), trials)
+        hits = Estimate.fraction(int((value <= t).sum()), trials)
         parts.append(
             Estimate(f"t = {t:g}", hits.value - float(expected), hits.standard_error, trials)
         )

@@ -96,17 +96,17 @@ def cola(setting: Setting, *, size: str) -> Measurement:
 
 
 def glue_wins(setting: Setting) -> Measurement:
-    """The smaller share, over the two models, of GLUE tasks on which LoCA is above FourierFT.
+    """The smaller fraction, over the two models, of GLUE tasks on which LoCA is above FourierFT.
 
     Source: section 5.1, on the table of GLUE results.
     """
     del setting
-    shares = {}
+    fractions = {}
     for size, rows in _GLUE.items():
         pairs = list(zip(rows["LoCA"], rows["FourierFT"], strict=True))[:-1]
-        shares[size] = sum(a > b for a, b in pairs) / len(pairs)
-    shown = ", ".join(f"RoBERTa-{size}: {share:g}" for size, share in shares.items())
-    return Measurement.exact(min(shares.values()), f"{shown}.")
+        fractions[size] = sum(a > b for a, b in pairs) / len(pairs)
+    shown = ", ".join(f"RoBERTa-{size}: {fraction:g}" for size, fraction in fractions.items())
+    return Measurement.exact(min(fractions.values()), f"{shown}.")
 
 
 def averages(setting: Setting, *, table: str, leave_out: Sequence[str] = ()) -> Measurement:

@@ -34,7 +34,7 @@ def order(
     sizes: Sequence[int] = (),
     shapes: Sequence[Sequence[int]] = (),
     ranks: Sequence[int] = (),
-    shares: Sequence[float] = (),
+    fractions: Sequence[float] = (),
     inequality: str = "all",
 ) -> Measurement:
     """The smallest gap between neighbours of F1 > R > F2 > D, in relative error.
@@ -47,10 +47,10 @@ def order(
         sizes: K.
         shapes: Rows and columns, for matrices that are not square.
         ranks: r, the same at every size; those with r ≥ K/3 are left out.
-        shares: Ranks as shares of (K−1)/3, the largest that the theorem covers; rounded down, at
-            least 1.
+        fractions: Ranks as fractions of (K−1)/3, the largest that the theorem covers; rounded down,
+            at least 1.
         inequality: ``first`` (F1 > R), ``second`` (R > F2), ``third`` (F2 > D), ``all``, or
-            ``plotted``: U > R > M1 > M2 > D, the curves of the figures.
+            ``plotted``: U > R > M1 > M2 > D, the methods of the figures.
 
     Source: Theorem 1 of the paper.
     """
@@ -62,7 +62,7 @@ def order(
     parts, exact = [], []
     for p, q in [*((size, size) for size in sizes), *shapes]:
         top = (min(p, q) - 1) // 3
-        wanted = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in shares})
+        wanted = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in fractions})
         budgets = [Budget(p, q, r) for r in wanted]
         exact += [
             exact_error(worse, one) - exact_error(better, one)
@@ -85,8 +85,8 @@ def order(
     return Measurement.of(parts)
 
 
-def _error(curve: str, budget: Budget, low_rank: float) -> float:
-    return low_rank if curve == "R" else exact_error(curve, budget)
+def _error(method: str, budget: Budget, low_rank: float) -> float:
+    return low_rank if method == "R" else exact_error(method, budget)
 
 
 def small_sizes(
@@ -103,18 +103,18 @@ def small_sizes(
     Source: Theorem 1, which bounds K by r < K/3 alone; the chain of inequalities in its proof.
     """
     largest = setting.scaled(12, 24, 40)
-    curves = [better if curve == "F2" else curve for curve in THEOREM_1_ORDER]
+    methods = [better if method == "F2" else method for method in THEOREM_1_ORDER]
     failing = []
     for size in range(smallest, largest + 1):
         for r in range(1, (size - 1) // 3 + 1):
             budget = Budget(size, size, r)
-            errors = {curve: exact_error(curve, budget) for curve in curves}
+            errors = {method: exact_error(method, budget) for method in methods}
             if rounding == "nearest":
-                kept = expected_location_sum(budget.half, (2 * budget.numbers + 3) // 6)
-                errors["F2"] = 1 - kept / size**2
+                retained = expected_location_sum(budget.half, (2 * budget.numbers + 3) // 6)
+                errors["F2"] = 1 - retained / size**2
             failing += [
                 f"K = {size}, r = {r}: {a} {errors[a]:.4f}, {b} {errors[b]:.4f}"
-                for a, b in pairwise(curves)
+                for a, b in pairwise(methods)
                 if errors[a] <= errors[b]
             ]
     return Measurement.exact(len(failing), f"K up to {largest}. {'; '.join(failing[:4])}")
@@ -144,17 +144,17 @@ def third_inequality(
 
 
 def limit_threshold(setting: Setting) -> Measurement:
-    """The smallest r/K at which two curves meet in the limit K → ∞.
+    """The smallest r/K at which two methods' errors meet in the limit K → ∞.
 
     Source: the bound r < K/3 of Theorem 1.
     """
     del setting
     crossings = limit_crossings()
     shown = ", ".join(f"{one.upper} and {one.lower} at {one.ratio:.6f}" for one in crossings)
-    return Measurement.exact(crossings[0].ratio, f"Curves meet: {shown}.")
+    return Measurement.exact(crossings[0].ratio, f"Errors meet: {shown}.")
 
 
-def random_locations_kept(setting: Setting) -> Measurement:
+def random_locations_retained(setting: Setting) -> Measurement:
     """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from counting all choices.
 
     Every choice of Kr of the half spectrum's locations is gone through at K = 3 and 4; a
@@ -167,9 +167,9 @@ def random_locations_kept(setting: Setting) -> Measurement:
     for size, r in ((3, 1), (4, 1)):
         half = HalfSpectrum(size, size)
         energies = [1.0] * half.self_conjugate_count + [2.0] * half.pair_count
-        kept = np.mean([sum(chosen) for chosen in combinations(energies, size * r)])
-        places = size**2 / 2 + 2 if size % 2 == 0 else (size**2 + 1) / 2
-        worst = max(worst, abs(float(kept) - size**3 * r / places))
+        retained = np.mean([sum(chosen) for chosen in combinations(energies, size * r)])
+        locations = size**2 / 2 + 2 if size % 2 == 0 else (size**2 + 1) / 2
+        worst = max(worst, abs(float(retained) - size**3 * r / locations))
     return Measurement.exact(worst)
 
 

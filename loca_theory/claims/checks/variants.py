@@ -82,7 +82,7 @@ def dora_eigenvalues(setting: Setting, *, source: str) -> Measurement:
 def vera_like_noise(setting: Setting, *, size: int, r: int) -> Measurement:
     """Mean relative error of VeRA over that of as many random orthonormal coordinates, less 1.
 
-    n + r coordinates of n² keep their share of the energy. VeRA's diagonals are fitted by
+    n + r coordinates of n² keep their fraction of the energy. VeRA's diagonals are fitted by
     alternating least squares, which finds a local optimum; its best is at least as good.
 
     Source: the paragraph on VeRA, whose error is said to be about that of white noise.
@@ -92,10 +92,10 @@ def vera_like_noise(setting: Setting, *, size: int, r: int) -> Measurement:
     errors = []
     for _ in range(draws):
         w = torch.from_numpy(setting.rng.standard_normal((size, size)))
-        kept = retained_energies(w, "VeRA", budget, setting.rng)[0]
-        errors.append(1 - kept / size**2)  # E‖W‖² = n² for ‖W‖², which varies by more than kept
-    kept = 1 - float(np.mean(errors))
+        retained = retained_energies(w, "VeRA", budget, setting.rng)[0]
+        errors.append(1 - retained / size**2)  # E‖W‖² = n² for ‖W‖², which varies by more than kept
+    retained = 1 - float(np.mean(errors))
     return Measurement.of(
         Estimate.mean(np.array(errors) / noise - 1),
-        f"n = {size}, r = {r}: VeRA keeps {kept:.4f} of the energy, noise {1 - noise:.4f}.",
+        f"n = {size}, r = {r}: VeRA keeps {retained:.4f} of the energy, noise {1 - noise:.4f}.",
     )

@@ -118,7 +118,7 @@ def exchangeable(setting: Setting, *, factor: int) -> Measurement:
 
 
 def largest_eigenvalue(setting: Setting, *, sizes: Sequence[int]) -> Measurement:
-    r"""(E λ₁ − 4K + 2)/K^{1/3}, a part a size; by the expansion with c = 1 it tends to −3.04.
+    r"""(E λ₁ − 4K + 2)/K^{1/3}, one part per size; by the expansion with c = 1 it tends to −3.04.
 
     That is 2^{4/3} E χ, χ of Tracy and Widom's law. The 2 is of the lower order O(1): Johnstone's
     centring :math:`(\sqrt{K-1} + \sqrt K)^2 = 4K - 2 + O(1/K)` holds it.
@@ -134,17 +134,17 @@ def largest_eigenvalue(setting: Setting, *, sizes: Sequence[int]) -> Measurement
 
 
 def limit(setting: Setting, *, printed: bool, sizes: Sequence[int]) -> Measurement:
-    """4 − E(1 − L_R)/K as printed, or 4 − E(K² − L_R)/K, for r = 1, a part a size.
+    """4 − E(1 − L_R)/K as printed, or 4 − E(K² − L_R)/K, for r = 1, one part per size.
 
     Source: the displayed limit after the expansion of λ₁ in the proof of Theorem 1.
     """
     draws = setting.scaled(1000, 4000, 16_000)
     parts = []
     for size in sizes:
-        kept = Estimate.mean(_largest(setting, size, draws) / size)
+        retained = Estimate.mean(_largest(setting, size, draws) / size)
         shift = size - 1 / size if printed else 0.0
-        gap = 4 - (kept.value - shift)
-        parts.append(Estimate(f"K = {size}", gap, kept.standard_error, draws))
+        gap = 4 - (retained.value - shift)
+        parts.append(Estimate(f"K = {size}", gap, retained.standard_error, draws))
     return Measurement.of(parts)
 
 

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.limits import location_share
+from loca_theory.expressivity.limits import location_fraction
 from loca_theory.expressivity.methods.method import Array, NamedMethod
 from loca_theory.expressivity.order_statistics import expected_top_sum
 
@@ -68,4 +68,4 @@ def _of_pairs(budget: Budget, locations: int) -> float:
 
 def bracket_limit(budget: Budget) -> float:
     """The limit of F2 and of its brackets."""
-    return 1 - location_share(2 * budget.chosen_locations / (budget.p * budget.q))
+    return 1 - location_fraction(2 * budget.chosen_locations / (budget.p * budget.q))

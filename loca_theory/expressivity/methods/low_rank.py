@@ -19,7 +19,7 @@ import numpy as np
 
 from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.limits import low_rank_share
+from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
 from loca_theory.expressivity.methods.coordinates import prefix_sums
 from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
@@ -71,9 +71,9 @@ class LowRank(NamedMethod):
         return super().engines(p, q) - without
 
     def limit(self, budget: Budget) -> float:
-        """See :func:`~loca_theory.expressivity.low_rank_share`."""
+        """See :func:`~loca_theory.expressivity.low_rank_fraction`."""
         small, large = sorted((budget.p, budget.q))
-        return 1 - low_rank_share(budget.r / small, small / large)
+        return 1 - low_rank_fraction(budget.r / small, small / large)
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
         """From the bidiagonal model, relative to the draw's own ‖W‖².

@@ -27,10 +27,10 @@ METHODS: dict[str, Method] = {
         LowRank("R", "LoRA, best rank-r approximation", "arXiv:2106.09685"),
         Bound("U", "random locations, the printed line 1 - N0/pq", error=bounds.printed_line),
         RandomLocations("F1", "Fourier, random locations"),
-        Subspace("V1", "DCT, random places", basis=COSINE),
+        Subspace("V1", "DCT, random locations", basis=COSINE),
         RandomCosines(
             "FourierFT",
-            "as shipped: real coefficients, random places of the full spectrum",
+            "as shipped: real coefficients, random locations of the full spectrum",
             "arXiv:2405.03003",
         ),
         Bound("M1", "upper bracket of F2", error=bounds.upper_bracket, large=bounds.bracket_limit),
@@ -56,8 +56,8 @@ def find_method(method: str | Method) -> Method:
     """A method by its name, by ``module:attribute``, or itself.
 
     Args:
-        method: The name of one that ships with the package, the place of one's own (an instance of
-            :class:`Method`, or a class that takes no arguments), or an object.
+        method: The name of one that ships with the package, the location of one's own (an instance
+            of :class:`Method`, or a class that takes no arguments), or an object.
 
     Raises:
         InvalidArgumentError: there is none of that name, the module does not import or has no such

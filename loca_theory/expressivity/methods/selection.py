@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.limits import coefficient_share, location_share
+from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
 from loca_theory.expressivity.methods.bases import FOURIER, Basis
 from loca_theory.expressivity.methods.coordinates import (
     CoordinateMethod,
@@ -84,8 +84,8 @@ class Selection(CoordinateMethod):
         return np.array([1 - expected_top_sum(n, self.count(budget), 1) / n for budget in budgets])
 
     def limit(self, budget: Budget) -> float:
-        """See :func:`~loca_theory.expressivity.coefficient_share`."""
-        return 1 - coefficient_share(self.count(budget) / (budget.p * budget.q))
+        """See :func:`~loca_theory.expressivity.coefficient_fraction`."""
+        return 1 - coefficient_fraction(self.count(budget) / (budget.p * budget.q))
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
         """From the N largest of pq χ²_1 variables."""
@@ -127,8 +127,8 @@ class LocationSelection(Selection):
         return 1 - np.array(sums) / n
 
     def limit(self, budget: Budget) -> float:
-        """See :func:`~loca_theory.expressivity.location_share`."""
-        return 1 - location_share(2 * self.count(budget) / (budget.p * budget.q))
+        """See :func:`~loca_theory.expressivity.location_fraction`."""
+        return 1 - location_fraction(2 * self.count(budget) / (budget.p * budget.q))
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
         """From s χ²_1 variables and the largest of m χ²_2 ones."""

@@ -18,7 +18,7 @@ from loca_theory.expressivity.methods.bases import FOURIER, Basis
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums, total
 from loca_theory.expressivity.methods.method import Array
 from loca_theory.expressivity.methods.selection import both_parts
-from loca_theory.expressivity.random_choices import first_hits, random_places, required
+from loca_theory.expressivity.random_choices import first_hits, random_indices, required
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ class Subspace(CoordinateMethod):
         self, budget: Budget, count: int, rng: np.random.Generator | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Items in random order, and which of them retain something that none before did."""
-        drawn = random_places(self.items(budget), count, required(rng))
+        drawn = random_indices(self.items(budget), count, required(rng))
         return drawn, np.ones(count, dtype=bool)
 
     def chosen(

@@ -26,7 +26,7 @@ from loca_theory.transforms.dct_paths import float32_products
 _TOKENS = 256
 
 
-class Observation:
+class GradientStatistics:
     """What is summed over the backward passes of one step of the optimiser, or of several.
 
     Args:
@@ -93,43 +93,45 @@ class Observation:
         self._sums[1] /= processes**2
 
     def gradient(self) -> torch.Tensor:
-        """α Z of every place, (p·q,)."""
+        """α Z of every location, (p·q,)."""
         return self._scaling * dct2(self._sums[0]).flatten()
 
-    def gains(self, *, weighs: bool) -> torch.Tensor:
-        r"""Twice what a component at every place could gain, (p·q,).
+    def predicted_decreases(self, *, use_curvature: bool) -> torch.Tensor:
+        r"""Twice what a component at every location could gain, (p·q,).
 
         Args:
-            weighs: By the curvature, :math:`Z^2/h`; else :math:`(\alpha Z)^2`.
+            use_curvature: By the curvature, :math:`Z^2/h`; else :math:`(\alpha Z)^2`.
         """
-        if not weighs:
+        if not use_curvature:
             return self.gradient().square_()
         # h is a product: dividing by its factors spares a matrix. α cancels.
         rows, columns = (_inverse_root(power) for power in self._sums[1:])
         z = dct2(self._sums[0]).mul_(rows[:, None]).mul_(columns)
         return z.square_().flatten()
 
-    def curvature(self, places: torch.Tensor) -> torch.Tensor:
-        """α² h of a single step, at places (B, 2): (B,)."""
+    def curvature(self, indices: torch.Tensor) -> torch.Tensor:
+        """α² h of a single step, at locations (B, 2): (B,)."""
         _, rows, columns = self._sums
         per_step = (self._scaling / self.steps) ** 2
-        return per_step * rows[places[:, 0]] * columns[places[:, 1]]
+        return per_step * rows[indices[:, 0]] * columns[indices[:, 1]]
 
 
-def seen_by(observation: Observation, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def record(statistics: GradientStatistics, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The same y, (..., p), whose gradient is seen as that of a layer with input x.
 
     Under ``torch.compile`` the graph breaks here.
     """
     apply: Any = torch.compiler.disable(_Seen.apply)
-    return apply(y, x.detach(), observation)
+    return apply(y, x.detach(), statistics)
 
 
 class _Seen(torch.autograd.Function):
     """The identity, a copy, so that what is changed in place afterwards does no harm."""
 
     @staticmethod
-    def forward(ctx: Any, y: torch.Tensor, x: torch.Tensor, seen: Observation) -> torch.Tensor:
+    def forward(
+        ctx: Any, y: torch.Tensor, x: torch.Tensor, seen: GradientStatistics
+    ) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.seen = seen
         return y.clone()

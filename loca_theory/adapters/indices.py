@@ -1,18 +1,18 @@
-"""Places of components in a p×q spectrum: drawing, rounding, telling apart, checking."""
+"""Locations of components in a p×q spectrum: drawing, rounding, telling apart, checking."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-# Free places are listed where they are few, and guessed where most places are free.
+# Free locations are listed where they are few, and guessed where most locations are free.
 _LISTED_BELOW = 8
 
 
-def random_places(
+def random_indices(
     shape: tuple[int, int], count: int, generator: np.random.Generator
 ) -> torch.Tensor:
-    """Distinct places, uniformly at random: integers of shape (count, 2)."""
+    """Distinct locations, uniformly at random: integers of shape (count, 2)."""
     p, q = shape
     flat = torch.from_numpy(generator.choice(p * q, count, replace=False))
     return torch.stack([flat // q, flat % q], dim=1)
@@ -26,33 +26,33 @@ def extent(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
     return sides
 
 
-def continuous(places: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """Places as float32 numbers in [0, 1]; 0 along a side of length 1."""
-    return places.float() / extent(shape, places.device).clamp(min=1)
+def continuous(indices: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    """Locations as float32 numbers in [0, 1]; 0 along a side of length 1."""
+    return indices.float() / extent(shape, indices.device).clamp(min=1)
 
 
 def rounded(locations: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """The nearest places of numbers in [0, 1], halves to even."""
+    """The nearest locations of numbers in [0, 1], halves to even."""
     return torch.round(locations * extent(shape, locations.device)).long()
 
 
 def spread_out(
-    places: torch.Tensor, coefficients: torch.Tensor, shape: tuple[int, int]
+    indices: torch.Tensor, coefficients: torch.Tensor, shape: tuple[int, int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give components that share a place places of their own, leaving their sum as it is.
+    """Give components that share a location locations of their own, leaving their sum as it is.
 
-    The first at each place keeps the sum; the others move to random free places with coefficient
-    zero.
+    The first at each location keeps the sum; the others move to random free locations with
+    coefficient zero.
 
     Returns:
-        Places and coefficients, new where something changed.
+        Locations and coefficients, new where something changed.
     """
     p, q = shape
-    flat = places[:, 0] * q + places[:, 1]
+    flat = indices[:, 0] * q + indices[:, 1]
     unique, which = torch.unique(flat, return_inverse=True)
     count = flat.shape[0]
     if unique.shape[0] == count:
-        return places, coefficients
+        return indices, coefficients
     components = torch.arange(count, device=flat.device)
     first = torch.full_like(unique, count).scatter_reduce(0, which, components, "amin")
     is_first = first[which] == components
@@ -81,7 +81,7 @@ def mistake(
     """What is wrong with a saved spectrum, if anything.
 
     Args:
-        saved: Its ``coefficients``, ``places``, ``locations`` and ``shape``, None where missing.
+        saved: Its ``coefficients``, ``indices``, ``locations`` and ``shape``, None where missing.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """
@@ -89,25 +89,25 @@ def mistake(
     if saved["shape"] is not None and tuple(saved["shape"].tolist()) != shape:
         theirs = "×".join(map(str, saved["shape"].tolist()))
         return f"the checkpoint is for a {theirs} layer, this one is {p}×{q}"
-    places, a = saved["places"], saved["coefficients"]
+    indices, a = saved["indices"], saved["coefficients"]
     if a is not None and a.shape != (n_components,):
         return (
             f"the checkpoint has {a.numel()} components, this layer {n_components}; "
             "load it with the configuration it was saved with"
         )
-    if places is None:
+    if indices is None:
         return None
-    if places.shape != (n_components, 2) or places.is_floating_point():
-        have = f"{places.dtype} of shape {tuple(places.shape)}"
-        return f"places must be integers of shape ({n_components}, 2), not {have}"
-    if bool(((places < 0) | (places >= places.new_tensor(shape))).any()):
+    if indices.shape != (n_components, 2) or indices.is_floating_point():
+        have = f"{indices.dtype} of shape {tuple(indices.shape)}"
+        return f"locations must be integers of shape ({n_components}, 2), not {have}"
+    if bool(((indices < 0) | (indices >= indices.new_tensor(shape))).any()):
         return f"the checkpoint has locations outside {p}×{q}"
     if a is not None and not bool(torch.isfinite(a).all()):
         return "the checkpoint has coefficients that are not finite"
     if saved["locations"] is not None:
-        # Saved while learning, when components may share a place.
+        # Saved while learning, when components may share a location.
         inside = (saved["locations"] >= 0) & (saved["locations"] <= 1)
         return None if bool(inside.all()) else "the checkpoint has locations outside [0, 1]"
-    if torch.unique(places[:, 0].long() * q + places[:, 1]).shape[0] != n_components:
+    if torch.unique(indices[:, 0].long() * q + indices[:, 1]).shape[0] != n_components:
         return "the checkpoint has duplicate locations"
     return None

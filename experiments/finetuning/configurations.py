@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.finetuning.protocol import Cell
+from experiments.finetuning.protocol import Configuration
 from experiments.finetuning.session import Session
 from loca_theory.errors import InvalidArgumentError
 
@@ -28,7 +28,9 @@ def ranks(session: Session, task: str) -> tuple[int, ...]:
     return _QUICK_RANKS if session.quick else RANKS[task]
 
 
-def cells(session: Session, task: str, names: tuple[str, ...], r: int | None = None) -> list[Cell]:
+def configurations(
+    session: Session, task: str, names: tuple[str, ...], r: int | None = None
+) -> list[Configuration]:
     """A cell a method, at the task's own budget unless told otherwise.
 
     Methods without a budget get the task's own, so that they are the same cells everywhere.
@@ -41,16 +43,20 @@ def cells(session: Session, task: str, names: tuple[str, ...], r: int | None = N
     if "linear-probing" in names and not has_head:
         session.say(f"note: linear probing is left out: {task} has no new head to train")
     chosen = [name for name in names if has_head or name != "linear-probing"]
-    return [Cell(task, name, r or own) for name in chosen]
+    return [Configuration(task, name, r or own) for name in chosen]
 
 
 def described(session: Session) -> Any:
     """What is described of increments: errors of a full fine-tune, pictures of the first seed."""
 
-    def analyse(cell: Cell, seed: int) -> dict[str, Any] | None:
+    def analyse(configuration: Configuration, seed: int) -> dict[str, Any] | None:
         # The task's own budget too, which in a quick run is none of the others.
-        budgets = sorted({*ranks(session, cell.task), cell.r}) if cell.method == "full" else ()
-        pool = _POOL[cell.task] if seed == session.seeds_of(cell.task)[0] else 0
+        budgets = (
+            sorted({*ranks(session, configuration.task), configuration.r})
+            if configuration.method == "full"
+            else ()
+        )
+        pool = _POOL[configuration.task] if seed == session.seeds_of(configuration.task)[0] else 0
         return {"ranks": list(budgets), "pool": pool} if budgets or pool else None
 
     return analyse

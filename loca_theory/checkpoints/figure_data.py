@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from loca_theory.checkpoints.matrix import MatrixAnalysis
-from loca_theory.checkpoints.rows import Matrix, Shown
+from loca_theory.checkpoints.rows import FigureData, Matrix
 from loca_theory.increments import squared_singular_values
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ _KINDS = ("query", "value")
 _SINGLE = 4  # bytes
 
 
-def shown_rows(
+def figure_data(
     analyses: Mapping[str, MatrixAnalysis], tuned: Checkpoint | None
-) -> tuple[Shown, ...]:
+) -> tuple[FigureData, ...]:
     """Histograms and spectra of the representative matrices.
 
     Args:
@@ -30,7 +30,7 @@ def shown_rows(
     """
     names = _representative([one.matrix for one in analyses.values()])
     return tuple(
-        Shown(
+        FigureData(
             *(name, *matrix.shape, quantity, values),
             sigma=matrix.sigma,
             tv=matrix.tv,
