@@ -1,17 +1,16 @@
-"""Fair timing of rival functions, and a record of the machine it was done on.
+"""Fair timing of rival functions, and a record of the machine.
 
-Rivals are timed in rounds. Calling them in strict alternation would not be fair: torch and scipy
-keep thread pools of their own, and the one that has just run leaves its threads spinning in the
-way of the other. Timing one after the other would not be fair either: the machine's clock and its
-other load drift over a benchmark. So every round gives each rival a warm-up call and then a short
-block of calls to itself, in an order that changes from round to round, and the result is the
-median over rounds.
+Rivals are timed in rounds. Strict alternation would not be fair: torch and scipy have separate
+thread pools, and the spinning threads of the one that has just run slow down the other. Timing one
+rival after the other would not be fair either: the machine's clock and its other load drift during
+a benchmark. So each round gives each rival a warm-up call and then a short block of calls, in an
+order that changes from round to round, and the result is the median over rounds.
 
-Two busy threads on one core slow a rival down by the length of a time slice each time they wait
-for one another, the more the more threads it uses. So a round in which other processes kept the
-processors busy is repeated; which rounds count is decided by that load alone, never by the times.
+If other processes are busy, threads share cores, and a rival is delayed by a time slice each time
+that its threads wait for one another, more so the more threads it has. So a round during which
+other processes were busy is repeated. Only this load decides which rounds count, never the times.
 
-psutil tells that load, and rich prints; what asks for neither runs without them.
+psutil measures the load and rich prints tables; without them the other functions still work.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ Name = TypeVar("Name", bound="Hashable")
 _ROOT = Path(__file__).resolve().parents[1]
 
 QUIET = 0.1
-"""A round counts as undisturbed up to this load by other processes, in processors."""
+"""Largest load by other processes, in processors, at which a round counts as undisturbed."""
 
 ATTEMPTS = 4
-"""Up to this many times the rounds asked for are made in search of undisturbed ones."""
+"""At most this multiple of the requested rounds is run to find undisturbed ones."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """One of the functions compared.
+    """One of the functions to compare.
 
     Attributes:
         call: Does the work once.
-        prepare: Runs untimed before each block, to set a number of threads, say.
+        prepare: Runs untimed before each block, for example to set the number of threads.
     """
 
     call: Callable[[], object]
@@ -68,11 +67,11 @@ class Timing:
     """Timing of one rival.
 
     Attributes:
-        seconds: Seconds a call, one entry a round.
-        other_load: Processors that other processes kept busy, in the worst of these rounds; None
+        seconds: Seconds per call, one entry per round.
+        other_load: Load by other processes in the worst of these rounds, in processors; None
             without psutil.
-        enqueueing: Of these seconds, those until the call returned. The rest went by waiting for
-            the device: where there is no such rest, the processor is what limits the speed.
+        enqueueing: Part of these seconds until the call returned. The rest is waiting for the
+            device; if there is no rest, the host limits the speed.
     """
 
     seconds: tuple[float, ...]
@@ -91,11 +90,11 @@ class Timing:
         return low, high
 
     def ratio_to(self, other: Timing) -> float:
-        """Median over rounds of this time over the other's: drift between rounds cancels."""
+        """Median over rounds of the ratio to another time; drift between rounds cancels."""
         return statistics.median(a / b for a, b in zip(self.seconds, other.seconds, strict=True))
 
     def as_record(self) -> dict[str, float | None]:
-        """For the result file."""
+        """The timing as an entry of the result file."""
         low, high = self.quartiles
         return {
             "median_s": self.median,
@@ -115,16 +114,15 @@ def interleaved(
     attempts: int = ATTEMPTS,
     seconds: float = math.inf,
 ) -> dict[Name, Timing]:
-    """Time rivals in rounds; see the module's text.
+    """Time rivals in rounds; see the module docstring.
 
     Args:
-        rivals: What to compare, by name.
+        rivals: The functions to compare, by name.
         rounds: Number of rounds that count, at least 2.
-        block_seconds: Each block makes as many calls as fit into this time, at least one.
-        device: Where the work happens; on CUDA each block waits for the device to finish.
-        attempts: Up to this many times the rounds asked for are made in search of undisturbed
-            ones.
-        seconds: No round begins later than this, but two are made at least.
+        block_seconds: Each block has as many calls as fit into this time, at least one.
+        device: Device of the work; on CUDA each block waits for the device to finish.
+        attempts: At most this multiple of ``rounds`` is run to find undisturbed ones.
+        seconds: No round starts later than this, but at least two are run.
     """
 
     def finish() -> None:
@@ -150,7 +148,7 @@ def interleaved(
     }
     order = list(rivals)
     shuffle = random.Random(0).shuffle
-    kept: list[tuple[float, dict[Name, tuple[float, float]]]] = []
+    measured: list[tuple[float, dict[Name, tuple[float, float]]]] = []
     now = None
     for _ in range(attempts * rounds):
         shuffle(order)
@@ -158,22 +156,22 @@ def interleaved(
         times = {name: block(rivals[name], calls[name]) for name in order}
         now = _busy_elsewhere()
         load = 0.0 if now is None or busy is None else now - busy
-        kept.append((max(0.0, load / (time.perf_counter() - start)), times))
-        if sum(load <= QUIET for load, _ in kept) == rounds:
+        measured.append((max(0.0, load / (time.perf_counter() - start)), times))
+        if sum(load <= QUIET for load, _ in measured) == rounds:
             break
-        if len(kept) >= 2 and time.perf_counter() > end:
+        if len(measured) >= 2 and time.perf_counter() > end:
             break
-    kept = sorted(kept, key=lambda entry: entry[0])[:rounds]
-    worst = kept[-1][0] if now is not None else None
+    quietest = sorted(measured, key=lambda entry: entry[0])[:rounds]
+    worst = quietest[-1][0] if now is not None else None
     found: dict[Name, Timing] = {}
     for name in rivals:
-        whole, enqueueing = zip(*(times[name] for _, times in kept), strict=True)
+        whole, enqueueing = zip(*(times[name] for _, times in quietest), strict=True)
         found[name] = Timing(whole, worst, enqueueing)
     return found
 
 
 def _busy_elsewhere() -> float | None:
-    """Processor seconds, since some fixed time, of everything but this process and its children.
+    """Processor seconds since a fixed time, without those of this process and its children.
 
     None without psutil.
     """
@@ -184,7 +182,7 @@ def _busy_elsewhere() -> float | None:
     system, process = psutil.cpu_times(), psutil.Process()
     own = process.cpu_times()
     ours = own.user + own.system
-    # Children that have ended, and those that live on.
+    # Add children that have ended, then those that are still running.
     ours += getattr(own, "children_user", 0.0) + getattr(own, "children_system", 0.0)
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -195,9 +193,9 @@ def _busy_elsewhere() -> float | None:
 
 
 def environment(packages: Sequence[str]) -> dict[str, Any]:
-    """Date, processor, threads, load, and the versions of this package and the named ones.
+    """Date, processor, threads, load, and versions of this package and the named ones.
 
-    None stands for what cannot be told here.
+    Values that cannot be determined are None.
     """
     try:
         import psutil
@@ -223,7 +221,7 @@ def environment(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Of the checkout, with ``-dirty`` where it was changed since; None where git tells none."""
+    """The commit of the checkout, with ``-dirty`` if it has changes; None without git."""
     command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
@@ -233,7 +231,7 @@ def _commit() -> str | None:
 
 
 def _version(name: str) -> str | None:
-    """Of a distribution; None where it is not installed."""
+    """The version of a distribution; None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -250,7 +248,7 @@ def _cpu_model() -> str:
 
 
 def print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print records as a table, one column a key."""
+    """Print records as a table with one column per key."""
     from rich.table import Table
 
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -1,4 +1,4 @@
-"""Result files of the benchmarks; imports neither torch nor what is measured."""
+"""Result files of the benchmarks; imports neither torch nor the measured code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from loca_theory.sweeps import write_atomically
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a result file, floats cut to four digits: the fifth is noise."""
+    """Write a result file with floats rounded to four digits, because the fifth is noise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(_shortened(record), indent=1) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that is never seen half written. Its folder must exist."""
+    """Write a file atomically. Its folder must exist."""
     write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 

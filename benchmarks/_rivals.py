@@ -1,6 +1,7 @@
-"""Layers and models under LoCA and its rivals of PEFT, and their training steps.
+"""Layers and models with LoCA and its rivals of PEFT, and their training steps.
 
-PEFT and transformers are imported where they are used, so that what needs neither runs without.
+PEFT and transformers are imported inside functions, so that benchmarks that need neither run
+without them.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from loca_theory.errors import LocaTheoryError
 
 TARGETS = ["query", "value", "q_proj", "v_proj"]
 LOCA = ("LoCA", "LoCA locations", "LoCA implicit", "LoCA fft", "LoCA dense", "LoCA sparse")
-"""LoCA as it is by default, in a phase of locations, and as each implementation."""
+"""LoCA with default settings, LoCA in a phase of locations, and each implementation of LoCA."""
 
 Step = Callable[[], object]
 
 
 class MissingRivalError(Exception):
-    """PEFT is not there, or has no such method."""
+    """PEFT is not installed, or does not have the method."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear layer and its load."""
+    """A linear layer, its number of tokens, and the budgets of the adapters."""
 
     size: int
     components: int
@@ -62,24 +63,24 @@ class Model:
 
 
 class Single(nn.Module):
-    """A model of one layer, so that PEFT adapts it as any other."""
+    """A model with one layer, so that PEFT can adapt it like any model."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.query = nn.Linear(size, size)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The layer."""
+        """Apply the layer."""
         return self.query(x)
 
 
 def targets_of(model: nn.Module) -> list[str]:
-    """The names of its query and value layers."""
+    """The names of the query and value layers of a model."""
     return [t for t in TARGETS if any(name.endswith(t) for name, _ in model.named_modules())]
 
 
 def with_adapter(model: nn.Module, config: Any) -> Any:
-    """The model under PEFT, whose own deprecations are none of ours."""
+    """Wrap a model with PEFT, without PEFT's own deprecation warnings."""
     from peft import get_peft_model
 
     with warnings.catch_warnings():
@@ -88,13 +89,13 @@ def with_adapter(model: nn.Module, config: Any) -> Any:
 
 
 def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
-    """The model with the rival's adapter on its query and value layers.
+    """Add the rival's adapter to the query and value layers of a model.
 
-    LoRA and SHiRA count by ranks and C3A by blocks: LoRA has the rank r, the others come as near
-    as they can to the number of components.
+    LoRA has the rank r. SHiRA, whose size is set by a rank, and C3A, whose size is set by a block
+    size, come as close as possible to the number of components.
 
     Raises:
-        MissingRivalError: the installed PEFT, if any, does not have it.
+        MissingRivalError: PEFT is not installed, or does not have the method.
     """
     if rival == "frozen":
         return model.requires_grad_(requires_grad=False)
@@ -132,7 +133,7 @@ def _config(
 
 
 def _block_size(shapes: set[tuple[int, int]], components: int) -> int:
-    """The size with which C3A comes nearest to the number of components: it has pq/b."""
+    """The block size b for which C3A, with pq/b numbers, is closest to the components."""
     common = math.gcd(*(side for shape in shapes for side in shape))
     divisors = [b for b in range(1, common + 1) if common % b == 0]
     p, q = max(shapes)
@@ -140,7 +141,7 @@ def _block_size(shapes: set[tuple[int, int]], components: int) -> int:
 
 
 def _sparse_rank(shapes: set[tuple[int, int]], components: int) -> int:
-    """The rank with which SHiRA comes nearest to the number of components: it has (p+q)r."""
+    """The rank r for which SHiRA, with (p+q)r numbers, is closest to the components."""
     return max(1, round(components / sum(max(shapes))))
 
 
@@ -152,13 +153,13 @@ def _with_loca(model: nn.Module, rival: str, components: int) -> Any:
     try:
         from loca_theory.adapters import LoCAConfig
     except (LocaTheoryError, ImportError, AttributeError):
-        # Without PEFT, or with one that LoCA was not tested with.
+        # PEFT is not installed, or is a version that LoCA was not tested with.
         return _with_loca_by_hand(model, targets, rival, components, implementation)
     config = LoCAConfig(
         n_frequency=components, target_modules=targets, implementation=implementation
     )
     result = with_adapter(model, config)
-    # It stays in the phase that is measured.
+    # Stay in the phase that is measured.
     for training in result.base_model.location_training.values():
         training.automatic = False
         if rival == "LoCA locations":
@@ -190,13 +191,13 @@ def _with_loca_by_hand(
 
 
 def sharing_weights(model: Any) -> Any:
-    """A copy for a further adapter whose frozen weights are those of the original, not copies."""
+    """Copy a model for another adapter; the copy shares the weights of the original."""
     shared = (*model.parameters(), *model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
 
 
 def layer_step(layer: Layer, model: Any, device: str) -> Step:
-    """Forward and backward of one layer, for tokens that ask for a gradient themselves."""
+    """Make the forward and backward pass of one layer, for tokens that require a gradient."""
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
     x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
     g = torch.randn(layer.tokens, layer.size, **kind)
@@ -210,7 +211,7 @@ def layer_step(layer: Layer, model: Any, device: str) -> Step:
 
 
 def network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor | None]:
-    """A model with random weights, its inputs, and its labels if it is a classifier."""
+    """Make a model with random weights, its inputs, and labels if it is a classifier."""
     torch.manual_seed(0)
     made, inputs, labels = _network(model)
     dtype = getattr(torch, model.dtype)
@@ -233,7 +234,7 @@ def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor |
         inputs = {"input_ids": torch.randint(1000, 30522, model.load)}
         return hf.BertForSequenceClassification(shape), inputs, torch.randint(0, 2, (count,))
     if model.name.startswith("LLaMA"):
-        # Two of the 32 decoder layers of the model of 7 billion weights, and few words.
+        # Two of the 32 decoder layers of the 7B model, with a small vocabulary.
         tiny: dict[str, Any] = {
             "hidden_size": 64,
             "intermediate_size": 128,
@@ -260,7 +261,7 @@ def training_step(
     optimizer: torch.optim.Optimizer | None,
     device: str,
 ) -> Step:
-    """Forward, backward and, where there is an optimiser, a step of it."""
+    """Make a training step: forward, backward and, with an optimiser, an update."""
     inputs = {name: value.to(device) for name, value in inputs.items()}
     labels = None if labels is None else labels.to(device)
 
@@ -282,9 +283,9 @@ def training_step(
 def model_step(
     made: Any, inputs: dict[str, torch.Tensor], labels: torch.Tensor | None, device: str
 ) -> Step:
-    """A training step of what of the model is not frozen.
+    """Make a training step of the parameters that are not frozen.
 
-    Where all is, the gradient runs down to the embeddings, as with any adapter.
+    If all are frozen, the gradient is propagated to the embeddings, as with any adapter.
     """
     parameters = trained(made.train())
     if parameters:

@@ -1,4 +1,4 @@
-"""Input, reference and floor of the benchmarks of the transforms."""
+"""Input, reference transform and lower bound for the benchmarks of the transforms."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def normal(*shape: int) -> torch.Tensor:
 
 
 def scipy_transform(x: torch.Tensor, *, inverse: bool, workers: int) -> torch.Tensor:
-    """The reference, in the precision of its argument."""
+    """The reference transform by scipy, in the precision of ``x``."""
     transform = scipy.fft.idctn if inverse else scipy.fft.dctn
     array = transform(x.numpy(), type=2, norm="ortho", axes=(-2, -1), workers=workers)
     return torch.from_numpy(array)
 
 
 def floor(x: torch.Tensor, inverse: bool) -> Callable[[], torch.Tensor]:
-    """A plain real FFT of the size of x, or back to it from a spectrum made beforehand."""
+    """A plain real FFT of the size of ``x``, or its inverse from a precomputed spectrum."""
     if not inverse:
         return partial(torch.fft.rfft2, x)
     return partial(torch.fft.irfft2, torch.fft.rfft2(x), s=x.shape[-2:])

@@ -1,12 +1,13 @@
-"""Speed of the exact errors, of the low-rank sampler and of the command beside their peers.
+"""Speed of the exact errors, of the low-rank sampler and of the command, with comparisons.
 
 Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json]``.
 
-- *exact*: every exact curve at K = 4096, r = 8..32, and one D value beside adaptive quadrature.
-- *sampler*: one draw of all leading singular values beside other ways to get them, on one thread,
-  and the reduced draws' mean beside the dense ones'.
-- *process*: ``loca-theory`` from start to end, beside an interpreter that only imports what such a
-  tool usually imports; wall time and peak memory.
+- *exact*: the exact errors of all methods at K = 4096, r = 8..32, and one value of D compared with
+  adaptive quadrature.
+- *sampler*: one draw of all leading singular values compared with other algorithms, on one thread.
+- *agreement*: the mean of reduced draws compared with that of dense draws.
+- *process*: wall time and peak memory of whole ``loca-theory`` processes, compared with an
+  interpreter that only imports typical packages.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _BARE = "import scipy.special, scipy.stats, pandas, click, rich"
 
 
 def measure_exact() -> list[dict[str, Any]]:
-    """All exact errors at once, and one value of D by adaptive quadrature."""
+    """Measure all exact errors together, and one value of D compared with adaptive quadrature."""
     methods = ("U", "D", "F3", "F2", "M1", "M2")
 
     def ours() -> None:
@@ -56,7 +57,7 @@ def measure_exact() -> list[dict[str, Any]]:
     n, count = _SIZE**2, _SIZE * 8
     timings = interleaved(
         {
-            "all six curves, 25 ranks": Rival(ours),
+            "all six methods, 25 ranks": Rival(ours),
             "one D value": Rival(lambda: expected_top_sum(n, count, 1)),
             "one D value, scipy.integrate.quad": Rival(lambda: _by_quadrature(n, count)),
         }
@@ -67,7 +68,7 @@ def measure_exact() -> list[dict[str, Any]]:
 
 
 def _by_quadrature(n: int, count: int) -> float:
-    """The textbook integral over the quantile, split at the step."""
+    """Integrate the textbook formula over the quantile, split at the step of the integrand."""
 
     def integrand(u: float) -> float:
         return special.ndtri(u / 2) ** 2 * special.betaincc(count, n - count, u)
@@ -79,7 +80,7 @@ def _by_quadrature(n: int, count: int) -> float:
 
 
 def measure_sampler() -> list[dict[str, Any]]:
-    """One draw of the 32 leading σ² at K = 4096 and 300, one thread."""
+    """Measure one draw of the 32 leading σ² at K = 4096 and 300, on one thread."""
     rng = np.random.default_rng(0)
     rows = []
     for size in (_SIZE, 300):
@@ -111,7 +112,7 @@ def measure_sampler() -> list[dict[str, Any]]:
 
 
 def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
-    """Reduced against dense simulation of R at K = 300: the gap in its standard errors."""
+    """Compare reduced and dense simulation of R at K = 300, with the gap in standard errors."""
     ranks = (8, 16, 24, 32)
     settings = MonteCarlo(draws=draws)
     both = [
@@ -128,7 +129,7 @@ def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
 
 
 def measure_process(rounds: int = 7) -> list[dict[str, Any]]:
-    """Whole processes, interleaved; peak memory of the process and its workers together."""
+    """Measure whole processes, interleaved; memory is that of the process and its workers."""
     exact = ["simulate", "--K", "4096", "--r", "8..32", "--engine", "exact", "--quiet"]
     default = ["simulate", "--K", "768", "--r", "8..32", "--quiet"]
     module = [sys.executable, "-c", "from loca_theory.cli import main; main()"]
@@ -137,7 +138,7 @@ def measure_process(rounds: int = 7) -> list[dict[str, Any]]:
         "simulate --K 4096 --r 8..32 --engine exact": [*module, *exact],
         "simulate --K 768 --r 8..32": [*module, *default],
     }
-    # Nothing is stored between rounds: each starts in an empty folder.
+    # Each call starts in an empty folder, so that no stored results are reused.
     timings = interleaved(
         {name: Rival(lambda c=command: _run(c)) for name, command in commands.items()},
         rounds=rounds,
@@ -176,15 +177,15 @@ def _peak_mib(command: list[str]) -> float:
                 family = [process, *process.children(recursive=True)]
                 peak = max(peak, sum(member.memory_info().rss for member in family))
             except psutil.NoSuchProcess:
-                pass  # one of them ended between being listed and being asked
+                pass  # a process ended after it was listed
             time.sleep(0.02)
     return peak / 2**20
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="Write the figures here as JSON.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 def main(out: Path | None) -> None:
-    """Measure and print."""
+    """Measure speed and memory, and print the results."""
     record: dict[str, Any] = {"environment": environment(PACKAGES)}
     console = Console()
     for name, measure in {

@@ -1,13 +1,13 @@
-"""Speed and memory of ``loca-theory analyze``, and its fit beside WeightWatcher's.
+"""Speed and memory of ``loca-theory analyze``, and a comparison of its fit with WeightWatcher's.
 
 Run from the checkout: ``python -m benchmarks.increments [--matrices 64] [--out FILE.json]``.
 
-- *pair*: query and value matrices of a model of LLaMA-7B's shape (4096×4096, bfloat16, sharded),
-  made on disk: independent changes plus a weak spike. The command runs in a process of its own;
-  its time a matrix and the process's peak memory.
-- *test*: the total-variation test alone at three sizes.
-- *weightwatcher*: the Marchenko–Pastur fit of some of the same increments by WeightWatcher
-  (``pip install 'loca-theory[bench]'``) beside ours, time and result.
+- *pair*: time per matrix and peak memory of the command, in a process of its own. It analyses query
+  and value matrices of a model of LLaMA-7B's shape (4096×4096, bfloat16, sharded) on disk, whose
+  increments are independent entries plus a weak spike.
+- *test*: time of the total-variation test alone at three sizes.
+- *weightwatcher*: time and result of the Marchenko–Pastur fit of some of the same increments, by
+  WeightWatcher (``pip install 'loca-theory[bench]'``) and by this package.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _COMPARED = 3
 
 
 def make_pair(folder: Path, matrices: int) -> tuple[Path, Path]:
-    """Write both checkpoints, shard by shard."""
+    """Create the base and the fine-tuned checkpoint, shard by shard."""
     source = torch.Generator().manual_seed(0)
     sides = {side: folder / side for side in ("base", "tuned")}
     maps: dict[str, dict[str, str]] = {side: {} for side in sides}
@@ -79,7 +79,7 @@ def make_pair(folder: Path, matrices: int) -> tuple[Path, Path]:
 
 
 def measure_pair(base: Path, tuned: Path, device: str) -> list[dict[str, Any]]:
-    """The whole command, in a process of its own."""
+    """Measure the whole command in a process of its own."""
     script = "from loca_theory.cli import main; main()"
     command = [sys.executable, "-c", script, "analyze", str(base), str(tuned)]
     command += ["--format", "json", "--quiet", "--device", device]
@@ -107,7 +107,7 @@ def measure_pair(base: Path, tuned: Path, device: str) -> list[dict[str, Any]]:
 
 
 def _peak_mib(pid: int) -> float:
-    """The kernel's own high-water mark, which unlike rusage starts anew with the program."""
+    """Peak memory by the kernel's high-water mark, which unlike rusage starts with the program."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
@@ -116,7 +116,7 @@ def _peak_mib(pid: int) -> float:
 
 
 def measure_test() -> list[dict[str, Any]]:
-    """The calibrated test, with its histogram and without."""
+    """Measure the histogram and the calibrated test separately."""
     rows = []
     rng = np.random.default_rng(0)
     for side in (300, 768, SIZE):
@@ -132,7 +132,7 @@ def measure_test() -> list[dict[str, Any]]:
 
 
 def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
-    """Both fits of the same increments; WeightWatcher gets them as the weights of linear layers."""
+    """Compare both fits of the same increments, which WeightWatcher gets as linear layers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         weightwatcher = importlib.import_module("weightwatcher")
@@ -169,12 +169,12 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.option("--matrices", default=64, show_default=True, help="Matrices of the pair.")
+@click.option("--matrices", default=64, show_default=True, help="Number of matrices in the pair.")
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--skip", multiple=True, type=click.Choice(["pair", "test", "weightwatcher"]))
-@click.option("--out", type=click.Path(path_type=Path), help="Write the figures here as JSON.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 def main(matrices: int, device: str, skip: tuple[str, ...], out: Path | None) -> None:
-    """Measure and print."""
+    """Measure speed and memory, and print the results."""
     record: dict[str, Any] = {"environment": environment(PACKAGES)}
     console = Console()
     with tempfile.TemporaryDirectory() as folder:

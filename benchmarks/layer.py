@@ -1,16 +1,17 @@
-"""Training speed and memory of LoCA beside FourierFT and LoRA of PEFT, as in the complexity table.
+"""Training speed and memory of LoCA, and of PEFT's FourierFT and LoRA: the complexity table.
 
 Run from the checkout: ``python -m benchmarks.layer [--part layers|models] [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
 
-- *layers*: one frozen linear layer with an adapter; forward and backward for a batch of tokens
-  that itself asks for a gradient. ``marginal`` is the time beyond the frozen layer's own.
-- *models*: a step (forward, backward, AdamW) of models of RoBERTa-base's and ViT-base's shape,
-  query and value adapted, random weights.
+- *layers*: forward and backward pass of one frozen linear layer with an adapter, for a batch of
+  tokens that requires a gradient. ``marginal_ms`` is the time beyond that of the frozen layer.
+- *models*: a training step (forward, backward, AdamW) of models of RoBERTa-base's, ViT-base's and
+  MiniLM's shape, with random weights and adapters on query and value.
 
-Each rival's memory is that of a process of its own: its peak during steps, beyond what it held
-before its first; ``above_frozen_mib`` compares with the frozen layer, or with LoRA for models.
-All times are medians over interleaved rounds. On CUDA where there is one, else on the CPU.
+The memory of each rival is measured in a process of its own: the peak during the steps minus the
+memory held before the first step. ``above_frozen_mib`` is the difference from the frozen layer,
+``above_lora_mib`` that from LoRA. Times are medians over interleaved rounds. All is measured on the
+CPU and, if available, on CUDA.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ MODELS = (
 )
 LAYER_RIVALS = ("frozen", "LoRA", "FourierFT", *LOCA)
 MODEL_RIVALS = ("LoRA", "FourierFT", *LOCA)
-# Left out in layers of 4096x4096 and in models as wide as 768, where products with its DCT
-# matrices take seconds per step.
+# Skipped in layers of 4096x4096 and in models of width 768, where products with DCT matrices take
+# seconds per step.
 _SLOW = {"LoCA dense", "LoCA sparse"}
 
 
 def build_step(part: str, index: int, rival: str, device: str) -> Step:
-    """The work of a rival at a load."""
+    """Build the step of a rival for one load."""
     if part == "layers":
         layer = LAYERS[index]
         torch.manual_seed(0)
@@ -76,7 +77,7 @@ def build_step(part: str, index: int, rival: str, device: str) -> Step:
 
 
 def peak_mib(part: str, index: int, rival: str, device: str) -> float:
-    """Peak memory of a few steps in a process of their own, beyond that of the model."""
+    """Peak memory of a few steps in a separate process, minus the memory before them."""
     command = [sys.executable, "-m", "benchmarks.layer", "--memory-of", part, str(index), rival]
     done = subprocess.run(
         [*command, "--device", device], capture_output=True, text=True, check=True
@@ -85,7 +86,7 @@ def peak_mib(part: str, index: int, rival: str, device: str) -> float:
 
 
 def _own_peak(part: str, index: int, rival: str, device: str) -> float:
-    """In the process of its own."""
+    """Measure the peak memory of this process."""
     step = build_step(part, index, rival, device)
     if device.startswith("cuda"):
         before = torch.cuda.memory_allocated()
@@ -108,14 +109,15 @@ def _status(name: str) -> int:
 def compare(
     part: str, index: int, device: str, rounds: int, rivals: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Time and memory of every rival at one load.
+    """Measure time and memory of every rival for one load.
 
     Args:
         part: ``layers`` or ``models``.
-        index: Which of LAYERS or MODELS.
-        device: Where.
-        rounds: How often.
-        rivals: Which; by default all of LAYER_RIVALS or MODEL_RIVALS. The first is compared with.
+        index: Index of the load in LAYERS or MODELS.
+        device: Device to measure on.
+        rounds: Number of rounds.
+        rivals: Names of the rivals, which must include the reference, ``frozen`` for layers and
+            ``LoRA`` for models; by default all of LAYER_RIVALS or MODEL_RIVALS.
     """
     work: Any = (LAYERS if part == "layers" else MODELS)[index]
     is_layer = part == "layers"
@@ -146,8 +148,8 @@ def compare(
 @click.command()
 @click.option("--part", type=click.Choice(["layers", "models", "all"]), default="all")
 @click.option("--rounds", type=click.IntRange(min=2), default=7, show_default=True)
-@click.option("--device", help="One device; by default the CPU, and CUDA where there is one.")
-@click.option("--out", type=click.Path(path_type=Path), help="Store the result as JSON.")
+@click.option("--device", help="Device; by default the CPU and, if available, CUDA.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 @click.option("--memory-of", nargs=3, type=(str, int, str), hidden=True)
 def main(
     part: str,
@@ -156,7 +158,7 @@ def main(
     out: Path | None,
     memory_of: tuple[str, int, str] | None,
 ) -> None:
-    """Compare LoCA with FourierFT and LoRA of PEFT."""
+    """Compare LoCA with PEFT's FourierFT and LoRA."""
     if memory_of:
         print(json.dumps(_own_peak(*memory_of, device or "cpu")))
         return

@@ -1,12 +1,13 @@
-"""What a step of training costs on average under each search for locations.
+"""Mean cost of a training step under each location search.
 
 Run from the checkout: ``python -m benchmarks.searches [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
 
-A round is one whole period of the schedule, 30 steps with AdamW: 10 of the coefficients and 20 of
-the locations for ``central``; 30 of the coefficients for the prune-and-regrow searches, in 4 of
-which each layer sees the gradient of its whole spectrum, with the exchange after the last. The time
-is that of a round over 30, the median over interleaved rounds; ``of_central`` the median ratio.
+A round is one whole period of the schedule, 30 steps with AdamW. ``central`` has 10 steps of the
+coefficients and 20 of the locations. The prune-and-regrow searches have 30 steps of the
+coefficients; in 4 of them each layer records the gradient of its whole spectrum, and after the last
+it prunes and regrows components. The time is the median over interleaved rounds, divided by 30;
+``of_central`` is the median ratio to ``central``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SEARCHES = ("central", "eight-direction", "swap", "reselect")
 
 
 def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any, Any]:
-    """The model with LoCA on query and value, and its optimiser."""
+    """Add LoCA to query and value of a model, and make its optimiser."""
     config = LoCAConfig(
         n_frequency=components,
         target_modules=targets_of(model),
@@ -49,7 +50,7 @@ def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any,
 
 
 def period(load: Layer | Model, search: str, device: str) -> Callable[[], object]:
-    """A whole period of training."""
+    """Make a function that trains for a whole period."""
     if isinstance(load, Model):
         made, inputs, labels = network(load)
         made, optimizer = adapted(made, search, load.components, device)
@@ -76,7 +77,7 @@ def period(load: Layer | Model, search: str, device: str) -> Callable[[], object
 
 
 def compare(load: Layer | Model, device: str, rounds: int) -> list[dict[str, Any]]:
-    """The mean time of a step under every search."""
+    """Measure the mean time of a step under every search."""
     rivals = {name: Rival(period(load, name, device)) for name in SEARCHES}
     times = interleaved(rivals, rounds=rounds, device=device)
     return [
@@ -94,10 +95,10 @@ def compare(load: Layer | Model, device: str, rounds: int) -> list[dict[str, Any
 @click.command()
 @click.option("--rounds", type=click.IntRange(min=2), default=5, show_default=True)
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
-@click.option("--models/--no-models", default=True, help="Whole models too, which take minutes.")
-@click.option("--out", type=click.Path(path_type=Path), help="Store the result as JSON.")
+@click.option("--models/--no-models", default=True, help="Measure models too, which takes minutes.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 def main(rounds: int, device: str, models: bool, out: Path | None) -> None:
-    """Compare the searches for locations."""
+    """Compare the location searches."""
     console = Console()
     rows: list[dict[str, Any]] = []
     for load in (*LAYERS, *(MODELS[:1] if models else ())):

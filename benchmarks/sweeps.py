@@ -1,13 +1,13 @@
-"""What the sweep engine costs, and what a second worker gains.
+"""Overhead of the sweep engine, and speed-up by a second worker.
 
 Run from the checkout: ``python -m benchmarks.sweeps [--out FILE.json]``.
 
-- *overhead*: points of about 50 ms through the engine, each stored in a file, beside a bare loop
+- *overhead*: points of about 50 ms in the engine, each stored in a file, compared with a plain loop
   over the same calls, both in this process on one thread.
-- *workers*: the appendix's draws of one structure at 9 values with one worker and with two, each
-  on one BLAS thread so that together they use no more cores than there are; a loop over the same
-  blocks with BLAS on all cores, which is what one would do without an engine; and the whole study,
-  with its search for crossings. Workers are warm: starting them takes some 2 s once.
+- *workers*: the appendix's draws of one structure at 9 values with one and with two workers, each
+  on one BLAS thread so that they use at most two cores; a loop over the same blocks with BLAS on
+  all cores, as one would write it without an engine; and the whole study with its search for
+  crossings. The workers are started before the measurement, which takes about 2 s.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _POINTS = 60
 
 
 def work(point: Point) -> dict[str, Any]:
-    """About 50 ms of eigenvalues."""
+    """Compute eigenvalues for about 50 ms."""
     matrix = np.random.default_rng(point.parameters["seed"]).standard_normal((260, 260))
     largest = [float(np.linalg.eigvalsh(matrix @ matrix.T + i)[-1]) for i in range(18)]
     return {"largest": largest}
 
 
 def measure_overhead() -> list[dict[str, Any]]:
-    """The engine with a store beside a bare loop."""
+    """Compare the engine with a store and a bare loop."""
     points = [Point("benchmark", {"seed": seed}) for seed in range(_POINTS)]
 
     def engine() -> None:
@@ -63,7 +63,7 @@ def measure_overhead() -> list[dict[str, Any]]:
 
 
 def measure_workers(rounds: int) -> list[dict[str, Any]]:
-    """A whole structure of the appendix with one and with two workers."""
+    """Measure a whole structure of the appendix with one and with two workers."""
     grid = tuple(i / 20 for i in range(9))
     study = Study(
         300,
@@ -107,10 +107,10 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="Write the figures here as JSON.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 @click.option("--rounds", default=3, show_default=True, help="Rounds of the long measurement.")
 def main(out: Path | None, rounds: int) -> None:
-    """Measure and print."""
+    """Measure overhead and speed-up, and print the results."""
     record: dict[str, Any] = {"environment": environment(PACKAGES)}
     console = Console()
     record["overhead"] = measure_overhead()

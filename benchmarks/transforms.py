@@ -1,12 +1,12 @@
-"""Speed and accuracy of the cosine transforms beside their peers.
+"""Speed and accuracy of the cosine transforms, compared with other libraries.
 
 Run from the checkout: ``python -m benchmarks.transforms [--out FILE.json]``. Needs the ``bench``
-extra. Three questions, all in float32:
+extra. There are three measurements, all in float32:
 
-- *dense*: ``dct2`` and ``idct2`` against scipy, torch-dct and the package's other paths, with a
-  plain real FFT of the same size as the floor; with the largest error on N(0, 1) entries.
-- *threads*: what the second and further threads bring, for scipy's workers and for torch's.
-- *sparse*: for how many locations ``idct2_sparse`` should sum outer products. This decides
+- *dense*: ``dct2`` and ``idct2`` against scipy, torch-dct and the package's other methods, with the
+  largest error on N(0, 1) entries. A plain real FFT of the same size is the floor.
+- *threads*: the speed-up by further threads, for scipy's workers and for torch's.
+- *sparse*: for how many locations ``idct2_sparse`` should sum outer products. This determines
   ``_OUTER_UP_TO`` in :mod:`loca_theory.transforms.sparse`.
 """
 
@@ -54,7 +54,7 @@ def _dense_transforms(inverse: bool, device: str) -> dict[str, Callable[[torch.T
 
 
 def dense(shape: tuple[int, ...], *, inverse: bool, device: str, rounds: int) -> list[dict]:
-    """Records of every dense contender for one shape and direction."""
+    """Measure every dense transform for one shape and direction."""
     x = normal(*shape)
     expected = scipy_transform(x.double(), inverse=inverse, workers=torch.get_num_threads())
     x = x.to(device)
@@ -79,7 +79,7 @@ def dense(shape: tuple[int, ...], *, inverse: bool, device: str, rounds: int) ->
 
 
 def threads(shape: tuple[int, ...], *, rounds: int) -> list[dict]:
-    """Records for each number of threads: all of the machine's, half of them, ..., 1."""
+    """Measure each number of threads: all of the machine's, half of them, ..., 1."""
     x = normal(*shape)
     most = torch.get_num_threads()
     counts = sorted({max(1, most >> shift) for shift in range(most.bit_length())})
@@ -120,7 +120,7 @@ def _sparse_step(
 
 
 def sparse(n: int, components: int, *, backward: bool, device: str, rounds: int) -> dict:
-    """Record of both sparse methods for one size and number of locations."""
+    """Measure both sparse methods for one size and number of locations."""
     generator = torch.Generator().manual_seed(0)
     locations = torch.randint(0, n, (components, 2), generator=generator).to(device)
     values = normal(components).to(device).requires_grad_(backward)
@@ -197,10 +197,10 @@ def _sparse_table(records: list[dict]) -> Table:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="Write the measurement as JSON.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 @click.option("--rounds", default=11, show_default=True, type=click.IntRange(2))
 def main(out: Path | None, rounds: int) -> None:
-    """Measure the cosine transforms beside their peers."""
+    """Compare the cosine transforms with those of other libraries."""
     console = Console()
     machine = environment(PACKAGES)
     record: dict[str, Any] = {"benchmark": "transforms", "environment": machine, "rounds": rounds}
@@ -226,7 +226,7 @@ def main(out: Path | None, rounds: int) -> None:
                 record["sparse"] += records
                 console.print(_sparse_table(records))
     worst = max(entry["other_load"] for kind in QUESTIONS for entry in record[kind])
-    console.print(f"other processes kept at most {worst:.2f} processors busy")
+    console.print(f"load by other processes: at most {worst:.2f} processors")
     if out is not None:
         write_json(out, record)
         console.print(f"wrote {out}")

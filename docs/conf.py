@@ -1,4 +1,4 @@
-"""How the documentation site is built: ``sphinx-build -W -n docs build/docs``."""
+"""Configuration of the documentation site: ``sphinx-build -W -n docs build/docs``."""
 
 import sys
 from importlib import import_module
@@ -31,7 +31,7 @@ exclude_patterns = ["_extensions", "ledger"]
 
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-# Anchors of headings as docutils makes them, so that claim a.b has the anchor a-b.
+# Make anchors of headings as docutils does, so that claim a.b has the anchor a-b.
 myst_heading_slug_func = "docutils.nodes.make_id"
 
 # --- Reference ----------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ myst_heading_slug_func = "docutils.nodes.make_id"
 PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
             "dependence", "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
 for _name in PACKAGES:
-    # autodoc sees what dir() shows; names that a package imports on first use are not yet there.
+    # autodoc documents the names in dir(), which lacks names that a package imports on first use.
     _package = import_module(f"loca_theory.{_name}")
     vars(_package).update({name: getattr(_package, name) for name in _package.__all__})
 
@@ -49,18 +49,18 @@ autodoc_typehints_format = "short"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-napoleon_attr_annotations = False  # they stand in the signature
+napoleon_attr_annotations = False  # types are in the signature
 python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
-# Names of other projects cannot be looked up without a network; ours must all resolve, but for a
-# type whose source the reference cannot show beside that of its public neighbours.
+# Names of other projects cannot be looked up without a network. Our own names must all resolve,
+# except for one private type that a public signature uses.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!loca_theory).*"),
     (r"py:class", r"loca_theory\.convergence\.searches\.SearchKind"),
 ]
 
-# Commands and their options stand in texts: quotes and dashes are what they are.
+# Texts contain commands and options, in which quotes and dashes must not change.
 smartquotes = False
 
 # --- Page ---------------------------------------------------------------------------------------
@@ -71,6 +71,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
-# Copied is what a reader types.
+# Copy only what a reader types, not the prompts.
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True

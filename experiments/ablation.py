@@ -1,4 +1,4 @@
-"""The paper's variants of the search for locations, and better searches: its table ``ablation``.
+"""The paper's table ``ablation``: its variants of the location search, and better searches.
 
 Needs ``pip install 'loca-theory[experiments]'``; about 5 minutes on two cores.
 """
@@ -25,7 +25,7 @@ from experiments.paper.tables import load
 
 
 def sweep(session: Session, task: str) -> list[Finished]:
-    """Every variant and search at the task's budget."""
+    """Run every variant and search at the task's budget."""
     rates = session.tuned(configurations(session, task, VARIANTS + SEARCHES), f"ablation, {task}")
     return session.repeated(rates.items(), f"ablation, {task}", described(session))
 
@@ -57,7 +57,7 @@ def main(session: Session, task: str | None) -> None:
 
 
 def _beside_the_paper(lines: list[Row], chosen: list[str]) -> None:
-    """The paper's table and ours."""
+    """Print the paper's table next to these results."""
     paper = load("ablation")
     printed = Table(box=None, pad_edge=False)
     printed.add_column("variant")
@@ -76,9 +76,9 @@ def _beside_the_paper(lines: list[Row], chosen: list[str]) -> None:
         factors = [scale_of(line["measure"])[0] for line in ours]
         means = [line["mean"] for line in ours]
         shown = [number(m and f * m) for f, m in zip(factors, means, strict=True)]
-        configurations = [str(row.values[name]) for name in paper.fields]
-        printed.add_row(find_method(names[row.method]).title, *configurations, *shown)
-    print_table(printed, "beside the paper's table")
+        cells = [str(row.values[name]) for name in paper.fields]
+        printed.add_row(find_method(names[row.method]).title, *cells, *shown)
+    print_table(printed, "the paper's table and these results")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Accuracy against the budget, every method tuned at every budget: the paper's figure ``budget``.
+"""The paper's figure ``budget``: accuracy against budget, every method tuned at every budget.
 
 Needs ``pip install 'loca-theory[experiments]'``; about 10 minutes on two cores.
 """
@@ -19,12 +19,12 @@ from experiments.finetuning.printing import print_summary
 from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import summary
 
-# Without a budget: the frame that the others stand in.
+# Methods without a budget, which bound the results of the others.
 _FRAME = ("linear-probing", "full")
 
 
 def sweep(session: Session, task: str) -> list[Finished]:
-    """Every method at every budget, and the two that have none."""
+    """Run every method at every budget, and the two methods without a budget."""
     wanted = configurations(session, task, _FRAME)
     for r in ranks(session, task):
         wanted += configurations(session, task, BUDGETED, r)

@@ -1,8 +1,8 @@
-"""Every method on one task at one budget, tuned alike, over several seeds.
+"""Compare all methods on one task at one budget, tuned alike, over several seeds.
 
-``python -m experiments.comparison`` fine-tunes a pretrained sentence transformer to tell from a
-docstring which package it is from. Needs ``pip install 'loca-theory[experiments]'``; about 40
-minutes on two cores.
+``python -m experiments.comparison`` fine-tunes a pretrained sentence transformer to classify
+docstrings by package. Needs ``pip install 'loca-theory[experiments]'``; takes about 40 minutes on
+two cores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REFERENCE = "lora"
 def compare(
     session: Session, task: str, names: tuple[str, ...] = HEADLINE, r: int | None = None
 ) -> list[Finished]:
-    """Tune and repeat every method."""
+    """Tune the learning rate of every method and run it on all seeds."""
     for name in names:
         find_method(name)
     rates = session.tuned(configurations(session, task, names, r), f"comparison, {task}")

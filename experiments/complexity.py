@@ -1,8 +1,8 @@
-"""Time of a step and memory of LoCA's forms, FourierFT and LoRA: the paper's table ``complexity``.
+"""The paper's table ``complexity``: time per step and memory of LoCA's forms, FourierFT and LoRA.
 
-Default: a model of MiniLM's shape; with ``--full`` also RoBERTa-base and ViT-base, the paper's own,
-without the sparse and the dense form, whose steps take seconds there on a processor.
-Needs ``pip install 'loca-theory[experiments]'``; some minutes, with ``--full`` many more.
+By default a model of MiniLM's shape is measured. ``--full`` adds the paper's models RoBERTa-base
+and ViT-base, without the sparse and the dense form, whose steps take seconds there on a CPU.
+Needs ``pip install 'loca-theory[experiments]'``; takes some minutes, with ``--full`` many more.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _QUICK = ("LoRA", "LoCA")
 
 @session_command
 def main(session: Session) -> None:
-    """Measure steps and memory, and show them beside the paper's table.
+    """Measure speed and memory, and print them next to the paper's table.
 
     Example: python -m experiments.complexity --full
     """
-    peft()  # the benchmark imports it
+    peft()  # fails with a clear message if PEFT, which the benchmark imports, is missing
     layer = import_module("benchmarks.layer")
     rows: list[dict[str, Any]] = []
     for index, model in enumerate(layer.MODELS):

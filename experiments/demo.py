@@ -1,7 +1,7 @@
-"""The pair of trained weights that comes with the package, for ``loca-theory analyze --demo``.
+"""Train the pair of weights that ships with the package for ``loca-theory analyze --demo``.
 
-``python -m experiments.demo`` trains a transformer to tell the handwritten digits 0 to 4 of
-scikit-learn's data set apart, fine-tunes all of it on 5 to 9, and writes both sets of weights to
+``python -m experiments.demo`` trains a transformer to classify the handwritten digits 0 to 4 of
+scikit-learn's data set, fine-tunes all of its weights on 5 to 9, and writes both sets of weights to
 ``loca_theory/checkpoints/demo``. Needs scikit-learn; takes seconds.
 """
 
@@ -23,7 +23,7 @@ _PACKAGED = Path(loca_theory.__file__).parent / "checkpoints" / "demo"
 
 
 class Attention(torch.nn.Module):
-    """Every row of a picture attends to every row; the rows themselves are the keys."""
+    """Attention between the rows of an image; the rows themselves are the keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,12 +31,12 @@ class Attention(torch.nn.Module):
         self.v_proj = torch.nn.Linear(WIDTH, WIDTH, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """From and to shape (pictures, rows, width)."""
+        """Map shape (images, rows, width) to the same shape."""
         return torch.nn.functional.scaled_dot_product_attention(self.q_proj(x), x, self.v_proj(x))
 
 
 class Block(torch.nn.Module):
-    """Attention and two layers, each on what is normalised and added to what was there."""
+    """Attention and two linear layers, both with layer norm before and a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class Block(torch.nn.Module):
         self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(WIDTH) for _ in range(2)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """From and to shape (pictures, rows, width)."""
+        """Map shape (images, rows, width) to the same shape."""
         x = x + self.attention(self.norms[0](x))
         return x + self.down_proj(torch.nn.functional.gelu(self.up_proj(self.norms[1](x))))
 
 
 class Reader(torch.nn.Module):
-    """A transformer whose tokens are the rows of a picture."""
+    """A transformer whose tokens are the rows of an image."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Reader(torch.nn.Module):
         self.head = torch.nn.Linear(WIDTH, CLASSES)
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        """Logits, shape (pictures, classes)."""
+        """Return the logits, shape (images, classes)."""
         x = self.embed(pictures) + self.position
         for layer in self.layers:
             x = layer(x)
@@ -72,7 +72,7 @@ class Reader(torch.nn.Module):
 def _train(
     model: Reader, pictures: torch.Tensor, labels: torch.Tensor, rate: float, seed: int
 ) -> None:
-    """Train all weights, and say how many pictures of a fifth kept aside are read right."""
+    """Train all weights, and print the accuracy on a fifth of the images held out."""
     source = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=source)
     test, train = order[: len(order) // 5], order[len(order) // 5 :]
@@ -85,14 +85,14 @@ def _train(
         optimizer.step()
     with torch.inference_mode():
         right = (model(pictures[test]).argmax(1) == labels[test]).float().mean()
-    click.echo(f"accuracy on {len(test)} unseen pictures: {right:.3f}")
+    click.echo(f"accuracy on {len(test)} unseen images: {right:.3f}")
 
 
 @click.command()
-@click.option("--out", type=Folder(), default=_PACKAGED, help="[default: where the package has it]")
+@click.option("--out", type=Folder(), default=_PACKAGED, help="[default: the package's own copy]")
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path, seed: int) -> None:
-    """Train both and write them."""
+    """Train the base and the fine-tuned model and write their weights."""
     digits = importlib.import_module("sklearn.datasets").load_digits()
     pictures = torch.from_numpy(digits.images).float() / 16 - 0.5
     labels = torch.from_numpy(digits.target)

@@ -1,8 +1,8 @@
-"""The appendix on non-i.i.d. effects beside its printed numbers.
+"""Compare the appendix on non-i.i.d. effects with its printed numbers.
 
-Run as ``python -m experiments.dependence``: the crossings of R and D at K = 300 under each reading
-of the covariance and each protocol, and the statistic T at the printed crossings with its null law.
-About two minutes on two cores.
+``python -m experiments.dependence`` prints the crossings of R and D at K = 300 under each
+interpretation of the covariance and each protocol, and the statistic T at the printed crossings
+with its null distribution. It takes about two minutes on two cores.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PRINTED_CRITICAL_T = 0.005
 
 
 @click.command(cls=Command)
-@click.option("--draws", default=100, show_default=True, help="Draws of each structure.")
+@click.option("--draws", default=100, show_default=True, help="Draws per structure.")
 @click.option("--jobs", "-j", default=-1, show_default=True, help="Worker processes.")
 def main(draws: int, jobs: int) -> None:
-    """Print both tables."""
+    """Print the tables of crossings and of T."""
     names = ("shared-mean", "equicorrelated")
     result = correlate(300, ranks=RANKS, structures=names, draws=draws, runner=Runner(jobs=jobs))
     console = Console()

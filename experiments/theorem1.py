@@ -1,4 +1,4 @@
-"""Where the ordering of Theorem 1 holds: small matrices exactly, large ones in the limit.
+"""Check the ordering of Theorem 1: exactly for small matrices, in the limit for large ones.
 
 Run ``python -m experiments.theorem1``. Nothing is simulated.
 """
@@ -16,7 +16,7 @@ from loca_theory.expressivity import (
     theorem_1_violations,
 )
 
-# The orderings looked at: the theorem with F2 itself, and with its two brackets in F2's location.
+# The ordering of the theorem, and the same with each of the two brackets instead of F2.
 _ORDERS = (THEOREM_1_ORDER, ("F1", "R", "M1", "D"), ("F1", "R", "M2", "D"))
 
 
@@ -26,7 +26,7 @@ _ORDERS = (THEOREM_1_ORDER, ("F1", "R", "M1", "D"), ("F1", "R", "M2", "D"))
     type=click.IntRange(2, LARGEST_EXACT),
     default=LARGEST_EXACT,
     show_default=True,
-    help="Largest K that is checked.",
+    help="Largest K to check.",
 )
 def main(largest: int) -> None:
     """Print every failure of the ordering for r < K/3, and the crossings in the limit."""
@@ -42,13 +42,13 @@ def main(largest: int) -> None:
             click.echo("  no failure")
     reversed_cases = theorem_1_violations(largest, ("F2", "D"), Accounting.MAIN_TEXT)
     click.echo(
-        f"F2 > D with N2 = 2/3 N0 read as locations fails at {len(reversed_cases)} of "
+        f"F2 > D with N2 = 2/3 N0 interpreted as locations fails at {len(reversed_cases)} of "
         f"{sum((size - 1) // 3 for size in range(2, largest + 1))} pairs (K, r)"
     )
     click.echo("Crossings as K grows with r/K fixed (paper's budget):")
     for crossing in limit_crossings():
         click.echo(
-            f"  {crossing.lower} and {crossing.upper} meet at r/K = {crossing.ratio:.6f}, "
+            f"  {crossing.lower} and {crossing.upper} cross at r/K = {crossing.ratio:.6f}, "
             f"error {crossing.error:.6f}"
         )
 

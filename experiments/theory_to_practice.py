@@ -1,8 +1,9 @@
-"""Does reconstruction error predict which adapter wins?
+"""Test whether the reconstruction error predicts the better adapter.
 
-From the increments ΔW of a full fine-tune follows how much of their energy each method could keep
-at a budget, and with it a forecast of which one should reach most. Beside it stands what the
-methods reach. The runs are those of the budgets; what is there already is not run again.
+The increments ΔW of a full fine-tune determine how much of their energy each method can retain at
+a budget. The method that retains most is forecast to reach the best metric, and the forecast is
+compared with the metric that the fine-tuned adapters reach. The runs are those of the budgets; runs
+that are already stored are not repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import interval, summary
 from experiments.finetuning.training import HIGHER_IS_BETTER
 
-# Which reconstruction an adapter is at its best, and how it is counted.
+# The reconstruction that each adapter can reach at best: its accounting and its method.
 BEST_OF = {
     "lora": ("paper", "R"),
     "fourierft": ("trainable", "FourierFT"),
@@ -38,11 +39,11 @@ _METHODS = (("paper", "R"), ("paper", "D"), ("paper", "F3"), ("paper", "S"), ("t
 
 
 def forecasts(done: Sequence[Finished]) -> tuple[list[Row], list[Row]]:
-    """Errors of the full fine-tunes, and a row per method and budget with forecast and outcome.
+    """Compute errors of the full fine-tunes, and forecast and outcome per method and budget.
 
     Returns:
-        ``errors``: mean, over seeds, of each method's relative squared error, with its interval;
-        ``methods``: ``retained_energy`` beside the summary of the runs.
+        ``errors``: mean of each method's relative squared error over the seeds, with its interval;
+        ``methods``: the summary of the runs with ``retained_energy`` added.
     """
     by_method: dict[tuple[str, str, int], list[float]] = {}
     task = done[0].configuration.task
@@ -73,18 +74,19 @@ def forecasts(done: Sequence[Finished]) -> tuple[list[Row], list[Row]]:
 
 
 def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """For each pair of methods and budget: who should win, who does, and by how much.
+    """Compare forecast and outcome for each pair of methods and budget.
 
-    A pair is left out where the forecasts, or the outcomes, are equal.
+    Pairs whose forecasts or outcomes are equal are dropped.
 
     Args:
         methods: Rows with ``retained_energy``, of one task.
         rows: The runs, which are compared seed by seed.
 
     Returns:
-        ``forecast`` and ``winner``, by mean over seeds, whether the forecast was ``right``, and the
-        differences: of kept energy, and of the metric (positive where ``first`` is better) with a
-        95% interval; ``clear`` where that leaves 0 out.
+        ``forecast`` and ``winner``: the better method by retained energy and by mean metric;
+        ``right``: whether they agree; the differences in retained energy and in the metric
+        (positive if ``first`` is better), the latter with a 95% interval; ``clear``: whether that
+        interval excludes 0.
     """
     retained = {(line["method"], line["r"]): line["retained_energy"] for line in methods}
     metric: dict[tuple[str, int], dict[int, float]] = {}
@@ -127,7 +129,7 @@ def agreement(methods: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 def main(session: Session, task: str | None) -> None:
     """Compare forecasts from a full fine-tune's increments with what adapters reach.
 
-    By default on vision at every budget and on text at one; with --full everywhere at every budget.
+    By default: vision at every budget and text at one; with --full every task at every budget.
 
     Example: python -m experiments.theory_to_practice --seeds 10
     """
@@ -155,7 +157,7 @@ def main(session: Session, task: str | None) -> None:
 def _print(task: str, errors: Sequence[Row], pairs: Sequence[Row]) -> None:
     mine = {(e["accounting"], e["method"], e["r"]): e for e in errors if e["task"] == task}
     ranks = sorted({key[2] for key in mine})
-    table = Table("counted", "method", *(f"r = {r}" for r in ranks), box=None, pad_edge=False)
+    table = Table("accounting", "method", *(f"r = {r}" for r in ranks), box=None, pad_edge=False)
     for accounting, method in _METHODS:
         cells = [number(mine[accounting, method, r]["error"], 3) for r in ranks]
         table.add_row(accounting, method, *cells)
@@ -164,7 +166,7 @@ def _print(task: str, errors: Sequence[Row], pairs: Sequence[Row]) -> None:
     by_pair: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for pair in own:
         by_pair.setdefault((pair["first"], pair["second"]), []).append(pair)
-    table = Table("pair", "should win", "won, by r", "right", box=None, pad_edge=False)
+    table = Table("pair", "forecast", "winner by r", "right", box=None, pad_edge=False)
     for (first, second), found in by_pair.items():
         forecast = ", ".join(dict.fromkeys(one["forecast"] for one in found))
         won = ", ".join(one["winner"] + "*" * one["clear"] for one in found)
@@ -172,9 +174,9 @@ def _print(task: str, errors: Sequence[Row], pairs: Sequence[Row]) -> None:
         table.add_row(f"{first} / {second}", forecast, won, right)
     clear = [one for one in own if one["clear"]]
     counts = [f"{sum(one['right'] for one in some)} of {len(some)}" for some in (own, clear)]
-    note = "* the 95% interval of the difference, seed by seed, leaves 0 out\n"
-    note += f"forecast right in {counts[0]} comparisons, in {counts[1]} of those marked *"
-    print_table(table, f"{task}: who should win by kept energy, and who does", note)
+    note = "* the 95% interval of the difference, paired by seed, excludes 0\n"
+    note += f"the forecast is right in {counts[0]} comparisons and in {counts[1]} marked *"
+    print_table(table, f"{task}: winner by retained energy, and by metric", note)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Validation loss and metric on the way, locations learned and fixed.
+"""The paper's figure ``training_process``: training curves with learned and fixed locations.
 
-The paper's figure ``training_process``.
-
-The runs are those of the comparison and the ablation; what is there already is not run again.
+The runs are those of the comparison and the ablation; runs that are already stored are not
+repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ METHODS = ("loca-v1", "loca", "loca-reselect")
 
 @session_command
 def main(session: Session) -> None:
-    """Draw the course of training with and without the search for locations.
+    """Draw validation loss and metric over the steps, with and without the location search.
 
     Example: python -m experiments.training_process --out results
     """

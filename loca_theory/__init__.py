@@ -1,18 +1,18 @@
-"""Checks the theory of LoCA: what low-rank, Fourier and cosine adapters can reconstruct.
+"""Check the theory of LoCA: what low-rank, Fourier and cosine adapters can reconstruct.
 
-One function per task, each with a typed result that has ``to_frame()`` and ``save(folder)``; the
-commands of ``loca-theory`` have the same names and take the same arguments:
+There is one function per task. Each returns a typed result with ``to_frame()`` and
+``save(folder)``. The commands of ``loca-theory`` have the same names and take the same arguments:
 
-- ``simulate``: expected reconstruction errors of Gaussian matrices, method by method.
-- ``correlate``: the same when entries are not independent, and which statistic notices.
-- ``toy``: how often learned locations end at the true ones.
-- ``analyze``: what a fine-tune changed, and which adapter retains it. ``demo_pair`` is a
-  small pair to try it on.
-- ``extract``: a fine-tune as the best LoCA or LoRA adapter.
+- ``simulate``: compute expected reconstruction errors of Gaussian matrices for each method.
+- ``correlate``: compare methods when entries are dependent, and measure which statistics detect it.
+- ``toy``: measure how often learned locations end at the true ones.
+- ``analyze``: describe what a fine-tune changed, and which adapter retains it. ``demo_pair``
+  makes a small pair of checkpoints to try it on.
+- ``extract``: convert a fine-tune to the best LoCA or LoRA adapter.
 - ``verify``: decide claims of the paper.
-- ``methods``: the methods that are compared. One of your own subclasses ``Method``.
-- ``figure``: a figure of the paper, from stored data.
-- ``plot``: the picture of a result. ``report`` is its page.
+- ``methods``: list the methods. To add one, subclass ``Method``.
+- ``figure``: draw a figure of the paper from stored data.
+- ``plot``: draw a result. ``report`` makes a page of it.
 
 >>> import loca_theory as loca
 >>> loca.simulate(768, ranks=[8], methods=["D", "F2"], engine="exact").to_frame()["error"].round(4)
@@ -20,7 +20,7 @@ commands of ``loca-theory`` have the same names and take the same arguments:
 1    0.9267
 Name: error, dtype: float64
 
-Nothing is imported before it is used, so that an exact answer never pays for importing torch.
+Each module is imported only when it is used, so computing exact values does not import torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""``python -m loca_theory``: the same as ``loca-theory``."""
+"""Run ``loca-theory`` by ``python -m loca_theory``."""
 
 from loca_theory.cli import main
 

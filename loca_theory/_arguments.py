@@ -1,4 +1,4 @@
-"""Arguments of public functions as plain values; one line of what is wrong with any other."""
+"""Convert arguments of public functions to plain values; errors are one line."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ _T = TypeVar("_T")
 
 
 def several(values: _T | Iterable[_T]) -> tuple[_T, ...]:
-    """One value or several as a tuple; a text is one value."""
+    """Return one value or several as a tuple; a string is one value."""
     if isinstance(values, Iterable) and not isinstance(values, str):
         return tuple(values)
     return (cast("_T", values),)
 
 
 def integers(argument: str, values: Any) -> tuple[int, ...]:
-    """One whole number or several, NumPy's as well, as a tuple.
+    """Return one whole number or several, which may be NumPy's, as a tuple.
 
     Args:
-        argument: What they are given as, for the message.
+        argument: Name of the argument, for the message.
         values: The numbers.
 
     Raises:
-        InvalidArgumentError: one is not a whole number.
+        InvalidArgumentError: a value is not a whole number.
     """
     return _converted(argument, values, _index, "whole numbers")
 
 
 def numbers(argument: str, values: Any) -> tuple[float, ...]:
-    """One number or several, NumPy's as well, as a tuple.
+    """Return one number or several, which may be NumPy's, as a tuple.
 
     Args:
-        argument: What they are given as, for the message.
+        argument: Name of the argument, for the message.
         values: The numbers.
 
     Raises:
-        InvalidArgumentError: one is not a number.
+        InvalidArgumentError: a value is not a number.
     """
     return _converted(argument, values, _float, "numbers")
 
 
 def ranks(values: Any) -> tuple[int, ...]:
-    """LoRA ranks, each once.
+    """Return LoRA ranks without duplicates.
 
     Raises:
-        InvalidArgumentError: there are none, or one is not a whole number from 1 on.
+        InvalidArgumentError: no rank is given, or a rank is not a positive whole number.
     """
     try:
         found = integers("ranks", values)
     except InvalidArgumentError:
         found = ()
     if not found or min(found) < 1:
-        msg = f"ranks must be whole numbers from 1 on, not {values!r}; write ranks=8"
+        msg = f"ranks must be positive whole numbers, not {values!r}; write ranks=8"
         raise InvalidArgumentError(msg)
     return tuple(dict.fromkeys(found))
 
 
 def shape(values: Any) -> tuple[int, int]:
-    """The shape (p, q) of a matrix.
+    """Return the shape (p, q) of a matrix.
 
     Raises:
-        InvalidArgumentError: it is not two whole numbers.
+        InvalidArgumentError: the value is not two whole numbers.
     """
     try:
         p, q = integers("shape", values)
@@ -76,10 +76,10 @@ def shape(values: Any) -> tuple[int, int]:
 
 
 def path(argument: str, value: Any) -> Path:
-    """A file or folder.
+    """Return the path of a file or folder.
 
     Raises:
-        InvalidArgumentError: it is not a path.
+        InvalidArgumentError: the value is not a path.
     """
     try:
         return Path(value)
@@ -89,10 +89,10 @@ def path(argument: str, value: Any) -> Path:
 
 
 def instance(argument: str, value: Any, kind: type[_T]) -> _T:
-    """An object of one of the package's types.
+    """Return the value if it has the given type.
 
     Raises:
-        InvalidArgumentError: it is of another type.
+        InvalidArgumentError: the value has another type.
     """
     if not isinstance(value, kind):
         msg = f"{argument} must be a {kind.__name__}, not {value!r}"
@@ -101,10 +101,10 @@ def instance(argument: str, value: Any, kind: type[_T]) -> _T:
 
 
 def whole(argument: str, value: Any) -> int:
-    """A plain whole number.
+    """Return a whole number as an ``int``.
 
     Raises:
-        InvalidArgumentError: it is not one.
+        InvalidArgumentError: the value is not a whole number.
     """
     try:
         return _index(value)
@@ -114,10 +114,10 @@ def whole(argument: str, value: Any) -> int:
 
 
 def real(argument: str, value: Any) -> float:
-    """A plain number.
+    """Return a number as a ``float``.
 
     Raises:
-        InvalidArgumentError: it is not one.
+        InvalidArgumentError: the value is not a number.
     """
     try:
         return _float(value)
@@ -127,10 +127,10 @@ def real(argument: str, value: Any) -> float:
 
 
 def make_whole(specification: object, *fields: str) -> None:
-    """Turn fields of a frozen specification into plain whole numbers.
+    """Convert fields of a frozen specification to ``int``.
 
     Raises:
-        InvalidArgumentError: one is not a whole number.
+        InvalidArgumentError: a field is not a whole number.
     """
     for name in fields:
         object.__setattr__(specification, name, whole(name, getattr(specification, name)))

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package.
+    """Make the ``__getattr__`` of a package, which imports a name when it is first used.
 
     Args:
         package: The package's ``__name__``.

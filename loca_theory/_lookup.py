@@ -1,4 +1,4 @@
-"""Finding by name what is listed in a table."""
+"""Look up entries of tables and members of enumerations by name."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
-    """The entry of that name.
+    """Return the entry with the given name.
 
     Args:
-        what: What is listed, in the singular, for the message.
-        name: Which.
+        what: Kind of entry, in the singular, for the message.
+        name: Name of the entry.
         known: The table.
 
     Raises:
-        InvalidArgumentError: there is none; the message lists those there are.
+        InvalidArgumentError: the name is unknown; the message lists the known names.
     """
     try:
         return known[cast("str", name)]
-    except (KeyError, TypeError):  # nothing of that name, or not a name at all
+    except (KeyError, TypeError):  # unknown, or not hashable
         msg = f"unknown {what} {name!r}; choose from {', '.join(known)}"
         raise InvalidArgumentError(msg) from None
 
 
 def member(kind: type[_E], what: str, value: object) -> _E:
-    """The member of an enumeration with that value.
+    """Return the member of an enumeration with the given value.
 
     Args:
         kind: The enumeration.
-        what: What it lists, in the singular, for the message.
-        value: Which.
+        what: Kind of member, in the singular, for the message.
+        value: Value of the member.
 
     Raises:
-        InvalidArgumentError: there is none; the message lists those there are.
+        InvalidArgumentError: the value is unknown; the message lists the known values.
     """
     return find(what, value, {one.value: one for one in kind})

@@ -1,4 +1,4 @@
-"""The package's exceptions. Each message names the cause and a way out, in one line."""
+"""Exceptions of the package. Each message is one line: the cause, and how to fix it."""
 
 
 class LocaTheoryError(Exception):
@@ -10,4 +10,4 @@ class InvalidArgumentError(LocaTheoryError, ValueError):
 
 
 class ResourceError(LocaTheoryError, RuntimeError):
-    """The machine lacks what the request needs: memory, a CUDA device, a writable folder."""
+    """The machine lacks a resource: memory, a CUDA device, a stored file, a writable folder."""

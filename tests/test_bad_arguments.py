@@ -33,7 +33,7 @@ def extract(**changed):
 
 
 SHAPE = "shape must be two whole numbers (p, q), not "
-RANKS = "ranks must be whole numbers from 1 on, not "
+RANKS = "ranks must be positive whole numbers, not "
 RUNNER = "runner must be a Runner, not "
 BAD = [
     *((lambda given=given: shaped(given), f"{SHAPE}{given!r}")
@@ -59,12 +59,12 @@ BAD = [
     # correlate and toy
     (lambda: correlate(draws="x"), "draws must be a whole number, not 'x'"),
     (lambda: correlate(level="x"), "level must be a number, not 'x'"),
-    (lambda: correlate(structures=[]), "structures are named once each, at least one: none"),
+    (lambda: correlate(structures=[]), "structures must list at least one name and no"),
     (lambda: correlate(structures=[["ar1"]]), "unknown structure ['ar1']; choose from"),
-    (lambda: correlate(protocols=[]), "protocols are named once each, at least one: none"),
-    (lambda: loca.toy([]), "searches are named once each, at least one: none"),
+    (lambda: correlate(protocols=[]), "protocols must list at least one name and no"),
+    (lambda: loca.toy([]), "searches must have at least one value and no duplicates, not none"),
     (lambda: loca.toy([["swap"]]), "unknown search ['swap']; choose from"),
-    (lambda: loca.toy(interpretations=5), "unknown reading '5'; choose from"),
+    (lambda: loca.toy(interpretations=5), "unknown interpretation '5'; choose from"),
     (lambda: loca.toy(problems="x"), "problems must be a whole number, not 'x'"),
     (lambda: loca.toy(steps=10.5), "steps must be a whole number, not 10.5"),
     (lambda: loca.toy(lr="fast"), "lr must be a number, not 'fast'"),
@@ -80,8 +80,8 @@ BAD = [
     (lambda: extract(components=1.5), "components must be a whole number, not 1.5"),
     # verify, methods and figure
     (lambda: loca.verify([]), "names is empty; name a claim, or leave it out for all"),
-    (lambda: loca.verify(5), "unknown claim 5; `loca-theory verify --list` has all"),
-    (lambda: loca.verify("nope"), "unknown claim 'nope'; `loca-theory verify --list` has all"),
+    (lambda: loca.verify(5), "unknown claim 5; `loca-theory verify --list` lists all"),
+    (lambda: loca.verify("nope"), "unknown claim 'nope'; `loca-theory verify --list` lists all"),
     (lambda: loca.verify("condition-u", seed="x"), "seed must be a whole number, not 'x'"),
     (lambda: loca.verify("condition-u", tier=["quick"]), "unknown tier ['quick']; choose from"),
     (lambda: loca.verify("condition-u", results=5), "results must be a path, not 5"),
@@ -103,7 +103,7 @@ BAD = [
     (lambda: loca.MethodTable.load(5), "folder must be a path, not 5"),
     (lambda: loca.VerificationResult.load(5), "folder must be a path, not 5"),
     (lambda: loca.Extraction.load(5), "folder must be a path, not 5"),
-    (lambda: Result.load("."), "Result has no tables; load by the type that was saved"),
+    (lambda: Result.load("."), "Result has no tables; call load of the class that was saved"),
     (lambda: loca.methods().to_frame("nope"), "unknown table 'nope'; choose from rows"),
 ]  # fmt: skip
 
@@ -137,7 +137,9 @@ def test_a_file_is_no_folder_and_a_folder_no_file(tmp_path):
     with pytest.raises(loca.ResourceError, match=message):
         simulate(methods="R", runner=loca.Runner(tmp_path / "afile"))
     page = loca.report(simulate(engine="exact", methods="D"))
-    with pytest.raises(loca.ResourceError, match=r"is a folder; give path a file, such as .*html"):
+    with pytest.raises(
+        loca.ResourceError, match=r"path must name a file, but .* is a folder; use .*html"
+    ):
         page.save(tmp_path)
     with pytest.raises(loca.ResourceError, match=r'afile is a file; choose another path="'):
         page.save(tmp_path / "afile" / "page.html")

@@ -1,4 +1,4 @@
-"""The command: see the package's text."""
+"""The command ``python -m benchmarks.cuda``; see the package docstring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_MISSING = "nothing was measured: {} is missing, which the package itself needs"
+_MISSING = "nothing was measured: {} is missing, but the package needs it"
 try:
     from benchmarks._records import write_json, write_text
     from benchmarks.cuda.report import missing, report
@@ -33,50 +33,48 @@ try:
     from loca_theory.errors import LocaTheoryError, ResourceError
 except ModuleNotFoundError as error:
     sys.exit(_MISSING.format(error.name))
-if importlib.util.find_spec("torch") is None:  # the checks alone import it
+if importlib.util.find_spec("torch") is None:  # only the checks import it
     sys.exit(_MISSING.format("torch"))
 
-# A check stops by itself so much before it is stopped.
+# A check ends by itself this many seconds before it would be stopped.
 _EARLIER = 3.0
-# Kept for the last table.
+# Seconds reserved for writing the last table.
 _RESERVE = 4.0
 _MOST_MINUTES = 1440
 _TABLE, _DETAILS = "cuda.md", "details.zip"
-# Below this a check would spend its time on starting.
+# With fewer seconds left a check would spend them on starting.
 _LEAST = 12.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all checks, or one in this process."""
+    """Run all checks, or a single one in this process."""
     given = _parse(arguments)
     out = given.out.resolve()
     try:
         _make_folder(out)
         if given.check:
-            return _answer(given.check, out, 60 * given.minutes, rehearse=given.rehearse)
+            return _run_check(given.check, out, 60 * given.minutes, rehearse=given.rehearse)
         return _run_all(out, 60 * given.minutes, rehearse=given.rehearse)
     except (OSError, LocaTheoryError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"interrupted; what was found until then is in {out}", file=sys.stderr)
+        print(f"interrupted; the results so far are in {out}", file=sys.stderr)
         return 130
 
 
 def _parse(arguments: list[str] | None) -> Any:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cuda",
-        description="Tests, speed and memory on an NVIDIA card, the most telling first.",
+        description="Tests, speed and memory on an NVIDIA card, the most important first.",
         epilog="Example: python -m benchmarks.cuda --out results --minutes 9",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of tables, JSON and traces")
-    parser.add_argument(
-        "--minutes", type=float, default=9.0, help="when to stop by itself (default: 9)"
-    )
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit (default: 9)")
     parser.add_argument(
         "--rehearse",
         action="store_true",
-        help="run every check at tiny sizes on the CPU, to see that all is in place",
+        help="run every check at tiny sizes on the CPU, to see that everything works",
     )
     names = [check.name for check in (DEVICE, *CHECKS)]
     parser.add_argument("--check", choices=names, help=argparse.SUPPRESS)
@@ -94,7 +92,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _clear(out: Path) -> None:
-    """Remove what a run left that measured nothing; what was measured is never overwritten."""
+    """Remove files of a run without results; results are never overwritten."""
     results = [_TABLE, _DETAILS, *(f"{check.name}.json" for check in CHECKS)]
     if any((out / name).exists() for name in results):
         msg = f"{out} holds the results of an earlier run; name another folder"
@@ -104,13 +102,13 @@ def _clear(out: Path) -> None:
 
 
 def _loose(out: Path) -> list[Path]:
-    """Logs and traces."""
+    """The logs and traces in the folder."""
     logs = [out / f"{check.name}.log" for check in (DEVICE, *CHECKS)]
     return [path for path in logs if path.exists()] + sorted(out.glob("trace-*.json"))
 
 
 def _pack(out: Path) -> None:
-    """Put logs and traces into one file."""
+    """Move logs and traces into one archive."""
     found = _loose(out)
     if not found:
         return
@@ -145,18 +143,18 @@ def _run_all(out: Path, seconds: float, *, rehearse: bool) -> int:
     for line in missing(machine):
         print(line, flush=True)
     try:
-        outcomes = _ask_all(machine, run, out, end, rehearse=rehearse)
+        outcomes = _run_checks(machine, run, out, end, rehearse=rehearse)
     finally:
         _pack(out)
     print((out / _TABLE).read_text(encoding="utf-8"))
     print(f"wrote {out}")
     empty = [outcome.check.title for outcome in outcomes if outcome.is_empty]
     if empty:
-        print(f"nothing was found by: {'; '.join(empty)}", file=sys.stderr)
+        print(f"no results from: {'; '.join(empty)}", file=sys.stderr)
     return 1 if empty else 0
 
 
-def _ask_all(
+def _run_checks(
     machine: dict[str, Any],
     run: Callable[[Check, float, Any], Outcome],
     out: Path,
@@ -164,7 +162,7 @@ def _ask_all(
     *,
     rehearse: bool,
 ) -> list[Outcome]:
-    """Every check for which there is time and what it needs, each written as it comes."""
+    """Run every check that has its modules and enough time, and write each result at once."""
     outcomes: list[Outcome] = []
     left_out: dict[str, str] = {}
 
@@ -190,7 +188,7 @@ def _ask_all(
             line = f"{check.title}: {len(outcome.rows)} rows in {outcome.seconds:.0f} s"
             print(line + (f", {failed} of them errors" if failed else ""), flush=True)
             continue
-        print(f"{check.title}: left out, {left_out[check.title]}", flush=True)
+        print(f"{check.title}: not run, {left_out[check.title]}", flush=True)
     write()
     return outcomes
 
@@ -199,12 +197,12 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _answer(name: str, out: Path, seconds: float, *, rehearse: bool) -> int:
-    """Run one check in this process; its lines go to where the output goes, all else to the log."""
+def _run_check(name: str, out: Path, seconds: float, *, rehearse: bool) -> int:
+    """Run one check in this process: its lines go to stdout, everything else to stderr, the log."""
     faulthandler.enable()
-    # A process that is ended because it hangs shall not spend minutes on writing its memory down.
+    # Without this a process that is killed because it hangs may spend minutes on a core dump.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Should nobody be left to end this process, it ends itself.
+    # End this process even if the one that should stop it has died.
     faulthandler.dump_traceback_later(seconds + 30, exit=True)
     deadline = time.monotonic() + seconds - _EARLIER
     done = set(json.load(sys.stdin))
@@ -219,7 +217,7 @@ def _answer(name: str, out: Path, seconds: float, *, rehearse: bool) -> int:
     try:
         importlib.import_module(f"benchmarks.cuda.{name}").check(session)
     except PoisonedError as error:
-        session.note(f"a process lost the device and another went on: {error}")
+        session.note(f"a process lost the device and another one continued: {error}")
         return POISONED
     except Exception as error:
         session.note(f"{type(error).__name__}: {error}")

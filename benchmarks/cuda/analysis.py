@@ -1,6 +1,6 @@
-"""``analyze`` on the device, of a made-up pair of checkpoints: as on the CPU, and how much faster.
+"""``analyze`` on the device and on the CPU: differences and speed, for a synthetic pair.
 
-The changes are independent normal entries, and in the second matrix also of low rank.
+The increments have independent normal entries; in the second matrix a low-rank matrix is added.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from loca_theory.checkpoints import analyze
 
 _SHAPES = ((768, 768), (768, 3072), (2048, 2048))
 _TINY = ((16, 16), (16, 24))
-# Sums of up to four million products in float32, in another order.
+# Tolerance for sums of up to four million products in float32, in a different order.
 _ROUNDING = 1e-3
 
 
 def check(session: Session) -> None:
-    """One pair, matrix by matrix."""
+    """Analyse one pair of checkpoints per matrix shape."""
     shapes = _TINY if session.tiny else _SHAPES
     ranks = (2,) if session.tiny else (8, 32)
-    session.note("on the CPU torch has all its threads; the parts in NumPy, which at 768 x 768 "
-                 "take most of the time, run there for either device")  # fmt: skip
+    session.note("on the CPU torch uses all its threads; the parts in NumPy, which take most of "
+                 "the time at 768 x 768, run on the CPU for either device")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for index, shape in enumerate(shapes):
 
             def work(row: Row, index: int = index, shape: tuple[int, int] = shape) -> None:
                 paths = _pair(Path(folder), index, shape)
-                if session.is_cuda:  # the first call on a device makes plans and workspaces
+                if session.is_cuda:  # the first call on a device creates plans and workspaces
                     _analysed(paths, ranks, session.device)
                 found = {}
                 for device, name in ((session.device, "s"), ("cpu", "cpu_s")):
@@ -67,7 +67,7 @@ def _pair(folder: Path, index: int, shape: tuple[int, int]) -> tuple[str, str]:
 
 
 def _analysed(paths: tuple[str, str], ranks: tuple[int, ...], device: str) -> dict[str, float]:
-    """The numbers of the one matrix, by name."""
+    """Analyse a pair with a single matrix, and return its numbers by name."""
     result = analyze(*paths, ranks=ranks, device=device)
     if not result.matrices:
         msg = f"nothing was analysed: {[one.reason for one in result.skipped]}"

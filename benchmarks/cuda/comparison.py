@@ -1,8 +1,8 @@
-"""Time and memory of rivals at one load, in one process.
+"""Time and memory of rivals for one load, in one process.
 
-A process for each rival's memory would take minutes, of which there are few. Here the rivals
-share their frozen weights, and the peak of each is counted from what was there before it was
-built, plus those weights: what it would hold alone.
+Separate processes for the memory of each rival would take too many minutes. Here the rivals share
+their frozen weights. The memory of each is its peak minus the memory before it was built, plus the
+shared weights, which is what it would need alone.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def compare(
     judge: Judge,
     rounds: int = 5,
 ) -> None:
-    """Say a row for every rival that can be built.
+    """Measure every rival that can be built, and report a row for each.
 
     Args:
-        session: Where.
-        load: What is done, as the rows show it.
-        prepare: Returns the rivals (by name, what returns its step and facts to say about it), and
-            the bytes that all of them hold together.
-        judge: Adds to the rows what follows from several of them.
-        rounds: How often each is timed.
+        session: The session of the check.
+        load: Description of the load in the rows.
+        prepare: Returns functions that build the rivals, by name, and the bytes that the rivals
+            share. Each function returns the rival's step and facts for its row.
+        judge: Adds to the rows what follows from several of them, such as ratios and targets.
+        rounds: Number of timing rounds.
     """
     if _times_key(load) in session.done:
         return
@@ -102,7 +102,7 @@ def _compare(
         return
 
     for name in _too_many(takes, session.left()):
-        rows[name]["left_out"] = "no time to measure its time"
+        rows[name]["left_out"] = "no time for timing"
         session.finish(rows.pop(name))
         del steps[name]
     if not steps:
@@ -131,13 +131,13 @@ def _compare(
 
 
 def _too_many(takes: Mapping[str, float], left: float) -> list[str]:
-    """The rivals, from the last, without which there is time to measure the others.
+    """The last rivals that must be dropped so that there is time to measure the others.
 
     Args:
-        takes: Seconds of a step of each.
-        left: Seconds that are left.
+        takes: Seconds per step of each rival.
+        left: Remaining seconds.
     """
-    # A warm-up and a step to see how many fill a block, then two rounds of a warm-up and a block.
+    # A warm-up and a step to calibrate the blocks, then two rounds of a warm-up and a block each.
     needed = {
         name: 2 * step + 2 * (step + max(step, _BLOCK_SECONDS)) for name, step in takes.items()
     }
@@ -149,12 +149,12 @@ def _too_many(takes: Mapping[str, float], left: float) -> list[str]:
 
 
 def verdict(target: str, found: float, *, reached: bool) -> dict[str, Any]:
-    """Whether a target was reached, as the table shows it."""
+    """An entry of the table of targets: whether the target was reached."""
     return {"target": target, "found": found, "reached": reached}
 
 
 def judge_adapters(rows: dict[str, Row], times: dict[str, Timing], *, is_model: bool) -> None:
-    """Ratios to the rivals, and the targets of LoCA as it is by default."""
+    """Add ratios to the rivals, and the targets of LoCA with default settings."""
     for rival, key in (("LoRA", "of_lora"), ("FourierFT", "of_fourierft")):
         for name, row in rows.items():
             if rival in times:
@@ -193,9 +193,9 @@ def _verdicts(row: Row, rows: dict[str, Row], *, is_model: bool) -> list[dict[st
 
 
 def _make_workspaces(device: str) -> None:
-    """Let the libraries allocate what they keep, so that no rival is charged with it.
+    """Let the libraries allocate their workspaces, so that they do not count for any rival.
 
-    Backward passes run in a thread of their own, with workspaces of its own.
+    Backward passes run in a separate thread, which has its own workspaces.
     """
     for dtype in (torch.float32, torch.bfloat16):
         layer = torch.nn.Linear(64, 64, device=device, dtype=dtype)
@@ -204,5 +204,5 @@ def _make_workspaces(device: str) -> None:
 
 
 def _forget_shared_matrices() -> None:
-    """Whoever needs a DCT matrix pays for it, not only the first."""
+    """Clear the cache of DCT matrices, so that they count for every rival that needs them."""
     dct_matrix.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]

@@ -1,4 +1,4 @@
-"""What is there: the card, its driver, the libraries, and what is missing."""
+"""Check the machine: the card, its driver, the libraries, and missing modules."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from benchmarks.cuda.session import Row, Session, is_out_of_memory
 
 WITHOUT = {
     "pytest": "the tests",
-    "hypothesis": "the tests that draw their cases",
-    "torch_dct": "torch-dct beside dct2",
-    "cupy": "CuPy's DCT beside dct2",
+    "hypothesis": "the property-based tests",
+    "torch_dct": "the comparison of dct2 with torch-dct",
+    "cupy": "the comparison of dct2 with CuPy's DCT",
     "peft": "LoRA, FourierFT, WaveFT, C3A and SHiRA",
     "transformers": "the models",
     "safetensors": "the analysis of checkpoints",
     "psutil": "the adapters of PEFT, the models, the simulation and the analysis",
-    **dict.fromkeys(("numpy", "scipy"), "nearly all: install it"),
+    **dict.fromkeys(("numpy", "scipy"), "nearly everything: install it"),
     **dict.fromkeys(("click", "rich"), "the tests of the command line"),
 }
-"""What is left out where a module is missing."""
+"""What cannot be run if a module is missing."""
 
 _LIBRARIES = ("torch", "triton", *WITHOUT)
 
 
 def check(session: Session) -> None:
-    """Say what is there, or why nothing can be measured."""
+    """Report the machine, or why nothing can be measured on it."""
     row: Row = {"key": "device"}
     session.starts("device")
     row |= {"environment": environment(()), **_libraries()}
@@ -51,7 +51,7 @@ def check(session: Session) -> None:
 
 
 def refusal() -> str | None:
-    """Why nothing can be computed on the device, in one line; None where it can."""
+    """Why nothing can be computed on the device, in one line; None if it works."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:
@@ -65,7 +65,7 @@ def refusal() -> str | None:
         found = float(torch.fft.rfft2(x @ x)[0, 0].real)
     except Exception as error:
         return _failure(error)
-    return None if found == 64.0**3 else f"the card computes {found} where {64.0**3} is right"
+    return None if found == 64.0**3 else f"the card computes {found} instead of {64.0**3}"
 
 
 def _absence(heard: list[str]) -> str:
@@ -84,7 +84,7 @@ def _absence(heard: list[str]) -> str:
 def _failure(error: Exception) -> str:
     if is_out_of_memory(error):
         free, total = (f"{count / 2**30:.1f} GiB" for count in torch.cuda.mem_get_info())
-        return f"the card has no memory left: {free} free of {total}; end what else uses it"
+        return f"the card has no memory left: {free} free of {total}; end other processes on it"
     try:
         major, minor = torch.cuda.get_device_capability()
         built = ", ".join(torch.cuda.get_arch_list())
@@ -92,7 +92,7 @@ def _failure(error: Exception) -> str:
         return f"the card fails at its first product: {_first_line(error)}"
     if "no kernel image" in str(error):
         return (
-            f"the card is too old or too new for this torch: it is of compute capability "
+            f"the card is too old or too new for this torch: it has compute capability "
             f"{major}.{minor}, and torch {torch.__version__} was built for {built}"
         )
     return f"the card fails at its first product: {_first_line(error)}"
@@ -140,7 +140,7 @@ def _libraries() -> dict[str, Any]:
 
 
 def _version(module: str, distributions: Sequence[str]) -> str | None:
-    """Of an installed module, ``?`` where it has none; None where there is no such module."""
+    """Version of a module, ``?`` if it is unknown; None if the module is not installed."""
     try:
         if importlib.util.find_spec(module) is None:
             return None

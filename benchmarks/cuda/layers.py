@@ -1,7 +1,7 @@
-"""One layer, forward and backward, under LoCA's implementations and its rivals of PEFT.
+"""Forward and backward pass of one layer, with LoCA's implementations and its rivals of PEFT.
 
-Then what LoCA chooses by itself on a device, each choice forced and the other beside it, and the
-steps in which its searches move components.
+Further measurements: the choices that LoCA makes by itself on a device, each compared with its
+alternatives, and the steps in which its searches move components.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAYERS = (
     Layer(768, 1000, 4096, 8, "bfloat16"),
     Layer(768, 10_000, 1024, 16),
 )
-# For the model of costs, LoCA alone: one thing differs from the loads above.
+# Loads for the cost model, with LoCA only; each differs from a load above in one property.
 ALONE = ("frozen", *LOCA)
 OTHERS = (
     Layer(768, 1000, 64, 8),
@@ -45,10 +45,10 @@ OTHERS = (
     Layer(4096, 10_000, 512, 16),
     Layer(4096, 150_000, 64, 64, "bfloat16"),
 )
-# Both sides of the number of entries from which entries of Z are sampled.
+# Loads on both sides of the threshold below which entries of Z are sampled.
 SAMPLED = (Layer(768, 1000, 4096, 8), Layer(4096, 150_000, 512, 64))
 SAMPLINGS = ("dense, sampled", "dense, one product", "fft, sampled", "fft, one product")
-# So many tokens that the smaller blocks are several.
+# Enough tokens for several of the smaller blocks.
 BLOCKS = (Layer(768, 1000, 16_384, 8), Layer(4096, 150_000, 4096, 64))
 BLOCK_BITS = (18, 20, 22, 24)
 SEARCHES = (Layer(768, 1000, 4096, 8), Layer(4096, 150_000, 512, 64))
@@ -60,7 +60,7 @@ Building = Callable[[str, Layer, str], Built]
 
 
 def check(session: Session) -> None:
-    """Every load and choice, and a trace of the first two loads."""
+    """Measure every load and choice, and record a trace of the first two loads."""
     tiny = session.tiny
     loads = _TINY if tiny else LAYERS
     for layer in loads:
@@ -68,7 +68,7 @@ def check(session: Session) -> None:
     _compare_choices(session)
     for layer in _TINY_OTHERS if tiny else OTHERS:
         _compare(session, layer, ALONE)
-    # Last: what records kernels may slow down what comes after it.
+    # Traces come last, because the profiler may slow down what follows.
     for layer in loads[:2]:
         rivals = partial(_rivals, session.device, layer)
         name = f"layer-{layer.size}-{layer.dtype}"
@@ -113,7 +113,7 @@ def _loca(device: str, layer: Layer, rival: str) -> Built:
 
 
 def _with(module: Any, name: str, value: object, step: Step) -> Step:
-    """The step with another choice of the library in force."""
+    """A step during which an attribute of the library has another value."""
 
     def forced() -> None:
         before = getattr(module, name)
@@ -127,7 +127,7 @@ def _with(module: Any, name: str, value: object, step: Step) -> Step:
 
 
 def _search_step(device: str, layer: Layer, search: str) -> Built:
-    """A step of AdamW: of the coefficients, of the locations, or one that prunes and regrows."""
+    """A step of AdamW on the coefficients or the locations, or one that prunes and regrows."""
     torch.manual_seed(0)
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
     prunes_and_regrows = search in ("swap", "reselect")
@@ -138,7 +138,7 @@ def _search_step(device: str, layer: Layer, search: str) -> Built:
         learn_locations=True,
         location_search=search if prunes_and_regrows else "central",
     ).to(**kind)
-    # Neither phase ends while it is measured.
+    # The schedule stays in the measured phase.
     training = LocationTraining(model, AlternatingSchedule(1, 10**9, None), automatic=False)
     optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-4))
     if search == "locations":
@@ -176,7 +176,7 @@ def _rivals(
 
 
 def facts_of(model: torch.nn.Module) -> dict[str, Any]:
-    """How many parameters are trained, in which precision."""
+    """Number and precision of the trained parameters."""
     parameters = trained(model)
     dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parameters})
     return {"trained": sum(p.numel() for p in parameters), "in": ", ".join(dtypes)}

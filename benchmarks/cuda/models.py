@@ -1,4 +1,4 @@
-"""Steps per second and memory of models under LoCA and its rivals: the paper's complexity table."""
+"""Steps per second and memory of models with LoCA and rivals: the paper's complexity table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TINY = (Model("LLaMA, two small layers", (2, 4), 20, 2, "bfloat16"),)
 
 
 def check(session: Session) -> None:
-    """Every model for which there is time."""
+    """Measure the models as far as time allows."""
     for model in _TINY if session.tiny else MODELS:
         compare(session, str(model), partial(_rivals, session.device, model), judge=_judge)
 

@@ -1,4 +1,4 @@
-"""The table of all that was found, as Markdown."""
+"""The Markdown page with the tables of all results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.cuda.runner import Outcome, Row
 
-# Not columns of a table: for the files alone, or shown elsewhere.
+# Keys that are not columns of a table, because they are only for the files or shown elsewhere.
 _INSIDE = {"key", "load", "final", "hidden", "timing", "verdicts", "kernels", "took_s", "rival"}
 _HEADINGS = {
     "ms": "ms",
@@ -19,7 +19,7 @@ _HEADINGS = {
     "peak_mib": "peak MiB",
     "waits": "waits for the device",
     "steps_per_s": "steps/s",
-    "left_out": "left out",
+    "left_out": "not run",
     "s": "s",
     "cpu_s": "s on the CPU",
     "speed_over_cpu": "speed over the CPU's",
@@ -31,12 +31,12 @@ _HEADINGS = {
 def report(
     machine: Mapping[str, Any], outcomes: Sequence[Outcome], left_out: Mapping[str, str]
 ) -> str:
-    """The page.
+    """Make the page.
 
     Args:
-        machine: The row of the check of the device.
-        outcomes: What was found, by check.
-        left_out: Titles of checks that were not run, and why.
+        machine: The row of the check of the machine.
+        outcomes: Outcomes of the checks.
+        left_out: Reasons why checks were not run, by title.
     """
     parts = [f"# {machine.get('card', 'CUDA')}", _machine(machine)]
     if not machine.get("rehearsal"):
@@ -50,9 +50,9 @@ def report(
 
 
 def missing(machine: Mapping[str, Any]) -> list[str]:
-    """A line for each module that is missing: what is left out without it."""
+    """One line per missing module, with what cannot be run without it."""
     return [
-        f"{name} is missing; left out: {what}" for name, what in machine.get("missing", {}).items()
+        f"{name} is missing; not run: {what}" for name, what in machine.get("missing", {}).items()
     ]
 
 

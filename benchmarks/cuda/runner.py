@@ -1,7 +1,7 @@
-"""One check after the other, each in processes of its own, until the time is over.
+"""Run one check after the other, each in processes of its own, within a time limit.
 
-A row that raises is a result. One that dies, hangs or loses the device takes its process with it,
-and the next process goes on after it.
+An exception in a row is its result. If a row crashes, hangs or loses the device, its process ends
+and another process continues with the next row.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
 POISONED = 3
-"""Exit code of a process that lost the device, and has said so in a row."""
+"""Exit code of a process that lost the device and has reported this in a row."""
 
 _START = 150.0
-"""Seconds that a process may take to its first row: imports, the driver, the first context."""
+"""Seconds that a process may take until its first row: imports, driver, CUDA context."""
 
-# Seconds for a process to end by itself once it has said all, and when it is told to.
+# Seconds for a process to end after its last line, and after a signal.
 _AFTERWARDS, _LAST_WORDS = 20.0, 3.0
-# A process whose time is over is heard so much longer.
+# Seconds for which the lines of a process are still read after its time limit.
 _GRACE = 2.0
 
 Row = dict[str, Any]
@@ -38,13 +38,13 @@ Command = Callable[[float], Sequence[str]]
 
 @dataclass(frozen=True)
 class Check:
-    """A question to the device.
+    """A check of the device.
 
     Attributes:
-        name: What ``--check`` calls it; also of its file and the module that answers it.
+        name: Name for ``--check``, of its result file and of its module.
         title: Heading of its table.
-        seconds: What it takes on a fast card; the checks before it leave it that much.
-        needs: Modules without which it has nothing to do.
+        seconds: Time it takes on a fast card, which the checks before it leave for it.
+        needs: Modules without which it cannot run.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Check:
     needs: tuple[str, ...] = ()
 
 
-# In the order of what they tell: where time is short, the last are left out.
+# The most important checks come first: if time is short, the last are not run.
 CHECKS = (
     Check("suite", "Tests marked `cuda`", 90, ("pytest",)),
     Check("transforms", "Cosine transforms", 70),
@@ -67,14 +67,14 @@ DEVICE = Check("device", "The machine", 30)
 
 @dataclass
 class Outcome:
-    """What became of a check.
+    """The outcome of a check.
 
     Attributes:
-        check: Which.
-        rows: By key, in the order of their coming.
-        notes: What else there is to know.
-        seconds: What it took.
-        out_of_time: Whether it was stopped because its time was over.
+        check: The check.
+        rows: Its rows by key, in the order of their arrival.
+        notes: Notes below its table.
+        seconds: Time it took.
+        out_of_time: Whether it was stopped at its time limit.
     """
 
     check: Check
@@ -85,12 +85,12 @@ class Outcome:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it had its time and found nothing but errors."""
+        """Whether it was not stopped early and yet has no rows but errors."""
         rows = self.rows.values()
         return not self.out_of_time and all("error" in r or r.get("hidden") for r in rows)
 
     def hear(self, line: dict[str, Any]) -> None:
-        """Take in a line of the check's process."""
+        """Process a line from the process of the check."""
         if "row" in line:
             row = line["row"]
             self.rows[row["key"]] = {**self.rows.get(row["key"], {}), **row}
@@ -99,11 +99,11 @@ class Outcome:
 
     @property
     def done(self) -> list[str]:
-        """Keys of rows that need no further process."""
+        """Keys of the rows that are final."""
         return [key for key, row in self.rows.items() if row.get("final")]
 
     def as_record(self) -> dict[str, Any]:
-        """For the result file."""
+        """The outcome as an entry of the result file."""
         return {
             "check": self.check.name,
             "seconds": self.seconds,
@@ -113,7 +113,7 @@ class Outcome:
 
 
 def allowance(check: Check, left: float, after: Sequence[Check]) -> float:
-    """Seconds for a check: all but what those after it take, and no less than it takes itself."""
+    """Seconds for a check: those not needed by later checks, but at least its own time."""
     return max(left - sum(one.seconds for one in after), min(check.seconds, left))
 
 
@@ -124,18 +124,18 @@ def conduct(
     log: Path,
     changed: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:
-    """Run a check in as many processes as it takes.
+    """Run a check in as many processes as needed.
 
     Args:
-        check: Which.
-        command: From the seconds that are left, what to run. It reads a JSON list of finished rows
-            from its input and says lines, as :mod:`benchmarks.cuda.session` describes them.
-        seconds: After these it is stopped, wherever it stands.
-        log: File to which the processes' other output goes.
+        check: The check.
+        command: Returns the command line for the remaining seconds. The command reads a JSON list
+            of finished rows from stdin and writes lines as in :mod:`benchmarks.cuda.session`.
+        seconds: Time limit at which the check is stopped.
+        log: File for other output of the processes.
         changed: Called after each line that changes the outcome.
 
     Returns:
-        The outcome, with what there was of rows that were under way.
+        The outcome, including unfinished rows.
     """
     outcome, start = Outcome(check), time.monotonic()
     deadline = start + seconds
@@ -157,10 +157,10 @@ def conduct(
             break
         outcome.out_of_time = out_of_time = time.monotonic() >= deadline
         if out_of_time:
-            outcome.notes.append(f"stopped after {outcome.seconds:.0f} s: its time was over")
+            outcome.notes.append(f"stopped after {outcome.seconds:.0f} s: time limit reached")
         if process.under_way is not None:
             key = process.under_way
-            why = "its time was over" if out_of_time else ending
+            why = "time limit reached" if out_of_time else ending
             outcome.hear({"row": {"key": key, "error": why, "final": not out_of_time}})
         elif process.code != POISONED and not out_of_time:
             outcome.notes.append(f"{ending}; see {log.name}")
@@ -171,7 +171,7 @@ def conduct(
 
 
 class _Process:
-    """A process that says lines, and is ended when it says nothing for too long."""
+    """A process that writes lines, and is stopped if it writes none for too long."""
 
     def __init__(self, command: Sequence[str], done: Sequence[str], log: Path) -> None:
         self.under_way: str | None = None
@@ -207,16 +207,16 @@ class _Process:
         self._said.put(None)
 
     def lines(self, deadline: float) -> Iterator[dict[str, Any]]:
-        """What it says until it ends, hangs or its time is over."""
+        """Yield its lines until it ends, hangs or reaches the time limit."""
         while True:
             left = deadline - time.monotonic()
-            if left < -_GRACE:  # it says so much that there is always something to hear
-                self._why = "its time was over"
+            if left < -_GRACE:  # it writes so fast that the queue is never empty
+                self._why = "time limit reached"
                 return
             try:
                 text = self._said.get(timeout=max(0.0, min(self._patience, left)))
             except queue.Empty:
-                self._why = f"no answer for {self._patience:.0f} s: stopped"
+                self._why = f"no output for {self._patience:.0f} s: stopped"
                 return
             if text is None:
                 return
@@ -235,14 +235,14 @@ class _Process:
                 yield line
 
     def end(self) -> str | None:
-        """End it, and say how it ended; None where it ended well."""
+        """Wait for its end, and return how it failed; None if it succeeded."""
         if self._why:
             self.stop()
             return self._why
         try:
             self.code = self._process.wait(timeout=_AFTERWARDS)
         except subprocess.TimeoutExpired:
-            self._why = "it said all and did not end"
+            self._why = "it did not end after its last line"
         self.stop()
         if self._why or self.code == 0:
             return self._why or None
@@ -251,8 +251,8 @@ class _Process:
         return f"the process ended with exit code {self.code}"
 
     def stop(self) -> None:
-        """End it at once, and whatever it has started."""
-        # The first makes Python say in the log where it stood.
+        """Kill it at once, with all its child processes."""
+        # The first signal makes Python write a traceback to the log.
         for number in (signal.SIGABRT, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
@@ -263,7 +263,7 @@ class _Process:
 
 
 def command_of(check: Check, out: Path, *, rehearse: bool) -> Command:
-    """What runs a check."""
+    """Make the function that returns the command line of a check."""
 
     def command(seconds: float) -> list[str]:
         given = [sys.executable, "-m", "benchmarks.cuda", "--check", check.name, "--out", str(out)]

@@ -1,7 +1,8 @@
-"""The side of a check: a process that says each row as soon as it has it, in lines of JSON.
+"""The process of a check, which writes each row as soon as possible, as lines of JSON.
 
-``{"starts": key, "limit": s}`` a row is under way, and is given up after so many seconds;
-``{"row": {...}}`` what is known of it, ``final`` or to be completed; ``{"note": "..."}``.
+``{"starts": key, "limit": s}``: a row is started, and will be given up after ``s`` seconds;
+``{"row": {...}}``: the contents of a row so far, complete if ``final``; ``{"note": "..."}``: a
+note below the table.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from loca_theory.transforms.devices import is_out_of_memory
 
 Row = dict[str, Any]
 PATIENCE = 90.0
-"""Seconds after which a row that says nothing is given up."""
+"""Seconds without output after which a row is given up."""
 
 
 class PoisonedError(Exception):
-    """The CUDA context of this process is lost; another process can go on."""
+    """The CUDA context of this process is lost; another process can continue."""
 
 
 @dataclass
 class Session:
-    """What a check works with.
+    """The state of the process of a check.
 
     Attributes:
         out: The folder of results.
-        lines: Where rows are said.
-        deadline: When to stop, by ``time.monotonic``.
+        lines: The stream that lines are written to.
+        deadline: Time at which to stop, by ``time.monotonic``.
         device: ``cuda``, or ``cpu`` in a rehearsal.
-        tiny: Whether it is a rehearsal, at sizes that take no time.
-        done: Keys of rows that an earlier process has finished or died of.
+        tiny: Whether it is a rehearsal with tiny sizes.
+        done: Keys of rows that an earlier process has finished, or that crashed it.
     """
 
     out: Path
@@ -53,33 +54,33 @@ class Session:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether there is a device to ask about."""
+        """Whether the device is a CUDA device."""
         return self.device.startswith("cuda")
 
     def left(self) -> float:
-        """Seconds that are left."""
+        """Seconds until the deadline."""
         return self.deadline - time.monotonic()
 
     def say(self, **line: Any) -> None:
-        """Write a line."""
+        """Write a line of JSON."""
         self.lines.write(json.dumps(line, default=str) + "\n")
         self.lines.flush()
 
     def note(self, text: str) -> None:
-        """What the table shall say beneath this check."""
+        """Write a note, which is shown below the table of this check."""
         self.say(note=text)
 
     def starts(self, key: str, limit: float = PATIENCE) -> None:
-        """Say what is under way."""
+        """Report that a row is started."""
         self.say(starts=key, limit=limit)
 
     def so_far(self, row: Row) -> None:
-        """Say what is known of a row whose work goes on: it is kept should the time end."""
+        """Report the contents of a row so far, in case the time limit interrupts its work."""
         self.say(row=row)
         self.starts(row["key"])
 
     def finish(self, row: Row) -> None:
-        """Say a row that is complete."""
+        """Report a complete row."""
         row["final"] = True
         self.done.add(row["key"])
         self.say(row=row)
@@ -87,19 +88,19 @@ class Session:
     def attempt(
         self, row: Row, work: Callable[[Row], object], *, seconds: float = 0.0, final: bool = True
     ) -> bool:
-        """Do the work of a row, whatever comes of it, and say the row.
+        """Do the work of a row and report the row; an exception becomes part of it.
 
         Args:
-            row: With its ``key``; the work adds to it. An exception is its result.
-            work: Gets the row.
-            seconds: What it may take; it is left out where less is left.
-            final: Whether the row is complete after that.
+            row: The row with its ``key``; the work adds to it.
+            work: Called with the row.
+            seconds: Time the work may take; if less is left, it is not done.
+            final: Whether the row is complete afterwards.
 
         Returns:
-            Whether the work was done.
+            Whether the work was done without an error.
 
         Raises:
-            PoisonedError: nothing can be done on the device any more.
+            PoisonedError: the device does not work any more.
         """
         if row["key"] in self.done:
             return False
@@ -110,7 +111,7 @@ class Session:
         start = time.perf_counter()
         try:
             work(row)
-            self.synchronize()  # what went wrong on the device went wrong here
+            self.synchronize()  # errors on the device belong to this row
         except PoisonedError:
             raise
         except Exception as error:
@@ -130,7 +131,7 @@ class Session:
         return True
 
     def _recover(self) -> None:
-        """Free what the failed row held, and see whether the device still answers."""
+        """Free the memory of a failed row, and check that the device still works."""
         gc.collect()
         if not self.is_cuda:
             return
@@ -148,11 +149,11 @@ class Session:
             torch.cuda.synchronize()
 
     def allocated(self) -> int:
-        """Bytes that tensors hold on the device; 0 where there is none."""
+        """Bytes that tensors hold on the device; 0 without a CUDA device."""
         return torch.cuda.memory_allocated() if self.is_cuda else 0
 
     def peak_of(self, work: Callable[[], object]) -> int | None:
-        """Most bytes that tensors held while it worked; None where there is no device."""
+        """Do some work, and return the peak bytes of tensors; None without a CUDA device."""
         if not self.is_cuda:
             work()
             return None
@@ -163,7 +164,7 @@ class Session:
         return torch.cuda.max_memory_allocated()
 
     def synchronisations_of(self, work: Callable[[], object]) -> int | None:
-        """How often it waits for the device, as far as torch can tell."""
+        """Do some work, and return how often it waits for the device, as counted by torch."""
         if not self.is_cuda:
             work()
             return None
@@ -178,10 +179,10 @@ class Session:
         return sum("called a synchronizing" in str(one.message) for one in heard)
 
     def trace(self, name: str, build: Callable[[], Callable[[], object]]) -> None:
-        """Record three steps: a file for chrome://tracing, and the kernels that took longest.
+        """Profile three steps: write a file for chrome://tracing, and report the slowest kernels.
 
         Args:
-            name: What the file is called by.
+            name: Part of the file name.
             build: Returns the step.
         """
         from torch.profiler import ProfilerActivity, profile
@@ -206,9 +207,9 @@ class Session:
 
 
 def _slowest(events: Iterable[Any], device: str) -> list[Row]:
-    """What took longest of the events on the device, as steps of the three recorded.
+    """The slowest events on the device, with counts and times per recorded step.
 
-    The time of a kernel counts for the operator that launched it, too: that one is left out.
+    Operators are excluded, because their time includes that of the kernels they launch.
     """
     time_of = "self_device_time_total" if device == "CUDA" else "self_cpu_time_total"
     there = [event for event in events if event.device_type.name == device]
@@ -224,7 +225,7 @@ def _slowest(events: Iterable[Any], device: str) -> list[Row]:
 
 
 def _described(error: BaseException) -> str:
-    """One line; for memory what was needed."""
+    """Describe an error in one line; if memory was missing, with the amount."""
     text = str(error)
     if is_out_of_memory(error):
         wanted = re.search(r"(?:allocate|allocating) ([\d.,]+ ?(?:[KMGT]i?B|bytes))", text)
@@ -238,7 +239,7 @@ def _described(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without the warnings of the libraries that are measured."""
+    """Suppress warnings of the measured libraries."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

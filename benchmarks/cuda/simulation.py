@@ -1,7 +1,7 @@
-"""The dense sampler of ``simulate`` on the device: the numbers of the CPU, how much faster, memory.
+"""The dense sampler of ``simulate`` on the device and the CPU: differences, speed, memory.
 
-``simulate`` gives each of its processes one thread; it is one such that the device is compared
-with. The peak of memory is told in matrices of float64, as ``--sampler dense`` asks for it.
+``simulate`` gives each of its processes one thread, so the device is compared with one thread. The
+peak of memory is reported in float64 matrices.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner
 
-# (K, ranks, methods, draws, seconds on the CPU); of the large ones only those whose work is dense
-# linear algebra. Where there are no seconds, the CPU would take minutes, and is not asked.
+# (K, ranks, methods, draws, seconds on the CPU); the large loads have only methods of dense linear
+# algebra. If the seconds are None, the CPU would take minutes and is not measured.
 _SIMULATED = tuple(method.name for method in DEFAULT_METHODS if method.is_approximation)
 LOADS = (
     (300, (8, 32), _SIMULATED, 64, 5.0),
@@ -29,14 +29,14 @@ LOADS = (
 )
 _TINY = ((16, (2,), _SIMULATED, 2, 0.0), (18, (2,), ("R", "F2", "D", "DoRA"), 1, None))
 # Both sample the same W in float64 from the same generators, and an error is a ratio of sums of
-# squares: what differs is rounding, of about 1e-16 times the number of operations in a row.
+# squares, so they differ only by rounding: about 1e-16 times the number of successive operations.
 _ROUNDING = 1e-9
 
 
 def check(session: Session) -> None:
-    """Each load on both, or on the device alone."""
+    """Measure each load on the device and, unless that takes minutes, on the CPU."""
     one = Runner(jobs=1)
-    session.note("on the CPU `simulate` has one thread, as in each of its processes")
+    session.note("on the CPU `simulate` uses one thread, as in each of its processes")
     for size, ranks, names, draws, cpu_seconds in _TINY if session.tiny else LOADS:
 
         def work(

@@ -1,4 +1,4 @@
-"""The tests that need a card, each a row."""
+"""Run the tests that need a card; each test is a row."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def check(session: Session) -> None:
-    """Run them in this process, one after the other."""
+    """Run the tests in this process, one after the other."""
     files = [
         path
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         if re.search(r"\b(cuda|device)\b", path.read_text(encoding="utf-8"))
         and path.parent.name != "benchmarks"
     ]
-    # What the numbers of the other checks rest on comes first.
+    # Tests of the code that the other checks depend on come first.
     first = ("transforms", "adapters")
     files.sort(key=lambda path: (path.parent.name not in first, str(path)))
     if session.tiny:
@@ -42,8 +42,8 @@ def run(session: Session, paths: Sequence[Path]) -> None:
     import pytest
 
     reporter = Reporter(session)
-    # Options of the suite that need plugins are not taken over, and a warning of another version of
-    # a library is not an error here.
+    # Drop the suite's own options, some of which need plugins, and do not turn warnings of other
+    # library versions into errors.
     options = ["-o", "addopts=", "--import-mode=importlib", "-m", "cuda", "-W", "default", "-ra"]
     options += [
         "--continue-on-collection-errors",
@@ -61,7 +61,7 @@ def run(session: Session, paths: Sequence[Path]) -> None:
 
 
 class Reporter:
-    """A plugin of pytest that says each test as a row, and stops when the device is lost."""
+    """A pytest plugin that reports each test as a row, and stops when the device is lost."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -72,24 +72,24 @@ class Reporter:
     def pytest_collection_modifyitems(
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
-        """Leave out what an earlier process has done."""
+        """Skip tests that an earlier process has run."""
         self._stop = session
         items[:] = [item for item in items if item.nodeid not in self._session.done]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that cannot be imported is a row."""
+        """Report a file that cannot be imported as a row."""
         if report.failed and report.nodeid not in self._session.done:
             row = {"key": report.nodeid, "outcome": "not collected"}
             row["error"] = _last_line(report.longrepr)
             self._session.finish(row)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test is under way."""
+        """Report that a test is started."""
         self._session.starts(nodeid, limit=60.0)
         self._rows[nodeid] = {"key": nodeid, "outcome": "passed", "took_s": 0.0}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Its set-up, call or tear-down is over."""
+        """Add the result of the test's set-up, call or tear-down."""
         row = self._rows[report.nodeid]
         row["took_s"] += report.duration
         if report.failed or (report.skipped and row["outcome"] == "passed"):
@@ -97,11 +97,11 @@ class Reporter:
             row["error" if report.failed else "reason"] = _last_line(report.longrepr)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """The row is complete."""
+        """Report the complete row, and stop at the time limit or if the device is lost."""
         row = self._rows.pop(nodeid)
         self._session.finish(row)
         if self._session.left() <= 0:
-            self._session.note("the tests were stopped: their time was over")
+            self._session.note("the tests were stopped: time limit reached")
             self._stop.shouldstop = "no time left"
         if row["outcome"] == "failed" and self._session.is_cuda:
             try:
@@ -112,7 +112,7 @@ class Reporter:
 
 
 def _last_line(text: object) -> str:
-    if isinstance(text, tuple):  # where, which line, why
+    if isinstance(text, tuple):  # file, line, reason
         return str(text[-1])[:300]
     crash = getattr(text, "reprcrash", None)
     if crash is not None:

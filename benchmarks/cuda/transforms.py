@@ -1,7 +1,7 @@
-"""dct2 and idct2 beside torch-dct, CuPy and, as the floor, a plain real FFT of the same size.
+"""dct2 and idct2 compared with torch-dct, CuPy and a plain real FFT as the floor.
 
-There is no FFT of bfloat16: the floor of such inputs is that of the same numbers in float32, cast
-beforehand. All others cast inside, which their times include.
+There is no FFT in bfloat16, so the floor of such inputs is the FFT of the same numbers, cast to
+float32 beforehand. The times of all other transforms include their casts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SHAPES = ((24, 768, 768), (1, 4096, 4096), (1, 768, 768), (96, 768, 768))
 _TINY = ((2, 12, 12), (1, 16, 16))
 _FLOOR = "torch.fft (floor)"
 _OURS = "loca_theory"
-# dct2 shall take at most so many times the floor.
+# Target: dct2 takes at most this multiple of the floor's time.
 _TARGETS = {(24, 768, 768): 3.0, (1, 4096, 4096): 2.0, (1, 16, 16): 2.0}
 
 
 def check(session: Session) -> None:
-    """Every shape, dtype and direction."""
+    """Measure every shape, dtype and direction, and record a trace."""
     shapes = _TINY if session.tiny else SHAPES
     for dtype in (torch.float32, torch.bfloat16):
         for inverse in (False, True):
@@ -42,7 +42,7 @@ def check(session: Session) -> None:
                     partial(_rivals, session.device, shape, dtype, inverse=inverse),
                     judge=partial(_judge, None if inverse else _TARGETS.get(shape)),
                 )
-    # Last: what records kernels may slow down what comes after it.
+    # The trace comes last, because the profiler may slow down what follows.
     session.trace("dct2", lambda: partial(dct2, normal(*shapes[0]).to(session.device)))
 
 
@@ -50,8 +50,8 @@ def _rivals(
     device: str, shape: tuple[int, ...], dtype: torch.dtype, *, inverse: bool
 ) -> tuple[dict[str, Build], int]:
     x = normal(*shape).to(dtype)
-    # The error is that of the first two matrices; of inputs in bfloat16 it is also that of the
-    # result, which is rounded to eight bits.
+    # The error is that of the first two matrices. For bfloat16 it includes the rounding of the
+    # result to eight bits.
     expected = scipy_transform(x[:2].double(), inverse=inverse, workers=-1)
     x = x.to(device)
 
@@ -59,7 +59,7 @@ def _rivals(
         found = transform(x)
         facts: dict[str, Any] = {}
         if rival == "CuPy":
-            facts["peak_mib"] = None  # it has an allocator of its own
+            facts["peak_mib"] = None  # CuPy has its own allocator
         if rival != _FLOOR:
             error = (torch.as_tensor(found)[:2].cpu().double() - expected).abs().max()
             facts["max_abs_error"] = float(error)
@@ -99,7 +99,7 @@ def _transforms(x: torch.Tensor, *, inverse: bool, device: str) -> dict[str, Tra
         try:
             found[name] = wrap(importlib.import_module(module), inverse)
         except ImportError:
-            continue  # named among what is missing
+            continue  # the report lists it as missing
         except Exception as error:
             found[name] = _failing(error)
     return found
@@ -118,7 +118,7 @@ def _torch_dct(module: Any, inverse: bool) -> Transform:
 
 
 def _cupy(module: Any, inverse: bool) -> Transform:
-    """On the memory of torch's tensors; bfloat16, which it does not know, through float32."""
+    """Transform in the memory of torch's tensors; bfloat16 is cast to float32 for CuPy."""
     cupy = importlib.import_module("cupy")
     transform = module.idctn if inverse else module.dctn
 

@@ -1,7 +1,8 @@
-"""Writes the claims of the ledger into the page ``ledger.md``, in place of a comment.
+"""Write the claims of the ledger into the page ``ledger.md``, in place of a comment.
 
-Each claim becomes a section with the anchor of its id (dots as hyphens). Where the claims.json of a
-run of ``loca-theory verify`` stands in ``figures/ledger``, what was observed is shown as well.
+Each claim becomes a section, whose anchor is the claim's id with hyphens for dots. If
+``figures/ledger`` holds the claims.json of a run of ``loca-theory verify``, the page also shows the
+observed numbers.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _COLOURS = {
 
 
 def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
-    """The Markdown of all claims: an overview by verdict, then section by section.
+    """Return the Markdown of all claims: an overview by verdict, then section by section.
 
     Args:
         ledger: The ledger.
-        stored: What a run observed, by id.
+        stored: Entries of a stored run, by id.
     """
     lines = list(_overview(ledger.claims, stored))
     for title, claims in by_section(ledger.claims).items():
@@ -56,13 +57,13 @@ def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterato
     yield "## At a glance"
     yield ""
     if stored:
-        yield f"{len(stored)} of {len(claims)} verdicts are those of a stored run, with what it"
-        yield "observed ± its standard error."
+        yield f"{len(stored)} of {len(claims)} verdicts are those of a stored run. For these, the"
+        yield "page shows the observed number ± its standard error."
         if len(stored) < len(claims):
             yield "The others are those that the ledger expects."
     else:
-        yield "The verdicts on this page are those that the ledger expects; `loca-theory verify`"
-        yield "measures them anew, and says so where it comes to another one."
+        yield "The verdicts on this page are those that the ledger expects. `loca-theory verify`"
+        yield "measures the claims again and reports every verdict that differs."
     yield ""
     of_paper = [claim for claim in claims if claim.subject == PAPER]
     for verdict in Verdict:
@@ -93,7 +94,7 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     for text in claim.assumptions:
         yield f"- *Assumed by the paper:* {_text(text)}."
     for text in claim.added:
-        yield f"- *Assumed here besides:* {_text(text)}."
+        yield f"- *Also assumed here:* {_text(text)}."
     yield f"- *If it holds:* {_text(claim.expected)}. *Rule:* {claim.rule.in_words()}."
     if stored is not None and stored.estimate:
         old = ", with an older version of the code" if stored.stale else ""
@@ -103,12 +104,12 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     if claim.figure:
         yield f"- *Figure:* `loca-theory figures {claim.figure}`."
     check = f"{{py:func}}`{claim.check} <loca_theory.claims.checks.{claim.check}>`"
-    yield f"- *Check:* {check}; *again:* `{claim.command}`"
+    yield f"- *Check:* {check}; *run:* `{claim.command}`"
     yield ""
 
 
 def _verdict(claim: Claim, stored: Entry | None) -> Verdict:
-    """What the stored run found; without one, what the ledger expects."""
+    """Return the verdict of the stored run or, without one, the expected verdict."""
     return claim.expected_verdict if stored is None else stored.verdict
 
 
@@ -121,14 +122,14 @@ def _link(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Plain text of the ledger as Markdown that shows it as it is."""
+    """Escape plain text of the ledger for Markdown."""
     for sign in "\\*_[]<`$":
         text = text.replace(sign, f"\\{sign}")
     return text
 
 
 def read_stored(folder: Path, ledger: Ledger) -> dict[str, Entry]:
-    """Entries of a stored run by id; none where there was no run."""
+    """Read the entries of a stored run, by id; empty if there is no stored run."""
     return {one.id: one for one in read_entries(folder, ledger)}
 
 
@@ -141,6 +142,6 @@ def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register it."""
+    """Register the extension."""
     app.connect("source-read", _fill)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

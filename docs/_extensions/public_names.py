@@ -1,8 +1,8 @@
-"""References to a name by the module that defines it lead to where the package offers it.
+"""Resolve references to a private module path to the public name.
 
-Signatures and docstrings say ``loca_theory.expressivity.budgets.Budget``; the reference documents
-``loca_theory.expressivity.Budget``. For classes autodoc knows that both are one, for functions and
-constants it does not.
+Signatures and docstrings refer to ``loca_theory.expressivity.budgets.Budget``; the reference
+documents ``loca_theory.expressivity.Budget``. autodoc identifies the two for classes, but not for
+functions and constants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sphinx.environment import BuildEnvironment
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
 ) -> nodes.reference | None:
-    """The reference, to the public name; None if there is none."""
+    """Return a reference to the public name, or None if there is no such name."""
     target = node.get("reftarget", "")
     if node.get("refdomain") != "py" or not target.startswith("loca_theory."):
         return None
@@ -32,13 +32,13 @@ def resolve(
 
 
 def _as_object(node: nodes.Element) -> Any:
-    """The same reference, as one to an object of whatever kind."""
+    """Return a copy of the reference that matches objects of any kind."""
     copy = node.copy()
     copy["reftype"] = "obj"
     return copy
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register it."""
+    """Register the extension."""
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Small corrections of how docstrings and help texts are rendered."""
+"""Correct how Sphinx renders some docstrings and help texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from docutils import nodes
 from sphinx.application import Sphinx
 
-# Napoleon reads the docstrings that are handed on at the default priority, 500.
+# Run before Napoleon, which has the default priority, 500.
 _BEFORE_NAPOLEON = 400
 _MARKED = re.compile(r"((?::\w+)*:?`[^`]+`|``.+?``)")
 
@@ -18,10 +18,10 @@ _MARKED = re.compile(r"((?::\w+)*:?`[^`]+`|``.+?``)")
 def keep_colons(
     _app: Sphinx, what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
 ) -> None:
-    """Keep "Locations of F1: two numbers each" of a property one sentence.
+    """Keep a property's docstring such as "Locations of F1: two numbers each" as one sentence.
 
-    Napoleon takes what stands before a colon for the type of an attribute; with nothing before the
-    first colon there is none.
+    Napoleon takes the text before the first colon for the type of an attribute. This function adds
+    a leading colon, so that the type is empty.
     """
     if what in ("property", "attribute", "data") and lines:
         lines[0] = f": {lines[0]}"
@@ -30,9 +30,9 @@ def keep_colons(
 def keep_bars(
     _app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
 ) -> None:
-    """Let the bars of an absolute value be bars, not a substitution.
+    """Escape the bars of absolute values, which would otherwise mark a substitution.
 
-    Literals and formulas are what they are, and texts with directives are left alone.
+    Literals, formulas and texts with directives stay unchanged.
     """
     if any(line.lstrip().startswith(".. ") for line in lines):
         return
@@ -46,13 +46,13 @@ def keep_bars(
 
 
 def keep_module(_app: Sphinx, module: str, attribute: str) -> str | None:
-    """An alias of a built-in type belongs to the module that names it: built-ins have no source."""
+    """Assign an alias of a built-in type to the module that names it: built-ins have no source."""
     value = getattr(import_module(module), attribute, None)
     return module if getattr(value, "__module__", "") == "builtins" else None
 
 
 def tidy_fields(_app: Sphinx, document: nodes.document) -> None:
-    """Call attributes so, where Sphinx says variables, and set a dash between name and meaning."""
+    """Rename Sphinx's heading "Variables" to "Attributes", and replace " -- " by a dash."""
     for field in document.findall(nodes.field_name):
         if field.astext() == "Variables":
             field[:] = [nodes.Text("Attributes")]
@@ -62,7 +62,7 @@ def tidy_fields(_app: Sphinx, document: nodes.document) -> None:
 
 
 def show_examples(_app: Sphinx, _context: click.Context, lines: list[str]) -> None:
-    r"""Set the examples of a help text, which follow ``\b``, as code."""
+    r"""Render the examples of a help text, which follow ``\b``, as code."""
     start = next((i for i, line in enumerate(lines) if line.startswith("| Example")), None)
     if start is None:
         return
@@ -73,7 +73,7 @@ def show_examples(_app: Sphinx, _context: click.Context, lines: list[str]) -> No
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register them."""
+    """Register the corrections."""
     app.connect("autodoc-process-docstring", keep_colons, priority=_BEFORE_NAPOLEON)
     app.connect("autodoc-process-docstring", keep_bars, priority=_BEFORE_NAPOLEON)
     app.connect("doctree-read", tidy_fields)

@@ -1,4 +1,4 @@
-"""Which methods are compared, and what is described of their increments."""
+"""The methods that are compared, and the descriptions of their increments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POOL = {"text": 8, "vision": 1, "generation": 2}
 
 
 def tasks_of(session: Session, task: str | None) -> list[str]:
-    """The task asked for; else the images, and with ``--full`` every task."""
+    """The given task; without one ``vision``, or every task with ``--full``."""
     return [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
 
 
@@ -31,9 +31,9 @@ def ranks(session: Session, task: str) -> tuple[int, ...]:
 def configurations(
     session: Session, task: str, names: tuple[str, ...], r: int | None = None
 ) -> list[Configuration]:
-    """A cell a method, at the task's own budget unless told otherwise.
+    """One configuration per method, at the budget ``r`` or, if it is None, at that of the task.
 
-    Methods without a budget get the task's own, so that they are the same cells everywhere.
+    Linear probing is dropped if the task has no new head.
     """
     own = session.settings(task)["r"]
     has_head = "head" in session.settings(task)
@@ -41,16 +41,19 @@ def configurations(
         msg = f"linear probing trains a new head, and {task} has none"
         raise InvalidArgumentError(msg)
     if "linear-probing" in names and not has_head:
-        session.say(f"note: linear probing is left out: {task} has no new head to train")
+        session.say(f"note: linear probing is skipped, because {task} has no new head to train")
     chosen = [name for name in names if has_head or name != "linear-probing"]
     return [Configuration(task, name, r or own) for name in chosen]
 
 
 def described(session: Session) -> Any:
-    """What is described of increments: errors of a full fine-tune, pictures of the first seed."""
+    """A function that decides what is described of the increments of a run.
+
+    Full fine-tunes get reconstruction errors, and the runs of the first seed get images.
+    """
 
     def analyse(configuration: Configuration, seed: int) -> dict[str, Any] | None:
-        # The task's own budget too, which in a quick run is none of the others.
+        # Add the task's own budget, which is not among the ranks of a quick run.
         budgets = (
             sorted({*ranks(session, configuration.task), configuration.r})
             if configuration.method == "full"

@@ -1,4 +1,4 @@
-"""What fine-tuning has added to the target layers: who could keep how much of it, and its look."""
+"""Increments of the target layers: the energy that each method can retain, and small images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from loca_theory.expressivity import Accounting, Budget, mean_retained_energies
 
-# Curves, and how they count: chosen locations are charged under "paper" and free under "trainable".
+# Methods and accountings: "paper" charges chosen locations, "trainable" does not.
 METHODS = ("F1", "V1", "FourierFT", "F3", "D", "S")
 ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE)
 
@@ -20,19 +20,19 @@ def describe_increments(
     targets: Sequence[str],
     wanted: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Errors of reconstruction over all target layers, and small pictures of some.
+    """Compute reconstruction errors over all target layers, and small images of some layers.
 
     Args:
         before: Pretrained weights by name.
-        after: Fine-tuned ones.
+        after: Fine-tuned weights by name.
         targets: Last parts of the names of the target layers.
-        wanted: ``ranks``, budgets to reconstruct at, may be empty; ``pool``, side of the blocks
-            that a picture takes the mean of, or 0 for no pictures.
+        wanted: ``ranks``, the budgets to reconstruct at, may be empty; ``pool``, the side length of
+            the blocks that are averaged for an image, 0 for no images.
 
     Returns:
-        ``errors``: relative squared errors, weighted by energy over all target layers, by
-        accounting, curve and rank; ``R`` stands under ``paper`` alone. ``patterns``: means
-        over blocks by name of the layer.
+        ``errors``: relative squared errors by accounting, method and rank, weighted by energy over
+        all target layers; ``R`` has only the accounting ``paper``. ``energy``: the total energy.
+        ``patterns``: block means by name of the layer.
     """
     increments = {
         name: (after[name] - before[name]).double().cpu()
@@ -70,7 +70,7 @@ def _errors(increments: list[torch.Tensor], ranks: Sequence[int]) -> list[dict[s
 
 
 def _patterns(increments: Mapping[str, torch.Tensor], pool: int) -> dict[str, list[list[float]]]:
-    """Signed means of blocks, as the paper pools them, of the first and the last pair of layers."""
+    """Signed block means, as in the paper, of the first two and the last two target layers."""
     names = list(increments)
     shown = names if len(names) <= 4 else [*names[:2], *names[-2:]]
     pictures = {}

@@ -1,9 +1,9 @@
-"""Every way of adapting a model, within the budget of a rank.
+"""All fine-tuning methods, within the budget of a rank.
 
-The budget of rank r is what LoRA of that rank trains in each target layer of shape p×q,
-(p + q)·r numbers. FourierFT and LoCA get as many coefficients; AdaLoRA ends with a mean rank of r;
-DoRA has magnitudes beside; VeRA gets the budget up to its rank of 256. What they train and keep is
-counted and told.
+The budget of rank r is the number of parameters that LoRA of this rank trains in each target layer
+of shape p×q, (p + q)·r. FourierFT and LoCA get as many coefficients; AdaLoRA ends with a mean rank
+of r; DoRA trains magnitudes in addition; VeRA gets the budget up to its rank of 256. The numbers
+that each method trains and stores are counted and reported.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from loca_theory._lookup import find
 from loca_theory.adapters.location_search import is_prune_and_regrow
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-# Learning rates go up by these rungs; so many of them are tried.
+# The grid of learning rates, and how many neighbouring rates are tried for a method.
 _LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 _RATES = 4
-# VeRA shares two random factors of this rank at most between all layers: PEFT's own default.
+# Largest rank of the two random factors that VeRA shares between all layers: PEFT's default.
 _VERA_RANK = 256
-# AdaLoRA begins with this much more rank than it ends with; it prunes between these fractions of
-# the steps.
+# AdaLoRA starts with this multiple of its final rank, and prunes between these two fractions of the
+# steps.
 _ADALORA_START, _ADALORA_PRUNES, _ADALORA_PRUNED = 1.5, 0.1, 0.5
-# B_s as a fraction of all steps: the paper finds 10 to 20% best.
+# B_s as a fraction of all steps: 10 to 20% are best according to the paper.
 _ALTERNATING = 0.2
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way of adapting.
+    """A fine-tuning method.
 
     Attributes:
-        name: Its name.
-        title: What figures and tables call it.
-        kind: What it is made with.
+        name: Name of the method.
+        title: Name in figures and tables.
+        kind: Which implementation it uses, for example a PEFT configuration or none.
         lowest: Lowest of the learning rates that it is tuned over, by task.
-        fraction: Components a number of the budget, for LoCA.
-        options: Settings of LoCA that make a variant.
-        reason: Why it is not run, where it is not.
+        fraction: Components of LoCA per number of the budget.
+        options: Settings of LoCA that define a variant.
+        reason: Why the method is not run; empty if it is.
     """
 
     name: str
@@ -60,14 +60,14 @@ class Method:
 
     @property
     def has_budget(self) -> bool:
-        """Whether a rank says how much it trains."""
+        """Whether a rank determines the number of trained parameters."""
         return self.kind not in ("head", "full", "biases", "not-run")
 
     def rates(self, task: str, beyond: int = 0) -> tuple[float, ...]:
-        """The learning rates it is tuned over, and more of them on either side.
+        """The learning rates that are tried, and ``beyond`` more of the grid on either side.
 
         Raises:
-            InvalidArgumentError: it cannot be run on the task.
+            InvalidArgumentError: the method cannot be run on the task.
         """
         if task not in self.lowest:
             msg = f"{self.title} cannot be run on {task}: there is no new head to train"
@@ -78,11 +78,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a method may spend, and when.
+    """The parameter budget and the length of a training run.
 
     Attributes:
-        r: The rank of LoRA that sets it.
-        steps: Steps of training in all, which schedules need.
+        r: The rank of LoRA that defines the budget.
+        steps: Total number of training steps, which schedules depend on.
     """
 
     r: int
@@ -91,16 +91,16 @@ class Budget:
 
 @cache
 def methods() -> dict[str, Method]:
-    """All methods by name, in the order of tables."""
+    """All methods by name, in the order of the tables."""
     text = (Path(__file__).parent / "methods.toml").read_text(encoding="utf-8")
     return {name: Method(name, **entry) for name, entry in tomllib.loads(text).items()}
 
 
 def find_method(name: str) -> Method:
-    """The method of that name.
+    """The method with a name.
 
     Raises:
-        InvalidArgumentError: there is none, or it is not run here, with the reason.
+        InvalidArgumentError: there is no such method, or it is not run; the message says why.
     """
     method = find("method", name, methods())
     if method.kind == "not-run":
@@ -119,29 +119,30 @@ def adapt(
     seed: int,
     overrides: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Make a model trainable in a method's way.
+    """Prepare a model for training with a method.
 
     Args:
         model: The pretrained model with its new head; changed in place.
-        method: How.
-        budget: What it may spend.
+        method: The method.
+        budget: Its budget.
         targets: Last parts of the names of the linear layers to adapt.
-        head: Name of the new head, trained whole by every method; None if there is none.
-        seed: Of random locations and random factors that are never trained.
-        overrides: Settings of LoCA beside those that make the variant: ``alternating`` (B_s as a
-            fraction of all steps) and fields of its configuration, such as ``scaling``.
+        head: Name of the new head, which every method trains in full; None if there is none.
+        seed: Seed of random locations and of random factors that are never trained.
+        overrides: Settings of LoCA besides those that define the variant: ``alternating`` (B_s as
+            a fraction of all steps) and fields of its configuration, such as ``scaling``.
 
     Returns:
-        The model to train, under PEFT where that makes it.
+        The model to train, wrapped by PEFT if the method comes from there.
 
     Raises:
-        InvalidArgumentError: the budget is none that the method or a layer can express.
+        InvalidArgumentError: the method or a layer cannot express the budget.
         ResourceError: PEFT is not installed.
     """
     shape = target_shape(model, targets)
     check(method, budget, shape, overrides or {})
     if overrides and method.kind != "loca":
-        msg = f"{', '.join(overrides)} are settings of LoCA and none of {method.title}"
+        msg = f"overrides must be empty for {method.title}: {', '.join(overrides)} are settings "
+        msg += "of LoCA"
         raise InvalidArgumentError(msg)
     if not method.has_budget:
         return _without_adapter(model, method, head)
@@ -149,28 +150,28 @@ def adapt(
     config.target_modules = set(targets)
     config.modules_to_save = [head] if head else None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PEFT's own, about layers that store weights transposed
+        warnings.simplefilter("ignore")  # PEFT warns about layers that store weights transposed
         return peft().get_peft_model(model, config)
 
 
 def peft() -> Any:
-    """The package PEFT.
+    """Import PEFT.
 
     Raises:
-        ResourceError: it is not installed.
+        ResourceError: PEFT is not installed.
     """
     try:
         return importlib.import_module("peft")
     except ImportError as error:
-        msg = "needs PEFT: pip install 'loca-theory[adapters]'"
+        msg = "PEFT is not installed: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
 
 
 def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
-    """Outputs p and inputs q of the target layers, which are all alike.
+    """Number of outputs p and inputs q of the target layers, which have one shape.
 
     Raises:
-        InvalidArgumentError: there are none, or of several shapes.
+        InvalidArgumentError: no layer is found, or the layers have several shapes.
     """
     shapes = {
         (module.weight.shape[1], module.weight.shape[0])
@@ -180,8 +181,8 @@ def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
         if name.rsplit(".", 1)[-1] in targets and isinstance(module.weight, torch.Tensor)
     }
     if len(shapes) != 1:
-        found = f"of shapes {sorted(shapes)}" if shapes else "not found"
-        msg = f"target layers {', '.join(targets)} {found}; name layers of one shape"
+        found = f"are of shapes {sorted(shapes)}" if shapes else "are not found"
+        msg = f"targets must be layers of one shape, but {', '.join(targets)} {found}"
         raise InvalidArgumentError(msg)
     (p, q) = shapes.pop()
     return int(p), int(q)
@@ -190,17 +191,17 @@ def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
 def check(
     method: Method, budget: Budget, shape: tuple[int, int], overrides: Mapping[str, Any]
 ) -> None:
-    """Make sure that a method can be run so, before anything is.
+    """Check that a method can be run with a budget and settings, before anything is run.
 
     Args:
-        method: Which.
-        budget: What it may spend.
-        shape: Of the target layers.
+        method: The method.
+        budget: Its budget.
+        shape: Shape of the target layers.
         overrides: Settings of LoCA.
 
     Raises:
-        InvalidArgumentError: the budget is none that the method can express, or components would
-            be exchanged after the search for locations is over.
+        InvalidArgumentError: the method cannot express the budget, or the location search would end
+            before it prunes and regrows components for the first time.
     """
     if not method.has_budget:
         return
@@ -208,8 +209,9 @@ def check(
     search, steps = settings.get("location_search"), _alternating_steps(settings, budget)
     period = settings.get("coefficient_steps", 10) + settings.get("location_steps", 20)
     if is_prune_and_regrow(str(search)) and steps is not None and 0 < steps < period:
-        msg = f"{method.title} moves components every {period} steps, and its search ends after "
-        msg += f"{steps} of {budget.steps}; train longer or alternate for a larger share"
+        msg = f"{method.title} prunes and regrows components every {period} steps, but its search "
+        msg += f"ends after {steps} of {budget.steps}; train longer or raise the fraction of "
+        msg += "alternating steps"
         raise InvalidArgumentError(msg)
     p, q = shape
     most = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
@@ -237,8 +239,8 @@ def _config(
         rank = min(max(numbers - p, 1), _VERA_RANK)
         return package.VeraConfig(r=rank, projection_prng_key=seed)
     if method.kind == "fourierft":
-        # A coefficient of 1 is then an increment of norm 1, as in LoCA, and ΔW = 0 at first as
-        # for all others. PEFT's defaults are neither.
+        # With this scaling a coefficient of 1 makes an increment of norm 1, as in LoCA, and
+        # init_weights makes ΔW = 0 at first, as for all other methods. PEFT's defaults do neither.
         scaling = (2 * p * q) ** 0.5
         return package.FourierFTConfig(
             n_frequency=numbers, scaling=scaling, init_weights=True, random_loc_seed=seed

@@ -1,4 +1,4 @@
-"""Options of the commands that fine-tune."""
+"""Common options of the commands that fine-tune."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ DEFAULT_OUT = Path("loca-results") / "experiments"
 _OPTIONS = (
     click.option(
         "--out", type=Folder(), default=DEFAULT_OUT, show_default=True,
-        help="Folder of runs, tables and figures; what is there is not run again.",
+        help="Folder of runs, tables and figures; stored runs are not repeated.",
     ),
-    click.option("--quick", is_flag=True, help="Small, to see that it works: means nothing."),
-    click.option("--full", is_flag=True, help="Everything: hours; it can be resumed."),
-    click.option("--seeds", type=click.IntRange(min=2), help="How many seeds.  [default: 5]"),
+    click.option("--quick", is_flag=True, help="Tiny run, to check that it works."),
+    click.option("--full", is_flag=True, help="Everything; takes hours, can be resumed."),
+    click.option("--seeds", type=click.IntRange(min=2), help="Number of seeds.  [default: 5]"),
     click.option(
         "-j", "--jobs", type=int, default=-1, show_default=True,
         help="Worker processes, -1 for one per core.",
     ),
     click.option(
         "--device", metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
-        help="Where to train.",
+        help="Device to train on.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+    click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor notes."),
 )  # fmt: skip
 
 
 def session_command(function: Callable[..., None]) -> click.Command:
-    """A command that receives a :class:`Session` and its own options."""
+    """Make a command with the common options, which receives a :class:`Session`."""
 
     def with_session(
         *, out: Path, quick: bool, full: bool, seeds: int | None, jobs: int, device: str,
         quiet: bool, **own: Any,
     ) -> None:  # fmt: skip
         if quick and full:
-            msg = "--quick and --full exclude each other"
+            msg = "--quick and --full exclude each other; give only one of them"
             raise click.UsageError(msg)
         if jobs == 0 or jobs < -1:
-            msg = f"{jobs} workers make no sense; give a positive number, or -1 for one per core"
+            msg = f"--jobs must be a positive number, or -1 for one per core, not {jobs}"
             raise click.UsageError(msg)
         function(Session(out, quick, full, jobs, device, seeds, quiet), **own)
 

@@ -1,4 +1,4 @@
-"""What an adapted model trains: groups for the optimiser, and how much it is."""
+"""Trained parameters of an adapted model: groups for the optimiser, and counts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from loca_theory.adapters import CosineSpectrum, parameter_groups
 def groups(
     model: nn.Module, *, head: str | None, rate: float, head_rate: float, location_rate: float
 ) -> list[dict[str, Any]]:
-    """Groups for the optimiser: what the method trains, the head, the locations."""
+    """Parameter groups for the optimiser: those of the method, the head, the locations."""
     heads = {id(p) for name, p in model.named_parameters() if head and head in name.split(".")}
     separate: list[nn.Parameter] = []
-    kept = []
+    found = []
     for group in parameter_groups(model, lr=rate, location_lr=location_rate):
         separate += [p for p in group["params"] if id(p) in heads]
         group["params"] = [p for p in group["params"] if id(p) not in heads]
-        kept.append(group)
-    kept.append({"params": separate, "lr": head_rate, "weight_decay": 0.0})
-    return [group for group in kept if group["params"]]
+        found.append(group)
+    found.append({"params": separate, "lr": head_rate, "weight_decay": 0.0})
+    return [group for group in found if group["params"]]
 
 
 def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -> dict[str, int]:
-    """What is trained beside the head, the head, and what has to be kept of an adapter.
+    """Count the trained numbers without the head, those of the head, and the stored numbers.
 
-    Kept are the trained numbers and, where locations are learned, a whole number for the location
-    of each component; locations that a seed gives cost nothing. Of factors that are pruned to a
-    mean rank only what is left is kept.
+    An adapter stores its trained numbers and, if its locations are learned, one integer per
+    component; locations that follow from a seed need no storage. If AdaLoRA prunes its factors to a
+    mean rank of ``pruned_to``, only the remaining numbers are stored.
     """
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
     searching = [s for s in spectra if s.learns_locations or s.needs_initialisation]
@@ -41,9 +41,9 @@ def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -
         if id(p) in indices or not (p.requires_grad or id(p) in coefficients):
             continue
         counts["head" if head and head in name.split(".") else "trained"] += p.numel()
-    kept = counts["trained"] + learned
+    stored = counts["trained"] + learned
     if pruned_to is not None:
         # AdaLoRA's factors p×r and r×q, and r singular values.
         layers: list[Any] = [m for m in model.modules() if hasattr(m, "lora_E")]
-        kept = sum(int(m.in_features) + int(m.out_features) + 1 for m in layers) * pruned_to
-    return {**counts, "stored": kept}
+        stored = sum(int(m.in_features) + int(m.out_features) + 1 for m in layers) * pruned_to
+    return {**counts, "stored": stored}

@@ -1,4 +1,4 @@
-"""Tables on the terminal."""
+"""Print tables on the terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _WIDTH = 110
 
 
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """A number, or a dash where there is none."""
+    """Format a number; missing and infinite values become a dash."""
     if value is None or abs(value) == float("inf"):
         return "–"
     return f"{value:{'+' if sign else ''}.{digits}f}"
 
 
 def scale_of(measure: str) -> tuple[float, str, int]:
-    """Factor, unit and digits that a measure is shown in."""
+    """Factor, unit and number of digits for printing a metric."""
     return (100.0, "%", 1) if measure == "accuracy" else (1.0, "", 4)
 
 
@@ -30,13 +30,13 @@ def print_summary(
     columns: Sequence[str] = ("method",),
     note: str = "",
 ) -> None:
-    """Means with intervals, and differences from the reference where there are any.
+    """Print means with intervals, and differences from the reference if the lines have them.
 
     Args:
         lines: Rows of :func:`~experiments.finetuning.statistics.summary`.
-        title: Above the table.
-        columns: Columns that name a line.
-        note: Below the table.
+        title: Title above the table.
+        columns: Columns that identify a line.
+        note: Note below the table.
     """
     lines = list(lines)
     compared = any(line.get("difference") is not None for line in lines)
@@ -66,7 +66,7 @@ def print_summary(
 
 
 def print_table(table: Table, title: str, note: str = "") -> None:
-    """A table under its title."""
+    """Print a table with a title above and a note below."""
     console = Console(width=_WIDTH)
     console.print(f"\n[bold]{title}[/bold]", highlight=False)
     console.print(table)

@@ -1,9 +1,9 @@
-"""The same tuning effort for every method, then fresh seeds.
+"""The protocol: the same tuning for every method, then results on new seeds.
 
-A cell is what is compared: a method with a budget and settings on a task. Each cell tries all the
-rates of its method, as many for every method, on the tuning seeds, and keeps the one with the best
-mean on the validation set; then it is trained anew on the seeds, and measured on the test set,
-which nothing was chosen by.
+A configuration is a method with a budget and settings on a task. For each configuration all
+learning rates of the method are tried on the tuning seeds, equally many for every method, and the
+rate with the best mean on the validation set is chosen. The configuration is then trained with this
+rate on the other seeds and measured on the test set, which no choice depends on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from experiments.finetuning.training import EXPERIMENT, HIGHER_IS_BETTER, comput
 from loca_theory.sweeps import Point, code_version
 
 Row = dict[str, Any]
-# What a run does not depend on.
+# Settings that a run does not depend on, or that its parameters list separately.
 _BESIDE = ("title", "seeds", "tuning_seeds", "coefficient_steps", "location_steps", "alternating",
            "location_rate")  # fmt: skip
 _NOTHING = {"ranks": [], "pool": 0}
@@ -27,14 +27,14 @@ _NOTHING = {"ranks": [], "pool": 0}
 
 @dataclass(frozen=True)
 class Configuration:
-    """What is compared.
+    """A combination of task, method and settings that is compared with others.
 
     Attributes:
         task: Name of the task.
         method: Name of the method.
-        r: The budget, as LoRA's rank.
-        loca: Settings of LoCA that differ from the protocol's.
-        location_rate: Learning rate of locations; None for the protocol's.
+        r: The budget as a rank of LoRA.
+        loca: Settings of LoCA that differ from those of the protocol.
+        location_rate: Learning rate of locations; None for that of the protocol.
     """
 
     task: str
@@ -48,7 +48,7 @@ class Configuration:
 
 
 def version() -> str:
-    """Version of the code and libraries that a stored run depends on."""
+    """Version of the code and the libraries that a stored run depends on."""
     return code_version(compute)
 
 
@@ -63,18 +63,18 @@ def point(
     tunes: bool = False,
     analyse: Mapping[str, Any] | None = None,
 ) -> Point:
-    """One run, with everything that it depends on.
+    """Define one run by everything that it depends on.
 
     Args:
-        configuration: What is trained.
-        chosen: The task's settings.
-        prepared: Its data and model.
+        configuration: The configuration to train.
+        chosen: Settings of the task.
+        prepared: Data and model of the task.
         rate: Learning rate.
-        seed: Of the order of the data, the head, the adapter.
+        seed: Seed of the order of the data, the head and the adapter.
         device: ``cpu`` or ``cuda``.
-        tunes: Whether it is to choose a rate by, and measured on the validation set alone.
-        analyse: What to describe of the increments, see
-            :func:`~experiments.finetuning.increments.describe_increments`.
+        tunes: Whether the run serves to choose a rate, and is measured on the validation set only.
+        analyse: The argument ``wanted`` of
+            :func:`~experiments.finetuning.increments.describe_increments`; None for no description.
     """
     method = find_method(configuration.method)
     return Point(
@@ -99,7 +99,7 @@ def point(
 
 
 def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of LoCA beside those that make the variant; none for other methods."""
+    """Settings of LoCA except those that define the variant; empty for other methods."""
     if find_method(configuration.method).kind != "loca":
         return {}
     names = ("coefficient_steps", "location_steps", "alternating")
@@ -109,12 +109,12 @@ def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str
 def best_rate(
     rates: Sequence[float], found: Mapping[float, Sequence[float | None]], metric: str
 ) -> float:
-    """The rate with the best mean; one that ever diverged stands behind all that never did.
+    """The rate with the fewest diverged runs and, among those, with the best mean.
 
     Args:
-        rates: In rising order.
-        found: Validation metrics by rate, None where a run diverged.
-        metric: What was measured.
+        rates: Learning rates in increasing order.
+        found: Validation metrics by rate, None for a diverged run.
+        metric: Name of the metric.
     """
     sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
 
@@ -127,7 +127,7 @@ def best_rate(
 
 
 def row(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> Row:
-    """A run as a line of a table."""
+    """The table row of a run."""
     method, p = find_method(configuration.method), run.parameters
     settings = {**p["loca"], **method.options} if p["loca"] else {}
     return {
@@ -159,7 +159,7 @@ def _fraction(settings: Mapping[str, Any]) -> float:
 
 
 def curve_rows(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> list[Row]:
-    """The looks at the validation set on the way, a line each."""
+    """The evaluations on the validation set during training, one row each."""
     labels = {
         "task": configuration.task,
         "method": configuration.method,

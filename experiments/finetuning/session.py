@@ -1,4 +1,4 @@
-"""A sitting: runs that are missing are made, those that are there are not made again."""
+"""A session: it computes the missing runs and reuses the stored ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from loca_theory.transforms import resolve_device
 
 @dataclass(frozen=True)
 class Finished:
-    """A run and what came out."""
+    """A finished run and its result."""
 
     configuration: Configuration
     run: Point
@@ -42,27 +42,27 @@ class Finished:
 
     @property
     def row(self) -> Row:
-        """The run as a line of a table."""
+        """The table row of the run."""
         return row(self.configuration, self.run, self.result)
 
     @property
     def curve(self) -> list[Row]:
-        """Its looks at the validation set."""
+        """The evaluations of the run on the validation set."""
         return curve_rows(self.configuration, self.run, self.result)
 
 
 @dataclass(frozen=True)
 class Session:
-    """Where and how much.
+    """The extent of the experiments, where they run and where their results go.
 
     Attributes:
-        out: Folder of tables and figures.
-        quick: Small enough to show in seconds that it works; its numbers mean nothing.
-        full: Everything, not the default choice only.
+        out: Folder of runs, tables and figures.
+        quick: Use tiny settings that only check that everything works; the numbers are meaningless.
+        full: Run everything, not only the default selection.
         jobs: Worker processes; −1 for one per core.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        seeds: How many seeds; None for the protocol's.
-        quiet: No progress.
+        seeds: Number of seeds; None for those of the protocol.
+        quiet: Print neither progress nor notes.
     """
 
     out: Path
@@ -75,41 +75,41 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """Where tables and figures go; a quick run never stands in the place of a real one."""
+        """Folder of tables and figures; those of quick runs go to a subfolder."""
         return self.out / "quick" if self.quick else self.out
 
     @property
     def where(self) -> str:
-        """The device, of those that there are.
+        """The device, with ``auto`` resolved.
 
         Raises:
-            InvalidArgumentError: the name is none of a device.
-            ResourceError: there is no such device.
+            InvalidArgumentError: ``device`` is not the name of a device.
+            ResourceError: the device does not exist.
         """
         return resolve_device(self.device)
 
     def settings(self, task: str) -> dict[str, Any]:
-        """The numbers of a task."""
+        """The settings of a task."""
         return settings(task, quick=self.quick)
 
     def say(self, text: str) -> None:
-        """A line on stderr."""
+        """Print a line on stderr unless the session is quiet."""
         if not self.quiet:
             click.echo(text, err=True)
 
     def prepared(self, task: str) -> Prepared:
-        """Its data and model."""
+        """Data and pretrained model of a task."""
         return prepare(task, self.out / "tasks", quick=self.quick, say=self.say)
 
     def seeds_of(self, task: str) -> list[int]:
-        """Seeds of the results."""
+        """The seeds of the results on a task."""
         listed = self.settings(task)["seeds"]
         return list(range(self.seeds)) if self.seeds else listed
 
     def tuned(
         self, configurations: Sequence[Configuration], title: str
     ) -> dict[Configuration, float]:
-        """The best rate of each cell, by the validation set and the tuning seeds."""
+        """Find the best learning rate of each configuration on validation set and tuning seeds."""
         wanted = [
             (configuration, rate, seed)
             for configuration in configurations
@@ -139,9 +139,9 @@ class Session:
         return best
 
     def _rates(self, configuration: Configuration) -> tuple[float, ...]:
-        """Four; all a rung lower from twice the task's own budget on, for any method alike.
+        """The learning rates to try; from twice the task's budget on all are one grid step lower.
 
-        With more numbers that each move by its rate, an increment grows faster.
+        With more trained numbers the increment grows faster at the same rate.
         """
         method, own = find_method(configuration.method), self.settings(configuration.task)["r"]
         rates = method.rates(configuration.task)
@@ -155,12 +155,15 @@ class Session:
         title: str,
         analyse: Callable[[Configuration, int], Mapping[str, Any] | None] | None = None,
     ) -> list[Finished]:
-        """Every cell at its rate over all seeds, in the order of the cells, then of the seeds.
+        """Run every configuration at its learning rate on all seeds.
 
         Args:
-            rated: Cells, each with its learning rate.
-            title: What the bar says.
-            analyse: What to describe of the increments of a cell and seed.
+            rated: Configurations, each with its learning rate.
+            title: Title of the progress bar.
+            analyse: Returns what to describe of the increments of a configuration and seed.
+
+        Returns:
+            The runs, ordered by configuration, then by seed.
         """
         wanted = [
             (configuration, rate, seed)
@@ -191,7 +194,7 @@ class Session:
             )
             for configuration, rate, seed in wanted
         ]
-        # Settings that are swept one at a time meet where all are at their usual values.
+        # Sweeps of single settings share the run with all settings at their default values.
         distinct = list({one.key(""): one for one in points}.values())
         store = ResultStore(self.out / "runs", version())
         self.say(title)
@@ -211,7 +214,7 @@ class Session:
         ]
 
     def _checked(self, configurations: Sequence[Configuration]) -> dict[str, Prepared]:
-        """Prepared tasks; every cell is one that can be run, before anything takes time."""
+        """Prepare the tasks, and check that every configuration can be run before any is."""
         peft()
         resolve_device(self.device)
         writable_folder(self.out)
@@ -235,28 +238,28 @@ class Session:
         tasks = sorted(
             {entry["task"] for rows in tables.values() for entry in rows if "task" in entry}
         )
-        origin = manifest(
+        about = manifest(
             grid={task: self.settings(task) for task in tasks},
             seed=0,
             device=self.where,
             dtype="float32",
         )
         for table, rows in tables.items():
-            self.wrote(store_rows(rows, origin, self.folder, f"{name}-{table}" if table else name))
+            self.wrote(store_rows(rows, about, self.folder, f"{name}-{table}" if table else name))
 
     def draw(self, label: str, rows: Sequence[Row], own: str = "") -> None:
-        """Save a figure as ``loca-theory figures`` draws it from its table.
+        """Draw a figure as ``loca-theory figures`` does from its stored table, and save it.
 
         Args:
-            label: Which.
-            rows: Its table.
-            own: What is added to the label for the name of the files.
+            label: Label of the figure.
+            rows: Rows of its table.
+            own: Suffix of the label in the names of the files.
         """
         draw, table = find_figure(label).draw, pd.DataFrame(list(rows))
         self.wrote(save_figure(draw(table), self.folder, label + own))
 
     def wrote(self, paths: Sequence[Path]) -> None:
-        """Say what was written."""
+        """Print the paths of written files."""
         for path in paths:
             self.say(f"wrote {path}")
 

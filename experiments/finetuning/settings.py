@@ -1,4 +1,4 @@
-"""The chosen numbers of tasks and protocol, read from ``tasks.toml``."""
+"""Settings of the tasks and of the protocol, read from ``tasks.toml``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def task_names() -> list[str]:
 
 
 def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
-    """Everything that is set for a task: the protocol's numbers, and the task's above them.
+    """All settings of a task: those of the protocol, overridden by those of the task.
 
     Args:
-        task: Its name.
-        quick: Small enough to show in seconds that it works.
+        task: Name of the task.
+        quick: Use the small settings that only check in seconds that everything works.
 
     Raises:
         InvalidArgumentError: there is no such task.

@@ -1,4 +1,4 @@
-"""Means over seeds with intervals, and differences between methods seed by seed."""
+"""Means over seeds with intervals, and differences between methods paired by seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     r"""Mean and Student's interval, :math:`\bar x \pm t_{n-1, 0.975}\, s / \sqrt n`.
 
     Args:
-        values: One a seed; of a single one the interval is unbounded.
+        values: One value per seed; the interval of a single value is unbounded.
 
     Returns:
         Mean, lower and upper end.
@@ -32,9 +32,9 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def paired_p_value(differences: Sequence[float]) -> float:
-    """Two-sided p-value of Student's test that the mean difference is 0; 1 where nothing differs.
+    """Two-sided p-value of Student's test that the mean difference is 0.
 
-    With one pair there is no telling: 1.
+    The p-value is 1 if all differences are 0, or if there is only one pair.
     """
     if len(differences) < 2 or not np.any(differences):
         return 1.0
@@ -44,7 +44,7 @@ def paired_p_value(differences: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted so that rejecting those below a level errs at all with that chance only.
+    """Holm-adjusted p-values, which control the family-wise error rate.
 
     Source: Holm, Scandinavian Journal of Statistics 6, 1979.
     """
@@ -64,19 +64,19 @@ def summary(
 ) -> list[Row]:
     """Mean and interval of each group, and its difference from another group on the same seeds.
 
-    Diverged runs are counted and left out of the means, so a method that diverges looks no worse
-    by its mean: look at ``diverged`` first.
+    Diverged runs are counted but excluded from the means, so the mean of a method does not show
+    that it diverges: look at ``diverged`` first.
 
     Args:
         rows: Rows of runs with ``seed``, ``metric`` and ``diverged``.
-        by: Columns that make a group.
-        reference: Values of some of those columns that make the group to compare with; the other
-            columns are the group's own.
+        by: Columns that define a group.
+        reference: Values of some of these columns in the group to compare with; in the other
+            columns it has the values of the group itself.
 
     Returns:
-        A row a group, with ``mean``, ``low``, ``high``, ``seeds``, ``diverged`` and, if compared,
-        ``difference``, ``difference_low``, ``difference_high`` and ``p_value`` (of Student's
-        paired test, adjusted by Holm's method over all groups).
+        One row per group, with ``mean``, ``low``, ``high``, ``seeds``, ``diverged`` and, if there
+        is a reference, ``difference``, ``difference_low``, ``difference_high`` and ``p_value`` (of
+        Student's paired test, adjusted by Holm's method over all groups).
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for entry in rows:

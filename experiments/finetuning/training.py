@@ -24,25 +24,25 @@ from loca_theory.sweeps import Point, generator
 EXPERIMENT = "finetuning"
 HIGHER_IS_BETTER = {"accuracy": True, "bits per byte": False}
 _EVALUATED_AT_ONCE = 100
-# A loss at the end beyond this many times that of the first step counts as diverged, too; one that
-# is back at chance does not, and shows in the metric.
+# A run also counts as diverged if its final loss exceeds this multiple of the first step's loss. A
+# loss at chance level does not count; it shows in the metric.
 _DIVERGED = 10.0
 
 
 def compute(point: Point, folder: Path) -> dict[str, Any]:
-    """Fine-tune once and measure.
+    """Fine-tune a model once and measure it.
 
     Args:
-        point: Everything that decides the run; made by :mod:`experiments.finetuning.protocol`.
-        folder: Where prepared tasks lie.
+        point: Everything that determines the run; made by :mod:`experiments.finetuning.protocol`.
+        folder: Folder of the prepared tasks.
 
     Returns:
-        For a run that tunes, ``validation``: the metric on the whole validation set, None where
-        it diverged. For any other, ``metric`` and ``loss`` on the test set, which a run that
-        tunes never sees, and ``curve``: step, training loss since the last look, loss and metric
-        on the beginning of the validation set. For all, ``counts`` of trained and kept numbers;
-        ``diverged``; ``moved``, the fraction of components that ended elsewhere; ``seconds`` of
-        training; ``increments`` where asked for.
+        For a tuning run, ``validation``: the metric on the whole validation set, None if the run
+        diverged. For any other run, ``metric`` and ``loss`` on the test set, which tuning runs
+        never use, and ``curve``: step, training loss since the last evaluation, loss and metric on
+        the first examples of the validation set. For all runs, ``counts`` of trained and stored
+        numbers; ``diverged``; ``moved``, the fraction of components that changed their location;
+        ``seconds`` of training; ``increments`` if the point includes their description.
     """
     p = dict(point.parameters)
     device = torch.device(p["device"])
@@ -52,14 +52,14 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         name: {key: t.to(device) for key, t in split.items()} for name, split in splits.items()
     }
     cuda = [device] if device.type == "cuda" else []
-    # Heads, adapters and dropout draw from torch's own generators and take no other: the point
-    # seeds these, and they are put back after.
+    # Heads, adapters and dropout draw from torch's global generators and take no other, so these
+    # are seeded here and restored afterwards.
     with torch.random.fork_rng(devices=cuda), _quiet():
         torch.manual_seed(int(generator(p["seed"], "finetuning.model").integers(2**62)))
         model = base_model(prepared, p["settings"]).to(device)
         before = {name: value.detach().clone() for name, value in model.state_dict().items()}
         run = _Run(p, model, splits)
-        # The adapters have drawn more or fewer numbers: the same dropout for all from here on.
+        # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
         torch.manual_seed(int(generator(p["seed"], "finetuning.training").integers(2**62)))
         result = run.train()
         if p["analyse"] and not result["diverged"]:
@@ -69,20 +69,20 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
 
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
-    """Outputs and inputs of a task's target layers."""
+    """Number of outputs and inputs of a task's target layers."""
     with torch.random.fork_rng(devices=[]), _quiet():
         model = base_model(prepared, chosen)
     return methods.target_shape(model, _targets(model, chosen))
 
 
 def _targets(model: nn.Module, chosen: dict[str, Any]) -> list[str]:
-    """Those of the names of target layers that this version of transformers uses."""
+    """The names of target layers that exist in this version of transformers."""
     leaves = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     return [name for name in chosen["targets"] if name in leaves]
 
 
 class _Run:
-    """A model on its way."""
+    """A model in training, with its data, optimiser and schedule."""
 
     def __init__(self, p: dict[str, Any], model: nn.Module, splits: dict[str, Split]) -> None:
         self.p, self.chosen = p, p["settings"]
@@ -121,7 +121,7 @@ class _Run:
         return min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
 
     def train(self) -> dict[str, Any]:
-        """All steps, with looks at the validation set."""
+        """Train for all steps, with evaluations on the validation set in between."""
         steps, every = self.chosen["steps"], self.chosen["every"]
         rank = self.p["r"] if self.is_adalora else None
         counts = parameters.count(self.model, self.head, pruned_to=rank)
@@ -164,7 +164,7 @@ class _Run:
 
     def _step(self, batch: Split, step: int) -> float:
         self.model.train()
-        # PEFT leaves AdaLoRA's regulariser out when the model is called under its outer wrapper.
+        # Calling PEFT's outer wrapper would omit AdaLoRA's regulariser.
         forward: Any = self.model.base_model if self.is_adalora else self.model
         loss = forward(**batch).loss
         value = float(loss.detach())
@@ -172,7 +172,7 @@ class _Run:
             return value
         loss.backward()
         for group in self.optimizer.param_groups:
-            # Each on its own: gradients of locations are large and would stifle the rest.
+            # Clip each group separately: the large gradients of locations would shrink the others.
             nn.utils.clip_grad_norm_(group["params"], self.chosen["most_gradient"])
         self.optimizer.step()
         self.schedule.step()
@@ -182,12 +182,12 @@ class _Run:
         return value
 
     def _batches(self) -> Iterator[Split]:
-        """Random batches, the same for every method under one seed."""
+        """Random batches; with one seed every method gets the same batches."""
         rng = generator(self.p["seed"], "finetuning.batches")
         train = self.splits["train"]
         total, size = len(train["labels"]), self.chosen["batch"]
         if min(total, self.chosen.get("train", total)) < size:
-            msg = f"a batch of {size} is more than the training set of {self.p['task']} holds"
+            msg = f"batch must not exceed the training set of {self.p['task']}, and {size} does"
             raise InvalidArgumentError(msg)
         mine = rng.permutation(total)[: self.chosen.get("train", total)]
         while True:
@@ -198,7 +198,7 @@ class _Run:
 
     @torch.no_grad()
     def _evaluate(self, split: str, most: int | None = None) -> tuple[float | None, float | None]:
-        """Mean loss and metric of the first examples; None where they are not finite."""
+        """Mean loss and metric on the first ``most`` examples; None if the loss is not finite."""
         self.model.eval()
         examples = {name: values[:most] for name, values in self.splits[split].items()}
         total, right = len(examples["labels"]), 0
@@ -219,7 +219,7 @@ class _Run:
         return [spectrum.indices.clone() for spectrum in spectra]
 
     def merged(self) -> dict[str, torch.Tensor]:
-        """Weights with the adapter in them, under the names of the pretrained model."""
+        """Weights with the adapter merged, under the names of the pretrained model."""
         model: Any = self.model
         if hasattr(model, "merge_and_unload"):
             model = model.merge_and_unload()
@@ -228,7 +228,7 @@ class _Run:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Transformers and PEFT say nothing about models that are as they should be."""
+    """Silence messages of transformers and PEFT that do not apply to these models."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()

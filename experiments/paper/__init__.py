@@ -1,7 +1,7 @@
-"""The paper's tables as data: hyper-parameters, and the results to hold our own against.
+"""The paper's tables as data: hyper-parameters, and results to compare with.
 
-One TOML file a table, named for what it holds; ``python -m experiments.paper list`` shows them and
-``python -m experiments.paper compare PAPER.tex`` holds every number against the paper's LaTeX.
+There is one TOML file per table. ``python -m experiments.paper list`` lists them, and
+``python -m experiments.paper compare PAPER.tex`` compares every number with the paper's LaTeX.
 """
 
 from experiments.paper.tables import TABLES, Axes, Field, Row, Table, load, parse

@@ -1,4 +1,4 @@
-"""``python -m experiments.paper``: list the transcribed tables, hold them against the LaTeX."""
+"""``python -m experiments.paper``: list the transcribed tables, compare them with the LaTeX."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _WIDTH = 100
 
 @click.group(cls=Group)
 def main() -> None:
-    """Show the paper's tables as transcribed, and compare them with its LaTeX."""
+    """List the transcribed tables of the paper, or compare them with its LaTeX."""
 
 
 @main.command("list")
-@click.option("--notes", is_flag=True, help="Show errata, gaps and readings too.")
+@click.option("--notes", is_flag=True, help="Also show errata, gaps and interpretations.")
 def show(notes: bool) -> None:
-    """Print the transcribed tables."""
-    printed = Printed("table", "label", "rows", "values", "what", box=None)
+    """List the transcribed tables."""
+    printed = Printed("table", "label", "rows", "values", "title", box=None)
     for table in map(load, TABLES):
         values = sum(len(row.values) for row in table.rows)
-        what = "\n".join((table.title, *(f"- {note}" for note in _notes(table) if notes)))
-        printed.add_row(table.name, table.label, str(len(table.rows)), str(values), what)
+        title = "\n".join((table.title, *(f"- {note}" for note in _notes(table) if notes)))
+        printed.add_row(table.name, table.label, str(len(table.rows)), str(values), title)
     Console(width=_WIDTH).print(printed)
 
 
@@ -39,7 +39,7 @@ def show(notes: bool) -> None:
     "names",
     multiple=True,
     type=click.Choice(TABLES),
-    help="Compare this table only; may be given several times.",
+    help="Compare only this table; may be given several times.",
 )
 def compare_command(paper: Path, names: tuple[str, ...]) -> None:
     """Compare every transcribed value with the LaTeX file PAPER; exit 1 if any differs.

@@ -1,8 +1,8 @@
-"""Holds the transcribed tables against the paper's LaTeX, number by number.
+"""Compare the transcribed tables with the paper's LaTeX, number by number.
 
-The LaTeX is parsed without a look at the transcription: only headings of groups, lines and columns
-lead from a row to its cells. A value that differs, a value that is not printed, and a printed cell
-that nobody transcribed are all disagreements.
+The LaTeX is parsed independently of the transcription: a row is matched to its cells only by the
+headings of groups, lines and columns. A value that differs, a value that is not printed, and a
+printed cell that was not transcribed are all disagreements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from experiments.paper.latex import Cell, Grid, grid, key, read_number, uncommen
 from experiments.paper.tables import ANY, Field, Row, Table, Value
 from loca_theory.errors import InvalidArgumentError
 
-# As in the paper: marks of a line that is taken from prior work.
+# The paper's marks of lines that are taken from prior work.
 _MARKS = ("†", "‡", "*")
 
 
@@ -28,10 +28,10 @@ class Disagreement:
 
     Attributes:
         table: Name of the transcribed table.
-        row: The row, or the printed line where no row is to blame.
+        row: The row, or the printed line if no row belongs to it.
         field: The field or the printed column.
-        transcribed: What the file has.
-        printed: What the LaTeX has.
+        transcribed: The value in the file.
+        printed: The value in the LaTeX.
     """
 
     table: str
@@ -47,12 +47,12 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the comparison of one table found.
+    """Result of the comparison of one table.
 
     Attributes:
         table: The transcribed table.
-        compared: How many transcribed values, spreads and marks were held against the LaTeX.
-        disagreements: Every difference.
+        compared: Number of transcribed values, spreads and marks compared with the LaTeX.
+        disagreements: All differences.
     """
 
     table: Table
@@ -62,7 +62,7 @@ class Comparison:
 
 @dataclass
 class _Ledger:
-    """Differences and the cells that were looked at, as they come."""
+    """Differences found so far, and the cells that were compared."""
 
     table: Table
     compared: int = 0
@@ -80,16 +80,16 @@ def read_source(path: Path) -> str:
     """The LaTeX of a file, without comments.
 
     Raises:
-        InvalidArgumentError: The file cannot be read, or is no LaTeX with tables.
+        InvalidArgumentError: The file cannot be read, or is not LaTeX with tables.
     """
     try:
         source = uncommented(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         msg = f"cannot read {path}: {reason}"
         raise InvalidArgumentError(msg) from error
     if "\\begin{tabular}" not in source:
-        msg = f"{path} is no LaTeX with tables: it has no \\begin{{tabular}}"
+        msg = f"{path} is not LaTeX with tables: it has no \\begin{{tabular}}"
         raise InvalidArgumentError(msg)
     return source
 
@@ -121,7 +121,7 @@ def compare(tables: list[Table], source: str) -> list[Comparison]:
 
 
 def _compare_text(ledger: _Ledger, source: str) -> None:
-    """Numbers of the running text: the one that follows each field's anchor."""
+    """Compare numbers of the running text: the one after each field's anchor."""
     text = " ".join(source.split())
     for row in ledger.table.rows:
         for name, value in row.values.items():
@@ -149,7 +149,7 @@ def _compare_grid(ledger: _Ledger, printed: Grid) -> None:
                 lacking = "line" if ordinal >= len(lines) else "column"
                 ledger.check(False, row.name, name, _show(value), f"no such {lacking}")
                 continue
-            # Rows of one name stand for lines of one name, in the same order.
+            # Rows of one name correspond to lines of one name in the same order.
             at = lines[ordinal]
             for j in matches:
                 cells = printed.lines[at].cells
@@ -162,14 +162,14 @@ def _compare_grid(ledger: _Ledger, printed: Grid) -> None:
                     ledger.check(agrees, row.name, f"spread of {name}", spread, cell.text)
         _compare_mark(ledger, row, printed, labels, ordinal)
     _compare_budgets(ledger, printed)
-    for name, column, cell in _left_over(ledger, printed, first):
+    for name, column, cell in _untranscribed(ledger, printed, first):
         ledger.check(False, f"line {name!r}", f"column {column!r}", None, cell.text)
 
 
 def _compare_mark(
     ledger: _Ledger, row: Row, printed: Grid, labels: list[tuple[str, str]], ordinal: int
 ) -> None:
-    """Whether the line of a method is marked as taken from prior work."""
+    """Compare whether the line of a method is marked as taken from prior work."""
     table = ledger.table
     if table.axes.line != ("method",):
         return
@@ -181,7 +181,7 @@ def _compare_mark(
 
 
 def _compare_budgets(ledger: _Ledger, printed: Grid) -> None:
-    """The number of frequency components that stands in a column's heading."""
+    """Compare the number of frequency components in a column's heading."""
     for what in ledger.table.fields.values():
         for heading in printed.headings:
             stated = re.search(r"=\s*([\d,]+)", heading)
@@ -192,8 +192,8 @@ def _compare_budgets(ledger: _Ledger, printed: Grid) -> None:
                 ledger.check(agrees, heading, "frequency_components", ours, heading)
 
 
-def _left_over(ledger: _Ledger, printed: Grid, first: int) -> Iterator[tuple[str, str, Cell]]:
-    """Cells of the body that print something and that no row accounts for."""
+def _untranscribed(ledger: _Ledger, printed: Grid, first: int) -> Iterator[tuple[str, str, Cell]]:
+    """Cells of the body that are not empty and belong to no row."""
     for i, line in enumerate(printed.lines):
         for j, cell in enumerate(line.cells[first:], first):
             if cell.value is not None and (i, j) not in ledger.seen:
@@ -204,8 +204,8 @@ def _left_over(ledger: _Ledger, printed: Grid, first: int) -> Iterator[tuple[str
 def _line_labels(table: Table, printed: Grid) -> list[tuple[str, str]]:
     """Group and heading of every line, for matching.
 
-    Groups go by the rules between blocks, not by the spans of multirow, which the paper's own
-    tables get wrong.
+    Groups are separated by the rules between blocks, not by the spans of multirow, which are wrong
+    in the paper's tables.
     """
     if not table.axes.group:
         return [("", key(line.cells[0].text)) for line in printed.lines]
@@ -222,13 +222,13 @@ def _line_labels(table: Table, printed: Grid) -> list[tuple[str, str]]:
 def _lines_of(
     table: Table, row: Row, what: Field | None, labels: list[tuple[str, str]]
 ) -> list[int]:
-    """The printed lines that carry a row's group and heading, from the top."""
+    """Indices of the printed lines with a row's group and heading, from the top."""
     wanted = tuple(_heading(table, row, what, axis) for axis in ("group", "line"))
     return [i for i, label in enumerate(labels) if label == wanted]
 
 
 def _heading(table: Table, row: Row, what: Field | None, axis: str) -> str:
-    """What the paper prints at the head of a row's group, line or column, for matching."""
+    """The printed heading of a row's group, line or column, for matching."""
     parts = []
     for role in getattr(table.axes, axis):
         if role == "field":
@@ -240,7 +240,7 @@ def _heading(table: Table, row: Row, what: Field | None, axis: str) -> str:
 
 
 def _columns(table: Table, row: Row, what: Field, headings: list[str], first: int) -> list[int]:
-    """The columns of a value: all of them where the row holds for all."""
+    """Indices of the columns of a value: all columns if the row holds for all of them."""
     roles = table.axes.column
     if "field" not in roles and all(getattr(row, role) == ANY for role in roles):
         return list(range(first, len(headings)))
@@ -249,9 +249,9 @@ def _columns(table: Table, row: Row, what: Field, headings: list[str], first: in
 
 
 def _same(ours: Value, printed: object) -> bool:
-    """Whether a transcribed value is the printed one, to the last digit."""
+    """Whether a transcribed value equals the printed one in all digits."""
     if isinstance(ours, tuple):
-        # A list of words is printed as one text with commas between.
+        # A list of words is printed as one text, separated by commas.
         theirs = printed.split(",") if isinstance(printed, str) else printed
         if not isinstance(theirs, (tuple, list)) or len(theirs) != len(ours):
             return False

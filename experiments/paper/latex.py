@@ -1,7 +1,7 @@
-"""Tables read out of LaTeX: enough of it for the tables of a paper, nothing more.
+"""A parser of LaTeX tables, sufficient for the tables of the paper.
 
-Knows comments, nested tabulars (line breaks in a cell), ``multicolumn``, ``multirow``, rules, and
-markup, of which only the text is kept. Macros of the document itself are not expanded.
+It supports comments, nested tabulars (line breaks in a cell), ``multicolumn``, ``multirow``, rules,
+and markup, which is stripped to its text. Macros of the document itself are not expanded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from loca_theory.errors import InvalidArgumentError
 
 Number = Decimal | str | tuple[Decimal | str, ...] | None
 
-# Commands whose first arguments are no text: how many to drop. All others keep every argument.
+# Commands whose first arguments are not text, and how many of these to drop.
 _DROPPED = {"multirow": 2, "rotatebox": 1, "textcolor": 1, "multicolumn": 2, "vspace": 1}
 _SYMBOLS = {"pm": "±", "dagger": "†", "ddagger": "‡", "log": "log ", "alpha": "alpha "}
 _RULES = re.compile(r"\\(midrule|hline)\b|\\(?:toprule|bottomrule)\b")
@@ -27,12 +27,12 @@ _SCALE = {"": Decimal(1), "K": Decimal(10) ** 3, "M": Decimal(10) ** 6, "B": Dec
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell prints.
+    """A printed cell.
 
     Attributes:
         text: Its text without markup.
-        value: The number or numbers, or the text of a cell that is none; None for ``-`` and blank.
-        spread: The number after ±, None without.
+        value: The number or numbers, else the text; None for ``-`` and an empty cell.
+        spread: The number after ±; None if there is no ±.
     """
 
     text: str
@@ -57,7 +57,7 @@ class Grid:
 
 
 def key(text: str) -> str:
-    """Letters and digits of a heading in lower case: what headings are matched by."""
+    """Letters and digits of a heading in lower case, for matching headings."""
     return re.sub(r"[\W_]+", "", text).casefold()
 
 
@@ -77,7 +77,7 @@ def read_cell(text: str) -> Cell:
         return Cell(text, text)
     if printed in ("", "-", "--"):
         return Cell(text, None)
-    # Within braces a comma parts numbers; outside it parts thousands.
+    # Within braces a comma separates numbers; outside it separates thousands.
     braced = printed.startswith("{")
     parts = printed.strip("{}").split(",") if braced else printed.split(" and ")
     numbers = tuple(read_number(part) for part in parts)
@@ -98,13 +98,13 @@ def grid(source: str, label: str) -> Grid | None:
 
     Args:
         source: LaTeX without comments.
-        label: Its label.
+        label: Label of the table.
 
     Returns:
-        The table, or None where nothing has the label.
+        The table, or None if nothing has the label.
 
     Raises:
-        InvalidArgumentError: What has the label holds no table, or braces do not match.
+        InvalidArgumentError: The label is not that of a table, or braces do not match.
     """
     at = source.find(f"\\label{{{label}}}")
     if at < 0:
@@ -119,7 +119,7 @@ def grid(source: str, label: str) -> Grid | None:
 
 
 def plain(source: str) -> str:
-    """The text of a piece of LaTeX, markup gone, spaces single."""
+    """The text of a piece of LaTeX without markup and repeated spaces."""
     text = source.replace("\\{", "\x01").replace("\\}", "\x02").replace("~", " ")
     text = re.sub(r"\\([%&$#_])", r"\1", text).replace("$", "")
     while found := re.search(r"\\([A-Za-z]+)\*?\s*(?:\[[^\]]*\])?", text):
@@ -132,7 +132,7 @@ def plain(source: str) -> str:
 
 
 def _group(text: str, at: int) -> tuple[str, int]:
-    """The content of the braces that open at or after a location, and where they end."""
+    """The content of the first braces that open at or after a position, and where they end."""
     start = depth = 0
     for i in range(at, len(text)):
         if text[i] in "{}" and text[i - 1 : i] != "\\":
@@ -148,7 +148,7 @@ def _group(text: str, at: int) -> tuple[str, int]:
 
 
 def _tabular(source: str, start: int) -> tuple[str, int]:
-    """The body of the tabular that begins at a location, and where it ends."""
+    """The body of the tabular that begins at a position, and where it ends."""
     depth = 0
     for found in re.finditer(r"\\(begin|end)\{tabular\}(?:\[\w*\])?", source[start:]):
         depth += 1 if found[1] == "begin" else -1
@@ -161,7 +161,7 @@ def _tabular(source: str, start: int) -> tuple[str, int]:
 
 
 def _flat(body: str) -> str:
-    """The body with each nested tabular, a broken line in a cell, as one line."""
+    """The body with each nested tabular, which breaks a line in a cell, joined to one line."""
     while (at := body.find("\\begin{tabular}")) >= 0:
         inner, end = _tabular(body, at)
         body = body[:at] + "{" + re.sub(r"\\\\", " ", _flat(inner)) + "}" + body[end:]
@@ -174,7 +174,7 @@ def _lines(body: str) -> Grid:
     block = 0
     for printed in re.split(r"\\\\(?:\[[^\]]*\])?", body):
         content = _PARTIAL.sub("", printed)
-        # A rule above the heading parts nothing.
+        # A rule above the heading does not start a block.
         block += bool(head) and any(found[1] for found in _RULES.finditer(content))
         content = _RULES.sub("", content)
         if not content.strip():
@@ -191,7 +191,7 @@ def _lines(body: str) -> Grid:
 
 
 def _cells(content: str) -> list[str]:
-    """The texts of a line's cells, a cell over several columns once for each."""
+    """The texts of a line's cells; a cell that spans several columns is repeated for each."""
     texts: list[str] = []
     for part in re.split(r"(?<!\\)&", content):
         spans = re.match(r"\s*\\multicolumn\s*\{(\d+)\}", part)

@@ -1,14 +1,15 @@
-"""The transcribed tables: what a file holds, read and checked.
+"""The transcribed tables: the schema of their files, reading and checking.
 
 A file has four parts::
 
     [table]                      # label in the LaTeX, title, kind, notes on errata and gaps
-    [axes]                       # what the printed groups, lines and columns stand for
+    [axes]                       # the roles of the printed groups, lines and columns
     [fields.NAME]                # every quantity: how it is printed, its metric and unit
     [[rows]]                     # model, method, task and the values by field
 
-A role that a row leaves out is ``"*"``: the row holds for all models, methods or tasks. Numbers are
-as printed, parameters and counts in units (0.3M is 300000); what looks wrong is told in ``notes``.
+A role that a row omits is ``"*"``: the row holds for all models, methods or tasks. Numbers are as
+printed, but parameters and counts are written out (0.3M is 300000). ``notes`` list what looks
+wrong.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class Field:
     Attributes:
         name: Its name in the rows.
         printed: The heading in the paper, without markup; in a file of kind ``text``, the LaTeX
-            that stands right before the number.
-        metric: What a result measures, empty for a hyper-parameter.
-        unit: Unit of the values, empty for pure numbers and text.
-        frequency_components: The budget ℬ that the heading states for the column, where it does.
+            directly before the number.
+        metric: Metric of a result; empty for a hyper-parameter.
+        unit: Unit of the values; empty for pure numbers and text.
+        frequency_components: The budget ℬ in the heading of the column; None if it has none.
     """
 
     name: str
@@ -57,13 +58,13 @@ class Row:
     """Values that hold for one model, method and task.
 
     Attributes:
-        model: The model, ``"*"`` for all of the table.
+        model: The model, ``"*"`` for all models of the table.
         method: The method, ``"*"`` for all.
         task: The task or data set, ``"*"`` for all.
         values: Value by the name of the field, as printed.
         spreads: The standard deviation printed beside a value, by the name of the field.
         prior_work: Whether the paper marks the line as taken from another paper.
-        notes: What is odd about the row.
+        notes: Oddities of the row.
     """
 
     model: str = ANY
@@ -76,28 +77,28 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The row in words, for messages."""
+        """A name of the row for messages."""
         return ", ".join(getattr(self, role) for role in ROLES if getattr(self, role) != ANY) or ANY
 
     @property
     def parameters(self) -> int | None:
-        """Number of trainable parameters; None where the paper prints none."""
+        """Number of trainable parameters; None if the paper does not print it."""
         found = self.values.get("parameters")
         return found if isinstance(found, int) else None
 
     def covers(self, wanted: Mapping[str, str]) -> bool:
-        """Whether the row holds for these roles, by itself or because it holds for all."""
+        """Whether the row holds for these roles, either by name or because it holds for all."""
         return all(getattr(self, role) in (ANY, name) for role, name in wanted.items())
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What the groups, lines and columns of the printed table stand for.
+    """The roles of the groups, lines and columns of the printed table.
 
     Attributes:
-        group: Roles that head a block of lines (first column), empty where there are no blocks.
-        line: Roles that the heading of a line names.
-        column: Roles that the heading of a column names, from the top.
+        group: Roles in the heading of a block of lines (first column); empty without blocks.
+        line: Roles in the heading of a line.
+        column: Roles in the heading of a column, from the top.
     """
 
     group: tuple[str, ...] = ()
@@ -111,14 +112,14 @@ class Table:
 
     Attributes:
         name: Name of the file, without its ending.
-        label: LaTeX label of the table, empty for what only the text states.
-        title: What it holds.
+        label: LaTeX label of the table; empty for values that only the text states.
+        title: Title of the table.
         kind: ``hyperparameters``, ``results`` or ``text``.
-        axes: How it is printed.
+        axes: Roles of the printed groups, lines and columns.
         fields: Every quantity by name.
         rows: The values, in the printed order.
-        printed: Names that are printed otherwise than the rows say, by the name in the rows.
-        notes: Slips, gaps and readings of the table.
+        printed: Printed forms of names that differ from those in the rows, by the name in the rows.
+        notes: Errata, gaps and interpretations of the table.
     """
 
     name: str
@@ -137,17 +138,17 @@ class Table:
         return tuple(name for name in named if name != ANY)
 
     def settings(self, **wanted: str) -> dict[str, Value]:
-        """Every value that holds for a model, method and task; the narrower row wins.
+        """All values that hold for a model, method and task; the more specific row wins.
 
         Args:
-            **wanted: Any of ``model``, ``method`` and ``task``. A role left out takes only what
-                holds for all.
+            **wanted: Any of ``model``, ``method`` and ``task``. For an omitted role only rows that
+                hold for all count.
 
         Returns:
             Value by the name of the field.
 
         Raises:
-            InvalidArgumentError: The table does not know the name.
+            InvalidArgumentError: The table has no such name.
         """
         roles = self._known(wanted)
         roles = {role: roles.get(role, ANY) for role in ROLES}
@@ -158,10 +159,10 @@ class Table:
     def select(self, **wanted: str) -> tuple[Row, ...]:
         """The rows that name exactly these models, methods or tasks, in the printed order.
 
-        Several rows answer where the paper prints a method at several budgets.
+        There are several rows if the paper prints a method at several budgets.
 
         Raises:
-            InvalidArgumentError: The table does not know the name.
+            InvalidArgumentError: The table has no such name.
         """
         roles = self._known(wanted).items()
         return tuple(r for r in self.rows if all(getattr(r, role) == name for role, name in roles))
@@ -169,10 +170,10 @@ class Table:
     def _known(self, wanted: dict[str, str]) -> dict[str, str]:
         for role, name in wanted.items():
             if role not in ROLES:
-                msg = f"{self.name} has no role {role!r}: ask for {', '.join(ROLES)}"
+                msg = f"{self.name} has no role {role!r}: choose from {', '.join(ROLES)}"
                 raise InvalidArgumentError(msg)
             if name not in (ANY, *self.names(role)):
-                known = ", ".join(self.names(role)) or "all alike"
+                known = ", ".join(self.names(role)) or "only rows for all"
                 msg = f"{self.name} has no {role} {name!r}: it has {known}"
                 raise InvalidArgumentError(msg)
         return wanted
@@ -201,12 +202,12 @@ def parse(name: str, text: str) -> Table:
         text: The TOML.
 
     Raises:
-        InvalidArgumentError: No TOML, or the schema is broken; the message names the location.
+        InvalidArgumentError: The text is not TOML, or breaks the schema; the message says where.
     """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        msg = f"{name}.toml is no TOML: {error}"
+        msg = f"{name}.toml is not TOML: {error}"
         raise InvalidArgumentError(msg) from error
     where = f"{name}.toml"
     _keys(data, where, {"table", "axes", "fields", "printed", "rows"}, {"table", "fields", "rows"})
@@ -215,15 +216,15 @@ def parse(name: str, text: str) -> Table:
     _keys(head, f"{where}, [table]", required | {"notes"}, required)
     _texts(f"{where}, [table]", head, ("label", "title", "kind"))
     for section in ("fields", "printed", "axes"):
-        _check(isinstance(data.get(section, {}), dict), f"{where}, [{section}] is no table")
+        _check(isinstance(data.get(section, {}), dict), f"{where}, [{section}] is not a table")
     _check(isinstance(data["rows"], list), f"{where}: rows is not a list")
-    _check(head["kind"] in KINDS, f"{where}: kind is one of {', '.join(KINDS)}")
+    _check(head["kind"] in KINDS, f"{where}: kind must be one of {', '.join(KINDS)}")
     fields = {key: _field(where, key, value) for key, value in data["fields"].items()}
     axes = data.get("axes", {})
     _keys(axes, f"{where}, [axes]", {"group", "line", "column"}, set())
     _check(
         all(role in (*ROLES, "field") for roles in axes.values() for role in roles),
-        f"{where}, [axes]: a role is one of {', '.join(ROLES)}, field",
+        f"{where}, [axes]: a role must be one of {', '.join(ROLES)}, field",
     )
     return Table(
         name=name,
@@ -249,8 +250,10 @@ def _row(where: str, data: dict[str, Any], fields: Mapping[str, Field]) -> Row:
     _keys(data, where, {*ROLES, "values", "spreads", "prior_work", "notes"}, {"values"})
     _texts(where, data, (*ROLES, "notes"))
     values, spreads = data["values"], data.get("spreads", {})
-    _check(isinstance(values, dict) and isinstance(spreads, dict), f"{where}: values by field")
-    _check(isinstance(data.get("prior_work", False), bool), f"{where}: prior_work is true or false")
+    are_tables = isinstance(values, dict) and isinstance(spreads, dict)
+    _check(are_tables, f"{where}: values and spreads must be tables")
+    is_flag = isinstance(data.get("prior_work", False), bool)
+    _check(is_flag, f"{where}: prior_work must be true or false")
     for name in (*values, *spreads):
         _check(name in fields, f"{where}: {name!r} is not among the fields of the table")
     for name, spread in spreads.items():
@@ -265,17 +268,17 @@ def _value(where: str, value: Any) -> Value:
     plain = get_args(Value)[:3]
     _check(
         bool(items) and all(type(item) in plain for item in items),
-        f"{where}: a value is a number, a text, or a list of them",
+        f"{where}: a value must be a number, a text, or a list of them",
     )
     return tuple(value) if isinstance(value, list) else value
 
 
 def _keys(data: Any, where: str, known: set[str], required: set[str]) -> None:
-    _check(isinstance(data, dict), f"{where} is no table")
+    _check(isinstance(data, dict), f"{where} is not a table")
     for key in sorted(required - set(data)):
         _check(False, f"{where} lacks {key!r}")
     for key in sorted(set(data) - known):
-        _check(False, f"{where} has an unknown key {key!r}: it takes {', '.join(sorted(known))}")
+        _check(False, f"{where} has an unknown key {key!r}: choose from {', '.join(sorted(known))}")
 
 
 def _texts(where: str, data: dict[str, Any], keys: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""``python -m experiments.paper_scale``: the paper's experiments at their own size."""
+"""``python -m experiments.paper_scale``: the paper's experiments at full size."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _OUT = Path("loca-results") / "paper-scale"
 
 @click.group(cls=Group)
 def main() -> None:
-    """Run the paper's own experiments, with its settings, where there is a hub and a GPU."""
+    """Run the paper's experiments with its settings; needs a GPU and access to the hub."""
 
 
 def _shared(size: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Options of every family."""
+    """Decorator with the options of every family."""
     options = (
-        click.option("--model-size", default=size, show_default=True, help="Which model."),
-        click.option("--method", default="loca", show_default=True, help="How it is adapted."),
+        click.option("--model-size", default=size, show_default=True, help="Size of the model."),
+        click.option("--method", default="loca", show_default=True, help="Fine-tuning method."),
         click.option("--seed", "seeds", type=click.IntRange(0, 2**32 - 1), multiple=True,
                      help="May be given several times; default: the paper's seeds, or 0."),
         click.option("--r", type=click.IntRange(min=1),
-                     help="Rank of LoRA, whose budget the others get; default: the paper's sizes."),
+                     help="Rank of LoRA, whose budget other methods get; default: the paper's."),
         click.option("--components", type=click.IntRange(min=1),
-                     help="Components of FourierFT and LoCA in a layer."),
+                     help="Components of FourierFT and LoCA per layer."),
         click.option("--lr", type=click.FloatRange(min=0, min_open=True),
-                     help="Learning rate, where the paper states none or another is wanted."),
-        click.option("--batch-size", type=click.IntRange(min=1), help="Instead of the paper's."),
-        click.option("--max-steps", type=click.IntRange(min=1), help="Instead of the paper's."),
+                     help="Learning rate; default: the paper's, if it states one."),
+        click.option("--batch-size", type=click.IntRange(min=1), help="Default: the paper's."),
+        click.option("--max-steps", type=click.IntRange(min=1), help="Default: the paper's."),
         click.option("--save-every", type=click.IntRange(min=1), default=500, show_default=True,
                      help="Steps from one checkpoint to the next."),
-        click.option("--model", help="A folder, or another address on the hub."),
+        click.option("--model", help="A folder, or another name on the hub."),
         click.option("--data", help="A folder with a file or a folder for each part."),
         click.option("--out", type=Folder(file_okay=False), default=_OUT,
-                     show_default=True, help="Where the results go."),
+                     show_default=True, help="Folder of the results."),
     )  # fmt: skip
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,7 +66,7 @@ def glue(task: str, **asked: Any) -> None:
 
 
 @main.command()
-@click.option("--texts", type=click.IntRange(min=0), help="Write so many; default: all.")
+@click.option("--texts", type=click.IntRange(min=0), help="Number of texts to write; default: all.")
 @_shared("medium")
 def e2e(texts: int | None, **asked: Any) -> None:
     """Fine-tune GPT-2 on the E2E challenge and write its texts.
@@ -80,7 +80,7 @@ def e2e(texts: int | None, **asked: Any) -> None:
 @click.option(
     "--questions",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Questions of MT-Bench or Vicuna to answer, as LLM-as-a-judge has them.",
+    help="Questions of MT-Bench or Vicuna to answer, in the format of LLM-as-a-judge.",
 )
 @_shared("llama1-7b")
 def instruct(questions: Path | None, **asked: Any) -> None:
@@ -96,7 +96,7 @@ def instruct(questions: Path | None, **asked: Any) -> None:
 @click.option("--task", required=True, help="CIFAR10, DTD, ...: one of the eight data sets.")
 @_shared("base")
 def vit(task: str, **asked: Any) -> None:
-    """Fine-tune ViT on a set of images.
+    """Fine-tune ViT on a data set of images.
 
     Example: python -m experiments.paper_scale vit --task DTD --method loca --components 10000
     """
@@ -105,7 +105,7 @@ def vit(task: str, **asked: Any) -> None:
 
 @main.command()
 @click.option("--samples", type=click.IntRange(min=0), default=4, show_default=True,
-              help="Edit so many unseen photographs afterwards.")  # fmt: skip
+              help="Number of unseen photographs to edit afterwards.")  # fmt: skip
 @click.option("--resolution", type=click.IntRange(min=8), help="Width and height in pixels.")
 @_shared("sd15")
 def diffusion(samples: int, resolution: int | None, **asked: Any) -> None:
@@ -119,7 +119,7 @@ def diffusion(samples: int, resolution: int | None, **asked: Any) -> None:
 
 @main.command("list")
 def list_command() -> None:
-    """Show what can be run, with which settings, and what is not run and why.
+    """List the experiments and their settings, and what is not run and why.
 
     Example: python -m experiments.paper_scale list
     """

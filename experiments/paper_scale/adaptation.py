@@ -1,4 +1,4 @@
-"""Adapting a model with the paper's own settings, and the optimiser's groups."""
+"""Adapt a model with the paper's settings, and make the optimiser's parameter groups."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from loca_theory.errors import InvalidArgumentError
 def adapt_as_stated(
     model: nn.Module, method: Method, settings: Settings, *, head: str | None, seed: int, steps: int
 ) -> nn.Module:
-    """Make a model trainable: with the paper's settings, or within the budget of a rank.
+    """Prepare a model for training, with the paper's settings or within the budget of a rank.
 
     Args:
         model: The pretrained model with its new head; changed in place.
-        method: How.
-        settings: What the paper states. A rank to take the budget of comes first.
+        method: The method.
+        settings: The settings of the run. Their budget ``r`` takes precedence over ``rank``.
         head: Name of the new head; None if there is none.
-        seed: Of random locations and random factors.
-        steps: Steps of training.
+        seed: Seed of random locations and random factors.
+        steps: Number of training steps.
 
     Raises:
         InvalidArgumentError: the model has no such layers, or they cannot express the budget.
@@ -41,20 +41,20 @@ def adapt_as_stated(
         )  # fmt: skip
     config = _config(method, settings, seed)
     config.modules_to_save = [head] if head else None
-    # As an expression, since a name may have parts of its own ("to_out.0").
+    # A regular expression, because a name may contain dots ("to_out.0").
     config.target_modules = rf"(.*\.)?({'|'.join(map(re.escape, settings.targets))})"
     _check_fits(method, config, steps, _shapes(model, config.target_modules))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PEFT's own, about names that transformers has replaced
+        warnings.simplefilter("ignore")  # PEFT warns about names that transformers has replaced
         return peft().get_peft_model(model, config)
 
 
 def optimizer_groups(
     model: nn.Module, settings: Settings, head: str | None
 ) -> list[dict[str, Any]]:
-    """Groups for the optimiser: what the method trains, the head, the locations.
+    """Parameter groups for the optimiser: those of the method, the head, the locations.
 
-    Locations, and vectors that are no coefficients, are not decayed.
+    Weight decay applies neither to locations nor to vectors other than coefficients.
     """
     named = list(model.named_parameters())
     heads = {id(p) for name, p in named if head and head in name.split(".")}
@@ -77,10 +77,10 @@ def optimizer_groups(
 
 
 class SplitProjection(nn.Module):
-    """GPT-2's fused projection as three layers, which can then be adapted one by one.
+    """GPT-2's fused projection split into three layers, which can be adapted separately.
 
     Args:
-        fused: The layer (``Conv1D``) that makes queries, keys and values side by side.
+        fused: The layer (``Conv1D``) that computes queries, keys and values side by side.
     """
 
     def __init__(self, fused: nn.Module) -> None:
@@ -94,7 +94,7 @@ class SplitProjection(nn.Module):
             setattr(self, name, layer)
 
     def forward(self, states: Any) -> Any:
-        """Queries, keys and values side by side."""
+        """Return queries, keys and values side by side."""
         return torch.cat([layer(states) for layer in self.children()], dim=-1)
 
 
@@ -108,7 +108,7 @@ def split_projections(model: nn.Module) -> nn.Module:
 
 
 def _shapes(model: nn.Module, pattern: str) -> set[tuple[int, int]]:
-    """Outputs and inputs of the layers whose names are such."""
+    """Numbers of outputs and inputs of the layers whose names match a pattern."""
     return {
         (int(module.weight.shape[0]), int(module.weight.shape[1]))
         for name, module in model.named_modules()
@@ -117,10 +117,10 @@ def _shapes(model: nn.Module, pattern: str) -> set[tuple[int, int]]:
 
 
 def _check_fits(method: Method, config: Any, steps: int, shapes: set[tuple[int, int]]) -> None:
-    """Whether the layers can hold the rank, where they are alike, and all of them the components.
+    """Check that the layers can express the rank (if they have one shape) or the components.
 
     Raises:
-        InvalidArgumentError: they cannot.
+        InvalidArgumentError: a layer is too small.
     """
     if method.kind in ("lora", "dora"):
         if len(shapes) == 1:
@@ -136,26 +136,26 @@ def _check_fits(method: Method, config: Any, steps: int, shapes: set[tuple[int, 
 def _config(method: Method, settings: Settings, seed: int) -> Any:
     if method.kind in ("lora", "dora"):
         rank = settings.r or settings.rank
-        # With a rank of the command's, updates are as they are in all our other experiments.
+        # A rank given by the user gets scaling 1 (alpha = rank), as in experiments.finetuning.
         scaling = rank if settings.r else settings.scaling
         return peft().LoraConfig(r=rank, lora_alpha=scaling, use_dora=method.kind == "dora")
     components = max(round(method.fraction * (settings.components or 1)), 1)
     if method.kind == "fourierft":
-        # PEFT's own start: random coefficients, as in the paper that FourierFT is from.
+        # PEFT initialises the coefficients at random, as in the paper of FourierFT.
         scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
         return peft().FourierFTConfig(n_frequency=components, random_loc_seed=seed, **scaling)
     from loca_theory.adapters import LoCAConfig
 
     options = {**_loca(settings, 1), **method.options}
     steps = None if options.pop("endless", False) else settings.alternating_steps
-    steps = 0 if options.pop("alternating", None) == 0.0 else steps  # V1: none
+    steps = 0 if options.pop("alternating", None) == 0.0 else steps  # V1 learns no locations
     return LoCAConfig(
         n_frequency=components, alternating_steps=steps, random_loc_seed=seed, **options
     )
 
 
 def _loca(settings: Settings, steps: int) -> dict[str, Any]:
-    """LoCA's settings as :func:`~experiments.finetuning.methods.adapt` takes them."""
+    """Settings of LoCA as ``overrides`` of :func:`~experiments.finetuning.methods.adapt`."""
     stated: dict[str, Any] = {
         "coefficient_steps": settings.coefficient_steps,
         "location_steps": settings.location_steps,

@@ -1,4 +1,4 @@
-"""What a run adds to the Trainer of transformers. Needs the extra ``paper-scale``."""
+"""Callbacks and extensions of the transformers Trainer. Needs the extra ``paper-scale``."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from transformers import Trainer, TrainerCallback
 
 from experiments.paper_scale.metrics import metrics_of
 
-# Largest norm of the gradient of a group of parameters.
+# Largest gradient norm of a parameter group.
 _MOST_GRADIENT = 1.0
 
 
 class Health(TrainerCallback):
-    """Ends a training whose loss is not a number any more.
+    """Stop the training when the loss is no longer finite.
 
     Attributes:
-        diverged: Whether that has happened.
+        diverged: Whether this has happened.
     """
 
     def __init__(self) -> None:
         self.diverged = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Look at what is logged."""
+        """Check the logged loss."""
         del args, state, kwargs
         self.look(logs or {})
         if self.diverged:
             control.should_training_stop = True
 
     def look(self, logs: Mapping[str, Any]) -> None:
-        """Take note of a loss that is infinite or no number."""
+        """Set ``diverged`` if a loss is infinite or NaN."""
         for name, value in logs.items():
             if name.endswith("loss") and not math.isfinite(float(value)):
                 self.diverged = True
 
 
 class AllocateRanks(TrainerCallback):
-    """Lets AdaLoRA share out its ranks after each step; nothing for other methods."""
+    """Reallocate the ranks of AdaLoRA after each step; no effect for other methods."""
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The gradients of the step are still there."""
+        """Reallocate while the gradients of the step still exist."""
         del args, control
         base: Any = getattr(kwargs.get("model"), "base_model", None)
         if hasattr(base, "update_and_allocate"):
@@ -52,16 +52,16 @@ class AllocateRanks(TrainerCallback):
 
 
 class Regularise(TrainerCallback):
-    """AdaLoRA's regulariser, which keeps its factors orthogonal; nothing for other methods.
+    """Add AdaLoRA's regulariser, which keeps its factors orthogonal; no effect for other methods.
 
-    The mean of ‖PᵀP − 1‖ over all factors P, times its weight, is added to the loss of a step
-    (Zhang et al., 2023). PEFT adds it where the model under its outer wrapper is called, with
-    labels; the Trainer calls the wrapper, and without labels where these are smoothed. Only the
-    gradient is added here, once per step, so that the loss that is told is that of the task.
+    The regulariser is the mean of ‖PᵀP − 1‖ over all factors P, times its weight (Zhang et al.,
+    2023). PEFT adds it only if the model below its outer wrapper is called with labels, but the
+    Trainer calls the wrapper, and without labels if these are smoothed. Only its gradient is added
+    here, once per step, so that the reported loss is that of the task.
     """
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The gradients are complete and not clipped yet."""
+        """Add the gradient when those of the step are complete and not yet clipped."""
         del args, state, control
         model: Any = kwargs.get("model")
         base: Any = getattr(model, "base_model", None)
@@ -83,13 +83,13 @@ def _identity(factor: Any) -> Any:
 
 
 class ClipGroups(TrainerCallback):
-    """Clips the gradient of each group of parameters on its own.
+    """Clip the gradient of each parameter group separately.
 
-    The Trainer clips all of them together, where the large gradients of locations stifle the rest.
+    The Trainer clips all of them together, so the large gradients of locations shrink the others.
     """
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The gradients of the step are complete."""
+        """Clip when the gradients of the step are complete."""
         del args, state, control
         optimizer: Any = kwargs["optimizer"]
         for group in optimizer.param_groups:
@@ -97,35 +97,35 @@ class ClipGroups(TrainerCallback):
 
 
 class Progress(TrainerCallback):
-    """A line for every epoch, evaluation and checkpoint, where there is no terminal for a bar."""
+    """Print a line for every epoch, evaluation and checkpoint, instead of a progress bar."""
 
     def __init__(self) -> None:
         self._loss: float | None = None
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Remember the loss."""
+        """Store the training loss for the next line."""
         del args, state, control, kwargs
         self._loss = (logs or {}).get("loss", self._loss)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An epoch that is evaluated is told with its metrics."""
+        """Print a line, unless the evaluation after the epoch prints one."""
         del control, kwargs
         if args.eval_strategy == "no":
-            self._tell(state, {})
+            self._print(state, {})
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A checkpoint is written."""
+        """Print a line about the checkpoint."""
         del args, control, kwargs
-        self._tell(state, {}, "; checkpoint")
+        self._print(state, {}, "; checkpoint")
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any
     ) -> None:
-        """The metrics are there."""
+        """Print a line with the metrics."""
         del args, control, kwargs
-        self._tell(state, metrics or {})
+        self._print(state, metrics or {})
 
-    def _tell(self, state: Any, metrics: Mapping[str, Any], end: str = "") -> None:
+    def _print(self, state: Any, metrics: Mapping[str, Any], end: str = "") -> None:
         parts = [f"step {state.global_step} of {state.max_steps}"]
         if state.epoch is not None:
             parts.append(f"epoch {state.epoch:.2f}")
@@ -136,10 +136,10 @@ class Progress(TrainerCallback):
 
 
 class LossTrainer(Trainer):
-    """A Trainer that may be given another loss than the model's own.
+    """A Trainer with an optional loss of its own.
 
     Attributes:
-        own_loss: Makes the loss from the model and a batch; None for the model's own.
+        own_loss: Computes the loss from the model and a batch; None for the model's loss.
     """
 
     own_loss: Callable[[Any, Any], Any] | None = None
@@ -147,7 +147,7 @@ class LossTrainer(Trainer):
     def compute_loss(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any
     ) -> Any:
-        """The loss of a batch."""
+        """Compute the loss of a batch."""
         if self.own_loss is None:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
         loss = self.own_loss(model, inputs)
@@ -156,7 +156,7 @@ class LossTrainer(Trainer):
     def prediction_step(
         self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None
     ) -> Any:
-        """A loss of one's own is all there is to predict."""
+        """Return only the loss if it is ``own_loss``."""
         if self.own_loss is None:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         import torch

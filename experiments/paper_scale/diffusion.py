@@ -1,4 +1,4 @@
-"""InstructPix2Pix: Stable Diffusion learns to turn photographs into cartoons."""
+"""InstructPix2Pix: fine-tune Stable Diffusion to turn photographs into cartoons."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SEED = 0
 
 
 class Pairs(torch.utils.data.Dataset):
-    """Photographs with an instruction and what it makes of them.
+    """Photographs with an editing instruction and the edited image.
 
     Args:
-        part: The data.
-        names: Columns of the photograph, the instruction, the result.
-        tokenizer: Of the text encoder.
+        part: A part of the data set.
+        names: Columns of the photograph, the instruction and the edited image.
+        tokenizer: Tokenizer of the text encoder.
         resolution: Width and height in pixels.
     """
 
@@ -50,17 +50,17 @@ class Pairs(torch.utils.data.Dataset):
         }
 
     def _pixels(self, picture: Any) -> torch.Tensor:
-        """The picture from −1 to 1."""
+        """The pixels of an image, scaled to −1 to 1."""
         small = picture.convert("RGB").resize((self._resolution, self._resolution))
         return torch.tensor(np.asarray(small)).permute(2, 0, 1).float() / 127.5 - 1
 
 
 class NoiseLoss:
-    """The loss of predicting the noise, as Brooks et al. (2023) train it.
+    """The loss of noise prediction, as in Brooks et al. (2023).
 
     Args:
-        parts: The models of the pipeline that stay as they are.
-        dropout: How often each condition is left out, and both.
+        parts: The frozen models of the pipeline.
+        dropout: Probability of dropping each condition, and of dropping both.
         empty: Tokens of an empty instruction.
     """
 
@@ -68,12 +68,12 @@ class NoiseLoss:
         self._parts, self._dropout, self._empty = parts, dropout, empty
 
     def __call__(self, unet: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The loss of a batch; without dropout and with fixed noise where it is evaluated."""
+        """The loss of a batch; evaluation has no dropout and uses fixed noise."""
         device = batch["after"].device
         vae, text, noise_of = (self._parts[name] for name in ("vae", "text_encoder", "scheduler"))
         vae.to(device)
         text.to(device)
-        # Its own generator, so that all methods are evaluated with the same noise.
+        # A generator with a fixed seed, so that all methods are evaluated with the same noise.
         generator = None if unet.training else torch.Generator().manual_seed(_SEED)
         with torch.no_grad():
             after = vae.encode(batch["after"]).latent_dist.mode() * vae.config.scaling_factor
@@ -96,7 +96,7 @@ class NoiseLoss:
 
 
 def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
-    """The U-Net of the pipeline, pairs of pictures, and the loss of the noise."""
+    """Prepare the U-Net of the pipeline, the pairs of images, and the loss."""
     del settings
     diffusers, transformers = package("diffusers"), package("transformers")
     package("PIL")
@@ -109,7 +109,7 @@ def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
         part = part.cast_column(name, package("datasets").Image())
     held_out = min(options["held_out"], len(part) // 2)
     if not held_out:
-        msg = "there are too few pairs to train on some and evaluate on others"
+        msg = f"the data must have at least 2 pairs, for training and evaluation, not {len(part)}"
         raise InvalidArgumentError(msg)
     parts = {
         "vae": load_pretrained(diffusers.AutoencoderKL.from_pretrained, source, subfolder="vae",

@@ -1,6 +1,6 @@
-"""E2E: GPT-2 turns slots and values into sentences.
+"""E2E: fine-tune GPT-2 to turn slots and values into sentences.
 
-An adapter that is saved belongs to a model with split projections
+Saved adapters fit only a model with split projections
 (:func:`~experiments.paper_scale.adaptation.split_projections`).
 """
 
@@ -26,7 +26,7 @@ _DECODING = ("num_beams", "length_penalty", "no_repeat_ngram_size", "max_new_tok
 
 
 def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
-    """The model with its fused projections split, the sentences, and the metrics."""
+    """Prepare the model with split projections, the sentences, and the metrics."""
     transformers = package("transformers")
     task, options = choice.family.tasks[choice.task], choice.family.options
     source = paths.model or choice.family.sizes[choice.size].model
@@ -73,13 +73,13 @@ def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
 
 
 def perplexity(metrics: Mapping[str, float]) -> float:
-    """The exponential of the loss; infinite where that is too much for a number."""
+    """The exponential of the loss; infinite if it overflows."""
     loss = metrics.get("loss", math.nan)
     return math.exp(loss) if loss < 700 or math.isnan(loss) else math.inf
 
 
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """BLEU against all references of each text, where the package sacrebleu is installed."""
+    """BLEU against all references of each text; empty if sacrebleu is not installed."""
     try:
         sacrebleu = importlib.import_module("sacrebleu")
     except ImportError:
@@ -99,7 +99,7 @@ def _pairs(
 
 
 def _references(meanings: Sequence[str], sentences: Sequence[str]) -> dict[str, list[str]]:
-    """The sentences of each meaning, which stands in the data once for each."""
+    """Collect the sentences of each meaning, which the data repeats for every sentence."""
     found: dict[str, list[str]] = {}
     for meaning, sentence in zip(meanings, sentences, strict=True):
         found.setdefault(meaning, []).append(sentence)

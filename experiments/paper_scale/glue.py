@@ -1,4 +1,4 @@
-"""GLUE: RoBERTa on eight tasks."""
+"""GLUE: fine-tune RoBERTa on eight tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loca_theory.errors import InvalidArgumentError
 
 
 def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
-    """The model with a new head, the tokenised task, and the metric that the paper reports."""
+    """Prepare the model with a new head, the tokenised task, and the metric of the paper."""
     transformers, datasets = package("transformers"), package("datasets")
     task = choice.family.tasks[choice.task]
     source = paths.model or choice.family.sizes[choice.size].model
@@ -61,7 +61,8 @@ def _tokenised(part: Any, task: Task, tokenizer: Any, settings: Settings) -> Any
 
 
 def _check(labels: Any, task: Task) -> None:
-    """A test set of GLUE has labels of −1: it must not be taken for a training set."""
+    """Check that all labels are classes; the test sets of GLUE have labels of −1."""
     if task.classes > 1 and not set(labels) <= set(range(task.classes)):
-        msg = f"{task.name} has labels from 0 to {task.classes - 1}, and the data have others"
+        msg = f"{task.name} has labels from 0 to {task.classes - 1}, but the data have others; use "
+        msg += "labelled data"
         raise InvalidArgumentError(msg)

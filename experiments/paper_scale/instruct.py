@@ -1,4 +1,4 @@
-"""Instruction tuning: LLaMA on Alpaca-52K. The judge, GPT-4, is not run."""
+"""Instruction tuning: fine-tune LLaMA on Alpaca-52K. The judge, GPT-4, is not run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WITHOUT += "completes the request."
 
 
 def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
-    """The model, and all instructions to train on; the paper holds none of them out."""
+    """Prepare the model and the instructions; as in the paper, all of them are for training."""
     transformers = package("transformers")
     task, family = choice.family.tasks[choice.task], choice.family
     source = paths.model or family.sizes[choice.size].model
@@ -59,14 +59,14 @@ def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
 
 
 def prompt(instruction: str, context: str = "") -> str:
-    """Alpaca's prompt."""
+    """The prompt of Alpaca for an instruction and an optional input."""
     begin = _WITH if context else _WITHOUT
     middle = f"### Input:\n{context}\n\n" if context else ""
     return f"{begin}\n\n### Instruction:\n{instruction}\n\n{middle}### Response:\n"
 
 
 def _questions(path: Path | None) -> list[dict[str, Any]]:
-    """Questions of MT-Bench or Vicuna, as LLM-as-a-judge has them."""
+    """Read questions of MT-Bench or Vicuna in the format of LLM-as-a-judge."""
     if path is None:
         return []
     try:
@@ -76,7 +76,7 @@ def _questions(path: Path | None) -> list[dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError):
         known, questions = False, []
     if not known:
-        msg = f"{path} has no questions: a line is a JSON object with question_id and turns"
+        msg = f"{path} has no questions: each line must be a JSON object with question_id and turns"
         raise InvalidArgumentError(msg)
     return questions
 
@@ -84,7 +84,7 @@ def _questions(path: Path | None) -> list[dict[str, Any]]:
 def _answer(
     model: nn.Module, tokenizer: Any, question: dict[str, Any], choice: Choice, tokens: int
 ) -> dict[str, Any]:
-    """Answers to all turns of a question; a later turn sees the earlier ones."""
+    """Answer all turns of a question; the prompt of a turn contains the earlier ones."""
     so_far, answers = "", []
     for turn in question["turns"]:
         so_far += prompt(turn) if not so_far else f"\n\n### Instruction:\n{turn}\n\n### Response:\n"

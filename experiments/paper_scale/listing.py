@@ -1,4 +1,4 @@
-"""What can be run, with which settings, and what is not run."""
+"""List the experiments, their settings, and what is not run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loca_theory.errors import InvalidArgumentError
 
 
 def show() -> None:
-    """Print every family: models, data, LoCA's settings, what the other methods need."""
+    """Print every family: models, data, settings of LoCA, requirements of the other methods."""
     for family in families().values():
         click.echo(f"{family.name}: {family.title}")
         for size, model in family.sizes.items():
@@ -31,13 +31,13 @@ def show() -> None:
             click.echo(f"  not run: {reason}")
         click.echo()
     click.echo(
-        "The paper states no clipping of gradients. All runs clip that of each group of parameters "
-        "(of a method, its locations, the head; decayed or not) to a norm of 1."
+        "The paper states no gradient clipping. All runs clip the gradient of each group of "
+        "parameters (of a method, its locations, the head; decayed or not) to a norm of 1."
     )
 
 
 def _show_settings(family: Family) -> None:
-    """LoCA's settings, once for all tasks and sizes that share them."""
+    """Print the settings of LoCA, once for all tasks and sizes that share them."""
     alike: dict[str, list[str]] = {}
     for task in family.tasks:
         for size in family.sizes:
@@ -49,7 +49,7 @@ def _show_settings(family: Family) -> None:
 
 
 def _settings(family: Family, task: str, size: str) -> str:
-    """LoCA's settings in a line."""
+    """The settings of LoCA as one line."""
     try:
         found = resolve(Choice(family, task, size, "loca"))
         components = f"{found.components} components"
@@ -69,7 +69,7 @@ def _settings(family: Family, task: str, size: str) -> str:
 
 
 def _needs(family: Family, method: Method) -> str:
-    """What has to be given for a method, or why it is not run; empty where nothing has."""
+    """What the user must specify for a method, or why it is not run; empty if nothing."""
     if method.kind == "not-run":
         return f"not run: {method.reason}"
     task, size = next(iter(family.tasks)), next(iter(family.sizes))

@@ -1,6 +1,6 @@
-"""Packages, checkpoints and data sets: from the hub, or from local folders.
+"""Load packages, checkpoints and data sets from the hub or from local folders.
 
-Nothing that is read here can run code: no remote code, weights as safetensors, data as JSON, CSV,
+Loaded files cannot run code: remote code is off, weights are safetensors, and data are JSON, CSV,
 Parquet or images.
 """
 
@@ -23,21 +23,21 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 _EXTRA = "pip install 'loca-theory[paper-scale]'"
 _FORMATS = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 _IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
-# Beyond this the hub counts as out of reach; its own libraries would try again for a minute.
+# After this time the hub counts as out of reach; its libraries would retry for a minute.
 _PATIENCE_S = 5.0
 _REASON = 160
 
 
 def package(name: str) -> Any:
-    """A package of the extra.
+    """Import a package of the extra ``paper-scale``.
 
     Raises:
-        ResourceError: it is not installed, or what it needs is not.
+        ResourceError: the package or one of its dependencies is not installed.
     """
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        msg = f"needs {error.name or name}: {_EXTRA}"
+        msg = f"{error.name or name} is not installed: {_EXTRA}"
         raise ResourceError(msg) from error
 
 
@@ -45,37 +45,37 @@ def load_pretrained(load: Callable[..., Any], source: str, **options: Any) -> An
     """Call a ``from_pretrained``.
 
     Args:
-        load: The method of the class.
-        source: A folder, or the address on the hub.
-        **options: Passed on.
+        load: The method ``from_pretrained`` of a class.
+        source: A folder, or a name on the hub.
+        **options: Further arguments of ``load``.
 
     Raises:
-        ResourceError: the hub is out of reach, or what is there cannot be read.
+        ResourceError: the hub is out of reach, or the files cannot be read.
     """
     with _reading(source, "--model"):
         return load(source, **options)
 
 
 def load_auto(load: Callable[..., Any], source: str, **options: Any) -> Any:
-    """Call a ``from_pretrained`` that finds the class by itself: among the library's own, only.
+    """Call a ``from_pretrained`` of an Auto class, restricted to classes of the library.
 
     Raises:
-        ResourceError: as :func:`load_pretrained`.
+        ResourceError: see :func:`load_pretrained`.
     """
     return load_pretrained(load, source, trust_remote_code=False, **options)
 
 
 def read_data(task: Task, source: str | None, *, images: bool = False) -> dict[str, Any]:
-    """The parts of a data set, each with the columns that the task has.
+    """Read the parts of a data set.
 
     Args:
-        task: Which.
-        source: A local folder, with files named for the parts (``train.json``, ``test-1.parquet``)
-            or with a folder a part; None for the hub.
-        images: Whether folders of images may stand for a part, with a folder a class.
+        task: The task.
+        source: A local folder, with files named after the parts (``train.json``,
+            ``test-1.parquet``) or with one folder per part; None for the hub.
+        images: Whether a part may be a folder of images, with one subfolder per class.
 
     Raises:
-        InvalidArgumentError: a part is missing, or a column.
+        InvalidArgumentError: a part is missing.
         ResourceError: the hub is out of reach, or the files cannot be read.
     """
     datasets = package("datasets")
@@ -94,10 +94,10 @@ def read_data(task: Task, source: str | None, *, images: bool = False) -> dict[s
 
 
 def column(data: Any, names: tuple[str, ...]) -> str:
-    """Which of these columns the data have.
+    """The first of these columns that the data have.
 
     Raises:
-        InvalidArgumentError: none of them.
+        InvalidArgumentError: the data have none of them.
     """
     for name in names:
         if name in data.column_names:
@@ -107,7 +107,7 @@ def column(data: Any, names: tuple[str, ...]) -> str:
 
 
 def fingerprint(source: str | None) -> list[str] | None:
-    """What tells a local folder's content from another: names, sizes and times of its files."""
+    """Names, sizes and times of the files in a local folder, to detect changes."""
     path = Path(source) if source is not None else None
     if path is None or not path.exists():
         return None
@@ -120,7 +120,7 @@ def _local_files(
     folder: Path, parts: tuple[str, ...], images: bool
 ) -> tuple[str, dict[str, list[str]]]:
     if not folder.is_dir():
-        msg = f"{folder} is no folder; --data takes one with files {_expected(parts)}"
+        msg = f"{folder} is not a folder; --data takes a folder with files {_expected(parts)}"
         raise InvalidArgumentError(msg)
     files = {part: _part(folder, part, images) for part in parts}
     endings = {Path(name).suffix.lower() for found in files.values() for name in found}
@@ -130,7 +130,7 @@ def _local_files(
         msg += f"it needs files {_expected(parts)}"
         raise InvalidArgumentError(msg)
     if len(builders) != 1:
-        msg = f"{folder} mixes {', '.join(sorted(endings))}; keep to one"
+        msg = f"{folder} has files of several formats, {', '.join(sorted(endings))}; use only one"
         raise InvalidArgumentError(msg)
     return builders.pop(), files
 
@@ -152,7 +152,7 @@ def _expected(parts: tuple[str, ...]) -> str:
 
 @contextmanager
 def _reading(source: str, option: str) -> Iterator[None]:
-    """One line instead of a traceback; the hub only if it answers."""
+    """Turn errors of reading into one-line errors, and use the hub only if it can be reached."""
     local = Path(source).exists()
     if not local and source.startswith((".", "/", "~")):
         msg = f"{source} does not exist"
@@ -163,7 +163,7 @@ def _reading(source: str, option: str) -> Iterator[None]:
             yield
     except (ResourceError, InvalidArgumentError):
         raise
-    except Exception as error:  # the libraries raise whatever their own layers do
+    except Exception as error:  # the libraries raise errors of many types
         if away:
             msg = f"{source} cannot be fetched: the hub is out of reach; give a local folder "
             msg += f"with {option}"
@@ -174,14 +174,14 @@ def _reading(source: str, option: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, in short; datasets wraps it in a line that says only that something did."""
+    """The cause of an error in one line; datasets wraps it in an uninformative error."""
     wrapped = type(error).__module__.startswith("datasets.") and error.__cause__ is not None
     cause = error.__cause__ if wrapped else error
     return " ".join(str(cause).split())[:_REASON] or type(cause).__name__
 
 
 def hub_answers() -> bool:
-    """Whether the hub can be reached, by one short attempt."""
+    """Try once, with a short timeout, whether the hub can be reached."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         return False
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
@@ -193,13 +193,13 @@ def hub_answers() -> bool:
             return True
     except urllib.error.HTTPError:
         return True
-    except (OSError, ValueError, http.client.HTTPException):  # the latter for no proper address
+    except (OSError, ValueError, http.client.HTTPException):  # the last for a malformed address
         return False
 
 
 @contextmanager
 def _offline(wanted: bool) -> Iterator[None]:
-    """Let the libraries use what they hold already and not ask the hub again and again."""
+    """If ``wanted``, let the libraries use only their caches instead of retrying the hub."""
     paths = [sys.modules.get(name) for name in ("huggingface_hub.constants", "datasets.config")]
     known = [(module, getattr(module, "HF_HUB_OFFLINE", False)) for module in paths if module]
     try:

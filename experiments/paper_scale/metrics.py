@@ -1,4 +1,4 @@
-"""What is measured of a model, and what the Trainer tells of it."""
+"""Metrics of a model, and those in the reports of the Trainer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import pearsonr
 
-# What the Trainer tells of its evaluations beside the metrics.
+# Endings of the names that the Trainer reports besides the metrics.
 _BESIDE = ("_runtime", "_per_second", "epoch")
 _PERCENT = 100.0
 
 
 def metrics_of(found: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of an evaluation by the Trainer, by their own names."""
+    """The metrics of an evaluation by the Trainer, without its prefix and its extra numbers."""
     return {
         name.removeprefix("eval_"): value
         for name, value in found.items()
@@ -23,7 +23,7 @@ def metrics_of(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def measure(metric: str) -> Callable[[Any], dict[str, float]]:
-    """The metric of that name, in percent, from the Trainer's predictions."""
+    """Make a function that computes the metric in percent from the Trainer's predictions."""
 
     def score(found: Any) -> dict[str, float]:
         predictions = np.asarray(found.predictions, dtype=np.float64)
@@ -40,14 +40,14 @@ def measure(metric: str) -> Callable[[Any], dict[str, float]]:
 
 
 def matthews(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews' correlation of two classes; 0 where either never varies."""
+    """Matthews correlation for two classes; 0 if predictions or labels are constant."""
     if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
         return 0.0
     return float(np.corrcoef(predicted, labels)[0, 1])
 
 
 def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's correlation; 0 where either never varies."""
+    """Pearson correlation; 0 if predictions or labels are constant."""
     if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
         return 0.0
     return float(pearsonr(predicted, labels)[0])

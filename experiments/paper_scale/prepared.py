@@ -1,4 +1,4 @@
-"""What a family of experiments brings to a run, and where it finds it."""
+"""Paths of a run, and the model and data that a family of experiments prepares for it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from experiments.paper_scale.settings import Choice, Settings
 
 @dataclass(frozen=True)
 class Paths:
-    """Where things are.
+    """Paths and options of a run besides its settings.
 
     Attributes:
         out: Folder of the results.
-        model: A folder or an address on the hub that replaces the paper's model; None for that.
+        model: A folder or a hub name that replaces the paper's model; None for the paper's model.
         data: A folder that replaces the hub's data; None for the hub.
         save_every: Steps from one checkpoint to the next.
-        extras: What a family's own options say, which the result depends on.
-        files: Settings of what is written beside the result.
+        extras: Values of the family's own options, on which the result depends.
+        files: Settings of the files that are written besides the result.
     """
 
     out: Path
@@ -40,17 +40,16 @@ class Prepared:
 
     Attributes:
         model: The pretrained model.
-        train: What it is trained on.
-        evaluation: What it is evaluated on; None for nothing.
-        collate: Makes a batch.
-        metric: Name of the number that counts.
-        head: Name of the new head.
-        measure: Makes metrics from predictions; None for the loss alone.
-        best_of_epochs: Whether the best of all epochs counts, rather than the last.
-        value: Makes the number that counts from the last metrics.
-        loss: Replaces the model's own loss.
-        afterwards: What is done with the trained model; given it and a folder for files, returns
-            further metrics.
+        train: The training set.
+        evaluation: The evaluation set; None for no evaluation.
+        collate: Collates examples to a batch.
+        metric: Name of the reported metric.
+        head: Name of the new head; None if there is none.
+        measure: Computes metrics from predictions; None for the loss only.
+        best_of_epochs: Whether the best epoch is reported rather than the last.
+        value: Computes the reported metric from the last metrics; None if it is one of them.
+        loss: Replaces the model's own loss; None to use that.
+        afterwards: Called with the trained model and a folder for files; returns further metrics.
     """
 
     model: nn.Module

@@ -1,4 +1,4 @@
-"""One run: train by the Trainer, evaluate, record; a finished one is never repeated."""
+"""One run: train with the Trainer, evaluate and store; finished runs are never repeated."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from loca_theory.sweeps import Point, is_stored, load_rows, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.versions import library_version
 
-# Raised when a row would mean something else than before.
+# Increase this number when the meaning of a row changes.
 _VERSION = "2"
 _LIBRARIES = ("transformers", "peft", "accelerate", "datasets", "diffusers")
 _KEY = 12
-# What a line of the command shows of a row.
+# Columns of a row that the command prints.
 _SHOWN = {
     "task", "size", "method", "seed", "diverged", "steps", "metric", "value", "trained",
 }  # fmt: skip
 
 
 def run(choice: Choice, paths: Paths, prepare: Prepare) -> tuple[dict[str, Any], bool]:
-    """The result of a run, computed unless it is there already.
+    """Return the stored result of a run, or compute and store it.
 
     Args:
-        choice: What is run.
-        paths: Where things are.
-        prepare: Brings the family's model and data.
+        choice: The experiment.
+        paths: Paths and options of the run.
+        prepare: Prepares the family's model and data.
 
     Returns:
-        The row, and whether it was computed now.
+        The row, and whether it was computed in this call.
 
     Raises:
-        InvalidArgumentError: something is unknown, not stated, or does not fit.
-        ResourceError: a package, the hub or the disk is out of reach.
+        InvalidArgumentError: a name is unknown, a setting is not stated, or settings do not fit.
+        ResourceError: a package is missing, or the hub or the disk is not accessible.
     """
     settings, method = resolve(choice), find_method(choice.method)
     described = describe(choice, settings, paths)
@@ -78,7 +78,7 @@ def run(choice: Choice, paths: Paths, prepare: Prepare) -> tuple[dict[str, Any],
 
 
 def _stored(out: Path, name: str) -> dict[str, Any] | None:
-    """The row of a finished run; None if there is none, or none that can be read."""
+    """The row of a finished run; None if it is missing or damaged."""
     if not is_stored(out, name):
         return None
     try:
@@ -87,23 +87,23 @@ def _stored(out: Path, name: str) -> dict[str, Any] | None:
             return {str(key): value for key, value in table.iloc[0].items()}
     except ResourceError:
         pass
-    click.echo(f"{out / name}.parquet or its manifest is damaged: run again", err=True)
+    click.echo(f"{out / name}.parquet or its manifest is damaged and is computed again", err=True)
     return None
 
 
 def _quieten() -> None:
-    """Leave the libraries' progress to a terminal, and their advice out."""
+    """Silence the warnings of the libraries and, without a terminal, their progress bars."""
     transformers, datasets = package("transformers"), package("datasets")
     package("accelerate")
     transformers.logging.set_verbosity_error()
-    datasets.logging.set_verbosity(logging.CRITICAL)  # errors are raised as well, and told once
+    datasets.logging.set_verbosity(logging.CRITICAL)  # errors are raised as well
     if not sys.stderr.isatty():
         transformers.logging.disable_progress_bar()
         datasets.disable_progress_bars()
 
 
 def describe(choice: Choice, settings: Settings, paths: Paths) -> dict[str, Any]:
-    """All that the result depends on, as plain data."""
+    """Everything that the result depends on, as plain data."""
     asked = {key: value for key, value in asdict(choice).items() if key != "family"}
     size = choice.family.sizes[choice.size]
     return {
@@ -131,7 +131,7 @@ def _compute(
     model = adapt_as_stated(
         ready.model, method, settings, head=ready.head, seed=choice.seed, steps=steps
     )
-    # Before training: locations are settled by its end, and would seem never to have been learned.
+    # Count before training: at its end locations are frozen and would not count as learned.
     rank = (settings.r or settings.rank) if method.kind == "adalora" else None
     counts = count(model, ready.head, pruned_to=rank)
     trainer, health = make_trainer(
@@ -145,13 +145,13 @@ def _compute(
         seconds = time.monotonic() - start
         metrics = _evaluate(trainer, ready, health)
     except torch.OutOfMemoryError as error:
-        msg = "the GPU's memory is full; give a smaller --batch-size"
+        msg = "the GPU is out of memory; give a smaller --batch-size"
         raise ResourceError(msg) from error
     trained = trainer.accelerator.unwrap_model(trainer.model)
     if not health.diverged and ready.afterwards is not None:
         metrics |= ready.afterwards(trained, folder)
     if not health.diverged:
-        # Not by the Trainer, which adds its arguments as a pickle.
+        # The Trainer would also save its arguments as a pickle.
         trained.save_pretrained(str(writable_folder(folder / "final")))
     value = metrics.get(ready.metric, math.nan)
     best = [log[f"eval_{ready.metric}"] for log in trainer.state.log_history
@@ -179,13 +179,13 @@ def _compute(
 
 
 def _evaluate(trainer: Any, ready: Prepared, health: Any) -> dict[str, float]:
-    """The metrics of the trained model; none of a diverged one."""
+    """The metrics of the trained model; empty if it diverged."""
     if health.diverged:
         return {}
     losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
     metrics = {"training loss": losses[-1]} if losses else {}
     if ready.evaluation is not None:
-        # Smoothing is for training; a loss that is reported has none.
+        # Label smoothing is for training only; the reported loss has none.
         trainer.label_smoother = None
         metrics |= metrics_of(trainer.evaluate())
     if ready.value is not None:

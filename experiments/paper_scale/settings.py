@@ -1,4 +1,4 @@
-"""The settings of a run: the paper's, where it states them, or those of the command."""
+"""Settings of a run: those that the paper states, or those given by the user."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from experiments.paper_scale.sources import Family
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
-# What the tables call the methods.
+# Names of the methods in the tables.
 _PRINTED = {"full": "FF", "linear-probing": "LP"}
-# Fields that belong to a method; all others hold for every method of the table.
+# Fields that are specific to a method; all others hold for every method of the table.
 _OWN = {
     "learning_rate", "learning_rate_coefficients", "learning_rate_locations",
     "frequency_components", "scaling", "rank", "alternating_steps",
@@ -24,19 +24,19 @@ _OWN = {
 
 @dataclass(frozen=True)
 class Choice:
-    """What the command asks for.
+    """The user's choice of an experiment.
 
     Attributes:
-        family: Which kind of experiment.
-        task: Which data set.
-        size: Which model.
-        method: Which method.
-        seed: Of the new head, the order of the data and random locations.
-        r: The rank of LoRA, or whose budget the others get; None for the paper's settings.
-        components: Of FourierFT and LoCA in a layer; None for the paper's.
-        lr: Learning rate of what the method trains; None for the paper's.
-        max_steps: Steps of training; None for the paper's.
-        batch_size: None for the paper's.
+        family: The kind of experiment.
+        task: Name of the data set.
+        size: Name of the model size.
+        method: Name of the method.
+        seed: Seed of the new head, the order of the data and random locations.
+        r: The rank of LoRA, whose budget the other methods get; None for the paper's settings.
+        components: Components of FourierFT and LoCA per layer; None for the paper's number.
+        lr: Learning rate of the method's parameters; None for the paper's.
+        max_steps: Number of training steps; None for the paper's.
+        batch_size: Batch size; None for the paper's.
     """
 
     family: Family
@@ -53,30 +53,31 @@ class Choice:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that a run is trained with.
+    """All settings of a training run.
 
     Attributes:
-        batch_size: Examples of one pass.
-        accumulation: Passes of one step.
-        epochs: Passes over the data; None where ``steps`` says when to end.
-        steps: Steps of training; None where ``epochs`` does.
-        rate: Learning rate of what the method trains.
-        head_rate: That of the new head.
-        location_rate: That of LoCA's locations.
-        weight_decay: Of all but locations and vectors that are no coefficients.
-        warmup: Steps, or the fraction of all if it is below 1, in which the rate rises.
-        label_smoothing: As the Trainer has it.
-        dropout: Of the model; None for its own.
-        max_length: Tokens; None where it is not stated.
+        batch_size: Examples per forward pass.
+        accumulation: Forward passes per step.
+        epochs: Passes over the data; None if ``steps`` determines the length of training.
+        steps: Number of training steps; None if ``epochs`` determines the length.
+        rate: Learning rate of the method's parameters.
+        head_rate: Learning rate of the new head.
+        location_rate: Learning rate of LoCA's locations.
+        weight_decay: Weight decay of all parameters except locations and vectors other than
+            coefficients.
+        warmup: Number of warm-up steps, or their fraction of all steps if it is below 1.
+        label_smoothing: Label smoothing of the Trainer.
+        dropout: Dropout of the model; None for the model's default.
+        max_length: Largest number of tokens; None if it is not stated.
         targets: Names of the layers that are adapted.
-        r: A rank whose budget the method gets, with all that follows from it.
+        r: A rank given by the user, whose budget the method gets; None for the paper's settings.
         rank: The paper's rank.
-        components: Components of a layer.
-        scaling: The paper's α; None where it has none.
+        components: Components per layer.
+        scaling: The paper's α; None if it states none.
         alternating_steps: B_s.
         coefficient_steps: B_a.
         location_steps: B_l.
-        notes: What the paper does not state, and what stands in for it.
+        notes: What the paper does not state, and what is used instead.
     """
 
     batch_size: int
@@ -107,17 +108,17 @@ class Settings:
 
 
 def seeds(family: Family) -> tuple[int, ...]:
-    """The seeds that the paper names; 0 where it names none."""
+    """The seeds that the paper states, or 0 if it states none."""
     found: Any = load(family.table).settings(method="LoCA").get("seeds", (0,))
     return tuple(found)
 
 
 def resolve(choice: Choice) -> Settings:
-    """The settings of a run.
+    """Determine the settings of a run.
 
     Raises:
-        InvalidArgumentError: the task, the model or the method is unknown, or the paper does not
-            state something and neither does the command.
+        InvalidArgumentError: the task, the model or the method is unknown, or neither the paper nor
+            the user specifies a setting.
     """
     family, method = choice.family, find_method(choice.method)
     if family.methods and method.kind not in family.methods:
@@ -166,7 +167,7 @@ def resolve(choice: Choice) -> Settings:
 
 
 def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """What holds for all methods, what is the method's own, and what is lacking."""
+    """Settings for all methods, those specific to the method, and notes on missing ones."""
     family, table = choice.family, load(choice.family.table)
     size = find("model size", choice.size, family.sizes)
     roles = {"model": size.printed} if size.printed else {}
@@ -188,16 +189,16 @@ def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, A
 def _check_complete(
     choice: Choice, method: Method, own: Mapping[str, Any], rate: float | None
 ) -> None:
-    """Whether the paper and the command together state all that a method needs."""
+    """Check that the paper and the user together specify everything that a method needs."""
     lacking, counted = [], method.kind in ("fourierft", "loca")
     if choice.components is not None and not counted:
         msg = f"{method.title} has no components: give --r instead of --components"
         raise InvalidArgumentError(msg)
     if choice.components is not None and choice.r is not None:
-        msg = "--components and --r both say how much is trained: give one"
+        msg = "--components and --r both set the number of trained parameters: give one"
         raise InvalidArgumentError(msg)
     if choice.r is not None and counted and choice.family.several_shapes:
-        msg = "the layers are of several shapes, so that --r is no one budget: give --components"
+        msg = "the layers have several shapes, so --r does not define one budget: give --components"
         raise InvalidArgumentError(msg)
     given = choice.r is not None or choice.components is not None
     if method.has_budget and not given and not {"rank", "frequency_components"} & set(own):
@@ -211,7 +212,7 @@ def _check_complete(
 
 
 def _components(choice: Choice, own: Mapping[str, Any]) -> tuple[int | None, float | None]:
-    """Components of a layer, and the scaling that belongs to them."""
+    """Components per layer, and the scaling that belongs to them."""
     stated, scaling = own.get("frequency_components"), own.get("scaling")
     wanted = choice.components
     if isinstance(stated, tuple):
@@ -236,7 +237,7 @@ def _rate(
 
 
 def _usual_location_rate() -> Any:
-    """The rate that every table which states one has."""
+    """The learning rate of locations, which is the same in all tables that state one."""
     return load("e2e_hyperparameters").settings(model="GPT-2", method="LoCA")[
         "learning_rate_locations"
     ]

@@ -15,8 +15,8 @@ class Size:
     """One pretrained model.
 
     Attributes:
-        model: Where the hub has it.
-        printed: What the table of hyper-parameters calls it; empty where it names no model.
+        model: Name on the hub.
+        printed: Name in the table of hyper-parameters; empty if the table names no model.
     """
 
     model: str
@@ -28,14 +28,14 @@ class Task:
     """One data set.
 
     Attributes:
-        name: What the paper calls it.
-        data: Where the hub has it.
-        columns: Columns of the input. Of images, the names that the one column may have.
-        label: Names that the column of the answer may have.
-        evaluation: Parts that are evaluated on, together; none where all is trained on.
-        config: Which of several data sets of that address.
-        revision: Which branch, where it is not the default one.
-        classes: Number of classes; 1 for a regression, 0 where there are none.
+        name: Name in the paper.
+        data: Name on the hub.
+        columns: Columns of the input; for images, possible names of the one column.
+        label: Possible names of the column of labels or answers.
+        evaluation: Parts that form the evaluation set; empty if all data are for training.
+        config: Configuration on the hub; None if there is only one.
+        revision: Branch on the hub; None for the default branch.
+        classes: Number of classes; 1 for a regression, 0 if there are no labels.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Task:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Parts of the data that are read."""
+        """All parts of the data."""
         return ("train", *self.evaluation)
 
 
@@ -58,20 +58,20 @@ class Family:
     """One kind of experiment.
 
     Attributes:
-        name: Its command.
-        title: What it is.
+        name: Name of its command.
+        title: Title for messages.
         table: The transcribed table of its hyper-parameters.
         sizes: Models by name.
         tasks: Data sets by name.
-        layers: Names of the layers in the model, by what the paper calls them.
-        head: Name of the new head, trained whole; None if there is none.
-        results: The transcribed table of its results, empty where the paper has none.
-        dtype: In what the frozen weights are held.
-        divide_batch: Whether the printed batch is the one after accumulation.
+        layers: Names of the layers in the model, by their names in the paper.
+        head: Name of the new head, which is trained in full; None if there is none.
+        results: The transcribed table of its results; empty if the paper has none.
+        dtype: Precision of the frozen weights.
+        divide_batch: Whether the printed batch size is that after accumulation.
         several_shapes: Whether the adapted layers differ in shape.
-        methods: Methods that can be run; empty for all.
-        not_run: What the paper has and this has not, with the reason.
-        options: Settings that the paper does not give.
+        methods: Kinds of methods that can be run; empty for all.
+        not_run: Parts of the paper's experiment that are not run, with the reasons.
+        options: Settings that the paper does not state.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Prompts and answers for models that continue a text."""
+"""Prompts and answers for causal language models."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _IGNORED = -100
 
 
 class Texts(torch.utils.data.Dataset):
-    """Prompts with their answers as tokens; only the answers count in the loss.
+    """Tokenised prompts with answers; only the answers count in the loss.
 
     Args:
-        prompts: What is given.
-        answers: What shall follow.
-        tokenizer: The model's.
-        longest: Tokens of both together; what is longer is cut.
+        prompts: The prompts.
+        answers: The expected continuations.
+        tokenizer: The model's tokenizer.
+        longest: Largest number of tokens of prompt and answer together; longer ones are truncated.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Texts(torch.utils.data.Dataset):
 
 
 def collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """A batch, filled up on the right with what counts nowhere."""
+    """Make a batch, padded on the right with tokens that no loss counts."""
     longest = max(len(row["input_ids"]) for row in rows)
 
     def padded(name: str, value: int) -> torch.Tensor:
@@ -62,14 +62,14 @@ def collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
 def continued(
     model: nn.Module, tokenizer: Any, prompts: Sequence[str], batch_size: int, **options: Any
 ) -> list[str]:
-    """What the model writes after each prompt.
+    """Generate a continuation of each prompt.
 
     Args:
         model: The trained model.
         tokenizer: Its tokenizer.
-        prompts: What is given.
-        batch_size: Prompts at a time.
-        **options: Of ``generate``.
+        prompts: The prompts.
+        batch_size: Number of prompts per batch.
+        **options: Arguments of ``generate``.
     """
     model.eval()
     device = next(model.parameters()).device
@@ -94,7 +94,7 @@ def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write a file with one JSON object per line.
 
     Raises:
-        ResourceError: it cannot be written.
+        ResourceError: the file cannot be written.
     """
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_atomically(path, lambda target: target.write_text(text, encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The Trainer of a run."""
+"""The Trainer of a run, its steps and its checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_WORKERS = 8
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The latest complete checkpoint: the Trainer writes its state last of all."""
+    """The latest complete checkpoint, that is with the Trainer's state, which is written last."""
     found = []
     for path in folder.glob("checkpoint-*"):
         try:
@@ -35,11 +35,11 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def steps_of(settings: Settings, examples: int) -> int:
-    """Steps of training, as the Trainer counts them."""
+    """Number of training steps, counted as in the Trainer."""
     if settings.steps is not None:
         return settings.steps
     if not examples:
-        msg = "there are no examples to train on"
+        msg = "the training set is empty; give data with examples"
         raise InvalidArgumentError(msg)
     passes = math.ceil(examples / settings.batch_size)
     return math.ceil(passes / settings.accumulation) * math.ceil(settings.epochs or 1)
@@ -55,15 +55,15 @@ def make_trainer(
     steps: int,
     save_every: int,
 ) -> tuple[Any, Any]:
-    """The Trainer, and what watches over its loss.
+    """Make the Trainer, and the callback that detects divergence.
 
     Args:
         model: The adapted model.
-        ready: Its data and what is measured.
-        settings: What it is trained with.
-        folder: Where checkpoints go.
-        seed: Of the order of the data.
-        steps: Steps of training.
+        ready: Its data and metrics.
+        settings: The training settings.
+        folder: Folder of the checkpoints.
+        seed: Seed of the order of the data.
+        steps: Number of training steps.
         save_every: Steps from one checkpoint to the next.
 
     Raises:
@@ -86,7 +86,7 @@ def make_trainer(
         per_device_eval_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.accumulation,
         max_steps=steps,
-        max_grad_norm=0.0,  # ClipGroups does it
+        max_grad_norm=0.0,  # ClipGroups clips instead
         label_smoothing_factor=settings.label_smoothing,
         seed=seed,
         logging_steps=min(_LOGGED_EVERY, steps),
@@ -102,10 +102,10 @@ def make_trainer(
         dataloader_num_workers=_workers(),
     )
     if arguments.n_gpu > 1:
-        msg = "several GPUs are visible, and a run takes one; set CUDA_VISIBLE_DEVICES=0"
+        msg = "several GPUs are visible, but a run uses one; set CUDA_VISIBLE_DEVICES=0"
         raise ResourceError(msg)
     health = Health()
-    told = [] if sys.stderr.isatty() else [Progress()]
+    progress = [] if sys.stderr.isatty() else [Progress()]
     optimizer = torch.optim.AdamW(optimizer_groups(model, settings, ready.head))
     warmup = settings.warmup if settings.warmup >= 1 else settings.warmup * steps
     rates = transformers.get_linear_schedule_with_warmup(optimizer, round(warmup), steps)
@@ -117,16 +117,16 @@ def make_trainer(
         data_collator=ready.collate,
         compute_metrics=ready.measure,
         optimizers=(optimizer, rates),
-        # In this order: the regulariser is clipped with the rest.
-        callbacks=[Regularise(), ClipGroups(), LoCACallback(), AllocateRanks(), health, *told],
+        # Regularise comes before ClipGroups so that its gradient is clipped too.
+        callbacks=[Regularise(), ClipGroups(), LoCACallback(), AllocateRanks(), health, *progress],
     )
     if ready.loss is not None:
         trainer.own_loss = ready.loss
-        trainer.model_accepts_loss_kwargs = False  # the Trainer then averages over accumulation
+        trainer.model_accepts_loss_kwargs = False  # makes the Trainer average over accumulation
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer, health
 
 
 def _workers() -> int:
-    """Processes that read pictures and text ahead of a GPU; without one none is kept waiting."""
+    """Number of data-loading processes; 0 without a GPU, which would have to wait for them."""
     return min(os.cpu_count() or 1, _MOST_WORKERS) if torch.cuda.is_available() else 0

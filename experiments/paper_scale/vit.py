@@ -1,4 +1,4 @@
-"""Image classification: ViT on eight data sets."""
+"""Image classification: fine-tune ViT on eight data sets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from loca_theory.errors import InvalidArgumentError
 
 
 class Images(torch.utils.data.Dataset):
-    """Pictures as the model takes them, made when they are asked for.
+    """Images as inputs of the model, processed on access.
 
     Args:
-        part: The data.
-        image: Column of the pictures.
-        labels: Class of each.
-        process: The model's own processor.
+        part: A part of the data set.
+        image: Column of the images.
+        labels: Class of each image.
+        process: The image processor of the model.
     """
 
     def __init__(self, part: Any, image: str, labels: list[int], process: Any) -> None:
@@ -37,7 +37,7 @@ class Images(torch.utils.data.Dataset):
 
 
 def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
-    """The model with a new head, and the pictures; the paper reports the accuracy at the end."""
+    """Prepare the model with a new head and the images; the paper reports the final accuracy."""
     del settings
     transformers = package("transformers")
     package("PIL")
@@ -49,7 +49,8 @@ def prepare(choice: Choice, settings: Settings, paths: Paths) -> Prepared:
     for name, part in parts.items():
         labels, image = part[column(part, task.label)], column(part, task.columns)
         if not set(labels) <= set(range(task.classes)):
-            msg = f"{task.name} has classes 0 to {task.classes - 1}, and the data have others"
+            msg = f"{task.name} has classes 0 to {task.classes - 1}, but the data have others; use "
+            msg += "data with these classes"
             raise InvalidArgumentError(msg)
         pictures = part.cast_column(image, package("datasets").Image())
         data[name] = Images(pictures, image, list(labels), process)

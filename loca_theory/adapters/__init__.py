@@ -1,12 +1,12 @@
 """Fine-tuning by learned cosine coefficients at learned locations: ΔW = α Cᵀ S(a, l) D.
 
-- :class:`CosineSpectrum`: a, l and how they make ΔW; :class:`LoCALinear`: a frozen linear layer
-  with one.
-- :class:`AlternatingSchedule` and :class:`LocationTraining`: when what is learned;
-  :func:`parameter_groups` for the optimiser.
+- :class:`CosineSpectrum`: coefficients a, locations l and the ΔW that they define;
+  :class:`LoCALinear`: a frozen linear layer with a spectrum.
+- :class:`AlternatingSchedule` and :class:`LocationTraining`: which parameters are learned at which
+  step; :func:`parameter_groups`: parameter groups for the optimiser.
 - :class:`LoCAConfig`, :class:`LoCAModel`, :class:`LoCALayer`: LoCA as a method of Hugging Face
-  PEFT, which importing this package registers where PEFT is installed;
-  :class:`LoCACallback` for the Trainer of transformers. They need the extra ``adapters``.
+  PEFT. Importing this package registers it if PEFT is installed. :class:`LoCACallback`: LoCA in
+  the Trainer of transformers. These four need the extra ``adapters``.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""What the settings of a layer may be, for layers and for configurations alike."""
+"""Checks of settings, for layers and for configurations."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from loca_theory.errors import InvalidArgumentError
 
 
 def check_choice(what: str, value: Any, known: tuple[str, ...]) -> None:
-    """Refuse what is none of the known names.
+    """Check that the value is one of the known names.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the value is unknown.
     """
     if value not in known:
         msg = f"unknown {what} {value!r}; choose one of {', '.join(known)}"
         raise InvalidArgumentError(msg)
 
 
-def check_whole(what: str, value: Any, least: int, *, note: str = "") -> None:
-    """Refuse what is not an integer of at least ``least``, 0 or 1.
+def check_whole(what: str, value: Any, least: int) -> None:
+    """Check that the value is an integer of at least ``least``, which is 0 or 1.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the value is not such an integer.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         kind = "a positive integer" if least == 1 else "an integer of at least 0"
-        msg = f"{what} must be {kind}, not {value!r}{note}"
+        msg = f"{what} must be {kind}, not {value!r}"
         raise InvalidArgumentError(msg)
 
 
 def check_scaling(what: str, value: Any) -> None:
-    """Refuse what is not a positive finite number.
+    """Check that the value is a positive finite number.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the value is not positive and finite.
     """
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not (number and 0 < float(value) < math.inf):

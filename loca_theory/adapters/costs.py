@@ -1,9 +1,9 @@
-"""Which way to apply ΔW is fastest, from measured costs of the parts.
+"""Choose the fastest implementation of ΔW from the measured costs of its parts.
 
-The constants are times on one machine (two cores, AVX-512, ``python -m benchmarks.layer``); the
-choice depends on their ratios alone, which vary less between processors than the times do. For
-CUDA nothing was measured: products are taken to be cheap there, transforms to cost what their
-memory traffic does.
+The constants are times on one machine (two cores, AVX-512, ``python -m benchmarks.layer``). The
+choice depends only on their ratios, which vary less between processors than the times do. Nothing
+was measured for CUDA: there, products are assumed to be cheap, and transforms to cost as much as
+their memory traffic.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from loca_theory.adapters.checks import check_choice
 
 Implementation = Literal["auto", "dense", "fft", "sparse", "implicit"]
 
-# Nanoseconds on the CPU: an entry of a transform along one and along two dimensions (those of
-# large matrices leave the cache), a multiply-add of a dense product, of a sparse product and of a
-# sampled one, and an entry read, added and written.
+# Nanoseconds on the CPU, in this order: an entry of a transform along one dimension, along two,
+# and along two if the matrix does not fit in the cache; a multiply-add of a dense product, of a
+# sparse product and of a sampled product; an entry that is read, added and written.
 _ROWS, _PLANE, _LARGE_PLANE, _DENSE, _SPARSE, _SAMPLED, _ENTRY = (
     2.6,
     3.0,
@@ -29,15 +29,15 @@ _ROWS, _PLANE, _LARGE_PLANE, _DENSE, _SPARSE, _SAMPLED, _ENTRY = (
     0.5,
 )
 _LARGE = 1 << 22
-# Up to this many entries CUDA forms ΔW by dense products.
+# On CUDA, ΔW with up to this many entries is formed by dense products.
 _CUDA_DENSE_UP_TO = 1 << 21
 
 
 def check_implementation(name: str) -> None:
-    """Refuse what is no :data:`Implementation`.
+    """Check that the name is an :data:`Implementation`.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the name is unknown.
     """
     check_choice("implementation", name, get_args(Implementation))
 
@@ -51,22 +51,22 @@ def fastest(
     foldable: bool,
     device: torch.device,
 ) -> Literal["dense", "fft", "implicit"]:
-    """The implementation expected to take least time for one step.
+    """The implementation that is expected to need the least time for one step.
 
     Args:
         shape: (p, q) of ΔW.
         components: B.
-        tokens: Rows of the input.
+        tokens: Number of rows of the input.
         trains: Whether there is a backward pass.
-        foldable: Whether W + ΔW may stand in for W, which saves the products with ΔW.
-        device: Where.
+        foldable: Whether W + ΔW may replace W, which saves the products with ΔW.
+        device: Device of the input.
     """
     if device.type != "cpu":
         return "dense" if foldable and shape[0] * shape[1] <= _CUDA_DENSE_UP_TO else "implicit"
     entries, across = shape[0] * shape[1], tokens * sum(shape)
     passes = 2 if trains else 1
     sampled = _sampling(shape, tokens, components) if trains else 0.0
-    # Implicitly, the spectra of the tokens serve the product and the gradient alike.
+    # The implicit implementation uses the spectra of the tokens for product and gradient.
     implicit = passes * (_ROWS * across + _SPARSE * components * tokens)
     implicit += _SAMPLED * components * tokens if trains else 0.0
     formed = (_plane(entries) + _ENTRY) * entries
@@ -77,7 +77,7 @@ def fastest(
 
 
 def sampling_pays(shape: tuple[int, int], tokens: int, samples: int, device: torch.device) -> bool:
-    """Whether entries of Z = ĝ x̂ᵀ are cheaper one by one than the transform of gᵀx."""
+    """Whether single entries of Z = ĝ x̂ᵀ are cheaper to compute than the transform of gᵀx."""
     if device.type != "cpu":
         return shape[0] * shape[1] > _CUDA_DENSE_UP_TO
     return _sampling(shape, tokens, samples) < _through_product(shape, tokens)

@@ -1,4 +1,4 @@
-r"""The gradient of the whole spectrum, and its curvature, seen while a layer trains.
+r"""Gradient and curvature of the whole spectrum, recorded while a layer trains.
 
 Searches that move components across the spectrum need :math:`Z = C\,(\partial L/\partial\Delta W)
 D^\top` everywhere, in the few steps before they move. With the spectra :math:`\hat x_t, \hat g_t`
@@ -7,9 +7,9 @@ of a token's input and of the gradient of its output,
 .. math:: Z = \sum_t \hat g_t \hat x_t^\top, \qquad
           h_{ij} = \Big(\sum_t \hat g_{ti}^2\Big)\Big(\sum_t \hat x_{tj}^2\Big) .
 
-h is the diagonal of the empirical Fisher matrix in its Kronecker-factored form, which takes inputs
-and gradients for independent; for a mean of log-likelihoods it estimates the curvature itself.
-The sum for Z is taken before the transform, :math:`\sum_t g_t x_t^\top`, and transformed once.
+h is the diagonal of the empirical Fisher matrix in its Kronecker-factored form, which treats inputs
+and gradients as independent; for a mean of log-likelihoods it estimates the curvature itself.
+For Z, :math:`\sum_t g_t x_t^\top` is summed first and then transformed once.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from torch.autograd.function import once_differentiable
 from loca_theory.transforms import dct2, rows_to_spectra
 from loca_theory.transforms.dct_paths import float32_products
 
-# The shape of the curvature is taken from so many tokens of a batch, those of the largest norms.
+# The shape of the curvature is estimated from this many tokens of a batch, those of largest norm.
 _TOKENS = 256
 
 
 class GradientStatistics:
-    """What is summed over the backward passes of one step of the optimiser, or of several.
+    """Sums over the backward passes of one or several optimiser steps.
 
     Args:
         shape: (p, q).
-        scaling: α: what is asked for is per unit of a coefficient.
-        dtype: Of the sums.
-        device: Where they are.
+        scaling: α. Gradients and curvatures are those with respect to a coefficient.
+        dtype: Dtype of the sums.
+        device: Device of the sums.
 
     Attributes:
-        steps: Of how many steps of the optimiser.
+        steps: Number of optimiser steps.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class GradientStatistics:
         self.steps = 1
 
     def to(self, device: torch.device) -> None:
-        """Go where the layer goes."""
+        """Move the sums to a device."""
         self._device, self._sums = device, [total.to(device) for total in self._sums]
 
     def __bool__(self) -> bool:
-        """Whether there was anything to see."""
+        """Whether a gradient other than zero was recorded."""
         return bool(self._sums) and bool(self._sums[1].any())
 
     @torch.no_grad()
@@ -62,8 +62,9 @@ class GradientStatistics:
         x, g = x.reshape(-1, q).to(self._dtype), g.reshape(-1, p).to(self._dtype)
         if not x.shape[0]:
             return
-        # An overflow of mixed precision, whose step will be skipped, is not looked at: if a term
-        # is not finite, the sum is not. A GPU is not asked which it is, and zeros are added.
+        # Tokens with an overflow of mixed precision are ignored, because the step will be skipped.
+        # If a term is not finite, neither is the sum. Testing it would synchronise a GPU: there,
+        # zeros are added instead.
         is_finite = (x.sum() + g.sum()).isfinite()
         if x.device.type != "cpu":
             x, g = x.where(is_finite, 0.0), g.where(is_finite, 0.0)
@@ -85,7 +86,7 @@ class GradientStatistics:
         return self._sums
 
     def gather(self) -> None:
-        """Unite what all processes have seen, the loss being the mean of theirs."""
+        """Combine the sums of all processes; the loss is the mean of their losses."""
         for total in self._ready():
             torch.distributed.all_reduce(total)
         processes = torch.distributed.get_world_size()
@@ -93,18 +94,18 @@ class GradientStatistics:
         self._sums[1] /= processes**2
 
     def gradient(self) -> torch.Tensor:
-        """α Z of every location, (p·q,)."""
+        """α Z at every location, (p·q,)."""
         return self._scaling * dct2(self._sums[0]).flatten()
 
     def predicted_decreases(self, *, use_curvature: bool) -> torch.Tensor:
-        r"""Twice what a component at every location could gain, (p·q,).
+        r"""Twice the predicted decrease of the loss by a new component at every location, (p·q,).
 
         Args:
-            use_curvature: By the curvature, :math:`Z^2/h`; else :math:`(\alpha Z)^2`.
+            use_curvature: Return :math:`Z^2/h` if true, otherwise :math:`(\alpha Z)^2`.
         """
         if not use_curvature:
             return self.gradient().square_()
-        # h is a product: dividing by its factors spares a matrix. α cancels.
+        # h is an outer product: dividing by its factors needs no matrix of its size. α cancels.
         rows, columns = (_inverse_root(power) for power in self._sums[1:])
         z = dct2(self._sums[0]).mul_(rows[:, None]).mul_(columns)
         return z.square_().flatten()
@@ -117,23 +118,23 @@ class GradientStatistics:
 
 
 def record(statistics: GradientStatistics, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """The same y, (..., p), whose gradient is seen as that of a layer with input x.
+    """Return y, (..., p), with a backward pass that adds x and its gradient to the statistics.
 
     Under ``torch.compile`` the graph breaks here.
     """
-    apply: Any = torch.compiler.disable(_Seen.apply)
+    apply: Any = torch.compiler.disable(_Record.apply)
     return apply(y, x.detach(), statistics)
 
 
-class _Seen(torch.autograd.Function):
-    """The identity, a copy, so that what is changed in place afterwards does no harm."""
+class _Record(torch.autograd.Function):
+    """The identity with a recording backward pass; it copies, so in-place changes do no harm."""
 
     @staticmethod
     def forward(
-        ctx: Any, y: torch.Tensor, x: torch.Tensor, seen: GradientStatistics
+        ctx: Any, y: torch.Tensor, x: torch.Tensor, statistics: GradientStatistics
     ) -> torch.Tensor:
         ctx.save_for_backward(x)
-        ctx.seen = seen
+        ctx.statistics = statistics
         return y.clone()
 
     @staticmethod
@@ -141,20 +142,21 @@ class _Seen(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, g: torch.Tensor
     ) -> tuple[torch.Tensor, None, None]:
-        ctx.seen.add(*ctx.saved_tensors, g)
+        ctx.statistics.add(*ctx.saved_tensors, g)
         return g, None, None
 
 
 def _inverse_root(power: torch.Tensor) -> torch.Tensor:
-    """Zero where there is no power, and so nothing to gain."""
+    """1/√power, and 0 where the power is 0: a component there would not change the loss."""
     return torch.where(power > 0, power.rsqrt(), 0.0)
 
 
 def _power(rows: torch.Tensor) -> torch.Tensor:
     """The sum over all rows of their squared spectra.
 
-    Where they are many, that of those with the largest norms, scaled to the norm of all, which the
-    transform keeps. Gradients often have few rows that are not zero, at regular distances.
+    If there are many rows, only those with the largest norms are transformed, and the sum is scaled
+    to the norm of all rows, which the transform preserves. Rows at regular distances would be a bad
+    sample: gradients often have few rows that are not zero, themselves at regular distances.
     """
     if rows.shape[0] <= _TOKENS:
         return rows_to_spectra(rows).square().sum(1)

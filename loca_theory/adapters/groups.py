@@ -1,4 +1,4 @@
-"""Groups of parameters for an optimiser."""
+"""Parameter groups for an optimiser."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from loca_theory.errors import InvalidArgumentError
 def parameter_groups(
     model: nn.Module, *, lr: float, location_lr: float = 1e-4, weight_decay: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Groups for an optimiser: all that is trainable, and the locations on their own.
+    """Group the trainable parameters for an optimiser, with a group for the locations alone.
 
     Args:
-        model: A model with LoCA layers. The locations belong to the groups from the start, though
-            they ask for gradients in their phases only.
-        lr: Learning rate of everything else.
-        location_lr: Learning rate of the locations, on their scale of [0, 1]. The paper: 1e-4
-            with AdamW, which moves a location of a 768-wide layer by at most 0.08 locations a step.
-        weight_decay: Decay of everything else; locations and vectors that are no coefficients
-            (biases, normalisation) have none.
+        model: A model with LoCA layers. The locations are in the groups from the start, although
+            they require gradients only in their phases.
+        lr: Learning rate of all other parameters.
+        location_lr: Learning rate of the locations, on their scale of [0, 1]. The paper uses 1e-4
+            with AdamW, which moves a location of a 768-wide layer by at most 0.08 locations per
+            step.
+        weight_decay: Weight decay of all other parameters. Locations, and vectors that are not
+            coefficients (biases, normalisation), are not decayed.
 
     Raises:
-        InvalidArgumentError: nothing is trainable.
+        InvalidArgumentError: the model has no trainable parameter.
 
-    Source: appendix "Hyperparameters" of the paper, which decays no locations.
+    Source: appendix "Hyperparameters" of the paper, which does not decay locations.
     """
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
     locations = [s.locations for s in spectra if s.locations is not None and _in_use(s)]
-    # Under a phase of the locations the coefficients ask for no gradient either.
+    # In a phase of the locations, the coefficients do not require gradients either.
     coefficients = {id(s.coefficients): s.coefficients for s in spectra if _in_use(s)}
     apart = {id(p) for p in locations}
     decayed, plain = list(coefficients.values()), []

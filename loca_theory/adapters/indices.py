@@ -1,51 +1,52 @@
-"""Locations of components in a p×q spectrum: drawing, rounding, telling apart, checking."""
+"""Locations of components in a p×q spectrum: draw, round, separate and check them."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-# Free locations are listed where they are few, and guessed where most locations are free.
+# With fewer locations per component than this, the free locations are listed. Otherwise locations
+# are drawn until enough free ones are found, because most are free.
 _LISTED_BELOW = 8
 
 
 def random_indices(
     shape: tuple[int, int], count: int, generator: np.random.Generator
 ) -> torch.Tensor:
-    """Distinct locations, uniformly at random: integers of shape (count, 2)."""
+    """Draw distinct locations uniformly at random: integers of shape (count, 2)."""
     p, q = shape
     flat = torch.from_numpy(generator.choice(p * q, count, replace=False))
     return torch.stack([flat // q, flat % q], dim=1)
 
 
 def extent(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
-    """(p − 1, q − 1), what [0, 1] is scaled by."""
-    # Made where it is used: a copy from the CPU would make the CPU wait, in every step.
+    """(p − 1, q − 1), the factors from [0, 1] to locations."""
+    # Created on the device: a copy from the CPU would synchronise in every step.
     sides = torch.full((2,), float(shape[0] - 1), device=device, dtype=torch.float32)
     sides[1] = shape[1] - 1
     return sides
 
 
 def continuous(indices: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """Locations as float32 numbers in [0, 1]; 0 along a side of length 1."""
+    """Convert locations to float32 numbers in [0, 1]; 0 along a side of length 1."""
     return indices.float() / extent(shape, indices.device).clamp(min=1)
 
 
 def rounded(locations: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """The nearest locations of numbers in [0, 1], halves to even."""
+    """Round numbers in [0, 1] to the nearest locations, halves to even."""
     return torch.round(locations * extent(shape, locations.device)).long()
 
 
 def spread_out(
     indices: torch.Tensor, coefficients: torch.Tensor, shape: tuple[int, int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give components that share a location locations of their own, leaving their sum as it is.
+    """Separate components that share a location, without changing the spectrum.
 
-    The first at each location keeps the sum; the others move to random free locations with
-    coefficient zero.
+    The first component at each location gets the sum of the coefficients. The others move to random
+    free locations and get coefficient zero.
 
     Returns:
-        Locations and coefficients, new where something changed.
+        Locations and coefficients: the given tensors if no location is shared, else new ones.
     """
     p, q = shape
     flat = indices[:, 0] * q + indices[:, 1]
@@ -78,10 +79,10 @@ def _free(taken: torch.Tensor, count: int, total: int) -> torch.Tensor:
 def mistake(
     saved: dict[str, torch.Tensor | None], shape: tuple[int, int], n_components: int
 ) -> str | None:
-    """What is wrong with a saved spectrum, if anything.
+    """Describe what is wrong with a saved spectrum; None if nothing is.
 
     Args:
-        saved: Its ``coefficients``, ``indices``, ``locations`` and ``shape``, None where missing.
+        saved: Its ``coefficients``, ``indices``, ``locations`` and ``shape``; None if missing.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """
@@ -92,20 +93,20 @@ def mistake(
     indices, a = saved["indices"], saved["coefficients"]
     if a is not None and a.shape != (n_components,):
         return (
-            f"the checkpoint has {a.numel()} components, this layer {n_components}; "
+            f"the checkpoint has {a.numel()} components, this layer has {n_components}; "
             "load it with the configuration it was saved with"
         )
     if indices is None:
         return None
     if indices.shape != (n_components, 2) or indices.is_floating_point():
         have = f"{indices.dtype} of shape {tuple(indices.shape)}"
-        return f"locations must be integers of shape ({n_components}, 2), not {have}"
+        return f"indices must be integers of shape ({n_components}, 2), not {have}"
     if bool(((indices < 0) | (indices >= indices.new_tensor(shape))).any()):
         return f"the checkpoint has locations outside {p}×{q}"
     if a is not None and not bool(torch.isfinite(a).all()):
         return "the checkpoint has coefficients that are not finite"
     if saved["locations"] is not None:
-        # Saved while learning, when components may share a location.
+        # Saved before the locations were frozen: components may share a location.
         inside = (saved["locations"] >= 0) & (saved["locations"] <= 1)
         return None if bool(inside.all()) else "the checkpoint has locations outside [0, 1]"
     if torch.unique(indices[:, 0].long() * q + indices[:, 1]).shape[0] != n_components:

@@ -1,4 +1,4 @@
-"""The sums behind the operators of :mod:`loca_theory.adapters.operators`, on plain tensors."""
+"""Kernels of the operators in :mod:`loca_theory.adapters.operators`, on plain tensors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from loca_theory.locations.gradient import NEIGHBOURS, Sample, location_gradient
 from loca_theory.transforms import dct2, dct_matrix, idct2, rows_to_spectra, spectra_to_rows
 from loca_theory.transforms.dct_paths import float32_products
 
-# Tokens are worked on in blocks of about this many entries, which stay in a processor's cache:
-# at 4096x4096 and 512 tokens that saves a third of the time. A GPU is kept busy by large blocks.
+# Tokens are processed in blocks of about this many entries. On a CPU, a block fits in the cache,
+# which saves a third of the time at 4096x4096 and 512 tokens. A GPU needs large blocks.
 _BLOCK, _BLOCK_ON_DEVICE = 2**18, 2**24
 
 Gradients = tuple[torch.Tensor, torch.Tensor]
@@ -36,7 +36,7 @@ def add_product(
         s: The pattern of S.
 
     Returns:
-        The spectra of x, a block of tokens each.
+        The spectra of x, one tensor per block of tokens.
     """
     matrix = compressed_rows(s.starts, s.columns, coefficients[s.order], x.shape[1])
     product, spectra = _ProductBuffer(x, y.shape[1]), []
@@ -55,13 +55,13 @@ def add_transposed_product(
     s: SparsityPattern,
     columns: int,
 ) -> None:
-    """Add g ΔW to ``of_x`` and the entries of Z to ``samples``, whichever is wanted.
+    """Add g ΔW to ``of_x`` and the entries of Z to ``samples``; either may be None.
 
     Args:
         of_x: (T, q), changed in place, or None.
         g: Gradient of the output, (T, p).
-        spectra: What :func:`add_product` returned.
-        samples: Sums to add to, or None.
+        spectra: The spectra that :func:`add_product` returned.
+        samples: Sums of the entries of Z, or None.
         coefficients: α a.
         s: The pattern of S.
         columns: q.
@@ -77,18 +77,18 @@ def add_transposed_product(
 
 
 def sampled(samples: Samples, g: torch.Tensor, x: torch.Tensor) -> Samples:
-    """Add the entries of Z that belong to g and x."""
+    """Add the entries of Z of g and x to ``samples``, and return it."""
     for block in blocks(g, x.shape[1]):
         samples.add(rows_to_spectra(g[block]), rows_to_spectra(x[block]))
     return samples
 
 
 def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
-    """Slices of the tokens, a cacheful at a time.
+    """Split the tokens into blocks that fit in the cache.
 
     Args:
         tokens: Inputs (T, q) or gradients (T, p).
-        width: The other one of p and q.
+        width: p for inputs, q for gradients.
     """
     count, other = tokens.shape
     entries = _BLOCK if tokens.device.type == "cpu" else _BLOCK_ON_DEVICE
@@ -98,10 +98,10 @@ def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
 
 
 class _ProductBuffer:
-    """Sparse times dense, into one buffer for all blocks.
+    """Product of a sparse and a dense matrix, with one result buffer for all blocks.
 
-    Without a buffer the product allocates, clears and copies its result, which takes longer than
-    the product.
+    Without the buffer, torch allocates, clears and copies the result, which takes longer than the
+    product itself.
     """
 
     def __init__(self, like: torch.Tensor, rows: int) -> None:
@@ -120,12 +120,12 @@ def form(
     s: SparsityPattern,
     p: int,
     q: int,
-    how: str,
+    implementation: str,
 ) -> torch.Tensor:
-    """ΔW from α a."""
+    """Form ΔW from α a."""
     kind: Any = {"dtype": coefficients.dtype, "device": coefficients.device}
     with float32_products(coefficients.device):
-        if how == "sparse":
+        if implementation == "sparse":
             occupied, starts = _occupied(s)
             rows = compressed_rows(starts, s.columns, coefficients[s.order], q) @ dct_matrix(
                 q, **kind
@@ -134,7 +134,7 @@ def form(
         flat = coefficients.new_zeros(p * q)
         flat.index_add_(0, indices[:, 0].long() * q + indices[:, 1], coefficients)
         spectrum = flat.view(p, q)
-        if how == "dense":
+        if implementation == "dense":
             return dct_matrix(p, **kind).T @ (spectrum @ dct_matrix(q, **kind))
         return idct2(spectrum)
 
@@ -146,23 +146,23 @@ def from_dense(
     s: SparsityPattern,
     scaling: float,
     rule: Any,
-    how: str,
+    implementation: str,
     needs: Sequence[bool],
 ) -> Gradients:
-    """The gradients from G = ∂L/∂ΔW."""
+    """Compute ∂L/∂a and ∂L/∂l from G = ∂L/∂ΔW."""
     p, q = g.shape
     kind: Any = {"dtype": g.dtype, "device": g.device}
     with float32_products(g.device):
-        if how == "sparse" and not needs[2]:
+        if implementation == "sparse" and not needs[2]:
             occupied, starts = _occupied(s)
             rows = dct_matrix(p, **kind)[occupied] @ g
             of_a = torch.empty_like(coefficients)
             of_a[s.order] = sample_product(starts, s.columns, rows, dct_matrix(q, **kind))
             return of_a * scaling, coefficients.new_empty(0, 2)
-        if how == "sparse":
+        if implementation == "sparse":
             sample = Samples(s, coefficients, rule, needs, q)
             sample.add(dct_matrix(p, **kind) @ g, dct_matrix(q, **kind))
-        elif how == "dense":
+        elif implementation == "dense":
             sample = _reader(dct_matrix(p, **kind) @ g @ dct_matrix(q, **kind).T, indices)
         else:
             sample = _reader(dct2(g), indices)
@@ -178,7 +178,7 @@ def gradients(
     rule: Any,
     needs: Sequence[bool],
 ) -> Gradients:
-    """∂L/∂a and ∂L/∂l from the entries of Z; empty where not needed."""
+    """Compute ∂L/∂a and ∂L/∂l from the entries of Z; those that are not needed are empty."""
     of_a, of_l = empty_gradients(coefficients, [False] * 3)
     if needs[1]:
         of_a = sample(0, 0) * scaling
@@ -188,7 +188,7 @@ def gradients(
 
 
 def empty_gradients(coefficients: torch.Tensor, needs: Sequence[bool]) -> Gradients:
-    """Room for the gradients of a and l, empty where not needed."""
+    """Allocate the gradients of a and l; those that are not needed are empty."""
     b = coefficients.shape[0]
     return (
         coefficients.new_empty(b if needs[1] else 0),
@@ -216,23 +216,23 @@ class Samples:
 
     @property
     def count(self) -> int:
-        """How many entries of Z are computed."""
+        """The number of entries of Z that are computed."""
         return len(self._indices) * self._like.shape[0]
 
     def add(self, left: torch.Tensor, right: torch.Tensor) -> None:
-        """Account for L (p×T) and R (q×T)."""
+        """Add the entries of L Rᵀ for L (p×T) and R (q×T)."""
         for by, (starts, columns) in self._indices.items():
             self._sums[by] += sample_product(starts, columns, left, right)
 
     def __call__(self, down: int, along: int) -> torch.Tensor:
-        """The sums at a displacement, in the order of the components."""
+        """The sums at a displacement from each component, in the order of the components."""
         values = torch.empty_like(self._like)
         values[self._pattern.order] = self._sums[down, along]
         return values
 
 
 def _reader(z: torch.Tensor, indices: torch.Tensor) -> Sample:
-    """The entries from the whole of Z."""
+    """Make a function that takes the entries from the full matrix Z."""
     row, column = indices[:, 0].long(), indices[:, 1].long()
 
     def sample(down: int, along: int) -> torch.Tensor:
@@ -243,10 +243,10 @@ def _reader(z: torch.Tensor, indices: torch.Tensor) -> Sample:
 
 
 def _occupied(s: SparsityPattern) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows that have entries, and where each of them begins.
+    """Indices of the rows that have entries, and the start of each.
 
-    On a GPU, which would have to be asked how many those are, as many rows as there are entries:
-    empty ones after the occupied.
+    On a GPU, counting these rows would synchronise. There, the result has as many rows as there
+    are entries: first the occupied rows, then empty ones.
     """
     counts = s.starts.diff()
     if counts.device.type == "cpu":

@@ -10,13 +10,13 @@ from torch import nn
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 
-# Whatever listens to a call of the layer; accelerate has hooks of its own.
+# Attributes with the hooks of a layer; accelerate has its own.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
           "_hf_hook")  # fmt: skip
 
 
 def is_conv1d(layer: nn.Module) -> bool:
-    """Whether it is the ``Conv1D`` of transformers: a linear layer that stores W transposed."""
+    """Whether the layer is a ``Conv1D`` of transformers, which stores W transposed."""
     return any(
         cls.__name__ == "Conv1D" and cls.__module__.startswith("transformers")
         for cls in type(layer).__mro__
@@ -27,7 +27,7 @@ def features(layer: nn.Module, name: str) -> tuple[int, int]:
     """(p, q) of a linear layer: outputs, inputs.
 
     Raises:
-        InvalidArgumentError: it is neither an ``nn.Linear`` nor a ``Conv1D``.
+        InvalidArgumentError: the layer is neither an ``nn.Linear`` nor a ``Conv1D``.
     """
     if isinstance(layer, nn.Linear):
         return layer.out_features, layer.in_features
@@ -41,11 +41,10 @@ def features(layer: nn.Module, name: str) -> tuple[int, int]:
 
 
 def foldable_weight(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
-    """W, where ``x @ (W + ΔW).T`` may stand for the layer and its increment.
+    """W if ``x @ (W + ΔW).T`` may replace the layer and its increment, else None.
 
-    That is where the layer is plainly linear, nothing hooks into its call, its weight is frozen,
-    and everything is single precision at least: in half precision W + ΔW would round a small ΔW
-    away.
+    It may if the layer is exactly an ``nn.Linear``, has no hooks and a frozen weight, and computes
+    in single precision at least: in half precision, W + ΔW would lose a small ΔW to rounding.
     """
     if type(layer) is not nn.Linear or any(getattr(layer, hooks, None) for hooks in _HOOKS):
         return None
@@ -63,10 +62,11 @@ class LoCALinear(nn.Module):
     Args:
         base: ``nn.Linear`` or the ``Conv1D`` of transformers. Its parameters are frozen.
         n_components: B.
-        options: Everything else of :class:`CosineSpectrum`.
+        options: All other arguments of :class:`CosineSpectrum`.
 
     Raises:
-        InvalidArgumentError: the base is not linear, or as :class:`CosineSpectrum`.
+        InvalidArgumentError: the base is not linear, or an argument of :class:`CosineSpectrum` is
+            out of range.
 
     Source: section "Location-aware Cosine Adaptation" of the paper.
     """
@@ -83,7 +83,7 @@ class LoCALinear(nn.Module):
             self.spectrum.to(dtype=weight.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The layer with its increment."""
+        """Apply the layer with its increment."""
         if self.is_merged:
             return self.base(x)
         self.spectrum.check_device(x)
@@ -94,7 +94,7 @@ class LoCALinear(nn.Module):
         return y + self.spectrum(x).to(y.dtype)
 
     def increment(self) -> torch.Tensor:
-        """ΔW as the base layer stores its weight: transposed for ``Conv1D``."""
+        """ΔW in the layout of the base layer's weight: transposed for ``Conv1D``."""
         delta = self.spectrum.increment()
         return delta.T if is_conv1d(self.base) else delta
 

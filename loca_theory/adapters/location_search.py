@@ -1,4 +1,4 @@
-"""How locations are searched for, by name."""
+"""Names of the location searches and of the initial locations."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ SEARCHES: tuple[str, ...] = (*get_args(LocationGradient), *get_args(PruneAndRegr
 
 
 def check_search(name: str) -> None:
-    """Refuse what is no :data:`LocationSearch`.
+    """Check that the name is a :data:`LocationSearch`.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the name is unknown.
     """
-    check_choice("location search", name, SEARCHES)
+    check_choice("location_search", name, SEARCHES)
 
 
 def check_initial_locations(name: str) -> None:
-    """Refuse what is no :data:`InitialLocations`.
+    """Check that the name is one of :data:`InitialLocations`.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the name is unknown.
     """
-    check_choice("start of the locations", name, get_args(InitialLocations))
+    check_choice("init_locations", name, get_args(InitialLocations))
 
 
 def is_prune_and_regrow(name: str) -> bool:
-    """Whether components are moved across the spectrum instead of along a gradient."""
+    """Whether the search moves components across the spectrum instead of along a gradient."""
     return name in get_args(PruneAndRegrow)

@@ -2,20 +2,21 @@ r"""ΔW = α Cᵀ S(a, l) D as differentiable operators that also yield the loca
 
 Two operators, each opaque to ``torch.compile`` and differentiated by hand:
 
-- :func:`increment_linear` is a linear layer with W + ΔW, W frozen (or with ΔW alone). Implicitly,
-  that is without forming ΔW: with the spectra of the tokens :math:`\hat x = D x^\top` (q×T) and of
-  the output's gradient :math:`\hat g = C g^\top` (p×T),
+- :func:`increment_linear` is a linear layer with W + ΔW for a frozen W, or with ΔW alone. The
+  implementation ``implicit`` does not form ΔW. With the spectra of the tokens
+  :math:`\hat x = D x^\top` (q×T) and of the output's gradient :math:`\hat g = C g^\top` (p×T),
 
   .. math:: y^\top = W x^\top + \alpha\, C^\top (S \hat x), \qquad
             \partial L/\partial x^\top = W^\top g^\top + \alpha\, D^\top (S^\top \hat g), \qquad
             Z = C\,\frac{\partial L}{\partial\Delta W} D^\top = \hat g\, \hat x^\top ,
 
-  and only the entries of Z that are needed are computed: four one-dimensional transforms and
-  three sparse products over the tokens, nothing of size p×q. Or with W + ΔW formed, which costs
-  one transform and no product; Z then as above, or as the transform of G = gᵀx.
-- :func:`increment` forms ΔW alone; from G = ∂L/∂ΔW its backward pass has Z = C G Dᵀ.
+  and only the entries of Z that are needed are computed. This takes four one-dimensional
+  transforms and three sparse products over the tokens, and nothing of size p×q. The other
+  implementations form W + ΔW, which costs one transform and no additional product; they compute Z
+  as above, or as the transform of G = gᵀx.
+- :func:`increment` forms ΔW alone. Its backward pass computes Z = C G Dᵀ from G = ∂L/∂ΔW.
 
-From Z, ∂L/∂a_n = α Z[l_n], and ∂L/∂l_n by differences
+The gradients follow from Z: ∂L/∂a_n = α Z[l_n], and ∂L/∂l_n by differences
 (:func:`~loca_theory.locations.gradient.location_gradient`).
 """
 
@@ -46,7 +47,6 @@ from loca_theory.transforms.dct_paths import without_autocast
 
 _PATTERN = len(SparsityPattern._fields)
 Materialised = Literal["dense", "fft", "sparse"]
-Way = Literal["implicit", "dense", "fft", "sparse"]
 
 
 def increment_linear(
@@ -61,7 +61,7 @@ def increment_linear(
     rows: int,
     scaling: float,
     rule: LocationGradient,
-    how: Way,
+    implementation: Materialised | Literal["implicit"],
 ) -> torch.Tensor:
     r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
 
@@ -70,14 +70,14 @@ def increment_linear(
         weight: W, (p, q), of the dtype of x; it gets no gradient. None for zero.
         bias: b, (p,), or None.
         coefficients: a, (B,), of the dtype of x; B at most p·q.
-        locations: Continuous locations (B, 2), in units of locations, to be differentiated; None
-            where they are fixed. The value is not read: the operator acts at ``indices``.
+        locations: Continuous locations (B, 2), in units of locations, which receive a gradient;
+            None if they are fixed. The operator does not use their values, but ``indices``.
         indices: Integer locations in use, (B, 2).
         pattern: The same locations as a :class:`~loca_theory.adapters.pattern.SparsityPattern`.
         rows: p.
         scaling: α.
-        rule: The difference of the location gradient.
-        how: ``implicit``, or how ΔW is formed, as in :func:`increment`.
+        rule: Difference rule of the location gradient.
+        implementation: ``implicit``, or one of those of :func:`increment`, which form ΔW.
 
     Returns:
         (..., p).
@@ -86,7 +86,7 @@ def increment_linear(
     learns = coefficients.requires_grad or (locations is not None and locations.requires_grad)
     save = torch.is_grad_enabled() and learns
     inputs = (tokens, weight, bias, coefficients, locations, indices)
-    settings = (rows, scaling, rule, how, save)
+    settings = (rows, scaling, rule, implementation, save)
     if torch.compiler.is_compiling():
         y, _ = _linear_op(*inputs, list(pattern), *settings)
     else:
@@ -103,7 +103,7 @@ def increment(
     shape: tuple[int, int],
     scaling: float,
     rule: LocationGradient,
-    how: Materialised,
+    implementation: Materialised,
 ) -> torch.Tensor:
     r""":math:`\Delta W = \alpha\, C^\top S(a, l)\, D` of shape (p, q).
 
@@ -114,12 +114,15 @@ def increment(
         pattern: As in :func:`increment_linear`.
         shape: (p, q).
         scaling: α.
-        rule: The difference of the location gradient.
-        how: ``dense``, products with C and D; ``fft``, scatter and fast inverse; ``sparse``, S D
-            as a sparse product and only the occupied rows of C. The backward pass likewise.
+        rule: Difference rule of the location gradient.
+        implementation: ``dense``, products with C and D; ``fft``, scatter and fast inverse;
+            ``sparse``, S D as a sparse product and only the occupied rows of C. The backward pass
+            uses the same implementation.
     """
     p, q = shape
-    return _increment(coefficients, locations, indices, list(pattern), p, q, scaling, rule, how)
+    return _increment(
+        coefficients, locations, indices, list(pattern), p, q, scaling, rule, implementation
+    )
 
 
 # --- The linear layer -------------------------------------------------------------------------
@@ -136,21 +139,21 @@ def _linear(
     rows: int,
     scaling: float,
     rule: str,
-    how: str,
+    implementation: str,
     save: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     del locations, rule
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
-    # The products with W + ΔW are the model's own and as precise as those of its other layers.
+    # The products with W + ΔW use the same precision as the other layers of the model.
     with without_autocast(x.device):
-        if how == "implicit":
+        if implementation == "implicit":
             if weight is None:
                 y = x.new_zeros(x.shape[0], rows)
             else:
                 y = torch.nn.functional.linear(x, weight, bias)
             spectra = add_product(y, x, scaled, s)
             return y, spectra if save else []
-        changed = form(scaled, indices, s, rows, x.shape[1], how)
+        changed = form(scaled, indices, s, rows, x.shape[1], implementation)
         if weight is not None:
             changed += weight
         return torch.nn.functional.linear(x, changed, bias), [changed]
@@ -160,9 +163,12 @@ _linear_op = torch.library.custom_op("loca_theory::linear", _linear, mutates_arg
 
 
 @_linear_op.register_fake
-def _(x, weight, bias, coefficients, locations, indices, pattern, rows, scaling, rule, how, save):  # noqa: ARG001
+def _(
+    x, weight, bias, coefficients, locations, indices, pattern,  # noqa: ARG001
+    rows, scaling, rule, implementation, save,  # noqa: ARG001
+):  # fmt: skip
     y = x.new_empty(x.shape[0], rows)
-    if how != "implicit":
+    if implementation != "implicit":
         return y, [x.new_empty(rows, x.shape[1])]
     sizes = [b.stop - b.start for b in blocks(x, rows)]
     return y, [x.new_empty(x.shape[1], size) for size in sizes] if save else []
@@ -179,24 +185,26 @@ def _linear_backward(
     columns: int,
     scaling: float,
     rule: str,
-    how: str,
+    implementation: str,
     needs: Sequence[bool],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
     shape, learns = (g.shape[1], columns), needs[1] or needs[2]
     of_x = g.new_empty(0, columns)
-    if how != "implicit":
+    if implementation != "implicit":
         weight = saved[0]
     with without_autocast(g.device):
         samples = Samples(s, coefficients, rule, needs, columns) if learns else None
         if needs[0]:
             of_x = g.new_zeros(g.shape[0], columns) if weight is None else g @ weight
-        if how == "implicit":
+        if implementation == "implicit":
             target = of_x if needs[0] else None
             add_transposed_product(target, g, saved, samples, scaled, s, columns)
         elif samples is not None and x is not None:
             if not sampling_pays(shape, g.shape[0], samples.count, g.device):
-                found = from_dense(g.T @ x, coefficients, indices, s, scaling, rule, how, needs)
+                found = from_dense(
+                    g.T @ x, coefficients, indices, s, scaling, rule, implementation, needs
+                )
                 return of_x, *found
             sampled(samples, g, x)
         if samples is None:
@@ -210,31 +218,36 @@ _linear_backward_op = torch.library.custom_op(
 
 
 @_linear_backward_op.register_fake
-def _(g, x, weight, saved, coefficients, indices, pattern, columns, scaling, rule, how, needs):  # noqa: ARG001
+def _(
+    g, x, weight, saved, coefficients, indices, pattern,  # noqa: ARG001
+    columns, scaling, rule, implementation, needs,  # noqa: ARG001
+):  # fmt: skip
     of_x = g.new_empty(g.shape[0] if needs[0] else 0, columns)
     return of_x, *empty_gradients(coefficients, needs)
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    x, weight, _, coefficients, locations, indices, pattern, _, scaling, rule, how, _ = inputs
+    x, weight, _, coefficients, locations, indices, pattern, _, scaling, rule, implementation, _ = (
+        inputs
+    )
     needs_l = locations is not None and ctx.needs_input_grad[4]
     ctx.needs = [ctx.needs_input_grad[0], ctx.needs_input_grad[3], needs_l]
     ctx.needs_bias = ctx.needs_input_grad[2]
-    ctx.set_materialize_grads(False)  # those of the second output would be zeros as large as x
-    reads_x = how != "implicit" and (ctx.needs[1] or needs_l)
+    ctx.set_materialize_grads(False)  # that of the second output would be zeros of the size of x
+    reads_x = implementation != "implicit" and (ctx.needs[1] or needs_l)
     ctx.save_for_backward(
         x if reads_x else None,
-        weight if how == "implicit" else None,
+        weight if implementation == "implicit" else None,
         coefficients,
         indices,
         *pattern,
         *output[1],
     )
-    ctx.rest = (x.shape[1], scaling, rule, how)
+    ctx.rest = (x.shape[1], scaling, rule, implementation)
 
 
 def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[Any, ...]:
-    """Of x, W, b, a, l and the locations."""
+    """Gradients of x, W, b, a, l and ``indices``; None if not needed."""
     if g is None:
         return (None,) * 6
     x, weight, coefficients, indices, *rest = ctx.saved_tensors
@@ -256,7 +269,7 @@ _linear_op.register_autograd(_linear_differentiate, setup_context=_linear_setup)
 
 
 class _Linear(torch.autograd.Function):
-    """The same where nothing is compiled, without an operator's overhead of a millisecond."""
+    """The same operator outside ``torch.compile``, without a custom operator's 1 ms of overhead."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
@@ -288,14 +301,14 @@ def _increment(
     q: int,
     scaling: float,
     rule: str,
-    how: str,
+    implementation: str,
 ) -> torch.Tensor:
     del locations, rule
-    return form(coefficients * scaling, indices, SparsityPattern(*pattern), p, q, how)
+    return form(coefficients * scaling, indices, SparsityPattern(*pattern), p, q, implementation)
 
 
 @_increment.register_fake
-def _(coefficients, locations, indices, pattern, p, q, scaling, rule, how):  # noqa: ARG001
+def _(coefficients, locations, indices, pattern, p, q, scaling, rule, implementation):  # noqa: ARG001
     return coefficients.new_empty(p, q)
 
 
@@ -307,25 +320,25 @@ def _increment_backward(
     pattern: Sequence[torch.Tensor],
     scaling: float,
     rule: str,
-    how: str,
+    implementation: str,
     needs: Sequence[bool],
 ) -> Gradients:
     s = SparsityPattern(*pattern)
-    return from_dense(g, coefficients, indices, s, scaling, rule, how, needs)
+    return from_dense(g, coefficients, indices, s, scaling, rule, implementation, needs)
 
 
 @_increment_backward.register_fake
-def _(g, coefficients, indices, pattern, scaling, rule, how, needs):  # noqa: ARG001
+def _(g, coefficients, indices, pattern, scaling, rule, implementation, needs):  # noqa: ARG001
     return empty_gradients(coefficients, needs)
 
 
 def _increment_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     del output
-    coefficients, locations, indices, pattern, _, _, scaling, rule, how = inputs
+    coefficients, locations, indices, pattern, _, _, scaling, rule, implementation = inputs
     needs_l = locations is not None and ctx.needs_input_grad[1]
     ctx.needs = [False, ctx.needs_input_grad[0], needs_l]
     ctx.save_for_backward(coefficients, indices, *pattern)
-    ctx.rest = (scaling, rule, how)
+    ctx.rest = (scaling, rule, implementation)
 
 
 def _increment_differentiate(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:

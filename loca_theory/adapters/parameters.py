@@ -1,4 +1,4 @@
-"""What is learned of a sparse spectrum: coefficients, locations, and when which."""
+"""The learned parameters of a sparse spectrum, coefficients and locations, and their phases."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from loca_theory.errors import InvalidArgumentError
 Phase = Literal["coefficients", "locations", "both"]
 
 _PATTERN = SparsityPattern._fields
-# What a checkpoint holds, the last two only while locations are searched for in one or another way.
+# Keys of a checkpoint. Until the locations are frozen, it also has `locations` (gradient searches)
+# or `searching` (prune-and-regrow searches).
 _SAVED = ("coefficients", "indices", "shape", "locations", "searching")
 
 
 class SpectrumParameters(nn.Module):
     """Coefficients and locations of a p×q spectrum, their phases, casts and checkpoints.
 
-    The base of :class:`~loca_theory.adapters.CosineSpectrum`, where the arguments are explained.
+    The base class of :class:`~loca_theory.adapters.CosineSpectrum`, which documents the arguments.
 
     Raises:
-        InvalidArgumentError: a value out of range.
+        InvalidArgumentError: a value is out of range.
     """
 
     indices: torch.Tensor
@@ -88,7 +89,7 @@ class SpectrumParameters(nn.Module):
         self.locations: nn.Parameter | None = None
         if learn_locations and not self.prunes_and_regrows:
             self.locations = nn.Parameter(continuous(self.indices, self._size), requires_grad=False)
-        # In checkpoints, it tells whether the search is over.
+        # In a checkpoint, the buffer records whether the search is over.
         is_searching = learn_locations and self.prunes_and_regrows
         self.register_buffer("searching", torch.tensor(data=True) if is_searching else None)
 
@@ -96,58 +97,60 @@ class SpectrumParameters(nn.Module):
 
     @property
     def phase(self) -> Phase:
-        """What is being learned."""
+        """Which parameters are being learned."""
         return self._phase
 
     @property
     def learns_locations(self) -> bool:
-        """Whether the locations may still move, now or later."""
+        """Whether the locations can still move, in this phase or a later one."""
         return not self._is_final
 
     @property
     def prunes_and_regrows(self) -> bool:
-        """Whether locations are searched for across the spectrum, not along a gradient."""
+        """Whether the search moves components across the spectrum, not along a gradient."""
         return is_prune_and_regrow(self.location_search)
 
     def set_phase(self, phase: Phase) -> None:
-        """Learn this from now on; what is not learned asks for no gradient and has none.
+        """Start a phase: only its parameters require gradients; other gradients are removed.
 
-        A spectrum that was not trainable (frozen, or of an inactive adapter) stays so, and takes
-        the phase up when it is made trainable.
+        A spectrum that is not trainable (frozen, or of an inactive adapter) stays so, and uses the
+        phase when it is made trainable.
 
         Raises:
-            InvalidArgumentError: locations are wanted, and were never to be learned, are frozen,
-                or are no parameter because they are searched for by pruning and regrowing.
+            InvalidArgumentError: the phase learns locations, but they are fixed or frozen, or the
+                search prunes and regrows and so has no parameter for them.
         """
         if phase != "coefficients" and self.prunes_and_regrows:
-            msg = f"{self.name}: {self.location_search} has no phase of the locations"
+            msg = f"{self.name}: location_search={self.location_search!r} has no phase {phase!r}; "
+            msg += "keep the phase 'coefficients'"
             raise InvalidArgumentError(msg)
         if phase != "coefficients" and self._is_final:
-            msg = f"{self.name}: its locations are fixed; make it with learn_locations=True"
+            msg = f"{self.name}: its locations are fixed; create it with learn_locations=True"
             raise InvalidArgumentError(msg)
         trainable = self.coefficients.requires_grad or requires_grad(self.locations)
         self._phase = phase
         self.set_trainable(trainable)
 
     def set_trainable(self, trainable: bool) -> None:
-        """Ask for the gradients of the phase, or for none."""
+        """Turn the gradients of the parameters of the phase on or off."""
         for parameter, learned in self._parameters_learned():
             parameter.requires_grad_(trainable and (learned or self._keeps_all_in_graph))
             if not (trainable and learned):
                 parameter.grad = None
 
     def keep_all_in_graph(self) -> None:
-        """Let what is not learned ask for gradients all the same, and get zeros.
+        """Require gradients of all parameters; those that are not learned get zero gradients.
 
-        Distributed data parallelism fixes at its start which parameters take part. The zeros must
-        be removed before a step (:meth:`drop_idle_gradients`), or decay and momentum would act.
+        Distributed data parallelism fixes at its start which parameters it synchronises. The zero
+        gradients must be removed before a step (:meth:`drop_idle_gradients`), because weight decay
+        and momentum would otherwise change the parameters.
         """
         trainable = self.coefficients.requires_grad or requires_grad(self.locations)
         self._keeps_all_in_graph = True
         self.set_trainable(trainable)
 
     def drop_idle_gradients(self) -> None:
-        """Remove the gradients of what is not being learned."""
+        """Remove the gradients of parameters that are not being learned."""
         if self.needs_initialisation:
             self.coefficients.grad = None
         for parameter, learned in self._parameters_learned():
@@ -162,19 +165,19 @@ class SpectrumParameters(nn.Module):
 
     @torch.no_grad()
     def freeze_locations(self) -> None:
-        """Make the locations final; components that share one get locations of their own."""
+        """Make the locations final; components that share a location are separated first."""
         if self._is_final:
             return
         self.refresh()
         self._spread_out()
-        self._settle()
+        self._mark_frozen()
 
-    def _settle(self) -> None:
-        """The locations are final."""
+    def _mark_frozen(self) -> None:
+        """Stop learning the locations, which stay as they are."""
         if self.locations is None:
             self._is_final = True
             if self.searching is not None:
-                # Not in place: it may be the caller's own tensor.
+                # Not in place: the buffer may be the caller's own tensor.
                 self.searching = torch.zeros_like(self.searching)
             return
         trainable = self.coefficients.requires_grad or requires_grad(self.locations)
@@ -182,7 +185,7 @@ class SpectrumParameters(nn.Module):
         if not self._keeps_all_in_graph:
             self.locations = None
         elif not self.locations.is_meta:
-            # It belongs to the reducer by now, and goes on with zero gradients.
+            # The reducer already holds the parameter, so it stays and gets zero gradients.
             self._align_locations()
         self.set_trainable(trainable)
 
@@ -195,10 +198,10 @@ class SpectrumParameters(nn.Module):
 
     @torch.no_grad()
     def refresh(self, *, is_checked: bool = False) -> None:
-        """Bring the locations up to date with the continuous locations.
+        """Set ``indices`` to the rounded continuous locations.
 
         Args:
-            is_checked: Whether :func:`check_locations` has seen them.
+            is_checked: Whether :func:`check_locations` has already been called.
 
         Raises:
             InvalidArgumentError: a location is NaN.
@@ -212,12 +215,12 @@ class SpectrumParameters(nn.Module):
         self._use(rounded(self.locations, self._size))
 
     def set_indices(self, indices: torch.Tensor) -> None:
-        """Put the components there: integers (B, 2)."""
+        """Move the components to these locations, integers (B, 2)."""
         self._use(indices)
         self._align_locations()
 
     def _align_locations(self) -> None:
-        """Continuous locations, if any, where the locations are; anew where they have no memory."""
+        """Set the continuous locations, if any, to ``indices``, also if on the meta device."""
         if self.locations is None:
             return
         values = continuous(self.indices, self._size)
@@ -293,20 +296,20 @@ class SpectrumParameters(nn.Module):
         if not found:
             return
         for name in ("locations", "searching"):
-            # Another search, or its end, leaves them out.
+            # A checkpoint of another search, or of frozen locations, does not have them.
             if keys[name] in missing_keys:
                 missing_keys.remove(keys[name])
         a = self.coefficients
         if a.is_meta or bool(a.any()):
-            self.needs_initialisation = False  # something was learned where the components are
+            self.needs_initialisation = False  # coefficients were learned at these locations
         with torch.no_grad():
-            # What was on the meta device, or is the caller's own tensor, is not written to.
+            # Not in place: buffers may be on the meta device, or be the caller's own tensors.
             self._use(self.indices.clone(), in_place=False)
             if self.locations is None and had_locations:
-                # Shared locations would make what is saved from here look damaged.
+                # With shared locations, a checkpoint saved from here would be refused.
                 self._spread_out()
             if not is_unfinished:
-                self._settle()
+                self._mark_frozen()
             elif self.locations is not None:
                 if not had_locations:
                     self._align_locations()
@@ -314,7 +317,10 @@ class SpectrumParameters(nn.Module):
 
     @torch.no_grad()
     def _make_consistent(self) -> None:
-        """After loading: float32, and indices where a narrow file lost the location."""
+        """Make loaded locations float32, and reset those that no longer round to ``indices``.
+
+        A checkpoint in a narrow dtype has rounded them.
+        """
         if self.locations is None:
             return
         if self.locations.dtype != torch.float32:
@@ -330,7 +336,7 @@ class SpectrumParameters(nn.Module):
 
 
 def check_locations(spectra: Iterable[SpectrumParameters]) -> None:
-    """Refuse locations that are not numbers, asking a GPU once for all spectra.
+    """Check that no location is NaN, with one synchronisation of a GPU for all spectra.
 
     Raises:
         InvalidArgumentError: a location is NaN.
@@ -344,16 +350,16 @@ def check_locations(spectra: Iterable[SpectrumParameters]) -> None:
 
 
 def requires_grad(parameter: torch.Tensor | None) -> bool:
-    """Whether there is a parameter, and it wants a gradient."""
+    """Whether the parameter exists and requires a gradient."""
     return parameter is not None and parameter.requires_grad
 
 
 def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any, name: str) -> None:
     p, q = shape
-    check_whole(f"{name}: the number of components", n_components, 1)
+    check_whole(f"{name}: n_components", n_components, 1)
     if n_components > p * q:
         msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations"
         raise InvalidArgumentError(msg)
-    check_scaling(f"{name}: the scaling", scaling)
+    check_scaling(f"{name}: scaling", scaling)
     for one in seed if isinstance(seed, tuple) else (seed,):
-        check_whole(f"{name}: the seed", one, 0)
+        check_whole(f"{name}: seed", one, 0)

@@ -1,4 +1,4 @@
-"""Where the components of a spectrum sit, arranged for sparse products."""
+"""Locations of the components of a spectrum, arranged for sparse products."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 class SparsityPattern(NamedTuple):
     r"""The locations of B components in a p×q spectrum S, in compressed rows of S and of Sᵀ.
 
-    Components that share a location have an entry each, so products add them up.
+    Components that share a location have one entry each, so products add them up.
 
     Attributes:
-        order: (B,) which component each entry of S belongs to, int64.
-        starts: (p + 1,) where each row's entries begin, int32.
+        order: (B,) the component of each entry of S, int64.
+        starts: (p + 1,) the position of each row's first entry, int32.
         columns: (B,) the column of each entry, int32.
-        order_t: As ``order``, for Sᵀ.
-        starts_t: (q + 1,) as ``starts``, for Sᵀ.
+        order_t: (B,) like ``order``, for Sᵀ.
+        starts_t: (q + 1,) like ``starts``, for Sᵀ.
         rows: (B,) the row of each entry of Sᵀ, int32.
     """
 
@@ -32,7 +32,7 @@ class SparsityPattern(NamedTuple):
 
     @classmethod
     def of(cls, indices: torch.Tensor, shape: tuple[int, int]) -> SparsityPattern:
-        """The pattern of integer locations (B, 2) inside a shape (p, q)."""
+        """The pattern of integer locations (B, 2) in a spectrum of shape (p, q)."""
         p, q = shape
         row, column = indices[:, 0].long(), indices[:, 1].long()
         return cls(
@@ -53,15 +53,15 @@ def _compressed(
 def compressed_rows(
     starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, width: int
 ) -> torch.Tensor:
-    """A sparse matrix in compressed rows, from locations that are known to be valid."""
-    _announce_sparse_support()
+    """Make a sparse matrix in compressed rows; the locations are not checked."""
+    _suppress_beta_warning()
     shape = (starts.shape[0] - 1, width)
     return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
 @cache
-def _announce_sparse_support() -> None:
-    """Torch says once per process that compressed rows are in beta; let it say so unheard."""
+def _suppress_beta_warning() -> None:
+    """Trigger and hide torch's warning, once per process, that compressed rows are in beta."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         index = torch.tensor([0, 1], dtype=torch.int32)
@@ -71,19 +71,19 @@ def _announce_sparse_support() -> None:
 def shifted(
     starts: torch.Tensor, columns: torch.Tensor, by: tuple[int, int], width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compressed rows whose entries sit one location further, those at the border staying there.
+    """Move the entries of compressed rows by one location; entries at the border stay there.
 
-    The entries keep their order, so that no sorting is needed.
+    The order of the entries does not change, so sorting is not needed.
 
     Args:
-        starts: Where rows begin, (p + 1,).
+        starts: Start of each row, (p + 1,).
         columns: Column of each entry, (B,).
         by: Rows and columns to move by; −1, 0 or 1 each.
         width: q.
     """
     down, right = by
     if down == 1:
-        # What stood in row i begins at row i + 1; the last two rows run together.
+        # The entries of row i move to row i + 1; the last two rows become one.
         starts = torch.cat([starts[:1], starts[:-2], starts[-1:]])
     elif down == -1:
         starts = torch.cat([starts[:1], starts[2:], starts[-1:]])
@@ -93,10 +93,10 @@ def shifted(
 def sample_product(
     starts: torch.Tensor, columns: torch.Tensor, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
-    r"""Entries of :math:`L R^\top` at the locations of a pattern, without the rest.
+    r"""Compute the entries of :math:`L R^\top` at the locations of a pattern only.
 
     Args:
-        starts: Where rows begin, (p + 1,).
+        starts: Start of each row, (p + 1,).
         columns: Column of each entry, (B,).
         left: L, (p, T), contiguous.
         right: R, (q, T), contiguous.

@@ -1,4 +1,4 @@
-"""Whether several processes train together."""
+"""Detection of distributed training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def is_distributed() -> bool:
-    """Whether this is one of several processes of torch.distributed."""
+    """Whether this process is one of several in torch.distributed."""
     distributed = torch.distributed
     return (
         distributed.is_available()

@@ -1,4 +1,4 @@
-"""When coefficients and when locations are learned."""
+"""The schedule of the phases in which coefficients and locations are learned."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from numbers import Integral
 from loca_theory.adapters.parameters import Phase
 from loca_theory.errors import InvalidArgumentError
 
-# With no end in sight, prune-and-regrow searches move a fiftieth of the components at a time.
+# The progress if B_s is None. `reselect` then drops a fiftieth of the components at a time.
 _ENDLESS = 0.85
 
 
 @dataclass(frozen=True)
 class AlternatingSchedule:
-    r"""Coefficients for B_a steps, locations for B_l steps, in turn, for B_s steps in all.
+    r"""Learn coefficients for B_a steps and locations for B_l steps, in turn, for B_s steps in all.
 
-    Then the locations are frozen and the coefficients go on. Steps are steps of the optimiser.
-    With t the steps done, the phase is that of the coefficients if t ≥ B_s or
-    t mod (B_a + B_l) < B_a. The variants of the paper's ablation are settings: V1,
-    ``alternating_steps=0``; V2, ``alternating_steps=None``; V3, ``joint=True``; V4 and V5 are
+    After that, the locations are frozen and only the coefficients are learned. Steps are steps of
+    the optimiser. After t steps, the phase is that of the coefficients if t ≥ B_s or
+    t mod (B_a + B_l) < B_a. The variants of the paper's ablation are settings: V1 is
+    ``alternating_steps=0``, V2 ``alternating_steps=None``, V3 ``joint=True``; V4 and V5 are
     ``location_search="forward"`` and ``"backward"`` of the layer.
 
     Attributes:
@@ -27,14 +27,14 @@ class AlternatingSchedule:
         location_steps: B_l, at least 1.
         alternating_steps: B_s; 0 for fixed random locations, None for no end. The paper uses 120
             to 3000, and recommends 10 to 20% of all steps.
-        joint: Learn both in every one of the B_s steps.
-        as_printed: Count t from 1 as Algorithm 1 does, which makes its first phase a step shorter
+        joint: Learn coefficients and locations in each of the B_s steps.
+        as_printed: Count t from 1 as Algorithm 1 does, which makes the first phase one step shorter
             than all later ones (B_a − 1).
-        recorded_steps: Of how many steps the gradients are summed before pruning and regrowing (all
-            of a period, if it is shorter), and at the beginning for ``init_locations="gradient"``.
+        recorded_steps: Number of steps whose gradients are summed before pruning and regrowing (all
+            steps of a shorter period), and at the start for ``init_locations="gradient"``.
 
     Raises:
-        InvalidArgumentError: a number of steps out of range.
+        InvalidArgumentError: a number of steps is out of range.
 
     Source: section "Alternating Optimization Strategy" and Algorithm 1 of the paper.
     """
@@ -59,22 +59,22 @@ class AlternatingSchedule:
 
     @property
     def period(self) -> int:
-        """B_a + B_l, the steps from one time components are pruned and regrown to the next."""
+        """B_a + B_l, the number of steps from one pruning and regrowing to the next."""
         return self.coefficient_steps + self.location_steps
 
     def records(self, step: int, offset: int = 0) -> bool:
-        """Whether a search uses the gradient of the step after ``step`` finished ones.
+        """Whether a search records the gradient of the next step.
 
         Args:
-            step: Steps done.
-            offset: Steps by which a layer is ahead of the others; what they need for it, memory
-                of the size of ΔW, is then not needed by all at once.
+            step: Number of steps done.
+            offset: Number of steps by which a layer is ahead of the schedule. Recording needs
+                memory of the size of ΔW; with different offsets, not all layers need it at once.
         """
         left = self.period - (step + self.as_printed + offset) % self.period
         return left <= self.recorded_steps and not self.is_over(step)
 
     def prunes_and_regrows(self, step: int, offset: int = 0) -> bool:
-        """Whether components are pruned and regrown after that step, the last of a period."""
+        """Whether the next step ends a period: components are pruned and regrown after it."""
         return (step + self.as_printed + offset + 1) % self.period == 0 and not self.is_over(step)
 
     def is_over(self, step: int) -> bool:
@@ -82,13 +82,13 @@ class AlternatingSchedule:
         return self.alternating_steps is not None and step >= self.alternating_steps
 
     def progress(self, step: int) -> float:
-        """How much of B_s is over; that of its later part if B_s has no end."""
+        """Fraction of B_s that is done; a constant if B_s is None."""
         if self.alternating_steps is None:
             return _ENDLESS
         return min(step / max(self.alternating_steps, 1), 1.0)
 
     def phase(self, step: int) -> Phase | None:
-        """What is learned in the step after ``step`` finished ones; None once all is settled."""
+        """Phase of the step after the first ``step`` steps; None once the locations are frozen."""
         if self.is_over(step):
             return None
         if self.joint:

@@ -11,7 +11,7 @@ from loca_theory.adapters.costs import Implementation, check_implementation, fas
 from loca_theory.adapters.gradient_statistics import GradientStatistics, record
 from loca_theory.adapters.indices import extent
 from loca_theory.adapters.location_search import InitialLocations, LocationSearch
-from loca_theory.adapters.operators import Materialised, Way, increment, increment_linear
+from loca_theory.adapters.operators import Materialised, increment, increment_linear
 from loca_theory.adapters.parameters import SpectrumParameters, requires_grad
 from loca_theory.adapters.processes import is_distributed
 from loca_theory.errors import InvalidArgumentError
@@ -24,18 +24,18 @@ class CosineSpectrum(SpectrumParameters):
 
     - ``coefficients`` a, a parameter of shape (B,), zeros at the start (or normal with variance
       1/max(p, q), so that :math:`\lVert\Delta W\rVert_F^2 \approx \alpha^2 B / \max(p, q)`).
-    - ``indices`` l̂, an integer buffer of shape (B, 2): the locations in use. Distinct and
-      uniformly random at the start. Being integers, no cast of the model changes them.
-    - ``locations`` u ∈ [0, 1], a float32 parameter of shape (B, 2), or None where locations are not
-      learned: the continuous copy, with :math:`\hat l = \mathrm{round}(u\,(p - 1, q - 1))`
-      (halves to even). It stays float32 through every cast of the model, and asks for a gradient
-      in location phases alone. Its gradient is that of the location times (p − 1, q − 1). Updates
-      that leave [0, 1] are clamped to it.
-    - ``shape``, an integer buffer (p, q), with which a checkpoint from another shape is refused.
+    - ``indices`` l̂, an integer buffer of shape (B, 2): the locations in use, distinct and
+      uniformly random at the start. Casts of the model do not change integers.
+    - ``locations`` u ∈ [0, 1], a float32 parameter of shape (B, 2), or None if locations are not
+      learned: the continuous locations, with
+      :math:`\hat l = \mathrm{round}(u\,(p - 1, q - 1))` (halves to even). The parameter stays
+      float32 when the model is cast, and requires a gradient only in location phases. Its gradient
+      is that of the location times (p − 1, q − 1). Values outside [0, 1] are clamped.
+    - ``shape``, an integer buffer (p, q): a checkpoint of another shape is refused.
 
-    Components that share a location add up. When learning ends
-    (:meth:`freeze_locations`) each shared location keeps one component with the sum, and the others
-    move to free locations with coefficient 0, which leaves ΔW as it is.
+    The coefficients of components that share a location are added. When the locations are frozen
+    (:meth:`freeze_locations`), one component at each shared location gets the sum, and the others
+    move to free locations with coefficient 0. This does not change ΔW.
 
     Args:
         shape: (p, q) of the increment: outputs, inputs.
@@ -43,21 +43,20 @@ class CosineSpectrum(SpectrumParameters):
         scaling: α, positive and finite. The paper uses 1.
         zero_init: Start at ΔW = 0.
         learn_locations: Whether locations will be learned.
-        location_search: How locations are searched for. Along a gradient, by a difference of
+        location_search: How locations are searched for. Either along a gradient, by a difference of
             :func:`~loca_theory.locations.gradient.location_gradient`: ``central`` (the
             paper), ``forward``, ``backward`` or ``eight-direction``. Or across the spectrum, by
-            prunes_and_regrows (:mod:`loca_theory.locations.prune_and_regrow`): ``reselect``,
-                ``swap`` or
-            ``swap-raw``; then there is no parameter ``locations``.
-        init_locations: Where components start: at ``random``, or by ``gradient``, where the
-            first batches promise most. The latter, and prune-and-regrow searches, need a
-            :class:`~loca_theory.adapters.LocationTraining`.
-        implementation: How ΔW is applied; ``auto`` takes what is expected to be fastest.
-        seed: Of the random locations and coefficients: an integer, or integers.
-        name: What errors call the layer.
+            pruning and regrowing (:mod:`loca_theory.locations.prune_and_regrow`): ``reselect``,
+            ``swap`` or ``swap-raw``; then there is no parameter ``locations``.
+        init_locations: Initial locations: ``random``, or ``gradient`` for those with the largest
+            predicted decrease of the loss in the first batches. ``gradient`` and prune-and-regrow
+            searches need a :class:`~loca_theory.adapters.LocationTraining`.
+        implementation: How ΔW is applied; ``auto`` chooses the one expected to be fastest.
+        seed: Seed of the random locations and coefficients: an integer, or a tuple of integers.
+        name: Name of the layer in error messages.
 
     Raises:
-        InvalidArgumentError: a value outside these ranges.
+        InvalidArgumentError: a value is outside these ranges.
 
     Source: equation (original_dct) and section "Estimating location gradient" of the paper.
     """
@@ -102,15 +101,15 @@ class CosineSpectrum(SpectrumParameters):
     # --- prune-and-regrow searches ---
 
     def start_recording(self, progress: float, turn: int) -> None:
-        """See the gradient of the whole spectrum in the next step, to move components by.
+        """Record the gradient of the whole spectrum in the next step, for the next move.
 
-        For ``reselect``, some of them are left out of the layer meanwhile, while it trains: as
-        dropout acts, in training mode, and also wherever gradients are computed. ΔW itself is as
-        it was. What was being seen goes on.
+        For ``reselect``, :meth:`forward` drops some components until the move: in training mode, as
+        dropout does, and whenever gradients are computed. :meth:`increment` still returns the full
+        ΔW. If the spectrum is already recording, it adds the next step.
 
         Args:
-            progress: How much of the time for moves is over, in [0, 1].
-            turn: The number of the move.
+            progress: Fraction of the time for moves that is over, in [0, 1].
+            turn: Number of the move.
         """
         if self._statistics is not None:
             self._statistics.steps += 1
@@ -123,46 +122,46 @@ class CosineSpectrum(SpectrumParameters):
             self._dropped = dropped(a, progress, turn).sort().values
 
     def forget(self) -> None:
-        """See no more, and move nothing by what was seen."""
+        """Stop recording, and discard the statistics."""
         self._statistics = self._dropped = None
 
     def freeze_locations(self) -> None:
-        """Make the locations final; components that share one get locations of their own."""
+        """Make the locations final; components that share a location are separated first."""
         if not self.needs_initialisation:
             self.forget()
         super().freeze_locations()
 
     @property
     def is_recording(self) -> bool:
-        """Whether a move is due when what is under way has been seen."""
+        """Whether gradients are being recorded for a move."""
         return self._statistics is not None
 
     @torch.no_grad()
     def prune_and_regrow(self) -> torch.Tensor:
-        """Move components by what was seen, and see no more.
+        """Move components by the recorded gradients, and stop recording.
 
-        Those that move start from zero, unless coefficients were random at the start and it is
-        the start that is being found.
+        The coefficients of components that move become zero. Random initial coefficients are not
+        changed by the move to the initial locations.
 
         Returns:
-            Which components moved, (B,).
+            Mask of the components that moved, (B,).
         """
-        seen, dropped = self._statistics, self._dropped
+        statistics, dropped = self._statistics, self._dropped
         self.forget()
         stay = torch.zeros_like(self.coefficients, dtype=torch.bool)
         is_start, self.needs_initialisation = self.needs_initialisation, False
-        if seen is None:
+        if statistics is None:
             return stay
         if is_distributed():
-            seen.gather()
-        if not seen:
+            statistics.gather()
+        if not statistics:
             if is_start:
-                msg = f"{self.name}: no gradient was seen, so its locations stay random"
+                msg = f"{self.name}: no gradient was recorded, so its locations stay random"
                 warnings.warn(msg, stacklevel=2)
             return stay
         is_raw = self.location_search == "swap-raw"
         predicted_decrease, before = (
-            seen.predicted_decreases(use_curvature=not is_raw),
+            statistics.predicted_decreases(use_curvature=not is_raw),
             self._flat_indices(),
         )
         if is_start:
@@ -170,7 +169,7 @@ class CosineSpectrum(SpectrumParameters):
         elif dropped is not None:
             after = reselect(before, dropped, predicted_decrease)
         else:
-            curvature = None if is_raw else seen.curvature(self.indices)
+            curvature = None if is_raw else statistics.curvature(self.indices)
             count = most_swaps(before.shape[0], self._progress, use_curvature=not is_raw)
             after = swap(
                 self.coefficients.to(predicted_decrease.dtype),
@@ -180,19 +179,19 @@ class CosineSpectrum(SpectrumParameters):
                 count,
             )
         if is_distributed():
-            torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere
+            torch.distributed.broadcast(after, 0)  # processes may break ties differently
         q = self._size[1]
         self.set_indices(torch.stack([after // q, after % q], dim=1))
         moved = after != before
         if self.zero_init or not is_start:
             self.coefficients.masked_fill_(moved, 0.0)
         if self.coefficients.grad is not None:
-            self.coefficients.grad.masked_fill_(moved, 0.0)  # that of another location
+            self.coefficients.grad.masked_fill_(moved, 0.0)  # it belongs to the old location
         return moved
 
     def _apply(self, fn: Any, recurse: bool = True) -> SpectrumParameters:
         super()._apply(fn, recurse)
-        # What is seen in the first step may be asked for before the model is moved to its device.
+        # Recording of the first step may start before the model is moved to its device.
         device = self.coefficients.device
         if self._statistics is not None:
             self._statistics.to(device)
@@ -212,9 +211,9 @@ class CosineSpectrum(SpectrumParameters):
     def increment(self) -> torch.Tensor:
         """ΔW, (p, q), in the dtype of the coefficients (computed in float32 at least)."""
         a, l = self._arguments(self.coefficients.dtype)  # noqa: E741
-        how: Materialised = "fft"
+        implementation: Materialised = "fft"
         if self.implementation in ("dense", "sparse", "fft"):
-            how = self.implementation
+            implementation = self.implementation
         delta = increment(
             a,
             l,
@@ -223,7 +222,7 @@ class CosineSpectrum(SpectrumParameters):
             shape=self._size,
             scaling=self.scaling,
             rule=self._rule,
-            how=how,
+            implementation=implementation,
         )
         return delta.to(self.coefficients.dtype)
 
@@ -236,7 +235,8 @@ class CosineSpectrum(SpectrumParameters):
         r""":math:`x\,\Delta W^\top`, or :math:`x\,(W + \Delta W)^\top + b` for a frozen W.
 
         Args:
-            x: (..., q), floating. float16 and bfloat16 are computed in float32 and cast back.
+            x: (..., q), of a floating dtype. float16 and bfloat16 are computed in float32 and cast
+                back.
             weight: W (p, q) in the dtype of x, float32 or float64, or None.
             bias: b (p,), only with W.
 
@@ -244,7 +244,7 @@ class CosineSpectrum(SpectrumParameters):
             (..., p) in the dtype of x.
 
         Raises:
-            InvalidArgumentError: x is not q wide, or on another device than the layer.
+            InvalidArgumentError: x is not q wide, or is on another device than the layer.
         """
         if x.ndim == 0 or x.shape[-1] != self._size[1]:
             have = f"not of shape {tuple(x.shape)}"
@@ -255,10 +255,8 @@ class CosineSpectrum(SpectrumParameters):
         if self._dropped is not None and (self.training or torch.is_grad_enabled()):
             a = a.index_fill(0, self._dropped, 0.0)
         implementation = self.implementation
-        how: Way = (
-            implementation
-            if implementation != "auto"
-            else fastest(
+        if implementation == "auto":
+            implementation = fastest(
                 self._size,
                 a.shape[0],
                 x.numel() // max(x.shape[-1], 1),
@@ -267,7 +265,6 @@ class CosineSpectrum(SpectrumParameters):
                 foldable=weight is not None,
                 device=x.device,
             )
-        )
         y = increment_linear(
             x.to(a.dtype),
             weight,
@@ -279,17 +276,20 @@ class CosineSpectrum(SpectrumParameters):
             rows=self._size[0],
             scaling=self.scaling,
             rule=self._rule,
-            how=how,
+            implementation=implementation,
         )
         if self._statistics is not None and y.requires_grad:
             y = record(self._statistics, x, y)
         return y.to(x.dtype)
 
     def check_device(self, x: torch.Tensor) -> None:
-        """Refuse an input that lies elsewhere; a layer asks before its frozen weight is met.
+        """Check that the input is on the device of the coefficients.
+
+        Layers call this first, because the product with their frozen weight would fail without the
+        name of the layer.
 
         Raises:
-            InvalidArgumentError: it is on another device than the coefficients.
+            InvalidArgumentError: the input is on another device.
         """
         if x.device != self.coefficients.device:
             msg = f"{self.name}: its input is on {x.device}, and its coefficients are on "
@@ -297,7 +297,7 @@ class CosineSpectrum(SpectrumParameters):
             raise InvalidArgumentError(msg)
 
     def _arguments(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """A and l as the operators take them: float32 at least, in locations, idle ones cut off."""
+        """Return a and l in float32 at least; l in units of locations, or None if not learned."""
         if self._moved():
             self.refresh()
         self._warn_if_idle()
@@ -310,14 +310,14 @@ class CosineSpectrum(SpectrumParameters):
         if not self._keeps_all_in_graph or l is None:
             return a, l
         if self._phase == "coefficients":
-            # Zero gradients, not none: the reducer waits for them.
+            # The reducer waits for all gradients, so unused parameters get zeros.
             return a + 0.0 * l.sum(), None
         if self._phase == "locations":
             return a.detach(), l + 0.0 * a.sum()
         return a, l
 
     def _warn_if_idle(self) -> None:
-        """Say once that nobody learns the locations, after some steps of the coefficients."""
+        """Warn once if, after some steps of the coefficients, nothing trains the locations."""
         if self.training_schedule is not None or self._idle_until == -1:
             return
         if not (self.learns_locations or self.needs_initialisation):
@@ -337,12 +337,12 @@ class CosineSpectrum(SpectrumParameters):
             )
 
     def extra_repr(self) -> str:
-        """What print shows."""
+        """The summary that ``print`` shows."""
         learned = ", learns locations" if self.learns_locations else ""
         b = self.coefficients.shape[0]
         return f"{b} components of {self._size[0]}×{self._size[1]}, scaling={self.scaling}{learned}"
 
 
 _LOWEST = torch.float32
-# So many changes of the coefficients in place are some steps of an optimiser.
+# This many in-place changes of the coefficients correspond to several steps of an optimiser.
 _IDLE_CHANGES = 30

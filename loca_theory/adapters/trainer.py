@@ -15,37 +15,38 @@ from loca_theory.adapters.training import (
 
 
 class LoCACallback(TrainerCallback):
-    """Makes the Trainer resume a schedule in mid-phase, and checks that its optimiser fits.
+    """A Trainer callback that resumes a schedule in mid-phase and checks the optimiser.
 
-    The steps themselves are counted by the :class:`~loca_theory.adapters.LocationTraining`, from
-    the optimiser. A model whose locations are frozen already trains on as it is.
+    The :class:`~loca_theory.adapters.LocationTraining` itself counts the steps of the optimiser. A
+    model whose locations are already frozen is trained without a schedule.
 
-    The Trainer needs an optimiser that knows the locations::
+    The Trainer needs an optimiser that holds the locations::
 
         groups = parameter_groups(model, lr=1e-3, location_lr=1e-4)
         Trainer(model, args, ..., optimizers=(torch.optim.AdamW(groups), None),
                 callbacks=[LoCACallback()])
 
     Args:
-        training: Which schedule; None for those of the model's trainable layers.
+        training: The training to resume; None for those of the model's trainable layers.
 
     Raises:
-        LocationsNotTrainedError: training begins with an optimiser that lacks the locations.
+        LocationsNotTrainedError: training begins with an optimiser that does not hold the
+            locations.
     """
 
     def __init__(self, training: LocationTraining | None = None) -> None:
         self._training = training
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The process group exists by now, and the model is not wrapped yet."""
+        """Prepare for distributed training, after the process group and before the wrapping."""
         for training in self._found(kwargs.get("model")):
             training.prepare_distributed()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Continue where the checkpoint stood.
+        """Continue at the step of the checkpoint.
 
         Raises:
-            LocationsNotTrainedError: the optimiser lacks the locations.
+            LocationsNotTrainedError: the optimiser does not hold the locations.
         """
         for training in self._found(kwargs.get("model")):
             if not training.is_over:

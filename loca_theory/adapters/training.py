@@ -1,4 +1,4 @@
-"""Taking spectra through a schedule while an optimiser steps."""
+"""Application of a schedule to the spectra of a model while an optimiser trains it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 
 
 class LocationsNotTrainedError(LocaTheoryError):
-    """The locations are to be learned, but nothing moves them."""
+    """Locations are to be learned, but the optimiser does not hold them."""
 
 
 class LocationTraining:
-    """Takes spectra through an :class:`AlternatingSchedule`, a step at a time.
+    """Applies an :class:`AlternatingSchedule` to spectra, one optimiser step at a time.
 
-    It counts by itself: whenever an optimiser that holds the locations has made a step, so that
-    gradient accumulation, skipped steps of mixed precision and repeated forward passes of
-    checkpointing do not count. A loop whose optimiser is not one of torch's calls :meth:`step`
-    instead (with ``automatic=False``). If the coefficients are stepped and the locations are in
-    no optimiser, it warns once and says what to add.
+    It counts a step whenever an optimiser that holds the locations has made one. Gradient
+    accumulation, skipped steps of mixed precision and repeated forward passes of checkpointing
+    therefore do not count. If the optimiser is not one of torch's, pass ``automatic=False`` and
+    call :meth:`step` in the training loop. If an optimiser steps the coefficients but none holds
+    the locations, a warning is given once, with the remedy.
 
-    Under distributed data parallelism, make it after the process group and before the model is
+    Under distributed data parallelism, create it after the process group and before the model is
     wrapped.
 
     Args:
-        model: A model that contains spectra (or an iterable of them).
-        schedule: When what is learned. Spectra that move components by pruning and regrowing do so
-            at the end of each period (B_a + B_l steps) until B_s, and learn their coefficients
-            throughout; those with ``init_locations="gradient"`` learn none before these are found.
+        model: A model that contains spectra, or an iterable of spectra.
+        schedule: The schedule. Spectra that prune and regrow move components at the end of each
+            period (B_a + B_l steps) until B_s, and learn their coefficients throughout. Spectra
+            with ``init_locations="gradient"`` learn no coefficients until their initial locations
+            are found.
         automatic: Whether to count the steps of torch's optimisers.
 
     Raises:
@@ -62,17 +63,19 @@ class LocationTraining:
             if isinstance(m, CosineSpectrum) and (m.learns_locations or m.needs_initialisation)
         ]
         if schedule.joint and any(s.prunes_and_regrows for s in self.spectra):
-            msg = "joint=True learns locations by a gradient; these spectra exchange theirs"
+            msg = "joint=True learns locations by a gradient, but these spectra prune and regrow; "
+            msg += "set joint=False"
             raise InvalidArgumentError(msg)
         last = schedule.alternating_steps
         if any(s.prunes_and_regrows and s.learns_locations for s in self.spectra) and (
             last is not None and 0 < last < schedule.period
         ):
-            msg = f"alternating_steps={last} ends before every layer has pruned and regrown: one "
-            msg += f"comes every {schedule.period} steps (coefficient_steps + location_steps)"
+            msg = f"alternating_steps={last} ends before every layer has pruned and regrown; set "
+            msg += f"it to at least {schedule.period} (coefficient_steps + location_steps)"
             raise InvalidArgumentError(msg)
         if not self.spectra and schedule.alternating_steps != 0:
-            msg = "the model has no LoCA layer that learns locations"
+            msg = "the model has no LoCA layer that learns locations; "
+            msg += "create one with learn_locations=True"
             raise InvalidArgumentError(msg)
         self.schedule, self.automatic = schedule, automatic
         self._learning = [s for s in self.spectra if s.learns_locations]
@@ -80,7 +83,7 @@ class LocationTraining:
         self._stepped: WeakSet[torch.optim.Optimizer] = WeakSet()
         self._phase: Phase | None = None
         for spectrum in self.spectra:
-            # Who keeps the model keeps its schedule.
+            # The registry of trainings is weak: this reference keeps the training alive.
             spectrum.training_schedule = self
         self.go_to(0)
         _watch(self)
@@ -92,12 +95,12 @@ class LocationTraining:
 
     @property
     def steps_done(self) -> int:
-        """Optimiser steps so far."""
+        """Number of optimiser steps so far."""
         return self._step
 
     @property
     def phase(self) -> Phase | None:
-        """What is being learned; None once the locations are frozen."""
+        """Which parameters are being learned; None once the locations are frozen."""
         is_over = not any(s.learns_locations for s in self.spectra)
         return None if is_over else self.schedule.phase(self._step)
 
@@ -106,10 +109,11 @@ class LocationTraining:
         return [s.locations for s in self.spectra if s.learns_locations and s.locations is not None]
 
     def step(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """One optimiser step has been made.
+        """Count one optimiser step, and apply the schedule.
 
         Args:
-            optimizer: By which optimiser; the momentum of components that move is then forgotten.
+            optimizer: The optimiser that made the step. If given, the momentum of components that
+                move is reset.
         """
         moved_on = [s for s in self.spectra if s.phase != "coefficients"]
         check_locations(moved_on)
@@ -126,15 +130,15 @@ class LocationTraining:
         self.go_to(self._step + 1)
 
     def go_to(self, step: int) -> None:
-        """Continue as after this many steps, for instance those of a checkpoint.
+        """Continue as if this many steps had been done, for instance those of a checkpoint.
 
         Raises:
-            InvalidArgumentError: the locations are to be learned again, and were frozen.
+            InvalidArgumentError: the next step would learn locations that are already frozen.
         """
         frozen = [s.name for s in self._learning if not s.learns_locations]
         if frozen and self.schedule.phase(step) is not None:
             msg = f"{frozen[0]}: its locations are frozen, and step {step} would learn them; "
-            msg += "make the model anew to begin again"
+            msg += "create a new model to start again"
             raise InvalidArgumentError(msg)
         if step == self._step and self._phase == self.schedule.phase(step) and step:
             return
@@ -151,7 +155,7 @@ class LocationTraining:
         self._record()
 
     def _record(self) -> None:
-        """Let spectra see the next step, if components will be moved by it."""
+        """Start recording in the spectra that need the gradient of the next step."""
         schedule = self.schedule
         for spectrum, offset in zip(self.spectra, self._offsets(), strict=True):
             is_due = schedule.records(self._step, offset)
@@ -165,13 +169,13 @@ class LocationTraining:
         return [number * self.schedule.period // count for number in range(count)]
 
     def prepare_distributed(self) -> None:
-        """If there are several processes, keep all parameters in the graph; see the spectra."""
+        """Call ``keep_all_in_graph`` of all spectra if training is distributed."""
         if is_distributed():
             for spectrum in self.spectra:
                 spectrum.keep_all_in_graph()
 
     def state_dict(self) -> dict[str, int]:
-        """What a checkpoint needs to continue in mid-phase."""
+        """State for a checkpoint, to continue in mid-phase."""
         return {"step": self._step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -179,14 +183,14 @@ class LocationTraining:
         self.go_to(state["step"])
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimiser is about to step: it shall find gradients of the phase alone."""
-        del optimizer  # whichever: what is idle has no gradient
+        """Remove gradients of parameters that are not being learned before an optimiser steps."""
+        del optimizer  # the gradients are the same for every optimiser
         for spectrum in self.spectra:
             if is_distributed() or spectrum.needs_initialisation:
                 spectrum.drop_idle_gradients()
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimiser has stepped."""
+        """Count the step of an optimiser if it trains the spectra."""
         if not self.automatic:
             return
         marks = self._marks()
@@ -200,13 +204,13 @@ class LocationTraining:
                 self._check_groups(optimizer)
             is_new = optimizer not in self._stepped
             if is_new and len(self._stepped):
-                # Another one with a part of the parameters: the same step of the model.
+                # A second optimiser, with other parameters, in the same step of the model.
                 self._stepped.add(optimizer)
                 return
             self._stepped = WeakSet([optimizer])
             self.step(optimizer)
             if self._phase is None:
-                for p in locations:  # their moments are of no use any more
+                for p in locations:  # their moments are no longer needed
                     optimizer.state.pop(p, None)
         elif any(id(s.coefficients) in held for s in self.spectra):
             self._idle_steps += 1
@@ -215,7 +219,7 @@ class LocationTraining:
                 warnings.warn(HOW_TO_TRAIN_LOCATIONS, stacklevel=3)
 
     def _marks(self) -> list[nn.Parameter]:
-        """The parameters whose optimiser's steps count, until all is settled."""
+        """Parameters that identify the optimisers whose steps count; none after the schedule."""
         marks = [] if self.phase is None else self.parameters()
         for s in self.spectra:
             has_locations = s.locations is not None and s.learns_locations
@@ -234,7 +238,7 @@ class LocationTraining:
                 return
 
     def holds_locations(self, optimizer: Any) -> bool:
-        """Whether an optimiser has all the locations that are to be learned."""
+        """Whether an optimiser holds all locations that are to be learned."""
         held = _held(optimizer)
         return all(id(p) in held for p in self.parameters())
 
@@ -266,10 +270,10 @@ def _held(optimizer: Any) -> set[int]:
 
 
 def _forget(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, moved: torch.Tensor) -> None:
-    """Let components that moved start without the momentum of their old locations.
+    """Reset the momentum of components that moved.
 
-    The mean square of their old gradients, by which Adam scales, is the best guess at hand of the
-    new one, and stays.
+    The mean square of their gradients, by which Adam scales, is not reset: the old value is the
+    best available estimate of the new one.
     """
     for name, value in optimizer.state.get(parameter, {}).items():
         if name in ("exp_avg", "momentum_buffer") and isinstance(value, torch.Tensor):
@@ -281,7 +285,7 @@ _hooks: list[Any] = []
 
 
 def _watch(training: LocationTraining) -> None:
-    """Tell it of the steps of every optimiser, as long as it lives."""
+    """Call the training before and after each step of any optimiser, as long as it exists."""
     _live.add(training)
     if not _hooks:
         _hooks.append(register_optimizer_step_pre_hook(_tell("before_step")))

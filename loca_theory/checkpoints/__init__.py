@@ -1,4 +1,4 @@
-"""Real checkpoints: open a base and a fine-tuned one, and analyse their increments.
+"""Open a base and a fine-tuned checkpoint and analyse their increments.
 
 Needs torch, which is imported on first use.
 """

@@ -1,4 +1,4 @@
-"""The folder of an extracted adapter: what was written there, and what must not be replaced."""
+"""Check which files of an adapter folder an extraction wrote and may replace."""
 
 from __future__ import annotations
 
@@ -11,45 +11,47 @@ from loca_theory.errors import ResourceError
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
 _WITH_WEIGHTS = (README, ADAPTER_CONFIG)
-# What holds a model, or part of one.
+# Files that hold a model or a part of one.
 _OF_MODELS = re.compile(
     r"config\.json|.*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|gguf|onnx|index\.json)"
 )
 
 
 def check_folder(folder: Path) -> Path:
-    """Make sure that an adapter in this folder replaces and disturbs nothing.
+    """Check that writing an adapter to this folder would not replace or disturb other files.
 
-    Beside the weights of a model an adapter would be loaded on top of them. An adapter of another
-    maker is not replaced, nor is one that was changed since an extraction wrote it, nor a README.
+    If the folder holds the weights of a model, an adapter beside them would be loaded on top of
+    them. An adapter or a README is replaced only if an extraction wrote it and it has not been
+    changed since.
 
     Args:
-        folder: Where an adapter shall be written; it need not exist.
+        folder: Folder for the adapter; it need not exist.
 
     Returns:
         The folder.
 
     Raises:
-        ResourceError: it holds part of a model, or an adapter or README that no extraction wrote.
+        ResourceError: the folder holds part of a model, or an adapter or README that no extraction
+            wrote or that was changed since.
     """
     present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     ours = _written(folder / WEIGHTS) if WEIGHTS in present else set()
     foreign = [name for name in present if name not in ours]
     names = {name.casefold() for name in _WITH_WEIGHTS}
-    # Weights first: a README that is moved away makes no room beside them.
+    # Report weights first: if there are any, moving only a README away would not help.
     found = [name for name in foreign if _OF_MODELS.fullmatch(name)]
     found += [name for name in foreign if name.casefold() in names]
     if found:
-        msg = f"{folder} holds {found[0]}, which is not as an extraction wrote it: an adapter "
-        msg += "there would replace it or be loaded on top of it; choose a new folder"
+        msg = f"{folder} holds {found[0]}, which no extraction wrote or which was changed since: "
+        msg += "an adapter there would replace it or be loaded on top of it; choose a new folder"
         raise ResourceError(msg)
     return folder
 
 
 def _written(weights: Path) -> set[str]:
-    """Names of the files that were written together with an extracted adapter's weights.
+    """Names of the unchanged files that were written together with an adapter's weights.
 
-    Files that were changed since are not among them, and none is beside the weights of others.
+    The set is empty if no extraction wrote the weights.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -70,5 +72,5 @@ def _written(weights: Path) -> set[str]:
 
 
 def digest(content: bytes) -> str:
-    """By which a file is known again."""
+    """SHA-256 digest of a file's content."""
     return hashlib.sha256(content).hexdigest()

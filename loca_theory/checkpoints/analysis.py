@@ -1,4 +1,4 @@
-"""The analysis of a fine-tune: what it did to every weight matrix."""
+"""Analysis of a fine-tune: how it changed every weight matrix."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _NESTED = ("r", "method", "error", "iid_error", "shuffled_error")
 
 @dataclass(frozen=True, repr=False)
 class Analysis(Result):
-    """What a fine-tune did.
+    """Result of the analysis of a fine-tune.
 
     Attributes:
         matrices: Statistics of every increment that could be analysed.
-        errors: What each method leaves of each of them.
-        figure_data: Histograms and spectra of a few of them, for figures.
-        skipped: What was left out.
+        errors: Relative error of each method on each of these increments.
+        figure_data: Histograms and spectra of a few increments, for figures.
+        skipped: Tensors that were left out.
     """
 
     matrices: tuple[Matrix, ...] = rows(Matrix)
@@ -71,18 +71,18 @@ class Analysis(Result):
 
     @property
     def verdict(self) -> str:
-        """One paragraph: are the increments normal, independent, and which adapter keeps most?"""
+        """One paragraph: are the increments normal and independent, and which adapter is best?"""
         return verdict(self.summary.all, self.manifest["grid"]["epsilon"])
 
     @property
     def config(self) -> str:
-        """Source of a PEFT configuration of the adapter that keeps most; "" without errors."""
+        """Source of a PEFT configuration of the best adapter; "" if there are no errors."""
         fitting = {error.name for error in self.errors}
         matrices = [one for one in self.matrices if one.name in fitting]
         return adapter_config(matrices, self.summary.all)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: a row per matrix with its errors, what was left out, totals, manifest."""
+        """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
         errors: dict[str, list[dict[str, Any]]] = {one.name: [] for one in self.matrices}
         for error in self.errors:
             errors[error.name].append({key: getattr(error, key) for key in _NESTED})
@@ -96,9 +96,10 @@ class Analysis(Result):
         }  # fmt: skip
 
     def overview(self) -> pd.DataFrame:
-        """A row per matrix: its main statistics, and some errors at the first rank.
+        """One row per matrix: its main statistics, and some errors at the first rank.
 
-        They are those of LoRA, LoCA, FourierFT, selection of entries, and the user's own methods.
+        The errors are those of LoRA, LoCA, FourierFT, selection of entries, and the user's own
+        methods.
         """
         frame, errors = self.to_frame(), self.to_frame("errors")
         first = self.summary.all.errors[0].r if self.errors else None
@@ -109,16 +110,16 @@ class Analysis(Result):
         return frame[list(_OVERVIEW)].merge(wide, left_on="name", right_index=True, how="left")
 
     def _repr_html_(self) -> str:
-        """Verdict and overview; of a single matrix all there is, down the page."""
+        """Verdict and overview; for a single matrix, all its statistics in one column."""
         if len(self.matrices) == 1:
             errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
             frame = self.to_frame().assign(**errors)
-            shown = frame.T.to_html(header=False, border=0)
+            table = frame.T.to_html(header=False, border=0)
         else:
-            shown = self.overview().to_html(
+            table = self.overview().to_html(
                 max_rows=20, show_dimensions=True, border=0, index=False
             )
-        return f"<p>{escape(self.verdict)}</p>{shown}"
+        return f"<p>{escape(self.verdict)}</p>{table}"
 
 
 def version() -> str:
@@ -144,33 +145,35 @@ def analyze(
 ) -> Analysis:
     """Analyse every weight increment ΔW = W′ − W of a fine-tune, one at a time.
 
-    Is it normal, is it independent, and what does each method leave of it?
+    For each increment: is it normal, are its entries independent, and what is the error of each
+    method?
 
     Args:
-        base: The base: a path or ``hub:org/name[@revision]``, a state dict, a module. Alone: a
-            folder with a LoRA adapter of PEFT, or ΔW itself, a 2-D array or tensor.
-        tuned: The fine-tuned side, of any of these kinds, or a LoRA adapter of the base.
-        ranks: LoRA ranks that set the budgets; those that do not fit a matrix are left out there.
-        methods: Methods, or their names, beside those of
+        base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module. Without
+            ``tuned``: a folder with a LoRA adapter of PEFT, or ΔW itself, a 2-D array or tensor.
+        tuned: The fine-tuned checkpoint, in any of these forms, or a LoRA adapter of the base.
+        ranks: LoRA ranks that set the budgets. A rank whose budget exceeds a matrix is left out for
+            that matrix.
+        methods: Methods, or their names, in addition to those of
             :data:`~loca_theory.checkpoints.ANALYSED`.
-        include: Only matrices of whose name this regular expression matches a part.
-        exclude: Not those of whose name this one matches a part.
-        max_size: Not those with more entries.
+        include: Regular expression; only matrices whose name contains a match are analysed.
+        exclude: Regular expression; matrices whose name contains a match are left out.
+        max_size: Matrices with more entries are left out.
         epsilon: Total variation that still counts as normal.
         accounting: How budgets are counted.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         printed: Settings of the test of normality as the paper prints it.
-        runner: Its store keeps finished matrices, under the digest of their entries, and its
-            progress counts them; workers have nothing to do here.
+        runner: Its store holds the results of finished matrices, by the digest of their entries,
+            and its progress callback counts matrices. Its workers are not used.
 
     Returns:
-        The tables, of as much as could be read.
+        The tables, for all matrices that could be read.
 
     Raises:
-        InvalidArgumentError: a source is of no known kind, nothing is left to analyse, or an
-            array is not 2-D, not finite or constant.
-        ResourceError: a file is damaged or cannot be read, or memory is short.
+        InvalidArgumentError: a source is not of a supported kind, no matrix is left to analyse, or
+            an array is not 2-D, not finite or constant.
+        ResourceError: a file is damaged or cannot be read, or there is not enough memory.
 
     Example:
         >>> import numpy as np
@@ -254,7 +257,8 @@ def _stored_or_new(
     if store is None or None in own:
         return analyse_matrix(name, increment, settings, dtype=dtype, consume=True)
     digest = hashlib.blake2b(increment.contiguous().numpy().data, digest_size=16).hexdigest()
-    # Every random number comes from NumPy: devices differ by rounding alone.
+    # The device is not part of the key: NumPy draws all random numbers, so results on different
+    # devices differ only by rounding.
     asked = {**replace(settings, device="cpu").describe(), **({"own": own} if own else {})}
     labels = {"name": name, "shape": list(increment.shape), "dtype": dtype, "entries": digest}
     point = Point(_EXPERIMENT, {**labels, **asked})

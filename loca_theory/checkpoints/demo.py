@@ -8,11 +8,11 @@ _FOLDER = Path(__file__).parent / "demo"
 
 
 def demo_pair() -> tuple[Path, Path]:
-    """A base and a fine-tuned checkpoint to try things on, ``analyze(*demo_pair())``.
+    """Paths of a small base and fine-tuned checkpoint, for ``analyze(*demo_pair())``.
 
-    They are a transformer with two layers that reads 8×8 pictures of handwritten digits, row by
-    row: the base has learned to tell 0 to 4 apart, and was then fine-tuned, all of it, on 5 to 9.
-    ``experiments/demo.py`` trains them, in seconds.
+    The model is a transformer with two layers that reads 8×8 images of handwritten digits row by
+    row. The base was trained to classify 0 to 4, and all its weights were then fine-tuned on 5 to
+    9. ``experiments/demo.py`` trains both in seconds.
 
     Returns:
         The two safetensors files.

@@ -1,4 +1,4 @@
-"""From a full fine-tune to an adapter that PEFT loads: the best LoCA or LoRA of every increment."""
+"""Conversion of a full fine-tune to the best LoCA or LoRA adapter, in PEFT's format."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 Method = Literal["loca", "lora"]
 TITLES = {"loca": "LoCA", "lora": "LoRA"}
 
-# Up to this side a full decomposition takes less time than finding the leading part alone.
+# Up to this side a full SVD is faster than computing only the leading singular vectors.
 _FULL_SVD_UP_TO = 1024
-# GPT-2 and its relatives keep these weights transposed (``Conv1D``).
+# GPT-2 and its relatives store these weights transposed (``Conv1D``).
 _TRANSPOSED = re.compile(r"\.(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _FUSED = ".c_attn.weight"
 _KEY = "base_model.model.{}"
@@ -50,10 +50,11 @@ base_model: {base}
 # {title}
 
 The best approximation of a full fine-tune by a {title} adapter, matrix by matrix, with {budget}.
-It leaves {error:.1%} of the energy of the {count} adapted increments. What the fine-tune changed
-elsewhere is not in it: {left_out}.
+Its relative squared error over the {count} adapted increments is {error:.1%}. Changes to other
+tensors are not part of the adapter. Left out: {left_out}.
 
-Its layers are named as in `{first}`; load it into the model class whose layers are named so.
+The names of its layers are of the form `{first}`; load it into the model class that uses these
+names.
 
 ```python
 {imports}from peft import PeftModel
@@ -65,14 +66,14 @@ model = PeftModel.from_pretrained(base_model, "PATH_OR_NAME_OF_THIS_ADAPTER")
 
 @dataclass(frozen=True)
 class ExtractedMatrix:
-    """The best adapter of one increment.
+    """Size and error of the best adapter of one increment.
 
     Attributes:
         name: Name of the weight.
-        shape: (p, q), as the adapter has it.
-        r: LoRA's rank.
-        components: LoCA's coefficients.
-        numbers: Learned numbers.
+        shape: (p, q), after a ``Conv1D`` weight is transposed.
+        r: LoRA's rank; None for LoCA.
+        components: Number of LoCA's coefficients; None for LoRA.
+        numbers: Number of learned parameters.
         error: Relative squared error of the reconstruction.
         energy: Squared norm of the increment.
     """
@@ -91,10 +92,10 @@ class Extraction(Result):
     """An adapter, ready to be saved.
 
     Attributes:
-        matrices: What it leaves of each increment.
-        skipped: What has no part in it.
-        tensors: Its parameters, under the names that PEFT gives them.
-        config: Its configuration, as PEFT stores it.
+        matrices: Size and error of the adapter, by matrix.
+        skipped: Tensors that are not part of the adapter.
+        tensors: Parameters of the adapter, under the names that PEFT gives them.
+        config: Configuration of the adapter, as PEFT stores it.
     """
 
     matrices: tuple[ExtractedMatrix, ...] = rows(ExtractedMatrix)
@@ -110,12 +111,12 @@ class Extraction(Result):
 
     @property
     def error(self) -> float:
-        """The fraction of all increments' energy that the adapter leaves."""
+        """Relative squared error over all increments together, weighted by energy."""
         total = sum(one.energy for one in self.matrices)
         return sum(one.error * one.energy for one in self.matrices) / total if total else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: a row per matrix, the error of all, what was left out, manifest."""
+        """Plain data: one row per matrix, the total error, skipped tensors, manifest."""
         return {
             "rows": [asdict(one) for one in self.matrices],
             "error": self.error,
@@ -124,13 +125,14 @@ class Extraction(Result):
         }
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write the adapter as PEFT saves one, and the tables beside it.
+        """Write the adapter in PEFT's format, and the tables beside it.
 
-        The header of the weights has the digest of each file of the adapter, by which
-        :func:`check_folder` knows them again.
+        The header of the weights file holds a digest of each other file of the adapter, so that
+        :func:`check_folder` can recognise these files.
 
         Raises:
-            ResourceError: the folder cannot be written to, or holds what no extraction wrote.
+            ResourceError: the folder cannot be written to, or holds part of a model, or an adapter
+                or README that no extraction wrote.
         """
         from safetensors.torch import save_file
 
@@ -140,7 +142,8 @@ class Extraction(Result):
         texts = {README: self._card(), ADAPTER_CONFIG: config}
         contents = {name: text.encode() for name, text in texts.items()}
         paths = [folder / WEIGHTS, *(folder / name for name in contents)]
-        # Killed in between, it leaves no file that the weights do not know.
+        # Delete the old files first: if the process is killed while it writes, no file is left
+        # whose digest is not in the header of the weights.
         for path in reversed(paths[1:]):
             path.unlink(missing_ok=True)
         digests = {name: digest(content) for name, content in contents.items()}
@@ -152,10 +155,10 @@ class Extraction(Result):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The adapter and the tables that :meth:`save` wrote.
+        """Load the adapter and the tables that :meth:`save` wrote.
 
         Raises:
-            ResourceError: they are not there, or another version of the package wrote them.
+            ResourceError: they are missing, or another version of the package wrote them.
         """
         tables, adapter = super().load(folder), SafetensorsCheckpoint(Path(folder) / WEIGHTS)
         tensors = {name: adapter.load(name) for name in adapter.entries}
@@ -190,27 +193,27 @@ def extract(
     max_size: int | None = None,
     runner: Runner = DEFAULT_RUNNER,
 ) -> Extraction:
-    """Turn a full fine-tune into the best adapter of one kind and size, matrix by matrix.
+    """Turn a full fine-tune into the best adapter of a given method and size, matrix by matrix.
 
-    Embeddings are left out: an adapter of linear layers cannot hold them.
+    Embeddings are left out because an adapter of linear layers cannot represent them.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
-        tuned: The fine-tuned side, of any of these kinds.
+        tuned: The fine-tuned checkpoint, in any of these forms.
         method: ``loca``: the largest DCT coefficients and their locations; ``lora``: the truncated
-            singular value decomposition, shared evenly between A and B.
-        rank: LoRA's rank. For LoCA the paper's budget: (p + q) rank / 2 coefficients, each with a
-            location that costs as much as the coefficient.
-        components: LoCA's coefficients per matrix, instead of a rank.
-        include: Only matrices of whose name this regular expression matches a part.
-        exclude: Not those of whose name this one matches a part.
-        max_size: Not those with more entries.
-        runner: Its progress counts matrices; it has no other use here.
+            singular value decomposition, split evenly between A and B.
+        rank: LoRA's rank. For LoCA it sets the paper's budget: (p + q) rank / 2 coefficients, each
+            with a location that costs as much as the coefficient.
+        components: Number of LoCA's coefficients per matrix, instead of a rank.
+        include: Regular expression; only matrices whose name contains a match are extracted.
+        exclude: Regular expression; matrices whose name contains a match are left out.
+        max_size: Matrices with more entries are left out.
+        runner: Only its progress callback is used; it counts matrices.
 
     Raises:
-        InvalidArgumentError: the size is not said in one way, no matrix is left, or the fine-tuned
-            side is an adapter already.
-        ResourceError: a file is damaged or cannot be read, or memory is short.
+        InvalidArgumentError: not exactly one of rank and components is given, no matrix is left,
+            or the fine-tuned checkpoint is an adapter already.
+        ResourceError: a file is damaged or cannot be read, or there is not enough memory.
 
     Example:
         >>> from loca_theory.checkpoints import demo_pair
@@ -222,7 +225,7 @@ def extract(
     runner = _arguments.instance("runner", runner, Runner)
     pair = open_pair(base, tuned, Selection(include, exclude, max_size, smallest_side=1))
     if pair.base is None:
-        msg = "the fine-tuned side is an adapter already; name a full checkpoint"
+        msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
         raise InvalidArgumentError(msg)
     matrices: list[ExtractedMatrix] = []
     skipped = list(pair.skipped)
@@ -231,7 +234,7 @@ def extract(
     for done, (name, other) in enumerate(pair.names.items()):
         if runner.progress:
             runner.progress(done, len(pair.names))
-        # A bare model's names lack what those of a model with a head begin with.
+        # A bare model's names lack the prefix that the names in a model with a head have.
         own = max(name, other, key=len)
         turned = conv1d and bool(_TRANSPOSED.search(own))
         try:
@@ -248,7 +251,7 @@ def extract(
         runner.progress(len(pair.names), len(pair.names))
     if not matrices:
         msg = f"no linear layer is left to extract (left out: {_reasons(skipped)}); "
-        msg += "widen the selection"
+        msg += 'widen include="...", exclude="..." or max_size="..."'
         raise InvalidArgumentError(msg)
     return Extraction(
         manifest=manifest(
@@ -269,7 +272,7 @@ def extract(
 
 @dataclass(frozen=True)
 class _Size:
-    """How large an adapter may be; see :func:`extract`."""
+    """Size of an adapter; see :func:`extract`."""
 
     method: Method
     rank: int | None
@@ -281,40 +284,40 @@ class _Size:
             if getattr(self, name) is not None:
                 _arguments.make_whole(self, name)
         if self.method == "lora" and self.components is not None:
-            msg = (
-                "a LoRA adapter has a rank, and components are LoCA's; give it one, such as rank=8"
-            )
+            msg = "components is for LoCA only; give the size of a LoRA adapter as a rank, "
+            msg += "such as rank=8"
             raise InvalidArgumentError(msg)
         if (self.rank is None) == (self.components is None):
             either = "rank=8" if self.method == "lora" else "either rank=8 or components=1000"
-            msg = f"say how large the adapter may be: {either}"
+            msg = f"the adapter needs exactly one size; pass {either}"
             raise InvalidArgumentError(msg)
         size = (self.rank or 0) if self.components is None else self.components
         if size < 1:
-            msg = f"an adapter needs a size of at least 1, not {size}"
+            name = "rank" if self.components is None else "components"
+            msg = f"{name} must be at least 1, not {size}"
             raise InvalidArgumentError(msg)
 
     def count(self, p: int, q: int) -> int:
-        """LoRA's rank, or LoCA's coefficients, for a p×q matrix."""
+        """LoRA's rank, or the number of LoCA's coefficients, for a p×q matrix."""
         if self.method == "lora":
             return min(self.rank or 0, p, q)
         return min(self.components or (p + q) * (self.rank or 0) // 2, p * q)
 
 
 class _LeftOutError(Exception):
-    """Why a matrix has no part in the adapter."""
+    """A matrix cannot be part of the adapter, for the reason in the message."""
 
 
 def _best(
     pair: CheckpointPair, name: str, own: str, size: _Size, *, is_transposed: bool
 ) -> tuple[ExtractedMatrix, dict[str, torch.Tensor]]:
-    """The adapter of one increment: what it leaves, and its parameters."""
+    """The best adapter of one increment: its size and error, and its parameters."""
     from loca_theory.transforms.inputs import balanced
 
     if not own.endswith(".weight"):
         raise _LeftOutError("not the weight of a layer")  # noqa: EM101
     if kind_of(own) == "embedding" and "lm_head" not in own:
-        raise _LeftOutError("embedding: no linear layer")  # noqa: EM101
+        raise _LeftOutError("embedding: not a linear layer")  # noqa: EM101
     increment = pair.increment(name)
     if reason := not_finite(increment):
         raise DamagedError(reason)
@@ -330,8 +333,8 @@ def _best(
     tensors, retained = best(increment, count, exponent)
     learned = [one for one in tensors.values() if one.is_floating_point()]
     if not all(one.isfinite().all() and one.any() for one in learned):
-        reason = "too large or too small: an adapter holds float32"
-        msg = f"{reason}, and its entries are about 2^{exponent}"
+        reason = "too large or too small: an adapter holds float32 numbers"
+        msg = f"{reason}, and the entries of the increment are about 2^{exponent}"
         raise _LeftOutError(msg)
     matrix = ExtractedMatrix(
         name=own,
@@ -385,7 +388,7 @@ def _config(
 
 
 def _name(base: Source) -> str | None:
-    """What the configuration of an adapter calls its base model, where that has a name."""
+    """Name of the base model for the adapter's configuration; None if it has no name."""
     if is_path(base):
         return describe(base).removeprefix("hub:")
     return getattr(base, "name_or_path", None) or None
@@ -394,7 +397,7 @@ def _name(base: Source) -> str | None:
 def _best_components(
     increment: torch.Tensor, count: int, exponent: int
 ) -> tuple[dict[str, torch.Tensor], float]:
-    """The largest DCT coefficients of 2ᵉ times a matrix, and the energy they hold of the matrix."""
+    """Largest DCT coefficients of 2ᵉ times a matrix, and the energy of the matrix they retain."""
     import torch
 
     from loca_theory.transforms import dct2
@@ -411,7 +414,7 @@ def _best_components(
         "indices": indices,
         "shape": torch.tensor(increment.shape),
     }
-    # What storing rounds off is lost as well: near the smallest float32 numbers that is much.
+    # Rounding to float32 loses energy as well, much of it near the smallest float32 numbers.
     lost = best - times_power_of_two(stored.double(), -exponent)
     return tensors, (best.square().sum() - lost.square().sum()).item()
 
@@ -419,7 +422,7 @@ def _best_components(
 def _best_factors(
     increment: torch.Tensor, r: int, exponent: int
 ) -> tuple[dict[str, torch.Tensor], float]:
-    """The leading singular triplets of 2ᵉ times a matrix as B·A, and their energy in the matrix."""
+    """Truncated SVD of 2ᵉ times a matrix as B·A, and the energy of the matrix it retains."""
     import torch
 
     from loca_theory.transforms.inputs import times_power_of_two
@@ -443,7 +446,7 @@ def _best_factors(
 
 
 def _stores_transposed(base: Checkpoint) -> bool:
-    """Whether the fused query, key and value weights are d×3d, as ``Conv1D`` has them."""
+    """Whether the fused query, key and value weights are d×3d, as ``Conv1D`` stores them."""
     shapes = [entry.shape for name, entry in base.entries.items() if name.endswith(_FUSED)]
     return any(len(shape) == 2 and shape[1] > shape[0] for shape in shapes)
 

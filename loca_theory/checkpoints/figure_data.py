@@ -1,4 +1,4 @@
-"""What the figures of an analysis show of a few matrices, as a table."""
+"""Histograms and spectra of a few matrices, for the figures of an analysis."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def figure_data(
     """Histograms and spectra of the representative matrices.
 
     Args:
-        analyses: What was found, by name.
-        tuned: The fine-tuned checkpoint, for the spectrum of the weights themselves unless all are
-            0; None where it holds increments alone.
+        analyses: Results by name of the matrix.
+        tuned: The fine-tuned checkpoint, for the spectrum of the weights, which is left out if all
+            of them are 0; None if the checkpoint holds increments.
     """
     names = _representative([one.matrix for one in analyses.values()])
     return tuple(
@@ -43,7 +43,7 @@ def figure_data(
 
 
 def _representative(matrices: Sequence[Matrix]) -> list[str]:
-    """Query and value of the middle layer, as the paper's Fig. 1; else the first two matrices."""
+    """Query and value of the middle layer, as in the paper's Fig. 1, or else the first matrices."""
     chosen: list[str] = []
     for kind in _KINDS:
         mine = sorted((one for one in matrices if one.kind == kind), key=_layer)

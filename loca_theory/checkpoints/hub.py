@@ -1,4 +1,4 @@
-"""Checkpoints from the Hugging Face hub."""
+"""Download of checkpoints from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def download(name: str) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
     except HFValidationError as error:
-        msg = f"hub:{name} is not a valid repository name"
+        msg = f"hub:{name} is not a valid repository name; write hub:org/name or "
+        msg += "hub:org/name@revision"
         raise InvalidArgumentError(msg) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
-        msg = f"hub:{name} cannot be fetched ({reason}); download it yourself and name its folder"
+        msg = f"hub:{name} cannot be fetched ({reason}); download it yourself and pass its folder"
         raise ResourceError(msg) from error

@@ -1,7 +1,7 @@
-r"""PEFT LoRA adapters as increments: ΔW = s·BA, never needing the base.
+r"""PEFT LoRA adapters as increments ΔW = s·BA, without the base model.
 
-The factor s is α/r, or α/√r for rank-stabilised adapters, each with the patterns of the
-configuration. A transposed layer (``fan_in_fan_out``) is transposed back.
+The factor s is α/r, or α/√r for rank-stabilised adapters. The configuration's ``alpha_pattern`` can
+set α for single modules. A transposed layer (``fan_in_fan_out``) is transposed back.
 
 Source: E. J. Hu et al., LoRA (2022); D. Kalajdzievski, arXiv 2312.03732, for √r.
 """
@@ -28,7 +28,7 @@ from loca_theory.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import torch
 
-# Between these, products of single-precision entries and their sums stay normal numbers.
+# Between these bounds, products of single-precision entries and their sums stay normal numbers.
 _LEAST, _MOST = 2.0**-64, 2.0**64
 _FACTOR = re.compile(r"^(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<which>[AB])\.weight$")
 
@@ -41,8 +41,8 @@ class LoraIncrements:
         folder: A folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
 
     Raises:
-        InvalidArgumentError: it is no LoRA adapter, or one whose increment is not s·BA.
-        DamagedError: a file is not what it claims to be.
+        InvalidArgumentError: the folder does not hold a LoRA adapter, or its increment is not s·BA.
+        DamagedError: a file is damaged or not in the expected format.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class LoraIncrements:
         kind = self._config.get("peft_type")
         if kind != "LORA" or self._config.get("use_dora"):
             what = "DORA" if self._config.get("use_dora") else kind
-            msg = f"{self.folder} is a {what} adapter, and only LoRA's increment is known here; "
+            msg = f"{self.folder} is a {what} adapter, and only LoRA adapters are supported; "
             msg += "merge it into its base with PEFT and analyse the merged checkpoint"
             raise InvalidArgumentError(msg)
         weights = self.folder / "adapter_model.safetensors"
@@ -71,15 +71,15 @@ class LoraIncrements:
             if found := _FACTOR.match(name):
                 factors.setdefault(found["module"], {})[found["which"]] = name
             else:
-                self.ignored[name] = "is in the adapter, but no factor of a linear layer"
+                self.ignored[name] = "in the adapter, but not a factor of a linear layer"
         self._factors = {f"{module}.weight": pair for module, pair in factors.items()}
         for name, pair in self._factors.items():
             if set(pair) != {"A", "B"}:
-                self.damaged[name] = "only one of the two factors is there"
+                self.damaged[name] = "only one of the two factors is in the file"
                 continue
             a, b = (self._source.entries[pair[which]] for which in "AB")
             if len(a.shape) != 2 or len(b.shape) != 2:
-                self.ignored[name] = f"no matrix: factors of {len(a.shape)} dimensions"
+                self.ignored[name] = f"not a matrix: factors of {len(a.shape)} dimensions"
             elif a.shape[0] != b.shape[1] or not a.shape[0]:
                 self.damaged[name] = f"the factors {b.shape} and {a.shape} do not fit together"
             else:
@@ -88,7 +88,7 @@ class LoraIncrements:
                 self.entries[name] = Entry(shape, a.dtype)
 
     def load(self, name: str) -> torch.Tensor:
-        """s·BA in float32, or in float64 where float32 could not hold a product of two entries.
+        """s·BA in float32, or in float64 if a product of two entries could leave float32's range.
 
         Raises:
             DamagedError: a factor cannot be read.
@@ -110,11 +110,12 @@ class LoraIncrements:
     def _pattern(self, key: str, module: str, default: Any) -> Any:
         patterns = self._config.get(key)
         for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
-            # As PEFT matches them: the whole name, or its end after a dot.
+            # PEFT's rule: a pattern matches the whole name, or its end after a dot.
             try:
                 matches = re.search(rf"(.*\.)?({pattern})$", module)
             except re.error as error:
-                msg = f"{self.folder / ADAPTER_CONFIG}: {pattern!r} in {key} is not a pattern"
+                msg = f"{self.folder / ADAPTER_CONFIG}: {pattern!r} in {key} is not a regular "
+                msg += "expression"
                 raise DamagedError(msg) from error
             if matches:
                 return value

@@ -1,4 +1,4 @@
-"""One weight increment: is it normal, is it independent, who keeps most of it?"""
+"""Analysis of one weight increment: normality, dependence, and the error of each method."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
     from loca_theory.transforms.inputs import TensorLike
 
 ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
-"""Methods that a real increment is measured against, unless others are named."""
+"""Methods whose errors on an increment are computed by default."""
 
 FAR_FROM_LAW = 0.1
 """Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
 
-Those of independent entries come closer than this from sides of about 30 on.
+Spectra of matrices with independent entries are closer if both sides are at least about 30.
 """
 
-_CELLS = 8  # of the fine grid, for one of the figure's
-# Draws of independent matrices that R's reference is the mean of: its spread is tiny.
+_CELLS = 8  # cells of the fine grid per cell of the figure
+# R's reference is the mean over this many draws of independent matrices: its spread is tiny.
 _REFERENCE_DRAWS = 64
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked of every increment; see :func:`~loca_theory.checkpoints.analyze`.
+    """Settings for the analysis of every increment; see :func:`~loca_theory.checkpoints.analyze`.
 
     Raises:
         InvalidArgumentError: a value is out of range.
@@ -93,20 +93,20 @@ class Settings:
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
         _arguments.make_whole(self, "seed")
         if not 0 <= _arguments.real("epsilon", self.epsilon) < 1:
-            msg = f"a total variation lies between 0 and 1, not at {self.epsilon}; "
-            raise InvalidArgumentError(msg + "choose one such as epsilon=0.001")
+            msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
+            raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")
 
 
 @dataclass(frozen=True)
 class MatrixAnalysis:
-    """Everything about one increment.
+    """Results of the analysis of one increment.
 
     Attributes:
-        matrix: Its statistics.
-        errors: What each method leaves of it, rank by rank.
+        matrix: Statistics of the increment.
+        errors: Relative error of each method, rank by rank.
         entries: Fractions of the standardised entries in 128 equal cells from −8 to 8.
-        eigenvalues: Squared singular values of ΔW, smallest first; of ΔW/2ᵉ where its largest
-            entry, of about 2ᵉ, lies beyond 2^±32, so that squares stay in range.
+        eigenvalues: Squared singular values of ΔW, smallest first. If the largest entry, of about
+            2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
     """
 
     matrix: Matrix
@@ -116,7 +116,7 @@ class MatrixAnalysis:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
-        """The inverse of :func:`dataclasses.asdict`, through JSON."""
+        """Restore the results from JSON of what :func:`dataclasses.asdict` returns."""
         matrix = stored["matrix"]
         return cls(
             Matrix(**{**matrix, "shape": tuple(matrix["shape"])}),
@@ -136,18 +136,19 @@ def analyse_matrix(
 ) -> MatrixAnalysis:
     """Analyse one increment.
 
-    All but ``sigma``, ``mean``, ``energy``, ``mp_sigma`` and the p-value as printed, whose noise
-    has a size, are the same for a multiple of the increment, however large or small.
+    If the increment is multiplied by a constant, however large or small, only ``sigma``, ``mean``,
+    ``energy``, ``mp_sigma`` and the p-value as printed change; the noise in that test has a fixed
+    size.
 
     Args:
-        name: Its name, which with the seed decides the random numbers.
+        name: Name of the weight; together with the seed it determines the random numbers.
         increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
-        settings: What to ask of it.
-        dtype: What its element type is called; by default its own.
-        consume: The increment is not needed any more and may be overwritten, which saves a copy.
+        settings: Settings for the analysis.
+        dtype: Name of the element type to report; by default the increment's own.
+        consume: Whether the increment may be overwritten, which saves a copy.
 
     Raises:
-        InvalidArgumentError: the increment is constant or not finite, or no real dense matrix.
+        InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
         ResourceError: the device has not enough memory for it.
     """
     from loca_theory.transforms.devices import device_memory
@@ -189,18 +190,20 @@ def _analysed(
         notes.append(str(error))
     bulk = fit_bulk(eigenvalues, p, q)
     if bulk.sigma is None or bulk.kolmogorov is None:
-        notes.append(f"the spectrum has no bulk: {bulk.spikes} eigenvalues, and rounding")
+        notes.append(
+            f"the spectrum has no bulk: {bulk.spikes} eigenvalues, and the rest is rounding"
+        )
     elif bulk.kolmogorov > FAR_FROM_LAW:
         notes.append("the spectrum has no Marchenko-Pastur bulk; mp_sigma and spikes mean little")
     energy = None
     if fits_squared(exponent):
         energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)
     else:
-        notes.append("its energy does not fit float64")
+        notes.append("the energy does not fit float64")
     budgets = [budget for r in settings.ranks if (budget := _fitting(p, q, r, settings))]
     if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
         notes.append(
-            f"no errors at r = {', '.join(map(str, left_out))}: more than the matrix holds"
+            f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
         )
     matrix = Matrix(
         name=name,
@@ -238,10 +241,10 @@ def _analysed(
 
 
 def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:
-    """The budget of a rank, None where some method would be paid for more than the matrix holds."""
+    """The budget of a rank; None if it exceeds what the matrix holds for any of the methods."""
     with suppress(InvalidArgumentError):
         budget = Budget(p, q, r, settings.accounting)
-        # R's own numbers are counted as the paper does, whatever the others are given.
+        # R's numbers are always counted as in the paper, whatever accounting the others have.
         for one in (budget, Budget(p, q, r)):
             for method in settings.methods:
                 method.check_budget(one)
@@ -263,11 +266,13 @@ def _errors(
     choices = generator(settings.seed, "increments.choices", matrix.name)
     total = float(eigenvalues.sum())
     methods = settings.methods
-    found = {"error": _left(increment, eigenvalues[::-1], methods, budgets, total, choices)}
-    # In location: two matrices of the largest size may not fit.
+    found = {
+        "error": _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
+    }
+    # Shuffle in place: two matrices of the largest size may not fit into memory.
     shuffled = _shuffled(increment, rng)
     leading = leading_squared_singular_values(shuffled, max(ranks), rng)
-    found["shuffled_error"] = _left(shuffled, leading, methods, budgets, total, choices)
+    found["shuffled_error"] = _relative_errors(shuffled, leading, methods, budgets, total, choices)
     independent = {method.name: _independent(method, budgets, settings.seed) for method in methods}
     errors = []
     for i, budget in enumerate(budgets):
@@ -286,7 +291,7 @@ def _errors(
     return tuple(errors)
 
 
-def _left(
+def _relative_errors(
     matrix: torch.Tensor,
     eigenvalues: NDArray[np.float64],
     methods: Sequence[Method],
@@ -294,21 +299,21 @@ def _left(
     total: float,
     rng: np.random.Generator,
 ) -> dict[str, NDArray[np.float64]]:
-    """Relative error of every method; eigenvalues largest first."""
+    """Relative error of every method; the eigenvalues must be sorted, largest first."""
     low_rank = [method for method in methods if type(method) is LowRank]
     others = [method for method in methods if type(method) is not LowRank]
     retained = mean_retained_energies(matrix, others, budgets, rng)
-    # The decomposition is known already.
+    # The eigenvalues give R's energies without another decomposition.
     sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
     retained |= {method.name: sums for method in low_rank}
     return {name: 1 - energies / total for name, energies in retained.items()}
 
 
 def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """The same entries in random order, in their own location.
+    """Put the entries in random order, in place.
 
-    NumPy draws the order whatever the device, so that a stored result is that of any device; a GPU
-    would be faster by some seconds at 4096×4096, and need three times the memory.
+    NumPy draws the order on every device, so that a stored result is valid for any device. A GPU
+    would be a few seconds faster at 4096×4096, but would need three times the memory.
     """
     entries = increment.cpu().contiguous().view(-1)
     rng.shuffle(entries.numpy())
@@ -316,7 +321,7 @@ def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor
 
 
 def _independent(method: Method, budgets: list[Budget], seed: int) -> list[float | None]:
-    """Expected errors of independent normal entries; None where nobody knows without matrices."""
+    """Expected errors for independent normal entries; None if only simulation can give them."""
     p, q = budgets[0].p, budgets[0].q
     if type(method) is LowRank:
         return [*_independent_low_rank(method, p, q, tuple(b.r for b in budgets), seed)]
@@ -329,7 +334,7 @@ def _independent(method: Method, budgets: list[Budget], seed: int) -> list[float
 def _independent_low_rank(
     method: LowRank, p: int, q: int, ranks: tuple[int, ...], seed: int
 ) -> list[float]:
-    """The mean of a few draws of the bidiagonal model."""
+    """Mean errors over a few draws of the bidiagonal model."""
     series = [Series(method, p, q, ranks, Sampler.REDUCED)]
     (estimates,) = MonteCarlo(_REFERENCE_DRAWS, seed).run(series, Runner(jobs=1))
     return [one.error for one in estimates]

@@ -1,10 +1,11 @@
-"""What a weight is, from its name: kind and layer."""
+"""Kind and layer of a weight, from its name."""
 
 from __future__ import annotations
 
 import re
 
-# The first that matches; names of BERT, RoBERTa, DistilBERT, GPT-2, OPT, Llama, T5 and ViT models.
+# The first match counts. The patterns cover BERT, RoBERTa, DistilBERT, GPT-2, OPT, Llama, T5 and
+# ViT models.
 _KINDS = (
     ("embedding", r"embed|\bwte\b|\bwpe\b|lm_head|\bshared\b"),
     ("MLP out", r"DenseReluDense\.wo\b|dense_4h_to_h"),
@@ -27,12 +28,12 @@ _PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
 
 
 def kind_of(name: str) -> str:
-    """``query``, ``value``, ``MLP in``, …; ``other`` where the name says nothing."""
+    """``query``, ``value``, ``MLP in``, …; ``other`` if no pattern matches the name."""
     return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "other")
 
 
 def layer_of(name: str) -> int | None:
-    """The first number in a name of dotted parts, which is the layer's."""
+    """Number of the layer: the first number among the dotted parts of the name."""
     return next((int(part) for part in name.split(".") if part.isdigit()), None)
 
 

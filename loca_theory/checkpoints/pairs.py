@@ -33,24 +33,24 @@ _MATRIX = 2
 _ROWS = 1024
 
 SMALLEST_SIDE = 16
-"""Matrices with a shorter side are too small for any of the statistics, and skipped."""
+"""Matrices with a shorter side are too small for the statistics and are skipped."""
 
-# What can be subtracted; anything else is quantised or no weight.
+# Types that can be subtracted; a tensor of any other type is quantised or not a weight.
 _FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which matrices are wanted.
+    """Which matrices to compare.
 
     Attributes:
-        include: A regular expression of which some part of the name must match.
-        exclude: One of which none may.
-        max_size: Largest number of entries, or None.
+        include: Regular expression; the name must contain a match.
+        exclude: Regular expression; the name must not contain a match.
+        max_size: Largest number of entries, or None for no limit.
         smallest_side: Matrices with a shorter side are left out.
 
     Raises:
-        InvalidArgumentError: an expression is not valid, or a size is none.
+        InvalidArgumentError: an expression is not valid, or max_size is not a positive integer.
     """
 
     include: str | None = None
@@ -70,8 +70,8 @@ class Selection:
             msg = f"max_size must be at least 1, not {self.max_size}"
             raise InvalidArgumentError(msg)
 
-    def wants(self, name: str) -> bool:
-        """Whether a name is among those asked for."""
+    def selects(self, name: str) -> bool:
+        """Whether include and exclude admit a name."""
         if self.include is not None and not re.search(self.include, name):
             return False
         return self.exclude is None or not re.search(self.exclude, name)
@@ -83,10 +83,10 @@ class CheckpointPair:
 
     Attributes:
         tuned: The fine-tuned side.
-        base: The base; None where the fine-tuned side is an adapter, which holds increments.
-        names: For each comparable matrix its name on the fine-tuned and on the base side.
-        skipped: What is not compared.
-        prefix: What had to be added to names of one side to match the other, "" mostly.
+        base: The base; None if the fine-tuned side holds increments, as an adapter does.
+        names: For each comparable matrix, its name on the fine-tuned side and on the base side.
+        skipped: Tensors that are not compared.
+        prefix: Prefix that the names of only one side have; usually "".
     """
 
     tuned: Checkpoint
@@ -99,23 +99,23 @@ class CheckpointPair:
     def __post_init__(self) -> None:
         matched = self._match()
         for name in [*self.tuned.entries, *self.tuned.damaged]:
-            if self.selection.wants(name):
+            if self.selection.selects(name):
                 reason = self._obstacle(name, matched)
                 if reason is None:
                     self.names[name] = matched.get(name, name)
                 else:
                     self.skipped.append(reason)
         for name, why in self.tuned.ignored.items():
-            if self.selection.wants(name):
+            if self.selection.selects(name):
                 self.skipped.append(Skipped(name, why))
         if self.base is not None:
             partners = set(matched.values())
             for name in [*self.base.entries, *self.base.damaged]:
-                if name not in partners and self.selection.wants(name):
+                if name not in partners and self.selection.selects(name):
                     self.skipped.append(Skipped(name, "only in the base checkpoint"))
 
     def _match(self) -> dict[str, str]:
-        """The base name of every fine-tuned name that has one."""
+        """Base name of every fine-tuned name that has a counterpart in the base."""
         tuned = [*self.tuned.entries, *self.tuned.damaged]
         if self.base is None:
             return {}
@@ -136,7 +136,7 @@ class CheckpointPair:
                 if len(both) > len(best):
                     best, self.prefix = both, prefix
         if not best:
-            msg = "the two checkpoints have no tensor name in common; are they of the same model?"
+            msg = "the two checkpoints have no tensor name in common; pass two of the same model"
             raise InvalidArgumentError(msg)
         return best
 
@@ -158,9 +158,9 @@ class CheckpointPair:
         if tied := entries[0].tied_to:
             reason = f"tied to {tied}"
         elif unfit := [entry.dtype for entry in entries if not _FLOATS.match(entry.dtype)]:
-            reason = f"{unfit[0]} is not a floating type: quantised, or no weight"
+            reason = f"{unfit[0]} is not a floating type: quantised, or not a weight"
         elif len(shape) != _MATRIX:
-            reason = f"no matrix: {len(shape)} dimensions"
+            reason = f"not a matrix: {len(shape)} dimensions"
         elif min(shape) < self.selection.smallest_side:
             reason = f"too small: {shape[0]}x{shape[1]}"
         elif shape[0] * shape[1] > _most_entries():
@@ -170,22 +170,22 @@ class CheckpointPair:
         return None if reason is None else Skipped(name, reason)
 
     def increment(self, name: str) -> torch.Tensor:
-        """ΔW in float32, or in float64 where a side is stored so or float32 cannot hold it.
+        """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
 
-        Narrow formats are widened before they are subtracted, which is exact.
+        Narrow formats are widened, which is exact, before they are subtracted.
 
         Args:
             name: A key of :attr:`names`.
 
         Raises:
             DamagedError: a side cannot be read.
-            ResourceError: memory is short.
+            ResourceError: there is not enough memory.
         """
         import torch
 
         change = self._difference(name, torch.float32)
         if change.dtype == torch.float32 and not torch.stack(change.aminmax()).isfinite().all():
-            # Two finite numbers of opposite signs may be further apart than float32 reaches.
+            # The difference of two finite numbers of opposite signs can overflow float32.
             change = self._difference(name, torch.float64)
         return change
 
@@ -201,14 +201,14 @@ class CheckpointPair:
             change = tuned.to(wide, copy=True)
             del tuned
             if base is not None:
-                # By rows: the widened base as a whole would be as large as the increment.
+                # In blocks of rows: the whole widened base would be as large as the increment.
                 for rows, other in zip(change.split(_ROWS), base.split(_ROWS), strict=True):
                     rows.sub_(other.to(wide))
         except NotImplementedError as error:
             msg = f"{name} of type {kind} cannot be widened: {error}"
             raise DamagedError(msg) from error
         except RuntimeError as error:
-            # How torch reports that memory is short: no fault of the file.
+            # torch reports a lack of memory in this way; the file is not damaged.
             way_out = f"leave it out with max_size={math.prod(self.tuned.entries[name].shape) - 1}"
             msg = f"{name} does not fit into memory ({error}); {way_out}"
             raise ResourceError(msg) from error
@@ -216,8 +216,8 @@ class CheckpointPair:
 
 
 def not_finite(increment: torch.Tensor) -> str | None:
-    """Why an increment cannot be used, or None where all its entries are finite."""
-    # Their ends say so without another tensor of that size.
+    """Reason why an increment cannot be used, or None if all its entries are finite."""
+    # The extremes show whether all entries are finite, without another tensor of that size.
     if all(end.isfinite() for end in increment.aminmax()):
         return None
     bad = int((~increment.isfinite()).sum())
@@ -225,13 +225,13 @@ def not_finite(increment: torch.Tensor) -> str | None:
 
 
 def _check_base(base: Checkpoint, increments: LoraIncrements) -> None:
-    """Make sure that an adapter was made for a base: each of its weights is there, and fits."""
+    """Check that the base has every weight that the adapter changes, in a shape that fits."""
     for name, entry in increments.entries.items():
         found = [one for own, one in base.entries.items() if _same_module(own, name)]
         if not any(one.shape in (entry.shape, entry.shape[::-1]) for one in found):
             shape = "x".join(map(str, entry.shape))
             msg = f"the base has no weight {name} of shape {shape}, which the adapter changes; "
-            msg += "is it of the same model?"
+            msg += "pass the base that the adapter was trained on"
             raise InvalidArgumentError(msg)
 
 
@@ -240,7 +240,7 @@ def _same_module(own: str, name: str) -> bool:
 
 
 def _most_entries() -> int:
-    """Single-precision entries of which two copies fit into the memory that is there."""
+    """Number of single-precision entries of which two copies fit into the machine's memory."""
     return psutil.virtual_memory().total // 8
 
 
@@ -250,27 +250,28 @@ def open_pair(
     """Open two checkpoints side by side, or increments alone.
 
     Args:
-        first: The base; or, alone, a LoRA adapter or ΔW itself, a 2-D array or tensor.
+        first: The base. Without ``second``: a LoRA adapter, or ΔW itself, a 2-D array or tensor.
         second: The fine-tuned checkpoint, or a LoRA adapter of the base.
-        selection: Which matrices are wanted.
+        selection: Which matrices to compare.
 
     Raises:
-        InvalidArgumentError: a source does not exist or is of no known kind, or nothing matches.
+        InvalidArgumentError: a source does not exist or is not of a supported kind, or no matrix
+            is left.
         ResourceError: a file is damaged or cannot be read.
     """
     chosen = selection or Selection()
     if is_array(first):
-        # Someone has chosen this very matrix.
+        # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
     adapter = _adapter(first if second is None else second)
     if second is None:
         pair = CheckpointPair(adapter or open_checkpoint(first), None, chosen)
         if adapter is None and not is_array(first):
             what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
-            msg = f"{what} no LoRA adapter, so a second checkpoint is needed to compare with"
+            msg = f"{what} not a LoRA adapter, so a second checkpoint is needed to compare with"
             raise InvalidArgumentError(msg)
     elif adapter is not None:
-        # The adapter is the increment; the base says whether it is one of this model.
+        # The adapter holds the whole increment; the base only serves to check that it fits.
         _check_base(open_checkpoint(first), adapter)
         pair = CheckpointPair(adapter, None, chosen)
     else:
@@ -285,7 +286,7 @@ def open_pair(
 
 
 def _adapter(source: Source) -> LoraIncrements | None:
-    """The LoRA adapter that a path names, if it names one."""
+    """The LoRA adapter at a path; None for any other source."""
     if not is_path(source):
         return None
     folder = resolve(source)
@@ -293,7 +294,7 @@ def _adapter(source: Source) -> LoraIncrements | None:
 
 
 def _prefixes(tuned: list[str], base: set[str]) -> Iterator[tuple[str, bool]]:
-    """Prefixes that one side's names may carry: (prefix, whether the fine-tuned side has it)."""
+    """Prefixes that one side's names may have: (prefix, whether the fine-tuned side has it)."""
     for longer, shorter, is_tuned in ((tuned, base, True), (base, set(tuned), False)):
         counts: Counter[str] = Counter()
         for name in longer:

@@ -1,4 +1,4 @@
-"""From the numbers to a paragraph and an adapter configuration to paste."""
+"""The verdict on an analysis in one paragraph, and an adapter configuration to paste."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.summary import MeanError, Totals
 
 ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
-"""Methods that an adapter can be, and its name. S, F2 and F3 have no adapter."""
+"""Methods that exist as an adapter, with its name. S, F2 and F3 have no adapter."""
 
 SHOWN = (*ADAPTERS, "S")
-"""Methods that short tables and pictures show: the adapters, and selection of entries beside them.
+"""Methods in short tables and figures: the adapters, and selection of entries for comparison.
 
-A user's own methods come after them.
+A user's own methods are added after them.
 """
 
-# Shuffling brings the independent value back if it does so to this part of the difference.
+# Shuffling restores the independent error if at most this fraction of the difference remains.
 _BACK = 0.1
-# A smaller part of the energy is no difference in practice, nor beyond small matrices' spread.
+# A smaller fraction of the energy makes no practical difference and may be the spread of small
+# matrices.
 _NOTICEABLE = 0.03
 
 
 def verdict(total: Totals, epsilon: float) -> str:
-    """One paragraph: are the increments normal, are they independent, which adapter keeps most?
+    """One paragraph: are the increments normal and independent, and which adapter is best?
 
     Args:
         total: Totals over all matrices.
@@ -38,13 +39,12 @@ def verdict(total: Totals, epsilon: float) -> str:
     if errors:
         parts.append(_dependence(next(iter(errors.values()))["R"]))
         parts += [_winner(mine, r) for r, mine in errors.items()]
-        parts.append("(What is kept is the best each could do; LoCA's is that of perfect "
-                     "locations.)")  # fmt: skip
+        parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
     return " ".join(parts)
 
 
 def _by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
-    """Mean errors by rank, in the order asked for, and method."""
+    """Mean errors by rank, in the given order, and by method."""
     found: dict[int, dict[str, MeanError]] = {}
     for error in total.errors:
         found.setdefault(error.r, {})[error.method] = error
@@ -55,15 +55,16 @@ def _winner(errors: Mapping[str, MeanError], r: int) -> str:
     retained = {method: 1 - errors[method].error for method in ADAPTERS}
     best, *others = sorted(retained, key=lambda method: -retained[method])
     rest = " and ".join(f"{ADAPTERS[method]} {retained[method]:.0%}" for method in others)
-    return f"At the budget of r = {r} {ADAPTERS[best]} keeps {retained[best]:.0%} of it, {rest}."
+    found = f"{ADAPTERS[best]} retains {retained[best]:.0%} of the energy"
+    return f"At the budget of r = {r}, {found}, {rest}."
 
 
 def _spectrum(total: Totals) -> str:
-    """Does the Marchenko–Pastur law hold?"""
+    """A sentence on whether the spectra follow the Marchenko–Pastur law."""
     count, follow = total.matrices, total.follow_mp
     fraction = f"{total.median_outlier_mass:.0%}"
-    # A few large eigenvalues hardly move the distance: the bulk may follow the law, and most of
-    # the energy be elsewhere.
+    # A few large eigenvalues hardly change the distance: the bulk may follow the law while most of
+    # the energy lies outside it.
     text = f"In {follow} of {count} the bulk of the spectrum is close to"
     if count == 1:
         text = f"The bulk of the spectrum is {'close to' if follow else 'not close to'}"
@@ -92,34 +93,35 @@ def _normality(normal: int, count: int, epsilon: float, distance: float) -> str:
 
 
 def _dependence(error: MeanError) -> str:
-    if error.iid_error is None:  # never of low rank
+    if error.iid_error is None:  # never for R
         return ""
     gap = error.iid_error - error.error
     left = error.iid_error - error.shuffled_error
     if abs(gap) < 0.01:
-        return "Low rank keeps what it would keep of independent entries."
+        return "Low rank retains as much as it would of independent entries."
     if abs(left) <= _BACK * abs(gap):
         return (
             f"Rank truncation leaves {error.error:.0%} where independent entries would leave "
             f"{error.iid_error:.0%}; shuffling the entries brings that back "
-            f"({error.shuffled_error:.0%}), so it is their dependence, not their distribution."
+            f"({error.shuffled_error:.0%}), so the cause is dependence, not the distribution."
         )
     return (
         f"Rank truncation leaves {error.error:.0%} where independent entries would leave "
         f"{error.iid_error:.0%}, and {error.shuffled_error:.0%} of the shuffled entries: "
-        "dependence and distribution both have a part."
+        "dependence and distribution both contribute."
     )
 
 
 def adapter_config(matrices: Sequence[Matrix], total: Totals) -> str:
-    """Python source of a PEFT configuration for the adapter that keeps most, ready to paste.
+    """Python source of a PEFT configuration for the best adapter, ready to paste.
 
     Args:
-        matrices: The matrices that budgets fit; weights of modules are those named ``*.weight``.
+        matrices: The matrices that have errors; only names that end in ``.weight`` are weights of
+            modules.
         total: Totals over all of them; the first rank sets the budget.
 
     Returns:
-        The source; "" where no weight of a module is left.
+        The source; "" if no weight of a module is left.
     """
     modules = [one for one in matrices if one.name.endswith(".weight")]
     if not total.errors or not modules:
@@ -128,7 +130,7 @@ def adapter_config(matrices: Sequence[Matrix], total: Totals) -> str:
     layers = [one for one in modules if one.kind != "embedding"] or modules
     targets = sorted({module_of(one.name) for one in layers})
     best = min(ADAPTERS, key=lambda method: errors[method].error)
-    # Of those with one number for all modules: what the smallest of them was given.
+    # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
     p, q = min((one.shape for one in layers), key=sum)
     match best:
         case "R":

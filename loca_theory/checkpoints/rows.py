@@ -1,4 +1,4 @@
-"""The rows of the tables of an analysis."""
+"""Rows of the tables of an analysis."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Matrix:
-    """What was found of one increment; None where there is no such number.
+    """Statistics of one increment; a statistic is None if it does not exist.
 
     Attributes:
         name: Name of the weight.
         shape: (p, q).
         dtype: Element type of the fine-tuned side, as it is stored.
-        kind: ``query``, ``MLP in``, …, from the name; ``other`` where it says nothing.
+        kind: ``query``, ``MLP in``, …, from the name; ``other`` if the name is not recognised.
         layer: Number of the layer, from the name.
         sigma: Standard deviation of the entries.
-        mean: Their mean.
-        energy: Sum of their squares; None where it does not fit float64.
+        mean: Mean of the entries.
+        energy: Sum of the squared entries; None if it does not fit float64.
         zero_fraction: Proportion of entries that are exactly 0.
         excess_kurtosis: 0 for a normal law.
-        tv: Total variation from a normal law, counting noise taken out.
-        tv_low: Lower end of its 95% interval.
-        tv_high: Upper end.
-        tv_p_value: Of the hypothesis that it is at most epsilon.
-        tv_p_value_as_printed: Of the paper's test; None where its loop does not end.
+        tv: Total variation from a normal law, with the counting noise removed.
+        tv_low: Lower end of its 95% confidence interval.
+        tv_high: Upper end of that interval.
+        tv_p_value: p-value of the hypothesis that ``tv`` is at most epsilon.
+        tv_p_value_as_printed: p-value of the paper's test; None if its loop does not end.
         mp_sigma: σ of the Marchenko–Pastur law that fits the bulk; None without a bulk.
-        mp_distance: Kolmogorov distance of the bulk from it.
-        mp_wasserstein: Wasserstein distance.
+        mp_distance: Kolmogorov distance of the spectrum from that law.
+        mp_wasserstein: Wasserstein distance of the spectrum from that law.
         outlier_mass: Fraction of the energy outside the law's support.
-        spikes: Eigenvalues above its edge.
+        spikes: Number of eigenvalues above the law's edge.
         T: The paper's spectral statistic.
         stable_rank: Energy in units of the largest eigenvalue.
-        tail_exponent: Of a power law for the largest eigenvalues.
-        note: What a reader has to know about this matrix.
+        tail_exponent: Exponent of a power law for the largest eigenvalues.
+        note: Remarks on this matrix, such as why a statistic is missing.
     """
 
     name: str
@@ -64,20 +64,20 @@ class Matrix:
 
 @dataclass(frozen=True)
 class MatrixError:
-    """What a method leaves of one increment.
+    """Error of one method on one increment.
 
     Attributes:
         name: Name of the weight.
-        kind: What it is.
+        kind: Kind of the weight, as in :class:`Matrix`.
         layer: Number of its layer.
-        energy: Energy of the increment; None where it does not fit float64.
+        energy: Energy of the increment; None if it does not fit float64.
         r: LoRA's rank, which sets the budget.
-        method: Which method.
+        method: Name of the method.
         error: Relative squared error.
-        iid_error: Its expectation for independent normal entries of that shape; None where it is
-            not known without simulation.
-        shuffled_error: Error on the same entries in random order: dependence gone, their
-            distribution kept.
+        iid_error: Expected error for independent normal entries of that shape; None if it is known
+            only by simulation.
+        shuffled_error: Error on the same entries in random order, which removes their dependence
+            but not their distribution.
     """
 
     name: str
@@ -93,19 +93,20 @@ class MatrixError:
 
 @dataclass(frozen=True)
 class FigureData:
-    """What the figures show of one matrix.
+    """Values that a figure plots for one matrix.
 
     Attributes:
-        name: Its name.
-        p: Rows.
-        q: Columns.
+        name: Name of the weight.
+        p: Number of rows.
+        q: Number of columns.
         quantity: What the values are: ``entries``, fractions of the standardised entries in 128
             equal cells from −8 to 8; ``increment``, squared singular values of ΔW, smallest first;
             ``weights``, those of W′.
-        values: The values; of entries beyond 2^±32 those of the matrix divided by a power of two.
+        values: The values. If entries lie beyond 2^±32, they are those of the matrix divided by a
+            power of two.
         sigma: Standard deviation of the entries of ΔW.
-        tv: Their total variation from a normal law.
-        excess_kurtosis: Their excess kurtosis.
+        tv: Total variation of these entries from a normal law.
+        excess_kurtosis: Excess kurtosis of these entries.
     """
 
     name: str
@@ -123,9 +124,9 @@ class Skipped:
     """A tensor that was left out.
 
     Attributes:
-        name: Its name in the fine-tuned checkpoint (in the base, where it is missing there).
-        reason: Why.
-        damaged: Whether that is a fault of the file, not a property of the tensor.
+        name: Name in the fine-tuned checkpoint, or in the base if only the base has the tensor.
+        reason: Why it was left out.
+        damaged: Whether the reason is a fault of the file rather than a property of the tensor.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Opening a checkpoint: what is in it, and one tensor at a time.
+"""Open checkpoints, list their tensors, and load one tensor at a time.
 
-Nothing is unpickled that could execute code, and nothing is read before it is asked for.
+No file can execute code when it is loaded, and tensors are read only when they are loaded.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ TORCH = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 _INDEX = ".index.json"
 _PICKLES = (".bin", ".pt", ".pth")
-_ALONE = "increment"  # the name of a matrix without one
+_ALONE = "increment"  # the name given to a single matrix
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
 _MATRIX = 2  # dimensions
 _SMALLEST_SIDE = 2
 
 
 class DamagedError(ResourceError):
-    """A file, or a tensor of it, that cannot be read as what it claims to be."""
+    """A file, or a tensor in it, is damaged or not in the expected format."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a checkpoint says of one tensor.
+    """Description of one tensor in a checkpoint.
 
     Attributes:
         shape: Its shape.
-        dtype: Its element type, in the words of the file (``BF16``, ``F32``, ``I8``, …).
+        dtype: Its element type, as the file names it (``BF16``, ``F32``, ``I8``, …).
         tied_to: Name of an earlier tensor with the same memory, or None.
     """
 
@@ -60,9 +60,9 @@ class Checkpoint(Protocol):
     """Named tensors.
 
     Attributes:
-        entries: What is there, by name.
-        damaged: Names that are announced and cannot be read, with the reason.
-        ignored: Names of what is intact and no plain tensor, with the reason.
+        entries: Tensors that can be loaded, by name.
+        damaged: Names of tensors that are listed but cannot be read, with the reason.
+        ignored: Names of intact objects that are not plain tensors, with the reason.
     """
 
     entries: dict[str, Entry]
@@ -70,10 +70,10 @@ class Checkpoint(Protocol):
     ignored: dict[str, str]
 
     def load(self, name: str) -> torch.Tensor:
-        """One tensor, on the CPU and in its own dtype.
+        """Load one tensor, on the CPU and in its own dtype.
 
         Raises:
-            DamagedError: it cannot be read.
+            DamagedError: the tensor cannot be read.
         """
         ...
 
@@ -82,12 +82,12 @@ class Checkpoint(Protocol):
 class SafetensorsCheckpoint:
     """Tensors in one safetensors file, or in several.
 
-    Each tensor is read through a mapping of its own: pages of the file that were looked at do not
-    stay in the process's memory.
+    Each tensor is read through a memory mapping of its own, so that pages of the file that were
+    read do not stay in the process's memory.
 
     Args:
-        shards: The file that holds each announced name; None for every name of one file.
-        file: The one file, if there is no index.
+        shards: The file of each name in the index; None if there is a single file.
+        file: The single file, if there is no index.
     """
 
     file: Path | None = None
@@ -115,20 +115,22 @@ class SafetensorsCheckpoint:
             present = set(tensors.keys())
             for name in sorted(present, key=natural_order) if wanted is None else wanted:
                 if name not in present:
-                    self.damaged[name] = f"{path.name} does not hold it, though the index says so"
+                    self.damaged[name] = (
+                        f"{path.name} does not hold it, although the index lists it there"
+                    )
                     continue
                 view = tensors.get_slice(name)
                 self.entries[name] = Entry(tuple(view.get_shape()), str(view.get_dtype()))
                 self._files[name] = path
 
     def load(self, name: str) -> torch.Tensor:
-        """One tensor; see :class:`Checkpoint`.
+        """Load one tensor; see :class:`Checkpoint`.
 
         Raises:
-            DamagedError: it cannot be read.
+            DamagedError: the tensor cannot be read.
         """
         with _opened(self._files[name]) as tensors:
-            # A copy: the view would keep the mapping alive.
+            # Copy, because the view would keep the mapping alive.
             return tensors.get_tensor(name).clone()
 
 
@@ -149,11 +151,11 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @dataclass
 class TensorsCheckpoint:
-    """Tensors that are in memory (or mapped there) already.
+    """Tensors that are already in memory or mapped into it.
 
     Args:
         tensors: The tensors by name.
-        ignored: Names of what stands beside them and is not a tensor, with the reason.
+        ignored: Names of other objects in the same state dict, with the reason.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -167,7 +169,7 @@ class TensorsCheckpoint:
         first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
         for name, tensor in self.tensors.items():
             if tensor.layout is not torch.strided or tensor.is_meta:
-                self.ignored[name] = f"no plain tensor: {tensor.layout} on {tensor.device}"
+                self.ignored[name] = f"not a plain tensor: {tensor.layout} on {tensor.device}"
                 continue
             if tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
                 self.damaged[name] = "declares more entries than the file holds"
@@ -179,7 +181,7 @@ class TensorsCheckpoint:
             self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
 
     def load(self, name: str) -> torch.Tensor:
-        """One tensor; see :class:`Checkpoint`."""
+        """Load one tensor; see :class:`Checkpoint`."""
         return self.tensors[name].detach().cpu()
 
 
@@ -190,12 +192,12 @@ def is_path(source: Source) -> TypeGuard[str | os.PathLike[str]]:
 
 def is_array(source: Source | None) -> TypeGuard[TensorLike]:
     """Whether a source is one array or tensor."""
-    # Told by what it has: nothing is imported for it.
+    # Checked by attributes, so that torch need not be imported.
     return hasattr(source, "ndim") and hasattr(source, "dtype")
 
 
 def describe(source: Source) -> str:
-    """What a manifest says of a source."""
+    """Describe a source for the manifest."""
     if is_path(source):
         return os.fspath(source)
     kind = type(source).__name__
@@ -212,8 +214,8 @@ def open_checkpoint(source: Source) -> Checkpoint:
             or a state dict, a module or one matrix in memory.
 
     Raises:
-        InvalidArgumentError: there is nothing, or nothing of that kind.
-        DamagedError: a file is not what it claims to be, or would execute code.
+        InvalidArgumentError: the path does not exist, or the source is of none of these kinds.
+        DamagedError: a file is damaged, is not in the expected format, or would execute code.
         ResourceError: a file cannot be read.
     """
     if not is_path(source):
@@ -229,12 +231,12 @@ def open_checkpoint(source: Source) -> Checkpoint:
     candidates = sorted(path.glob("*.safetensors"))
     if len(candidates) == 1:
         return _open_file(candidates[0])
-    msg = f"{path} holds no {SAFETENSORS}, no {TORCH} and no index of shards; name the file itself"
+    msg = f"{path} holds no {SAFETENSORS}, no {TORCH} and no index of shards; pass the file itself"
     raise InvalidArgumentError(msg)
 
 
 def _tensors(source: Source) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """What is in memory, by name, and why the rest cannot be used."""
+    """Tensors in memory by name, and the reason why each other object cannot be used."""
     import torch
 
     from loca_theory.transforms.inputs import as_tensor
@@ -244,7 +246,7 @@ def _tensors(source: Source) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     elif is_array(source):
         source = {_ALONE: _matrix(source)}
     if not isinstance(source, Mapping):
-        msg = "a checkpoint is a path, a state dict, a module or a matrix, not a "
+        msg = "a checkpoint must be a path, a state dict, a module or a matrix, not a "
         msg += f"{type(source).__name__}; convert a matrix with numpy.asarray"
         raise InvalidArgumentError(msg)
     tensors: dict[str, torch.Tensor] = {}
@@ -254,12 +256,12 @@ def _tensors(source: Source) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
             is_tensor = isinstance(value, torch.Tensor)
             tensors[str(name)] = value if is_tensor else as_tensor(value, str(name))
         except InvalidArgumentError:
-            ignored[str(name)] = f"no tensor: {type(value).__name__}"
+            ignored[str(name)] = f"not a tensor: {type(value).__name__}"
     if not tensors:
         msg = "the state dict holds no tensor; pass what model.state_dict() returns"
         raise InvalidArgumentError(msg)
     if all(tensor.is_meta for tensor in tensors.values()):
-        msg = "its weights are on the meta device and have no values; load them first"
+        msg = "the weights are on the meta device and have no values; load them first"
         raise InvalidArgumentError(msg)
     return tensors, ignored
 
@@ -269,18 +271,18 @@ def _matrix(array: TensorLike) -> torch.Tensor:
 
     if array.ndim != _MATRIX or min(array.shape) < _SMALLEST_SIDE:
         msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
-        msg += "columns, such as one layer of it"
+        msg += "columns, such as the weight of one layer"
         raise InvalidArgumentError(msg)
     wide, tensor = usable(array, "the array"), as_tensor(array, "the array")
     return tensor if tensor.is_floating_point() else wide
 
 
 def resolve(source: str | os.PathLike[str]) -> Path:
-    """The file or folder that a source stands for, fetched from the hub where it says so.
+    """Path of a source; a ``hub:`` name is downloaded first.
 
     Raises:
-        InvalidArgumentError: there is no such path.
-        ResourceError: the hub cannot be reached, or the extra is missing.
+        InvalidArgumentError: the path does not exist.
+        ResourceError: the hub cannot be reached, or huggingface_hub is not installed.
     """
     text = os.fspath(source)
     if text.startswith("hub:"):
@@ -307,7 +309,7 @@ def _snapshot(cache: Path) -> Path:
             return named
     snapshots = sorted(one for one in (cache / "snapshots").iterdir() if one.is_dir())
     if len(snapshots) != 1:
-        msg = f"{cache} holds {len(snapshots)} snapshots; name the one you mean"
+        msg = f"{cache} holds {len(snapshots)} snapshots; pass the path of one of them"
         raise InvalidArgumentError(msg)
     return snapshots[0]
 
@@ -322,11 +324,11 @@ def _open_file(path: Path) -> Checkpoint:
 
 
 def load_pickled(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a PyTorch file, without executing anything in it.
+    """Load the tensors of a PyTorch file without executing code in it.
 
     Raises:
-        DamagedError: it holds anything but tensors and plain containers, or is damaged.
-        ResourceError: it cannot be read.
+        DamagedError: the file is damaged, or holds objects other than tensors and plain containers.
+        ResourceError: the file cannot be read.
     """
     import pickle
 
@@ -336,17 +338,17 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except (RuntimeError, ValueError):
-            # Files of the format before 1.6 cannot be mapped.
+            # Files in the format before PyTorch 1.6 cannot be mapped.
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         msg = f"{path} was refused: it holds Python objects that would run code when loaded, or is "
-        msg += "damaged; save its tensors as .safetensors where you trust it"
+        msg += "damaged; if you trust it, save its tensors as .safetensors"
         raise DamagedError(msg) from error
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         msg = f"{path} cannot be read: {error.strerror or error}"
         raise ResourceError(msg) from error
     except Exception as error:
-        # Whatever a damaged archive brings up; nothing of it was executed.
+        # A damaged archive can raise any exception; no code in it was executed.
         msg = f"{path} is not an intact PyTorch file ({_one_line(error)}); fetch it again"
         raise DamagedError(msg) from error
     for key in ("state_dict", "model"):
@@ -384,11 +386,11 @@ def _open_sharded(index: Path) -> Checkpoint:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object.
+    """Read a JSON object from a file.
 
     Raises:
-        DamagedError: the file holds none.
-        ResourceError: it cannot be read.
+        DamagedError: the file does not hold a JSON object.
+        ResourceError: the file cannot be read.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -396,7 +398,7 @@ def read_json(path: Path) -> dict[str, Any]:
         msg = f"{path} cannot be read: {error.strerror or error}"
         raise ResourceError(msg) from error
     except (ValueError, RecursionError) as error:
-        msg = f"{path} is no JSON ({_one_line(error)})"
+        msg = f"{path} is not valid JSON ({_one_line(error)})"
         raise DamagedError(msg) from error
     if not isinstance(content, dict):
         msg = f"{path} holds no JSON object"
@@ -405,7 +407,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def natural_order(name: str) -> list[tuple[bool, int, str]]:
-    """A sorting key that puts layer 2 before layer 10."""
+    """Sorting key that puts layer 2 before layer 10."""
     parts = re.split(r"(\d+)", name)
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 

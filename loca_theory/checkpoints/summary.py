@@ -17,17 +17,17 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True)
 class MeanError:
-    """What a method leaves of several increments together.
+    """Mean error of one method over several increments.
 
     Attributes:
         r: LoRA's rank, which sets the budget.
-        method: Which method.
-        error: Relative squared error, weighted by energy: what is left of the whole fine-tune.
-        iid_error: The same mean of its expectations for independent normal entries; None where
-            one is not known.
+        method: Name of the method.
+        error: Relative squared error, weighted by energy, that is, of the whole fine-tune.
+        iid_error: The same mean of the expected errors for independent normal entries; None if one
+            of these is not known.
         shuffled_error: The same mean of the errors on shuffled entries.
-        matrices: How many increments that budget fits.
-        best_on: On how many of them no method leaves less.
+        matrices: Number of increments that the budget fits.
+        best_on: Number of these increments on which no method has a smaller error.
     """
 
     r: int
@@ -41,19 +41,19 @@ class MeanError:
 
 @dataclass(frozen=True)
 class Totals:
-    """Several matrices together; None where none of them has such a number.
+    """Totals over several matrices; a median is None if no matrix has that statistic.
 
     Attributes:
         name: ``all``, a kind, or the number of a layer.
-        matrices: How many they are.
-        energy: Of all; None where a term does not fit float64.
-        not_normal: On how many the test of normality rejects at 5%.
-        not_normal_as_printed: On how many the paper's test does.
-        follow_mp: How many spectra have a bulk close to the Marchenko–Pastur law.
-        with_spikes: How many have eigenvalues above it.
+        matrices: Number of matrices.
+        energy: Total energy; None if a term does not fit float64.
+        not_normal: Number of matrices on which the test of normality rejects at 5%.
+        not_normal_as_printed: Number of matrices on which the paper's test rejects at 5%.
+        follow_mp: Number of spectra with a bulk close to the Marchenko–Pastur law.
+        with_spikes: Number of spectra with eigenvalues above that law.
         median_tv: Median total variation from a normal law.
         median_outlier_mass: Median fraction of the energy outside the law's support.
-        median_mp_distance: Median Kolmogorov distance from the law, of those with a bulk.
+        median_mp_distance: Median Kolmogorov distance from the law, over spectra with a bulk.
         median_spikes: Median number of eigenvalues above the law.
         median_stable_rank: Median stable rank.
         median_zero_fraction: Median proportion of zeros.
@@ -85,7 +85,7 @@ class Summary:
     by_layer: tuple[Totals, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: the groups by their names."""
+        """Plain data: each group of totals by name."""
 
         def plain(totals: Totals) -> dict[str, Any]:
             return {key: value for key, value in asdict(totals).items() if key != "name"}
@@ -98,11 +98,11 @@ class Summary:
 def summarise(
     matrices: Sequence[Matrix], errors: Sequence[MatrixError], ranks: Sequence[int]
 ) -> Summary:
-    """Totals over all matrices, by kind and by layer.
+    """Compute totals over all matrices, by kind and by layer.
 
     Args:
         matrices: The matrices.
-        errors: What each method leaves of them.
+        errors: Error of each method on each of them.
         ranks: Ranks to summarise.
     """
     kinds = dict.fromkeys(one.kind for one in matrices)
@@ -144,7 +144,7 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Of the values that are there."""
+    """Median of the values that are not None."""
     found = [value for value in values if value is not None]
     return float(np.median(found)) if found else None
 
@@ -187,7 +187,7 @@ def _mean_errors(
 
 
 def _weights(matrices: Sequence[Matrix]) -> list[float]:
-    """Energies as parts of the largest: the energies themselves may not fit float64."""
+    """Relative energies, because the energies themselves may not fit float64."""
     sizes = [math.hypot(one.sigma, one.mean) for one in matrices]
     largest = max(sizes, default=1.0)
     return [

@@ -1,14 +1,14 @@
-"""The ledger: every checkable statement of the paper, what decides it, and the verdict.
+"""The ledger: every checkable statement of the paper, its check, and its verdict.
 
-- :func:`verify`: decide claims, one or all; returns a :class:`VerificationResult`.
-- :func:`load_ledger`: the claims as data (``claims.toml``): section, statement, assumptions, the
-  check, and an acceptance rule that is fixed before anything is measured.
-- :mod:`loca_theory.claims.checks`: the checks, by subject. Each returns a :class:`Measurement`;
-  none decides anything.
-- :class:`Rule`, :func:`decide`: from estimates and their errors to a :class:`Verdict`, at a
-  family-wise family-wise error rate for the whole ledger.
-- :class:`Verification`: what :func:`verify` runs, through the sweep store.
-- :func:`counts`, :func:`tally`: what was decided, in a few words.
+- :func:`verify`: decide one claim, several or all; returns a :class:`VerificationResult`.
+- :func:`load_ledger`: read the claims (``claims.toml``): section, statement, assumptions, check,
+  and an acceptance rule that is fixed before anything is measured.
+- :mod:`loca_theory.claims.checks`: the checks, one module per subject. A check returns a
+  :class:`Measurement` and decides nothing.
+- :class:`Rule`, :func:`decide`: turn estimates and their errors into a :class:`Verdict`, with one
+  family-wise error rate for the whole ledger.
+- :class:`Verification`: the run behind :func:`verify`, which uses the sweep store.
+- :func:`counts`, :func:`tally`: summaries of the verdicts.
 """
 
 from loca_theory.claims.entries import Entry

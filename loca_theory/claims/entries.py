@@ -1,4 +1,4 @@
-"""What was decided of a claim, and from what."""
+"""The outcome for one claim: its measurement, its verdict, and its row in tables and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loca_theory.claims.observation import measure
 from loca_theory.claims.rules import Decision, Verdict, decide
 from loca_theory.sweeps import code_version
 
-# Where experiments write unless told otherwise, and where verify looks.
+# Default output folder of the experiments, and where verify looks for their tables.
 DEFAULT_RESULTS = "loca-results"
 
 _HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
@@ -23,18 +23,18 @@ _HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
 
 @dataclass(frozen=True)
 class Entry:
-    """The line of the ledger's outcome for one claim.
+    """The outcome for one claim.
 
     Attributes:
         claim: The claim.
-        measurement: What its check observed.
-        error_rate: Probability with which each of its intervals may miss
+        measurement: What its check measured.
+        error_rate: Probability with which each of its intervals may miss the true value
             (:meth:`Ledger.error_rate`).
-        tier: How much work went into it.
+        tier: Tier of the check.
         seed: Root seed.
-        seconds: How long it took.
-        data: Digests of the stored tables that were read.
-        version: Version of the code that observed it.
+        seconds: Duration of the check.
+        data: Digests of the stored tables that the check read.
+        version: Version of the code that measured it.
     """
 
     claim: Claim
@@ -48,75 +48,75 @@ class Entry:
 
     @cached_property
     def decision(self) -> Decision:
-        """The verdict, and the estimate and interval that decided it."""
+        """The verdict, with the estimate and the interval that decided it."""
         rule, assumes = self.claim.rule, bool(self.claim.added)
         return decide(rule, self.measurement, error_rate=self.error_rate, assumes=assumes)
 
     @property
     def id(self) -> str:
-        """Name of the claim."""
+        """The id of the claim."""
         return self.claim.id
 
     @property
     def section(self) -> Section:
-        """Where the claim stands."""
+        """The claim's section and passage."""
         return self.claim.section
 
     @property
     def verdict(self) -> Verdict:
-        """What was found."""
+        """The verdict."""
         return self.decision.verdict
 
     @property
     def expected_verdict(self) -> Verdict:
-        """What the ledger expects."""
+        """The verdict that the ledger expects."""
         return self.claim.expected_verdict
 
     @property
     def estimate(self) -> Estimate | None:
-        """The estimate that decided; None if the claim was not run."""
+        """The estimate that decided the verdict; None if the claim was not run."""
         return self.decision.estimate
 
     @property
     def observed(self) -> float | None:
-        """Value of the estimate that decided."""
+        """Value of the estimate that decided the verdict; None if the claim was not run."""
         return self.estimate.value if self.estimate else None
 
     @property
     def shown(self) -> str:
-        """Observed ± standard error, for a reader."""
+        """The observed value ± its standard error, as text."""
         return str(self.estimate) if self.estimate else "–"
 
     @property
     def bounds(self) -> str:
-        """The rule for the estimate that decided, in words."""
+        """The rule for the estimate that decided the verdict, as text."""
         return self.claim.rule.in_words(self.decision.index)
 
     @property
     def note(self) -> str:
-        """What a reader should know: of the claim, of the check, and how to make what lacks."""
-        lacks = "" if self.measurement.estimates else _how_to_make(self.claim)
-        notes = (self.claim.note, self.measurement.note, lacks)
+        """The notes of the claim and of the check, and the command that makes missing tables."""
+        missing = "" if self.measurement.estimates else _how_to_make(self.claim)
+        notes = (self.claim.note, self.measurement.note, missing)
         return " ".join(one.strip() for one in notes if one.strip())
 
     @property
     def stale(self) -> bool:
-        """Whether another version of the code observed it."""
+        """Whether another version of the code measured it."""
         return self.version != version()
 
     @property
     def changed(self) -> bool:
-        """Whether the verdict is a decision other than the one that the ledger expects."""
+        """Whether the claim was decided, but not as the ledger expects."""
         return self.verdict.is_decided and self.verdict is not self.expected_verdict
 
     @property
     def lost(self) -> bool:
-        """Whether it is inconclusive where the ledger expects a decision at this tier."""
+        """Whether it is inconclusive although the ledger expects a decision at this tier."""
         may_be_open = not self.expected_verdict.is_decided or self.tier in self.claim.undecided
         return self.verdict is Verdict.INCONCLUSIVE and not may_be_open
 
     def row(self) -> dict[str, Any]:
-        """What a table shows of it."""
+        """Its row in the table of claims."""
         return {
             "id": self.id,
             "verdict": self.verdict.value,
@@ -139,7 +139,7 @@ class Entry:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """All that is known, as plain data."""
+        """Its entry in claims.json: the row and all details, as plain data."""
         estimate, claim = self.estimate, self.claim
         return {
             **self.row(),
@@ -163,18 +163,18 @@ class Entry:
 
 
 def version() -> str:
-    """Version of the code and libraries that observations depend on, not of what judges them."""
+    """Version of the code and libraries that measure; the code that judges does not count."""
     return code_version(measure, CHECKS)
 
 
 def definition(claim: Claim) -> str:
-    """Hash of what an observation depends on in the ledger; of another one it says nothing."""
+    """Hash of the fields of the ledger that a stored measurement must share with the claim."""
     content = [claim.id, claim.check, dict(claim.arguments)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _how_to_make(claim: Claim) -> str:
-    """All that is to be typed to decide a claim whose tables are not there."""
+    """The commands that make a claim's missing tables and then decide it."""
     written = re.findall(r"--out(?:\s|=)(\S+)", claim.command)
     folder = written[-1] if written else DEFAULT_RESULTS
     where = " (experiments need a checkout of the repository)"

@@ -1,4 +1,4 @@
-"""The ledger: what is claimed where, what decides it, and the verdict that is expected."""
+"""The ledger as data: claims, their passages in the paper, checks, and expected verdicts."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from loca_theory.sweeps import SweepInterruptedError
 EMPIRICAL = "empirical"
 KINDS = ("identity", "bound", "asymptotic", "Monte Carlo", EMPIRICAL)
 SUBJECTS = PAPER, PACKAGE = ("paper", "package")
-# Where the deciding functions stand.
+# The package of the check functions.
 CHECKS = "loca_theory.claims.checks"
 Check = Callable[..., Measurement]
 
 
 class LedgerError(LocaTheoryError):
-    """The ledger cannot be read as one."""
+    """The ledger cannot be read, or a claim does not fit its check."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Where a claim stands.
+    """The section of a claim in the ledger, and its passage in the paper.
 
     Attributes:
-        title: Heading under which the ledger lists it; empty in a ledger without headings.
-        passage: Where the paper states it: a theorem, an equation, a table.
+        title: Heading under which the ledger lists the claim; empty if the ledger has no headings.
+        passage: Passage in which the paper states the claim: a theorem, an equation, a table.
     """
 
     title: str
@@ -41,30 +41,32 @@ class Section:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper and what decides it.
+    """One statement of the paper and the check that decides it.
 
     Attributes:
-        id: Its name.
-        section: Where it stands, in the ledger and in the paper.
-        statement: What it says, in our words; of an ambiguous one, in one interpretation.
+        id: Unique name.
+        section: Its section in the ledger and its passage in the paper.
+        statement: The statement in our words; one interpretation of it if it is ambiguous.
         kind: One of :data:`KINDS`.
-        check: The deciding function, ``module.function`` of :mod:`loca_theory.claims.checks`.
-        expected: What the statement says of the observed number, in words.
+        check: Name of the check, ``module.function`` of :mod:`loca_theory.claims.checks`.
+        expected: What the statement implies for the observed number, in words.
         rule: Acceptance rule.
         expected_verdict: The verdict that the ledger expects.
-        command: What a reader types to decide it, or to make the tables that it needs.
+        command: Shell command that decides the claim, or makes the tables that it needs.
         assumptions: The assumptions that the paper states.
-        added: Assumptions that the check adds; with some, support is support under assumptions.
+        added: Assumptions that the check adds. If there are any, a claim that holds is *supported
+            under assumptions*.
         arguments: Arguments of the check.
-        comparisons: Intervals that it takes from the family-wise rate: estimates that are random.
-        cost: Seconds at the default tier, to start the longest first.
-        tables: Stored tables (patterns) that it needs.
-        figure: The figure that shows it, an ID of ``loca-theory figures``.
-        note: What a reader should know.
-        erratum: Whether what is printed is an erratum; what is meant is another claim, named in
-            the note.
-        subject: What it is about, one of :data:`SUBJECTS`.
-        undecided: Tiers at which no decision is expected, though the ledger has one.
+        comparisons: Number of random estimates, each of which needs a confidence interval.
+        cost: Seconds at the default tier; the longest checks start first.
+        tables: Names, or patterns of names, of the stored tables that it needs.
+        figure: ID of the figure that shows it (``loca-theory figures ID``); empty if there is none.
+        note: Remark for the reader.
+        erratum: Whether the statement is an erratum as printed. The note names the claim with the
+            statement that is meant.
+        subject: One of :data:`SUBJECTS`.
+        undecided: Tiers at which the claim may be inconclusive although the ledger expects a
+            decision.
         source: File and line of the claim.
     """
 
@@ -91,10 +93,10 @@ class Claim:
     source: str = field(default="", compare=False)
 
     def function(self) -> Check:
-        """The check, which takes the claim's arguments.
+        """Import the check, and make sure that it takes the claim's arguments.
 
         Raises:
-            LedgerError: there is no such check, or it does not take these arguments.
+            LedgerError: the check does not exist, or does not take these arguments.
         """
         module, _, name = self.check.partition(".")
         try:
@@ -105,7 +107,7 @@ class Claim:
             found = None
         taken = signature(found) if isfunction(found) else Signature()
         if name.startswith("_") or next(iter(taken.parameters), "") != "setting":
-            why = f"no check {self.check!r} in {CHECKS}"
+            why = f"there is no check {self.check!r} in {CHECKS}"
             raise self.error(why)
         try:
             taken.bind(None, **self.arguments)
@@ -117,12 +119,13 @@ class Claim:
     def measure(self, setting: Setting) -> Measurement:
         """Run the check.
 
-        What the check raises by mistake is raised as it is, with a note that names the claim.
+        An unexpected exception from the check passes through unchanged, with a note that names the
+        claim.
 
         Raises:
-            LedgerError: there is no such check, it refuses the claim's arguments, or what it
-                measures does not fit the claim (see :meth:`objection`).
-            ResourceError: what the check needs is lacking or damaged.
+            LedgerError: the check does not exist, it rejects the claim's arguments, or its
+                measurement does not fit the claim (see :meth:`objection`).
+            ResourceError: a file that the check needs is missing or damaged.
         """
         function = self.function()
         try:
@@ -140,57 +143,59 @@ class Claim:
         return found
 
     def objection(self, found: Measurement) -> str:
-        """Why a measurement cannot be judged as one of this claim; empty if it can.
+        """Why a measurement does not fit this claim; empty if it fits.
 
-        Only as many intervals as the claim declares have a fraction of the family-wise rate, and a
-        rule with several bounds needs as many estimates.
+        The family-wise error rate is divided among the declared comparisons, so there must not be
+        more random estimates than these. A rule with several bounds needs as many estimates.
         """
         count = sum(one.is_random for one in found.estimates)
         if count > self.comparisons:
-            why = f"it declares {self.comparisons} comparisons and made {count}"
-            return f"{why}; the family-wise rate would not hold"
+            why = f"'comparisons' is {self.comparisons}, but the number of random estimates is"
+            return f"{why} {count}; declare them all, or the family-wise error rate does not hold"
         if found.estimates and self.rule.length not in (1, len(found.estimates)):
             count = len(found.estimates)
-            return f"its rule has bounds for {self.rule.length} estimates, not for {count}"
+            why = f"its rule has bounds for {self.rule.length} estimates, but the check made"
+            return f"{why} {count}; give one bound per estimate, or one for all"
         return ""
 
     def error(self, why: str) -> LedgerError:
-        """What is wrong with the claim, with its line."""
+        """A :class:`LedgerError` that names the claim and its line."""
         return LedgerError(f"{self.source and self.source + ': '}claim {self.id!r}: {why}")
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """All claims.
+    """The claims of a ledger.
 
     Attributes:
-        claims: In the order of the paper.
+        claims: All claims, in the order of the paper.
     """
 
     claims: tuple[Claim, ...]
 
     @property
     def comparisons(self) -> int:
-        """Intervals of all claims, run or not."""
+        """Number of intervals of all claims, whether they are run or not."""
         return sum(claim.comparisons for claim in self.claims)
 
     def error_rate(self, claim: Claim) -> float:
-        """Probability with which an interval of the claim may miss.
+        """Probability with which an interval of the claim may miss the true value.
 
-        Half of the family-wise rate goes to the empirical claims, half to all others: what rests on
-        a few seeds could not be decided if it had to share with everything that is simulated.
+        Half of the family-wise rate goes to the empirical claims, half to all others. Empirical
+        claims rest on a few seeds, and could not be decided if they had to share the rate with
+        every simulated claim.
         """
         is_empirical = claim.kind == EMPIRICAL
         mine = (one for one in self.claims if (one.kind == EMPIRICAL) == is_empirical)
         return FAMILY_WISE / 2 / max(1, sum(one.comparisons for one in mine))
 
     def find(self, names: Sequence[str]) -> list[Claim]:
-        """Claims of these names, in the order of the ledger; all for no name.
+        """The claims with these names, in the order of the ledger; all claims if there is no name.
 
         A name that ends in a dot stands for all claims that begin with it.
 
         Raises:
-            InvalidArgumentError: there is none of that name; the message has the nearest ones.
+            InvalidArgumentError: no claim has that name; the message lists the nearest names.
         """
         chosen: set[str] = set()
         known = [claim.id for claim in self.claims]
@@ -207,14 +212,14 @@ def _hint(name: str, known: Sequence[str]) -> str:
     family = f"{name.rstrip('.')}."
     if count := sum(one.startswith(family) for one in known):
         return f"{family} with a dot stands for {count} claims"
-    # Families as well, so that an erratum in one finds it.
+    # Families are candidates too, so that a misspelt family finds the right one.
     families = dict.fromkeys(f"{one.partition('.')[0]}." for one in known if "." in one)
     near = get_close_matches(name, [*known, *families], n=3, cutoff=0.6)
-    return f"nearest: {', '.join(near)}" if near else "`loca-theory verify --list` has all"
+    return f"nearest: {', '.join(near)}" if near else "`loca-theory verify --list` lists all"
 
 
 def is_named(one: str, name: str) -> bool:
-    """Whether a name means the claim: by its id or, with a dot at the end, by its family."""
+    """Whether a name stands for a claim: its id or, with a dot at the end, its family."""
     return one == name or (name.endswith(".") and one.startswith(name))
 
 
@@ -227,7 +232,7 @@ _One = TypeVar("_One", bound=_Listed)
 
 
 def by_section(listed: Iterable[_One]) -> dict[str, list[_One]]:
-    """Claims, or what was decided of them, by the heading under which they stand."""
+    """Group claims, or their entries, by the heading of their section."""
     found: dict[str, list[_One]] = {}
     for one in listed:
         found.setdefault(one.section.title, []).append(one)

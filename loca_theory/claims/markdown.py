@@ -1,4 +1,4 @@
-"""CLAIMS.md: the ledger's outcome as a page, for GitHub and for the site."""
+"""CLAIMS.md: the outcome of the ledger as a page for GitHub and the documentation site."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from loca_theory.claims.rules import Verdict
 from loca_theory.claims.summary import family_in_words, tally
 
 _PREFACE = """\
-Written by `loca-theory verify`. Each statement is the paper's, in our words; where the paper can be
+Written by `loca-theory verify`. Each statement is the paper's, in our words. If the paper can be
 read in several ways, each interpretation is a claim of its own. The verdict follows from the
-observed number and its error by a rule that was fixed before. an erratum is a statement that cannot
-be meant as it is printed; its note names the claim that is. Claims on this package's own code are
-marked, and counted apart."""
+observed number and its error by a rule that was fixed before anything was measured. An erratum is a
+statement that cannot be meant as it is printed; its note names the claim that is meant. Claims on
+this package's own code are marked, and counted separately."""
 WRITTEN_BY = _PREFACE.partition(".")[0]
-"""What tells this page from any other of the same name."""
+"""Text by which a CLAIMS.md of this package is recognised."""
 _OLD = "observed with an older version of the code"
 
 
 def markdown(entries: Sequence[Entry], ledger: Ledger) -> str:
-    """The counts, what is not supported, and of each section a table and the claims one by one."""
+    """The page: counts, unsupported claims, then a table and the details for each section."""
     lines = ["# The ledger of claims", "", *(f"- {line}" for line in tally(entries)), ""]
     lines += [_PREFACE, "", family_in_words(ledger), ""]
     lines += _not_supported(entries)
@@ -46,9 +46,9 @@ def _not_supported(entries: Sequence[Entry]) -> Iterator[str]:
     ]
     if not listed:
         return
-    yield from ("## Not supported, errata apart", "")
+    yield from ("## Not supported (without errata)", "")
     for one in listed:
-        # Why, without the numbers of the run, which stand with the claim.
+        # The claim's note gives the reason; the numbers of the run follow in its details.
         why = _plain(one.claim.note.strip())
         yield f"- {_link(one)}: {_plain(one.claim.statement)}{f' – {why}' if why else ''}"
     yield ""
@@ -74,13 +74,13 @@ def _details(one: Entry) -> Iterator[str]:
     yield from (f"**{_verdict(one)}** · {claim.kind} · {_plain(claim.section.passage)}", "")
     yield from (_plain(claim.statement), "")
     yield from (f"- assumed by the paper: {_plain(text)}" for text in claim.assumptions)
-    yield from (f"- assumed here besides: {_plain(text)}" for text in claim.added)
+    yield from (f"- also assumed here: {_plain(text)}" for text in claim.added)
     yield f"- expected: {_plain(claim.expected)}; rule: {claim.rule.in_words()}"
     if one.estimate:
         name = one.estimate.name
         which = f" at {_plain(name)}, which decides" if name and len(estimates) > 1 else ""
-        how = f"n = {one.estimate.n}, {one.tier} tier, seed {one.seed}"
-        yield f"- observed: {one.shown}{which} ({how})"
+        run = f"n = {one.estimate.n}, {one.tier} tier, seed {one.seed}"
+        yield f"- observed: {one.shown}{which} ({run})"
     if one.stale:
         yield f"- {_OLD}"
     if one.changed or one.lost:
@@ -89,7 +89,7 @@ def _details(one: Entry) -> Iterator[str]:
         yield f"- shown by `loca-theory figures {claim.figure}`"
     if one.note:
         yield f"- note: {_plain(one.note)}"
-    yield f"- decided by `{claim.check}`; again: `{claim.command}`"
+    yield f"- decided by `{claim.check}`; repeat with: `{claim.command}`"
     if len(estimates) > 1:
         yield from ("", "| part | observed |", "|---|---|")
         yield from (f"| {_plain(each.name)} | {each} |" for each in estimates)
@@ -100,10 +100,10 @@ def _link(one: Entry) -> str:
 
 
 def anchor(heading: str) -> str:
-    """The name under which GitHub, and MyST likewise, let a heading be linked to."""
+    """The anchor that GitHub and MyST give a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _plain(text: str) -> str:
-    """Text that is not a markup: a formula's *, <, [ and | mean nothing else."""
+    """Escape Markdown, so that *, <, [ and | in formulas are shown as they are."""
     return re.sub(r"([\\*<\[\]|`])", r"\\\1", text)

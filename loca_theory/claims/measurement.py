@@ -1,4 +1,4 @@
-"""What a check is given, and what it hands back."""
+"""The input of a check (a setting) and its output (a measurement)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loca_theory.errors import InvalidArgumentError
 
 
 class Tier(StrEnum):
-    """How much work goes into a check; each later one outranks those before it."""
+    """How much work a check does; a result outranks those of earlier tiers."""
 
     QUICK = "quick"
     DEFAULT = "default"
@@ -24,17 +24,17 @@ class Tier(StrEnum):
 
     @property
     def depth(self) -> int:
-        """0, 1 or 2."""
+        """Position of the tier: 0, 1 or 2."""
         return list(Tier).index(self)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a check may use.
+    """The input of a check.
 
     Attributes:
-        tier: How much work is wanted.
-        rng: The only source of randomness; it depends on the root seed and the claim alone.
+        tier: How much work to do.
+        rng: The only source of randomness; it depends only on the root seed and the claim.
         results: Folder with the stored tables of experiments, None if there is none.
     """
 
@@ -43,11 +43,11 @@ class Setting:
     results: Path | None = None
 
     def scaled(self, quick: int, default: int, deep: int) -> int:
-        """The number for the tier."""
+        """Choose the number for the tier."""
         return (quick, default, deep)[self.tier.depth]
 
     def seed(self) -> int:
-        """A root seed for what takes an integer."""
+        """Draw a root seed, for functions that take an integer."""
         return int(self.rng.integers(2**31))
 
 
@@ -56,14 +56,14 @@ class Estimate:
     """One measured number and its error.
 
     Attributes:
-        name: What it is, among the numbers of a claim.
+        name: Name among the numbers of its claim.
         value: The estimate, or the exact value.
-        standard_error: Of the estimate; 0 for an exact value.
-        n: Replicates behind it; 1 for an exact value.
-        successes: Where the value is a fraction of n trials, how many succeeded.
+        standard_error: Standard error of the estimate; 0 for an exact value.
+        n: Number of replicates; 1 for an exact value.
+        successes: Number of successes if the value is a fraction of n trials; None otherwise.
 
     Raises:
-        InvalidArgumentError: the numbers are not finite, or there are no replicates.
+        InvalidArgumentError: a number is not finite, or there are no replicates.
     """
 
     name: str
@@ -74,8 +74,9 @@ class Estimate:
 
     def __post_init__(self) -> None:
         if self.n < 1 or not (np.isfinite(self.value) and 0 <= self.standard_error < np.inf):
-            msg = f"{self.name or 'a number'} measured {self.value} ± {self.standard_error} from "
-            msg += f"{self.n} replicates, which is not a measurement"
+            msg = f"estimate {self.name!r} is {self.value} ± {self.standard_error} from {self.n} "
+            msg += "replicates, which is not a measurement; give finite numbers, a standard error "
+            msg += "of 0 or more, and at least 1 replicate"
             raise InvalidArgumentError(msg)
 
     @property
@@ -84,21 +85,22 @@ class Estimate:
         return self.standard_error > 0 or self.successes is not None
 
     def __str__(self) -> str:
-        """Value ± standard error, as many digits as the error bears."""
+        """Value ± standard error, rounded for a reader."""
         if not self.standard_error:
             return f"{self.value:.6g}"
         return f"{self.value:.4g} ± {self.standard_error:.2g}"
 
     def interval(self, error_rate: float) -> tuple[float, float]:
-        """Confidence interval that misses with probability ``error_rate`` at most.
+        """Confidence interval that misses the true value with probability at most ``error_rate``.
 
-        Clopper and Pearson's for a fraction, Student's for a mean, of length 0 for an exact value.
+        It is Clopper and Pearson's for a fraction and Student's for a mean. An exact value has an
+        interval of length 0.
 
         Raises:
-            InvalidArgumentError: alarm is not between 0 and 1.
+            InvalidArgumentError: error_rate is not between 0 and 1.
         """
         if not 0 < error_rate < 1:
-            msg = f"an interval misses with a probability between 0 and 1, not {error_rate}"
+            msg = f"error_rate must be between 0 and 1, not {error_rate}"
             raise InvalidArgumentError(msg)
         if self.successes is not None:
             # Takes a while to import.
@@ -113,14 +115,14 @@ class Estimate:
 
     @classmethod
     def mean(cls, replicates: ArrayLike, name: str = "") -> Estimate:
-        """Mean and standard error of independent replicates, at least 2."""
+        """Mean and standard error of at least 2 independent replicates."""
         values = np.asarray(replicates, dtype=np.float64)
         error = float(values.std(ddof=1) / np.sqrt(len(values)))
         return cls(name, float(values.mean()), error, len(values))
 
     @classmethod
     def fraction(cls, successes: int, trials: int, name: str = "") -> Estimate:
-        """Successes in independent trials; the error shown is the binomial one."""
+        """Fraction of successes in independent trials, with the binomial standard error."""
         fraction = successes / trials
         error = float(np.sqrt(fraction * (1 - fraction) / trials))
         return cls(name, fraction, error, trials, int(successes))
@@ -128,12 +130,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a check has found.
+    """The output of a check.
 
     Attributes:
-        estimates: The numbers that the rule judges, one per comparison; none where the check could
-            not run.
-        note: What a reader should know beside them.
+        estimates: The numbers that the rule judges; empty if the check could not run.
+        note: Remark for the reader.
     """
 
     estimates: tuple[Estimate, ...]
@@ -141,17 +142,17 @@ class Measurement:
 
     @classmethod
     def exact(cls, value: float, note: str = "") -> Measurement:
-        """A single exact value."""
+        """A measurement of a single exact value."""
         return cls((Estimate("", float(value)),), note)
 
     @classmethod
     def of(cls, estimates: Estimate | Iterable[Estimate], note: str = "") -> Measurement:
-        """From one estimate or several."""
+        """A measurement of one estimate or several."""
         return cls((estimates,) if isinstance(estimates, Estimate) else tuple(estimates), note)
 
     @classmethod
     def missing(cls, what: str) -> Measurement:
-        """A check that lacks its data."""
+        """A measurement without estimates, for a check whose data are missing."""
         return cls((), what)
 
     def to_json(self) -> dict[str, Any]:

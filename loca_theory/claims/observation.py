@@ -1,4 +1,4 @@
-"""What a claim's check observes, as a point of a sweep; it judges nothing."""
+"""Run a claim's check as a point of a sweep; nothing is judged here."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from loca_theory.claims.measurement import Setting, Tier
 from loca_theory.sweeps import Point, SweepInterruptedError, generator
 
 if TYPE_CHECKING:
-    # The ledger decides what is run, which the point names, and judges it, which changes no number.
+    # For types only: the ledger must not count for the version of a measurement. A point names the
+    # check and its arguments, and the rules change no number.
     from loca_theory.claims.ledger import Claim
 
 EXPERIMENT = "verify"
 
 
 def measure(point: Point, *, claims: Mapping[str, Claim], results: Path | None) -> dict[str, Any]:
-    """What a claim's check observes, and the seconds it took: the work that a sweep distributes.
+    """Run the check of one claim; return its measurement and its duration in seconds.
 
     Raises:
         KeyboardInterrupt: a sweep inside the check was interrupted.
-        LedgerError: the check cannot be run as the ledger says.
+        LedgerError: the claim does not fit its check.
     """
     given = point.parameters
     rng = generator(given["seed"], EXPERIMENT, given["claim"])
@@ -30,6 +31,6 @@ def measure(point: Point, *, claims: Mapping[str, Claim], results: Path | None) 
     try:
         found = claims[given["claim"]].measure(Setting(Tier(given["tier"]), rng, results))
     except SweepInterruptedError:
-        # Of a sweep inside a check. The claims are what the user counts.
+        # A sweep inside the check was interrupted. The user follows claims, not its points.
         raise KeyboardInterrupt from None
     return {**found.to_json(), "seconds": time.perf_counter() - start}

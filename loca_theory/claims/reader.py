@@ -1,4 +1,4 @@
-"""Reading claims.toml: into claims, or a refusal that names the line."""
+"""Read the claims of claims.toml; an error names the line at fault."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ _TEXTS = ("id", "passage", "statement", "kind", "check", "expected", "expected_v
 _LISTS = ("assumptions", "added", "tables", "undecided")
 _OTHERS = {"arguments": dict, "note": str, "command": str, "figure": str, "erratum": bool,
            "subject": str}  # fmt: skip
+_TYPES = {dict: "a table", str: "a text", bool: "true or false"}
 _FIELDS = {*_TEXTS, *_LISTS, *_OTHERS, "rule", "comparisons", "cost"}
 
 
@@ -40,11 +41,11 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
     """Read the ledger that the package ships, or another one.
 
     Args:
-        path: A file of the same form; None for the package's own.
+        path: Ledger file; None for the package's own.
 
     Raises:
-        InvalidArgumentError: it is not a path.
-        LedgerError: it cannot be read, or a claim is not one; the message names the line.
+        InvalidArgumentError: path is not a path.
+        LedgerError: the file cannot be read, or a claim is invalid; the message names the line.
     """
     name = "claims.toml" if path is None else str(path)
     shipped = files("loca_theory.claims") / name
@@ -71,7 +72,7 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
 
 
 class _Reader:
-    """Turns the document into claims, and says in which line one is none."""
+    """Converts the document into claims; its errors name the line at fault."""
 
     def __init__(self, name: str, text: str, data: dict[str, Any]) -> None:
         self._name, self._lines, self._data = name, text.splitlines(), data
@@ -84,31 +85,32 @@ class _Reader:
     def claims(self) -> Iterator[Claim]:
         entries = self._data.get("claim")
         if not entries or not _are_tables(entries):
-            self._refuse(0, "", "needs a table [[claim]] for each claim")
+            self._refuse(0, "", "a ledger needs a table [[claim]] for each claim")
         if extra := set(self._data) - {"claim", "section"}:
-            self._refuse(0, min(extra), f"unknown table {min(extra)!r}")
+            self._refuse(0, min(extra), f"unknown table {min(extra)!r}; known are claim, section")
         seen: set[str] = set()
         for index, entry in enumerate(self._data["claim"]):
             claim = self._claim(index, entry)
             if claim.id in seen:
-                self._refuse(index, "id", f"{claim.id!r} is claimed twice")
+                self._refuse(index, "id", f"the id {claim.id!r} is used twice")
             seen.add(claim.id)
             yield claim
 
     def titles(self, known: Sequence[str]) -> dict[str, str]:
-        """The section of each claim; each of the known ones has one, if there are any."""
+        """The title of each claim's section; empty if the document has no sections."""
 
         def refuse(index: int, key: str, why: str) -> NoReturn:
             self._refuse(index, key, why, table="section")
 
         entries = self._data.get("section", [])
         if not _are_tables(entries):
-            refuse(0, "", "'section' must be tables [[section]]")
+            refuse(0, "", "'section' must be a list of tables [[section]]")
         found: dict[str, str] = {}
         for index, entry in enumerate(entries):
             title, names = entry.get("title"), entry.get("claims")
             if extra := set(entry) - {"title", "claims"}:
-                refuse(index, min(extra), f"unknown field {min(extra)!r} of a section")
+                why = f"unknown field {min(extra)!r} of a section; known are claims, title"
+                refuse(index, min(extra), why)
             if not isinstance(title, str) or not title.strip():
                 refuse(index, "title", "a section needs a 'title'")
             if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
@@ -119,11 +121,11 @@ class _Reader:
                     refuse(index, "claims", f"no claim is named {name!r}")
                 for one in mine:
                     if found.setdefault(one, title) != title:
-                        why = f"{one!r} is in the section {found[one]!r} already"
+                        why = f"{one!r} is already in the section {found[one]!r}"
                         refuse(index, "claims", why)
         for index, one in enumerate(known):
             if entries and one not in found:
-                self._refuse(index, "id", f"{one!r} is in no [[section]]")
+                self._refuse(index, "id", f"{one!r} is not in any [[section]]; list it in one")
         return found
 
     def _claim(self, index: int, entry: dict[str, Any]) -> Claim:
@@ -134,45 +136,46 @@ class _Reader:
             refuse(key, f"unknown field {key!r}; known are {', '.join(sorted(_FIELDS))}")
         for key in _TEXTS:
             if not isinstance(entry.get(key), str) or not entry[key].strip():
-                refuse(key, f"{key!r} must be text" if key in entry else f"lacks {key!r}")
+                refuse(key, f"{key!r} must be a text" if key in entry else f"a claim needs {key!r}")
         for key in _LISTS:
             listed = entry.get(key, [])
             if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
                 refuse(key, f"{key!r} must be a list of texts")
         if not _ID.fullmatch(entry["id"]):
-            refuse(
-                "id", f"{entry['id']!r} is not an id: lower-case words joined by dots and hyphens"
-            )
+            why = f"{entry['id']!r} is not an id; join lower-case words by dots and hyphens"
+            refuse("id", why)
         if entry["kind"] not in KINDS:
-            refuse("kind", f"kind {entry['kind']!r} is none of {', '.join(KINDS)}")
+            refuse("kind", f"unknown kind {entry['kind']!r}; choose from {', '.join(KINDS)}")
         if not re.fullmatch(r"\w+\.\w+", entry["check"]):
-            refuse("check", f"check {entry['check']!r} is not module.function")
+            refuse("check", f"check {entry['check']!r} is not of the form module.function")
         if entry["expected_verdict"] not in [verdict.value for verdict in Verdict]:
-            why = f"verdict {entry['expected_verdict']!r} is none of {', '.join(Verdict)}"
+            why = f"unknown verdict {entry['expected_verdict']!r}; choose from {', '.join(Verdict)}"
             refuse("expected_verdict", why)
         comparisons = entry.get("comparisons", 0)
         if type(comparisons) is not int or comparisons < 0:
-            refuse("comparisons", "'comparisons' must be a number of intervals, 0 or more")
+            refuse("comparisons", "'comparisons' must be a whole number, 0 or more")
         cost = entry.get("cost", 1.0)
         if not _is_number(cost) or not cost > 0:
             refuse("cost", "'cost' must be a positive number of seconds")
         for key, kind in _OTHERS.items():
             if not isinstance(entry.get(key, kind()), kind):
-                refuse(key, f"{key!r} has the wrong type")
+                refuse(key, f"{key!r} must be {_TYPES[kind]}")
         if entry.get("subject", PAPER) not in SUBJECTS:
-            refuse("subject", f"subject {entry['subject']!r} is none of {', '.join(SUBJECTS)}")
+            why = f"unknown subject {entry['subject']!r}; choose from {', '.join(SUBJECTS)}"
+            refuse("subject", why)
         if entry.get("erratum") and entry["expected_verdict"] != Verdict.NOT_SUPPORTED:
-            refuse("erratum", "an erratum is not supported")
+            refuse("erratum", "the expected verdict of an erratum must be 'not supported'")
         if extra := set(entry.get("undecided", ())) - set(Tier):
-            refuse("undecided", f"{min(extra)!r} is none of the tiers {', '.join(Tier)}")
+            refuse("undecided", f"unknown tier {min(extra)!r}; choose from {', '.join(Tier)}")
         if not entry.get("command", "x").strip():
-            refuse("command", "'command' is empty; without the field it is loca-theory verify")
+            refuse("command", "'command' is empty; leave it out for loca-theory verify ID")
         for key, why in _contradictions(entry):
             refuse(key, why)
         try:
             json.dumps(entry.get("arguments", {}), allow_nan=False)
         except (TypeError, ValueError):
-            refuse("arguments", "'arguments' are finite numbers, texts, truths, lists and tables")
+            why = "'arguments' may hold only finite numbers, texts, booleans, lists and tables"
+            refuse("arguments", why)
         return Claim(
             **{key: entry[key] for key in ("id", "statement", "kind", "check", "expected")},
             section=Section("", entry["passage"]),
@@ -195,12 +198,13 @@ class _Reader:
 
     def _rule(self, index: int, given: Any) -> Rule:
         if not isinstance(given, dict):
-            self._refuse(index, "rule", "lacks a table 'rule'")
+            self._refuse(index, "rule", "a claim needs a table 'rule'")
         keys = set(given)
         if "value" in keys:
             wanted = {"value", "precision"}
             if keys != wanted:
-                self._refuse(index, "rule", f"this rule needs value and precision, not {_of(keys)}")
+                why = f"a rule with 'value' needs value and precision alone, not {_of(keys)}"
+                self._refuse(index, "rule", why)
             precision, value = given["precision"], self._numbers(index, given["value"])
             if not _is_number(precision) or not 0 <= precision < np.inf:
                 self._refuse(index, "rule", "'precision' must be a finite number, 0 or more")
@@ -208,26 +212,27 @@ class _Reader:
                 self._refuse(index, "rule", "'value' must be finite")
             return Rule("near", value=value, precision=float(precision))
         if not keys or not keys <= {"low", "high"}:
-            self._refuse(index, "rule", f"a rule has low, high or value, not {_of(keys)}")
+            why = f"a rule needs low or high or both, or value and precision, not {_of(keys)}"
+            self._refuse(index, "rule", why)
         low = self._numbers(index, given.get("low", -np.inf))
         high = self._numbers(index, given.get("high", np.inf))
         if len({len(low), len(high)} - {1}) > 1:
-            why = f"'low' has {len(low)} bounds and 'high' {len(high)}; give one per estimate, or "
-            why += "one for all"
+            why = f"'low' has {len(low)} bounds, but 'high' has {len(high)}; "
+            why += "give one per estimate, or one for all"
             self._refuse(index, "rule", why)
         lows, highs = np.broadcast_arrays(low, high)
         if (lows > highs).any():
             self._refuse(index, "rule", "'low' lies above 'high'")
         if (lows == np.inf).any() or (highs == -np.inf).any():
-            self._refuse(index, "rule", "nothing finite can meet this bound")
+            self._refuse(index, "rule", "no finite number satisfies this bound")
         if (np.isinf(lows) & np.isinf(highs)).any():
-            self._refuse(index, "rule", "without any bound nothing can fail")
+            self._refuse(index, "rule", "a rule without any bound cannot fail; give low or high")
         return Rule("inside", low=low, high=high)
 
     def _numbers(self, index: int, given: Any) -> tuple[float, ...]:
         listed = given if isinstance(given, list) else [given]
         if not listed or not all(_is_number(one) for one in listed):
-            self._refuse(index, "rule", "the bounds of a rule are numbers")
+            self._refuse(index, "rule", "the bounds of a rule must be numbers")
         return tuple(float(one) for one in listed)
 
     def _refuse(self, index: int, key: str, why: str, table: str = "claim") -> NoReturn:
@@ -235,7 +240,7 @@ class _Reader:
         raise LedgerError(msg)
 
     def _line(self, index: int, key: str, table: str) -> int:
-        """Where the key of a table stands, or the table."""
+        """Line of a key in a table of the document, or of the header of the table."""
         starts = self._starts[table]
         if index >= len(starts):
             return 1
@@ -249,7 +254,7 @@ class _Reader:
 
 
 def _contradictions(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Fields that exclude each other: where, and why."""
+    """Fields that contradict each other: the field to report, and why."""
     kind, verdict = entry["kind"], entry["expected_verdict"]
     if kind == EMPIRICAL and not entry.get("tables"):
         yield "kind", "an empirical claim needs 'tables'"
@@ -258,11 +263,12 @@ def _contradictions(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if kind == "Monte Carlo" and not entry.get("comparisons"):
         yield "kind", "a Monte Carlo claim needs 'comparisons', the number of its intervals"
     if kind in ("identity", "bound") and entry.get("comparisons"):
-        yield "comparisons", f"of kind {kind!r} nothing is random, so it has no comparisons"
+        why = f"a claim of kind {kind!r} has no random estimates; drop 'comparisons'"
+        yield "comparisons", why
     if verdict == Verdict.SUPPORTED and entry.get("added"):
-        yield "expected_verdict", "with 'added' assumptions it is supported under assumptions"
+        yield "expected_verdict", "with 'added', it must be 'supported under assumptions'"
     if verdict == Verdict.SUPPORTED_UNDER_ASSUMPTIONS and not entry.get("added"):
-        yield "expected_verdict", "supported under assumptions needs those 'added'"
+        yield "expected_verdict", "'supported under assumptions' needs 'added' assumptions"
 
 
 def _are_tables(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The outcome of a run: its table, its page and its file, kept from run to run."""
+"""The outcome of a run, saved as a table, a page and a file, and merged with earlier runs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NAMES = ("claims.json", "CLAIMS.md")
 
 
 class VerdictsChangedError(LocaTheoryError):
-    """Claims came to another verdict than the ledger expects."""
+    """The verdicts of some claims are not those that the ledger expects."""
 
 
 @dataclass(frozen=True, repr=False)
 class VerificationResult(Result):
-    """What was decided.
+    """The outcome of a run.
 
     Attributes:
         ledger: The ledger.
@@ -45,29 +45,31 @@ class VerificationResult(Result):
     claims: tuple[Entry, ...] = rows(Entry)
 
     def require_expected(self) -> None:
-        """Make sure that every verdict is the one that the ledger expects.
+        """Raise an error unless every verdict is the one that the ledger expects.
 
         Raises:
-            VerdictsChangedError: one is not, or is inconclusive where it should not be.
+            VerdictsChangedError: a verdict differs, or is inconclusive although the ledger expects
+                a decision.
         """
         if wrong := [one.id for one in self.claims if one.changed or one.lost]:
             are = "1 verdict is" if len(wrong) == 1 else f"{len(wrong)} verdicts are"
-            msg = f"{are} not as the ledger expects: {', '.join(wrong)}; say so in claims.toml, "
-            msg += "with why ('expected_verdict', or 'undecided' for tiers that need not decide)"
+            msg = f"{are} not as the ledger expects: {', '.join(wrong)}; if this is right, change "
+            msg += "'expected_verdict' in claims.toml (or 'undecided', the tiers that need not "
+            msg += "decide), and give the reason in 'note'"
             raise VerdictsChangedError(msg)
 
     def joined(self, earlier: Sequence[Entry]) -> Self:
-        """This outcome and that of earlier runs, in the order of the ledger.
+        """Merge this outcome with that of earlier runs, in the order of the ledger.
 
-        A new entry takes the location of an old one unless
+        A new entry replaces an old one unless
 
-        - the old one was observed at a deeper tier, be it by older code, with which it then is
-          marked (``stale``);
         - the old one was run and the new one was not;
-        - both had the same tier and code, another seed and another verdict: the first look counts,
-          for whoever tries seeds until one pleases will find it.
+        - the old one was measured at a deeper tier, even by older code (it is then marked as
+          ``stale``);
+        - both have the same tier and code, but different seeds and verdicts. The first verdict
+          counts, since trying seeds until one gives the desired verdict would always succeed.
 
-        None of this protects what was read from other tables.
+        If the two entries read different tables, only the first exception applies.
         """
         latest = {one.id: one for one in earlier}
         for one in self.claims:
@@ -77,7 +79,7 @@ class VerificationResult(Result):
         return replace(self, claims=tuple(latest[name] for name in order if name in latest))
 
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
-        """The claims as a data frame, with what a table shows of them."""
+        """The claims as a data frame, one row per claim."""
         import pandas as pd
 
         name = next(iter(self._tables())) if table is None else table
@@ -85,10 +87,11 @@ class VerificationResult(Result):
         return pd.DataFrame(self._plain(name))
 
     def to_json(self) -> dict[str, Any]:
-        """The document that claims.json holds.
+        """The content of claims.json.
 
-        ``claims``, ``counts`` (of the paper's claims), ``errata`` (how many of those not supported
-        are errata), ``package`` (counts of the claims on this package), ``family`` and
+        The keys are ``claims``, ``counts`` (verdicts of the claims on the paper), ``errata`` (how
+        many of the unsupported ones are errata), ``package`` (verdicts of the claims on this
+        package), ``family`` (the family-wise error rate and the number of comparisons) and
         ``manifest``.
         """
         return {
@@ -101,13 +104,13 @@ class VerificationResult(Result):
         }
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write claims.json, CLAIMS.md and claims.parquet, with what earlier runs left there.
+        """Write claims.json, CLAIMS.md and claims.parquet, merged with those of earlier runs.
 
-        Each file is complete or not there.
+        Each file is written completely or not at all.
 
         Raises:
-            ResourceError: the folder cannot be written to, or has a CLAIMS.md or claims.json that
-                no run has written.
+            ResourceError: the folder cannot be written to, or it has a CLAIMS.md or claims.json
+                that was not written by a run.
         """
         folder = writable_folder(_arguments.path("folder", folder))
         together = self.joined(read_entries(folder, self.ledger))
@@ -119,15 +122,15 @@ class VerificationResult(Result):
 
     @classmethod
     def load(cls, folder: str | Path, ledger: Ledger | None = None) -> Self:
-        """What :meth:`save` has written into a folder, by the ledger as it is now.
+        """Read what :meth:`save` wrote into a folder, and judge it by the current ledger.
 
         Raises:
-            ResourceError: it is not there or cannot be read.
+            ResourceError: the file does not exist or cannot be read.
         """
         ledger = ledger or load_ledger()
         path = _arguments.path("folder", folder) / _NAMES[0]
         if not path.is_file():
-            msg = f"there is no {path}; run verify with results kept there first"
+            msg = f"there is no {path}; run verify and save its result in that folder first"
             raise ResourceError(msg)
         entries, manifest = _read(path, ledger)
         return cls(manifest=manifest, ledger=ledger, claims=entries)
@@ -141,18 +144,17 @@ class VerificationResult(Result):
 
 
 def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
-    """What earlier runs have left in a folder; nothing where there was none.
+    """Read the entries that earlier runs left in a folder; none if there was no run.
 
-    An entry whose claim is no longer in the ledger, or has another check or arguments or number of
-    estimates by now, is dropped; of the others the observation is kept, and judged by the rule that
-    holds now.
+    An entry is dropped if its claim is no longer in the ledger, or now has another check, other
+    arguments or another number of estimates. The other measurements are judged by the current rule.
 
     Raises:
-        ResourceError: there is a claims.json or CLAIMS.md that no run has written.
+        ResourceError: the folder has a claims.json or CLAIMS.md that was not written by a run.
     """
     data, page = (folder / name for name in _NAMES)
     if page.is_file() and WRITTEN_BY not in page.read_text(encoding="utf-8", errors="replace"):
-        msg = f"{page} was not written here; move it away, or choose another folder"
+        msg = f"{page} was not written by verify; move it away, or choose another folder"
         raise ResourceError(msg)
     return _read(data, ledger)[0] if data.exists() else ()
 
@@ -164,10 +166,10 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
         document = json.loads(path.read_text(encoding="utf-8"))
         for one in document["claims"]:
             found = Measurement.from_json({"estimates": one["estimates"], "note": one["remark"]})
-            how = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
+            run = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
             version, claim = one["version"], claims.get(one["id"])
             if claim and definition(claim) == one["definition"] and not claim.objection(found):
-                entries.append(Entry(claim, found, ledger.error_rate(claim), *how, version))
+                entries.append(Entry(claim, found, ledger.error_rate(claim), *run, version))
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"

@@ -1,24 +1,25 @@
-r"""Acceptance rules: from measured numbers with errors to a verdict.
+r"""Acceptance rules: from measured numbers and their errors to a verdict.
 
-Every rule looks at a confidence interval of each number: exact numbers are intervals of length 0,
-fractions of trials have the exact interval of Clopper and Pearson, means Student's
-:math:`\bar x \pm t_{n-1}\, s/\sqrt n`. All intervals that one run at one tier looks at hold
+Every rule judges a confidence interval of each number. An exact number has an interval of length 0,
+a fraction of trials has the exact interval of Clopper and Pearson, and a mean has Student's
+interval :math:`\bar x \pm t_{n-1}\, s/\sqrt n`. The intervals of one run at one tier all hold
 together with probability at least 1 − :data:`FAMILY_WISE`, whatever their dependence (Bonferroni).
-Half of the rate is shared equally among the intervals of empirical claims, which rest on few seeds,
-half among all others (:meth:`loca_theory.claims.Ledger.error_rate`). The rate is nominal: it is
-exact for exact numbers and proportions; for means it is that of normal ones, which means of many
-replicates are nearly; and who looks again, at a deeper tier or with another seed, has further
-chances to be misled.
+Half of the rate is divided equally among the intervals of empirical claims, which rest on few
+seeds, and half among all others (:meth:`loca_theory.claims.Ledger.error_rate`). The rate is
+nominal. It is exact for exact numbers and proportions. For means it assumes normality, which means
+of many replicates nearly have. A repeated run, at a deeper tier or with another seed, adds further
+chances of a wrong verdict.
 
-- ``inside``: the statement says that the number lies in [low, high]. Supported if the interval
-  lies in it, not supported if they are disjoint, else inconclusive. A wrong verdict of either kind
-  needs an interval that misses.
-- ``near``: the statement names the value itself. Not supported if the interval excludes it, else
-  supported if the interval is at most 2·precision long, else inconclusive. What is wrongly
-  supported lies within 2·precision of the value; what is wrongly refused needs an interval that
-  misses.
+- ``inside``: the statement says that the number lies in [low, high]. It is supported if the
+  interval lies in [low, high], not supported if the two are disjoint, and inconclusive otherwise. A
+  wrong verdict of either kind requires an interval that misses the true number.
+- ``near``: the statement gives the value itself. It is not supported if the interval excludes the
+  value; otherwise it is supported if the interval is at most 2·precision long, and inconclusive if
+  it is longer. A number that is wrongly supported lies within 2·precision of the value; a wrong
+  rejection requires an interval that misses the true number.
 
-Of several numbers all must pass: one that fails decides, then one that is inconclusive.
+If a claim has several numbers, all must pass. One number that fails makes the claim not supported;
+if none fails, one that is inconclusive makes the claim inconclusive.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FAMILY_WISE = 0.01
 
 
 class Verdict(StrEnum):
-    """What was found of a claim."""
+    """The verdict on a claim."""
 
     SUPPORTED = "supported"
     SUPPORTED_UNDER_ASSUMPTIONS = "supported under assumptions"
@@ -47,7 +48,7 @@ class Verdict(StrEnum):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the claim was found to hold or not to."""
+        """Whether the claim was found to hold, or found not to hold."""
         return self not in (Verdict.INCONCLUSIVE, Verdict.NOT_RUN)
 
 
@@ -57,10 +58,10 @@ class Rule:
 
     Attributes:
         kind: ``inside`` or ``near``.
-        low: Lower bounds, one per estimate or one for all; −∞ where there is none.
-        high: Upper bounds likewise.
-        value: For ``near``, the values.
-        precision: For ``near``, the half-width that an interval needs for support.
+        low: Lower bounds, one per estimate or one for all; −∞ if there is none.
+        high: Upper bounds, one per estimate or one for all; ∞ if there is none.
+        value: For ``near``, the values, one per estimate or one for all.
+        precision: For ``near``, the largest half-width of an interval that gives support.
     """
 
     kind: Literal["inside", "near"]
@@ -71,11 +72,11 @@ class Rule:
 
     @property
     def length(self) -> int:
-        """For how many estimates it has bounds; 1 where all have the same."""
+        """Number of estimates that it has bounds for; 1 if all have the same."""
         return max(len(self.low), len(self.high), len(self.value))
 
     def in_words(self, index: int | None = None) -> str:
-        """The rule for a reader, for one of the estimates or for all."""
+        """The rule as text, for one of the estimates or for all."""
         chosen = range(self.length) if index is None else [min(index, self.length - 1)]
         if self.kind == "near":
             values = ", ".join(_number(_pick(self.value, i)) for i in chosen)
@@ -86,12 +87,12 @@ class Rule:
         return f"whole interval {', '.join(ranges)}"
 
     def judge(self, estimate: Estimate, index: int, error_rate: float) -> tuple[Verdict, float]:
-        """Verdict on an estimate, and its margin: positive where it passes, the larger the clearer.
+        """Verdict on one estimate, and its margin, which is positive if the estimate passes.
 
         Args:
             estimate: What was measured.
-            index: Which of the claim's it is.
-            error_rate: Probability with which its interval may miss.
+            index: Index of the estimate among those of the claim.
+            error_rate: Probability with which its interval may miss the true value.
         """
         low, high = estimate.interval(error_rate)
         if self.kind == "near":
@@ -115,12 +116,12 @@ class Decision:
     """A verdict and the estimate that decided it.
 
     Attributes:
-        verdict: What was found.
-        estimate: The one with the worst verdict and, among those, the smallest margin; None if
-            not run.
+        verdict: The verdict.
+        estimate: The estimate with the worst verdict and, among those, the smallest margin; None if
+            the claim was not run.
         low: Lower end of its interval.
-        high: Upper end.
-        index: Which of the claim's estimates it is.
+        high: Upper end of its interval.
+        index: Its index among the claim's estimates.
     """
 
     verdict: Verdict
@@ -131,24 +132,23 @@ class Decision:
 
 
 def decide(rule: Rule, found: Measurement, *, error_rate: float, assumes: bool) -> Decision:
-    """The verdict on a claim.
+    """Judge the measurement of a claim.
 
     Args:
-        rule: Its rule.
+        rule: The claim's rule.
         found: What its check measured.
-        error_rate: Probability with which each of its intervals may miss.
+        error_rate: Probability with which each of its intervals may miss the true value.
         assumes: Whether the check adds assumptions to the paper's own.
 
     Raises:
-        InvalidArgumentError: the rule has bounds for another number of estimates, or alarm is not
-            between 0 and 1.
+        InvalidArgumentError: the rule has bounds for another number of estimates, or error_rate is
+            not between 0 and 1.
     """
     if not found.estimates:
         return Decision(Verdict.NOT_RUN)
     if rule.length not in (1, len(found.estimates)):
-        msg = (
-            f"the rule has bounds for {rule.length} estimates, and there are {len(found.estimates)}"
-        )
+        msg = f"the rule has bounds for {rule.length} estimates, but there are "
+        msg += f"{len(found.estimates)}; give one bound per estimate, or one for all"
         raise InvalidArgumentError(msg)
     judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(found.estimates)]
     verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))

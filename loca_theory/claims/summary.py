@@ -1,4 +1,4 @@
-"""What was decided, in a few words: for the terminal and for CLAIMS.md."""
+"""Counts of the verdicts, as text for the terminal and for CLAIMS.md."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SUBJECTS = dict(zip(SUBJECTS, ("the paper", "this package"), strict=True))
 
 
 def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
-    """How many claims on a subject have each verdict.
+    """Number of claims on a subject with each verdict.
 
     Args:
-        entries: What was decided.
+        entries: The outcomes of the claims.
         subject: One of :data:`loca_theory.claims.SUBJECTS`.
     """
     found = Counter(one.verdict for one in entries if one.claim.subject == subject)
@@ -26,7 +26,7 @@ def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
 
 
 def count_errata(entries: Entries) -> int:
-    """How many of the paper's statements that are not supported are errata."""
+    """Number of errata among the unsupported claims on the paper."""
     return sum(
         one.claim.erratum and one.claim.subject == PAPER and one.verdict is Verdict.NOT_SUPPORTED
         for one in entries
@@ -34,7 +34,7 @@ def count_errata(entries: Entries) -> int:
 
 
 def tally(entries: Entries) -> list[str]:
-    """The counts for a reader: a line for each subject that has claims."""
+    """The counts as text, one line for each subject that has claims."""
     lines = []
     errata = count_errata(entries)
     for subject, title in _SUBJECTS.items():
@@ -50,10 +50,10 @@ def tally(entries: Entries) -> list[str]:
 
 
 def family_in_words(ledger: Ledger) -> str:
-    """What is said of all intervals together, and no more than can be."""
+    """The probability that all intervals of the ledger hold together, as text."""
     if not ledger.comparisons:
         return "Nothing in the ledger is random."
     return (
-        f"Nominally, and in one run at one tier, the {ledger.comparisons} confidence intervals "
-        f"of the ledger hold together with probability {1 - FAMILY_WISE:g} at least."
+        f"In one run at one tier, all {ledger.comparisons} confidence intervals of the ledger hold "
+        f"together with a nominal probability of at least {1 - FAMILY_WISE:g}."
     )

@@ -1,4 +1,4 @@
-"""Deciding claims through the sweep store: a point per claim."""
+"""Decide claims through the sweep store, with one point per claim."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def verify(
     <Verdict.SUPPORTED: 'supported'>
 
     Args:
-        names: A claim, or several; a name that ends in a dot stands for all that begin with it,
-            None for all.
-        tier: How much work goes into each: ``quick``, ``default`` or ``deep``.
+        names: Name of a claim, or several; a name that ends in a dot stands for all claims that
+            begin with it. None for all claims.
+        tier: How much work each check does: ``quick``, ``default`` or ``deep``.
         seed: Root seed.
-        results: Folder of the experiments' tables, for the empirical claims, looked through with
-            its subfolders; None for ``loca-results`` where there is one.
-        ledger: A ledger, or a file of one; None for the package's own.
-        runner: How to run: workers, and where finished observations are kept.
+        results: Folder of the experiments' tables for the empirical claims, searched with its
+            subfolders; None for ``loca-results`` if that folder exists.
+        ledger: A ledger, or the path of a ledger file; None for the package's own.
+        runner: How to run: the workers, and the store of finished measurements.
 
     Raises:
-        InvalidArgumentError: a claim or the tier is unknown, or no claim is named.
-        LedgerError: the ledger cannot be read, or a claim names a check that is not there or does
-            not take the claim's arguments.
-        ResourceError: the folder of tables is not there, or what a check needs is damaged.
+        InvalidArgumentError: a claim or the tier is unknown, or names is empty.
+        LedgerError: the ledger cannot be read, or a claim's check does not exist or does not take
+            the claim's arguments.
+        ResourceError: the folder of tables does not exist, or a file that a check needs is damaged.
     """
     chosen = () if names is None else _arguments.several(names)
     if names is not None and not chosen:
@@ -65,19 +65,19 @@ def verify(
 
 @dataclass(frozen=True)
 class Verification:
-    """What to decide.
+    """The claims to decide, and the settings of their checks.
 
     Attributes:
         ledger: The ledger.
-        names: Claims by name; none for all.
-        tier: How much work goes into each.
+        names: Names of claims; empty for all.
+        tier: How much work each check does.
         seed: Root seed.
-        results: Folder of the experiments' tables, looked through with its subfolders; None for
-            ``loca-results`` where there is one.
+        results: Folder of the experiments' tables, searched with its subfolders; None for
+            ``loca-results`` if that folder exists.
 
     Raises:
         InvalidArgumentError: a claim is unknown.
-        ResourceError: the folder of tables is not there.
+        ResourceError: the folder of tables does not exist.
     """
 
     ledger: Ledger = field(default_factory=load_ledger)
@@ -92,23 +92,23 @@ class Verification:
         if self.results is None and Path(DEFAULT_RESULTS).is_dir():
             object.__setattr__(self, "results", Path(DEFAULT_RESULTS))
         if self.results is not None and not self.results.is_dir():
-            msg = f"there is no folder {self.results}; give that of the experiments' tables, or "
-            msg += 'leave out results="..."'
+            msg = f"there is no folder {self.results}; give the folder of the experiments' tables, "
+            msg += 'or leave out results="..."'
             raise ResourceError(msg)
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> VerificationResult:
         """Decide every claim.
 
         Args:
-            runner: How; a point is a claim.
+            runner: How to run; each claim is a point.
 
         Raises:
-            LedgerError: a check is not there, or does not take the arguments of its claim.
+            LedgerError: a check does not exist, or does not take the arguments of its claim.
         """
         claims = self.ledger.find(self.names)
         for claim in claims:
             claim.function()
-        # The longest first: none is left to run alone at the end.
+        # The longest start first, so that none runs alone at the end.
         known = {claim.id: claim for claim in sorted(claims, key=lambda claim: -claim.cost)}
         points = [self._point(claim) for claim in known.values()]
         compute = partial(measure, claims=known, results=self.results)

@@ -1,4 +1,4 @@
-"""Printing an analysis of checkpoints."""
+"""Print an analysis of checkpoints."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 _INCOMPLETE = 4
 _MOST_ROWS, _MOST_REASONS = 60, 8
-# From so many columns on, everything is shown.
+# A console at least this wide shows all columns.
 _WIDE = 120
 
 
 def print_matrices(rows: Sequence[Any], row_type: type) -> None:
-    """The matrices of a result as CSV."""
+    """Print the matrices of a result as CSV."""
     columns = [one.name for one in fields(row_type)]
     print_csv([{**vars(row), "shape": _shape(row)} for row in rows], columns)
 
 
 def note_damaged(skipped: Sequence[Skipped]) -> int:
-    """Say what could not be read.
+    """Print a note if matrices are damaged.
 
     Returns:
-        The exit code: 4 where there is any, else 0.
+        The exit code: 4 if there are any, else 0.
     """
     damaged = [one for one in skipped if one.damaged]
     if damaged:
@@ -50,7 +50,7 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
 
 
 def print_analysis(result: Analysis) -> None:
-    """A line per matrix, totals by kind and layer, the verdict, what was left out."""
+    """Print a line per matrix, totals by kind and layer, the verdict and the skipped matrices."""
     out = console()
     summary = result.summary
     if result.matrices:
@@ -94,7 +94,7 @@ def _print_matrices(out: Console, result: Analysis) -> None:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column: its heading, and what it shows of a row and its errors."""
+    """A column: its heading, and the function that makes its cells from a row and its errors."""
 
     heading: str
     cell: Callable[[Matrix, Mapping[str, MatrixError]], str]
@@ -102,7 +102,7 @@ class _Column:
 
 
 def _number(value: float | None) -> str:
-    """A statistic that not every matrix has."""
+    """Format a statistic that not every matrix has."""
     return "none" if value is None else f"{value:.3f}"
 
 
@@ -140,7 +140,7 @@ _COLUMNS = (
 
 
 def _label(matrix: Matrix, *, is_wide: bool) -> str:
-    """The name, or where room is short the layer and kind."""
+    """Name of the matrix, or its layer and kind if the console is narrow."""
     if is_wide or matrix.layer is None or matrix.kind == "other":
         return _short(matrix.name)
     return f"{matrix.layer} {matrix.kind}"
@@ -148,8 +148,8 @@ def _label(matrix: Matrix, *, is_wide: bool) -> str:
 
 def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
     out.print(title, style="bold")
-    out.print("errors weighted by energy; in brackets the expectation for independent normal "
-              "entries", style="dim")  # fmt: skip
+    out.print("errors weighted by energy; in brackets: expected for independent normal entries",
+              style="dim")  # fmt: skip
     out.print()
     ranks = list(dict.fromkeys(error.r for group in groups for error in group.errors))
     shown = ranks if out.width >= _WIDE else ranks[:1]
@@ -175,7 +175,7 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
 
 
 def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
-    """What was left out, by reason."""
+    """Print the skipped matrices by reason."""
     if not skipped:
         return
     reasons: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""``loca-theory analyze``: what a fine-tune did to every weight matrix."""
+"""``loca-theory analyze``: how a fine-tune changed every weight matrix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Entries(click.ParamType):
     name = "entries"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """Parse; a message of one line where that fails."""
+        """Parse the text, or fail with a one-line message."""
         found = re.fullmatch(r"(\d+)([kmg]?)", str(value).lower())
         if not found or not int(found[1]):
             self.fail(
@@ -37,15 +37,17 @@ class Entries(click.ParamType):
         return int(found[1]) * _UNITS[found[2]]
 
 
-# Which matrices.
+# Options that select matrices.
 SELECTION = (
-    click.option("--include", metavar="REGEX", help="Only matrices of which this matches a part."),
-    click.option("--exclude", metavar="REGEX", help="Not those of which this matches a part."),
+    click.option(
+        "--include", metavar="REGEX", help="Use only matrices whose name contains a match."
+    ),
+    click.option("--exclude", metavar="REGEX", help="Skip matrices whose name contains a match."),
     click.option(
         "--max-size",
         type=Entries(),
         metavar="N",
-        help="Skip matrices with more entries, such as 50M.",
+        help="Skip matrices with more than N entries, such as 50M.",
     ),
 )
 
@@ -53,38 +55,38 @@ SELECTION = (
 @click.command("analyze")
 @click.argument("base", metavar="[BASE]", required=False)
 @click.argument("tuned", metavar="[FINETUNED]", required=False)
-@click.option("--demo", is_flag=True, help="A small pair that comes with the package.")
+@click.option("--demo", is_flag=True, help="Analyse a small pair that comes with the package.")
 @default_option(
     "--r",
     "ranks",
     type=IntegerList(),
     default="8,16,32",
-    help="LoRA ranks that set the budgets.",
+    help="LoRA ranks, which set the budgets.",
 )
 @click.option(
     "--methods",
     type=NameList(),
-    help="Methods to measure beside LoRA, LoCA, FourierFT and their kin; one of your own is "
-    "module:attribute.",
+    help="Methods to compare, or 'all', in addition to LoRA, LoCA, FourierFT and their variants. "
+    "Name your own method as module:attribute.",
 )
 @default_option(
     "--epsilon",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.001,
-    help="Total variation that still counts as normal.",
+    help="Largest total variation that counts as normal.",
 )
 @default_option(
     "--accounting",
     type=click.Choice([one.value for one in Accounting]),
     default=Accounting.PAPER.value,
-    help="How budgets are counted.",
+    help="How budgets are counted; LoRA's is (p+q)r numbers.",
 )
 @options(
     *SELECTION,
     SEED,
     DEVICE,
-    out="Store tables, figures and analyze.html here, and each matrix once it is done, for an "
-    "interrupted run to go on from.  [default: nothing is stored]",
+    out="Folder for tables, figures, analyze.html and finished matrices, from which an interrupted "
+    "run continues.  [default: nothing is stored]",
 )
 def command(
     *,
@@ -100,11 +102,11 @@ def command(
     epsilon: float,
     accounting: str,
 ) -> int:
-    """Are the changes of a fine-tune normal and independent, and which adapter keeps them?
+    """Test if a fine-tune's changes are normal and independent, and which adapter retains them.
 
-    BASE and FINETUNED are .safetensors files, PyTorch files without code in them, folders (sharded
-    ones too), Hugging Face cache folders or hub:org/name[@revision]. FINETUNED may be a LoRA
-    adapter of PEFT, which can also stand alone.
+    BASE and FINETUNED are .safetensors files, PyTorch files that load without running code, folders
+    (also of sharded checkpoints), Hugging Face cache folders or hub:org/name[@revision]. FINETUNED
+    may also be a LoRA adapter of PEFT. Such an adapter can be analysed without BASE.
 
     \b
     Examples:
@@ -114,9 +116,9 @@ def command(
       loca-theory analyze my-lora-adapter/
     """
     if demo == (base is not None):
-        msg = "name BASE and FINETUNED, or neither and --demo"
+        msg = "give BASE and FINETUNED, or only --demo"
         raise click.UsageError(msg)
-    # Imports torch, which a look at the help shall not wait for.
+    # Imported here, because it loads torch, which --help does not need.
     from loca_theory import checkpoints
 
     sources = checkpoints.demo_pair() if base is None else (base, tuned)

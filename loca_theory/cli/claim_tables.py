@@ -1,4 +1,4 @@
-"""Printing the ledger and what was decided."""
+"""Print the ledger and the verdicts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _TEXT_WIDTH = 100
 
 
 def print_claims(result: VerificationResult) -> None:
-    """Each claim by section, then how many have each verdict; of a single claim, all that is known.
+    """Print the claims by section and the number of each verdict; for a single claim, all details.
 
-    A claim takes a line where the window is wide enough for all of them, else two.
+    A claim takes one line if all claims fit the console that way, else two.
     """
     out, entries = console(), result.claims
     first = _padded([(one.id, _verdict(one)) for one in entries])
@@ -72,7 +72,7 @@ def _observation(one: Entry) -> tuple[str, str, str, str]:
 
 
 def _padded(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """The cells of each row in a line, in columns."""
+    """Join the cells of each row to one line, aligned in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -105,7 +105,7 @@ def _print_details(one: Entry, out: Console) -> None:
         ("rule", claim.rule.in_words()),
     ]
     lines += [("assumed by the paper", text) for text in claim.assumptions]
-    lines += [("assumed besides", text) for text in claim.added]
+    lines += [("also assumed", text) for text in claim.added]
     lines += [(each.name, str(each)) for each in estimates if len(estimates) > 1]
     is_run = one.verdict is not Verdict.NOT_RUN
     if one.note and is_run:
@@ -114,12 +114,12 @@ def _print_details(one: Entry, out: Console) -> None:
         table.add_row(name, Text(text))
     out.print(table, width=min(out.width, _TEXT_WIDTH))
     if not is_run:
-        # A command that is to be copied stays in one piece.
+        # Not wrapped, so that a command in the note can be copied.
         out.print(Text(one.note), soft_wrap=True)
 
 
 def print_ledger(claims: Sequence[Claim]) -> None:
-    """The claims by section, without deciding any."""
+    """Print the claims by section, without deciding any."""
     out = console()
     for title, listed in by_section(claims).items():
         _print_title(title, out)
@@ -136,4 +136,4 @@ def print_ledger(claims: Sequence[Claim]) -> None:
                 break_on_hyphens=False,
             )
             out.print(Text(text), highlight=False)
-    out.print("Verdicts are those that the ledger expects.", style="dim", highlight=False)
+    out.print("The verdicts shown are those that the ledger expects.", style="dim", highlight=False)

@@ -30,11 +30,11 @@ class Command(click.Command):
         name, debug = prog_name or self.name or "", "--debug" in given
         self._main_shell_completion({}, name)
         if isinstance(sys.stdout, TextIOWrapper):
-            # A terminal or file that cannot take a sign such as ± gets a question mark.
+            # Write a question mark for a character, such as ±, that the output cannot encode.
             sys.stdout.reconfigure(errors="replace")
         ctx = None
         try:
-            # Not click's own main, which prints an empty line when it is interrupted.
+            # Not click's own main, because it prints an empty line when it is interrupted.
             with self.make_context(name, given) as ctx:
                 result = self.invoke(ctx)
             sys.stdout.flush()
@@ -48,11 +48,11 @@ class Command(click.Command):
         except (click.Abort, KeyboardInterrupt):
             _fail(name, "interrupted", _INTERRUPTED, debug=debug)
         except BrokenPipeError:
-            # The reader of our output (head, a pager) is gone: nothing is left to say.
+            # The reader of the output (head, a pager) has closed it, so print nothing more.
             _drop_output()
             sys.exit(_ERROR)
         except LocaTheoryError as error:
-            message = str(error) if ctx is None else in_flags(str(error), _asked(ctx))
+            message = str(error) if ctx is None else in_flags(str(error), _invoked(ctx))
             _fail(name, message, _exit_code(error), debug=debug)
         except OSError as error:
             _drop_output()
@@ -61,14 +61,14 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """The same for a group of commands."""
+    """A group of commands that handles failures in the same way."""
 
 
 def in_flags(message: str, command: click.Command) -> str:
-    """A message of the library in the words of a command.
+    """Replace arguments in a message of the library by the options of a command.
 
-    The library names arguments: ``device="cpu"`` is ``--device cpu`` where the command has that
-    option, ``rho=...`` is ``--rho LIST``, and ``folder="..."`` is ``--out DIR``.
+    ``device="cpu"`` becomes ``--device cpu`` if the command has that option, ``rho=...`` becomes
+    ``--rho LIST``, and ``folder="..."`` becomes ``--out DIR``.
     """
     options = {p.name: p for p in command.params if isinstance(p, click.Option)}
 
@@ -84,8 +84,8 @@ def in_flags(message: str, command: click.Command) -> str:
     return re.sub(r'\b(\w+)=("[^"]*"|\d+|\.{3})', flag, message)
 
 
-def _asked(ctx: click.Context) -> click.Command:
-    """The command that was run: the group's, or its own."""
+def _invoked(ctx: click.Context) -> click.Command:
+    """Return the command that was run: a command of the group, or the command itself."""
     name = ctx.invoked_subcommand
     if name is None or not isinstance(ctx.command, click.Group):
         return ctx.command
@@ -101,7 +101,7 @@ def _exit_code(error: LocaTheoryError) -> int:
 
 
 def _drop_output() -> None:
-    """Keep Python from writing what is left of the output when it ends, and failing at that."""
+    """Discard the buffered output, which Python would otherwise fail to write when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

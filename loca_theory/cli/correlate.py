@@ -1,11 +1,11 @@
-"""``loca-theory correlate``: the comparison when entries are not independent."""
+"""``loca-theory correlate``: compare methods when entries are dependent."""
 
 from __future__ import annotations
 
 import click
 
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, default_option, options
+from loca_theory.cli.options import POINTS, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
@@ -15,58 +15,74 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
 
 @click.command("correlate")
 @click.option(
-    "--K", "size", type=click.IntRange(2, 20_000), metavar="INTEGER", help="Size.  [default: 300]"
+    "--K",
+    "size",
+    type=click.IntRange(2, 20_000),
+    metavar="INTEGER",
+    help="Size of square matrices.  [default: 300]",
 )
-@click.option("--shape", type=Shape(), metavar="PxQ", help="A rectangular shape, instead of --K.")
-@default_option("--r", "ranks", type=IntegerList(), default="8,16,24,32", help="LoRA ranks.")
+@click.option("--shape", type=Shape(), metavar="PxQ", help="One rectangular shape, instead of --K.")
+@default_option(
+    "--r",
+    "ranks",
+    type=IntegerList(),
+    default="8,16,24,32",
+    help="LoRA ranks, which set the budgets.",
+)
 @click.option(
     "--structures",
     type=NameList(),
     default=",".join(STRUCTURES),
     metavar="NAMES",
-    help=f"Kinds of dependence, by default all: {', '.join(STRUCTURES)}.",
+    help=f"Kinds of dependence. Default: all, which are {', '.join(STRUCTURES)}.",
 )
 @click.option(
     "--protocols",
     type=NameList(),
     default=",".join(Protocol),
     metavar="NAMES",
-    help="same-draw: every method sees the same matrix; iid-reference: only LoRA sees the "
-    "dependence. By default both.",
+    help="same-draw: all methods approximate the same matrix; iid-reference: only LoRA "
+    "approximates dependent entries. Default: both.",
 )
 @click.option(
     "--methods",
     type=NameList(),
     metavar="NAMES",
-    help="Methods beside R and D, or 'all'; one of your own is module:attribute. Default: R, F2, "
-    "D, S and U; under iid-reference R, D, M1, M2 and U.",
+    help="Methods to compare, or 'all', in addition to R and D. Name your own method as "
+    "module:attribute. Default: R, F2, D, S and U; under iid-reference R, D, M1, M2 and U.",
 )
-@click.option("--rho", type=NumberList(), help="[default: 0..0.4..0.01]")
-@click.option("--fraction", type=NumberList(), help="Of the energy.  [default: 0..0.4..0.02]")
-@click.option("--exponent", type=NumberList(), help="[default: 0..1.5..0.1]")
+@click.option("--rho", type=NumberList(), help="Correlations.  [default: 0..0.4..0.01]")
+@click.option(
+    "--fraction",
+    type=NumberList(),
+    help="Fractions of the energy in the spikes of 'spiked'.  [default: 0..0.4..0.02]",
+)
+@click.option(
+    "--exponent", type=NumberList(), help="Exponents of 'power-law'.  [default: 0..1.5..0.1]"
+)
 @default_option(
     "--draws",
     type=click.IntRange(max=1_000_000),
     default=100,
     metavar="INTEGER",
-    help="Draws of each structure.",
+    help="Number of random draws of each structure.",
 )
 @default_option(
     "--spikes",
     type=click.IntRange(1, 1000),
     default=1,
     metavar="INTEGER",
-    help="Directions that share the energy of spiked.",
+    help="Number of spikes of 'spiked'.",
 )
 @default_option(
     "--null-draws",
     type=click.IntRange(1, 10_000_000),
     default=4000,
     metavar="INTEGER",
-    help="Draws of the tests' law under independence.",
+    help="Number of random draws of the test statistics under independence.",
 )
 @default_option("--level", type=float, default=0.05, help="Size of the tests.")
-@options(SEED, *WORKERS, out=f"Store tables, manifests and figures here.  {POINTS_ONLY}")
+@options(SEED, *WORKERS, out=f"Folder for tables, manifests, figures and {POINTS}")
 def command(
     *,
     common: Common,
@@ -84,7 +100,7 @@ def command(
     null_draws: int,
     level: float,
 ) -> None:
-    """Reconstruction under dependence: where LoRA overtakes, and who would notice.
+    """Compare methods on dependent entries, and measure the power of tests for dependence.
 
     \b
     Examples:
@@ -92,7 +108,7 @@ def command(
       loca-theory correlate --structures spiked --fraction 0..0.3..0.05 --format json
       loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
     """
-    # Imports torch, which a look at the help shall not wait for.
+    # Imported here, because it loads torch, which --help does not need.
     from loca_theory.dependence import Study
 
     if size is not None and shape is not None:
@@ -124,7 +140,7 @@ def command(
             print_json(result.to_json())
         case "csv":
             print_csv(result.to_json()["rows"])
-            note("CSV holds the rows; crossings and detection are in JSON", quiet=common.quiet)
+            note("CSV has only the rows; JSON also has crossings and detection", quiet=common.quiet)
         case _:
             from loca_theory.cli.dependence_tables import print_crossings, print_detection
 

@@ -1,4 +1,4 @@
-"""Printing what a dependence study found."""
+"""Print the results of a dependence study."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _SHORT = {"rho": "ρ", "low-frequency": "low freq."}
 _PROTOCOLS = {
-    "same-draw": "same-draw: every method sees the same matrix",
-    "iid-reference": "iid-reference: DCT selection stays at independence",
+    "same-draw": "same-draw: all methods approximate the same matrix",
+    "iid-reference": "iid-reference: DCT selection approximates independent entries",
 }
 
 
 def print_crossings(rows: Sequence[CrossingRow]) -> None:
-    """Where R's error passes below D's: a table per protocol, a line per structure."""
+    """Print where R's error falls below D's: a table per protocol, a line per structure."""
     out = console()
     out.print("Where LoRA overtakes DCT selection (R below D), 95% interval", style="bold")
     ranks = list(dict.fromkeys(row.r for row in rows))
@@ -62,15 +62,15 @@ def _interval(row: CrossingRow) -> str:
 
 
 def print_detection(rows: Sequence[PowerRow]) -> None:
-    """Who notices: the power of each statistic, as it is and after centring the columns."""
+    """Print the power of each statistic, before and after centring the columns."""
     if not rows:
         return
     out = console()
     level = rows[0].level
-    title = f"Power at level {level:g}, in %: as it is / after centring the columns"
+    title = f"Power at level {level:g}, in %: before / after centring the columns"
     out.print(title, style="bold", highlight=False)
     draws = {row.structure == "independent": row.draws for row in rows}
-    counts = f"{draws[False]} draws each; independent: {draws[True]} draws, the size reached"
+    counts = f"{draws[False]} draws each; independent: {draws[True]} draws, measured test size"
     out.print(counts, style="dim", highlight=False)
     out.print()
     statistics = list(dict.fromkeys(row.statistic for row in rows))
@@ -90,12 +90,12 @@ def print_detection(rows: Sequence[PowerRow]) -> None:
         table.add_row(name, f"{first.mean:.3f}", *cells)
     print_table(table, out)
     bounds = {(row.statistic, row.centred): row.critical_value for row in rows}
-    for centred, label in ((False, "as it is"), (True, "centred")):
+    for centred, label in ((False, "before centring"), (True, "after centring")):
         shown = ", ".join(f"{name} {bounds[name, centred]:.3g}" for name in statistics)
         out.print(f"critical values {label}: {shown}", style="dim", highlight=False)
 
 
-def _power(as_it_is: PowerRow | None, centred: PowerRow | None) -> str:
-    if as_it_is is None or centred is None:
+def _power(uncentred: PowerRow | None, centred: PowerRow | None) -> str:
+    if uncentred is None or centred is None:
         return ""
-    return f"{100 * as_it_is.power:.0f} / {100 * centred.power:.0f}"
+    return f"{100 * uncentred.power:.0f} / {100 * centred.power:.0f}"

@@ -1,4 +1,4 @@
-"""``loca-theory extract``: a full fine-tune as an adapter."""
+"""``loca-theory extract``: convert a full fine-tune to an adapter."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ _MOST_ROWS = 60
     default="loca",
     help="Kind of adapter.",
 )
-@click.option("--r", "rank", type=click.IntRange(min=1), metavar="R", help="LoRA's rank.")
+@click.option(
+    "--r", "rank", type=click.IntRange(min=1), metavar="R", help="LoRA rank, which sets the budget."
+)
 @click.option(
     "--components",
     type=click.IntRange(min=1),
     metavar="N",
-    help="LoCA's coefficients per matrix.",
+    help="Number of LoCA coefficients per matrix.",
 )
 @options(
     *SELECTION,
-    out="Write the adapter here, into a folder without a model or another adapter.  "
+    out="Folder for the adapter, which must not contain a model or another adapter.  "
     f"[default: {DEFAULT_OUT}]",
 )
 def command(
@@ -52,19 +54,19 @@ def command(
     exclude: str | None,
     max_size: int | None,
 ) -> int:
-    """Turn a full fine-tune into the best LoCA or LoRA adapter, and say what it leaves.
+    """Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.
 
-    Writes an adapter that PEFT loads (LoCA after "import loca_theory.adapters") under --out. LoCA
-    takes the largest DCT coefficients of every increment of a linear layer, LoRA its truncated
-    singular value decomposition. With --r, LoCA gets (p + q) R / 2 coefficients, each with a
-    location that costs as much: the budget of the paper.
+    Writes an adapter that PEFT can load (LoCA after "import loca_theory.adapters") to --out. LoCA
+    uses the largest DCT coefficients of the increment of each linear layer, LoRA its truncated
+    singular value decomposition. With --r, LoCA gets (p + q) R / 2 coefficients: in the paper's
+    budget, the location of a coefficient costs as much as the coefficient.
 
     \b
     Examples:
       loca-theory extract base/ finetuned/ --components 10000 --out adapter
       loca-theory extract base/ finetuned/ --method lora --r 16 --include 'query|value'
     """
-    # Imports torch, which a look at the help shall not wait for.
+    # Imported here, because it loads torch, which --help does not need.
     from loca_theory import checkpoints
 
     checkpoints.check_folder(common.folder)
@@ -107,7 +109,7 @@ def _print(result: Extraction, folder: Path) -> None:
     print_table(table, out)
     if len(result.matrices) > _MOST_ROWS:
         more = len(result.matrices) - _MOST_ROWS
-        out.print(f"… and {more} more, all in extract-matrices.parquet")
+        out.print(f"… and {more} more; all of them in extract-matrices.parquet")
     numbers = sum(one.numbers for one in result.matrices)
     name = {"loca": "LoCA", "lora": "LoRA"}[result.method]
     out.print()

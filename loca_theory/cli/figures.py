@@ -1,4 +1,4 @@
-"""``loca-theory figures``: the paper's figures, redrawn from stored data."""
+"""``loca-theory figures``: draw the paper's figures from stored data."""
 
 from __future__ import annotations
 
@@ -26,25 +26,24 @@ if TYPE_CHECKING:
     "--results",
     type=Folder(),
     metavar="DIR",
-    help="Folder with the stored tables, looked through with its subfolders.  "
-    "[default: the folder of --out]",
+    help="Folder with stored tables, searched with its subfolders.  [default: the folder of --out]",
 )
 @options(
     SEED,
     DEVICE,
     *WORKERS,
-    out=f"Write figures here, and the tables that are computed for them.  [default: {DEFAULT_OUT}]",
+    out=f"Folder for figures and the tables computed for them.  [default: {DEFAULT_OUT}]",
 )
 @click.pass_context
 def command(
     ctx: click.Context, *, common: Common, labels: tuple[str, ...], results: Path | None
 ) -> None:
-    """Draw figures of the paper; without ID, all that can be.
+    """Draw figures of the paper; without ID, all that can be drawn.
 
-    Each is drawn from stored tables. Those of the simulations, ID.parquet, are computed and stored
-    first, with --seed, where they are not there or belong to other settings, some minutes for all
-    of them; those that `analyze`, `verify` and the fine-tuning experiments leave are not, and what
-    is missing is said.
+    Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
+    belongs to other settings, it is computed with --seed and stored first; all of them take some
+    minutes. Tables of `analyze`, `verify` and the fine-tuning experiments are not computed; a note
+    names those that are missing.
 
     \b
     Examples:
@@ -60,13 +59,13 @@ def command(
         device=common.device,
     )
     for label in labels:
-        find(label)  # what is missing is told before anything is computed
+        find(label)  # reports missing tables before anything is computed
     written, missing = [], []
     for label in labels or plotting.FIGURES:
         try:
             written.append(_draw(find(label), common))
         except (plotting.NotStoredError, plotting.UndrawableError) as error:
-            # Who asked for this one has to know; who asked for all gets the others.
+            # Fail if the user named this figure; otherwise draw the others.
             if labels:
                 raise
             reason = in_flags(str(error), ctx.command)

@@ -1,4 +1,4 @@
-"""Entry point: finds the command."""
+"""Entry point of ``loca-theory``."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import click
 from loca_theory import __version__
 from loca_theory.cli.command import Group
 
-# What the list of commands says of each stands here too: importing them all takes seconds.
+# First sentences of the commands' help, repeated because importing all commands takes seconds.
 _COMMANDS = {
-    "simulate": "Expected reconstruction error of a Gaussian matrix, method by method.",
-    "correlate": "Reconstruction under dependence: where LoRA overtakes, and who would notice.",
-    "toy": "How often learned locations end at the true ones: the paper's toy experiment "
-    "as a rate.",
-    "analyze": "Are the changes of a fine-tune normal and independent, and which adapter "
-    "keeps them?",
-    "extract": "Turn a full fine-tune into the best LoCA or LoRA adapter, and say what it leaves.",
-    "verify": "Decide claims of the paper; without CLAIM, all.",
-    "methods": "The methods that the other commands compare, or those named.",
-    "figures": "Draw figures of the paper; without ID, all that can be.",
+    "simulate": "Compute the expected reconstruction error of a Gaussian matrix for each method.",
+    "correlate": "Compare methods on dependent entries, and measure the power of tests for "
+    "dependence.",
+    "toy": "Measure how often learned locations end at the true ones in the paper's toy "
+    "experiment.",
+    "analyze": "Test if a fine-tune's changes are normal and independent, and which adapter "
+    "retains them.",
+    "extract": "Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.",
+    "verify": "Decide claims of the paper; without CLAIM, all of them.",
+    "methods": "List the methods that the other commands compare; with NAME, only those named.",
+    "figures": "Draw figures of the paper; without ID, all that can be drawn.",
 }
 
 
 class _LazyGroup(Group):
-    """Imports a command's module when that command is asked for, so that others cost nothing."""
+    """A group that imports the module of a command only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)

@@ -1,4 +1,4 @@
-"""``loca-theory methods``, and methods on the command line by name or as ``module:attribute``."""
+"""``loca-theory methods``, and the methods that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _ALL = "all"
 
 @click.command("methods")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@options(out="Write the table and its manifest here.  [default: nothing is stored]")
+@options(out="Folder for the table and its manifest.  [default: nothing is stored]")
 def command(*, common: Common, names: tuple[str, ...]) -> None:
-    """The methods that the other commands compare, or those named.
+    """List the methods that the other commands compare; with NAME, only those named.
 
-    One of your own is module:attribute. An oracle has to see the matrix, which training does not.
+    Name your own method as module:attribute. An oracle needs the matrix that it approximates, which
+    is not known during training.
 
     \b
     Examples:
@@ -55,12 +56,13 @@ def command(*, common: Common, names: tuple[str, ...]) -> None:
 
 
 def chosen_methods(names: tuple[str, ...]) -> tuple[Method, ...]:
-    """The methods that were typed; ``all`` stands for those of the package.
+    """Find the methods that the user named; ``all`` stands for those of the package.
 
-    Modules are looked for in the current folder as well, as ``python -m`` does.
+    Modules in the current folder are found too, as with ``python -m``.
 
     Raises:
-        InvalidArgumentError: a name is unknown, a module does not import, or two are of one name.
+        InvalidArgumentError: a name is unknown, a module cannot be imported, or two methods have
+            the same name.
     """
     from loca_theory.expressivity.methods import METHODS, find_methods
 

@@ -1,4 +1,4 @@
-"""Options that commands share; each command names those that do something for it."""
+"""Options that commands share; each command adds those that affect it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Backend, Cluster, Runner
 
 DEFAULT_OUT = Path("loca-results")
-# The end of what --out does, for commands that store nothing but finished points without it.
-POINTS_ONLY = f"[default: {DEFAULT_OUT}, for the points that an interrupted run goes on from]"
+# End of the help of --out, for commands that store only finished points without it.
+POINTS = (
+    "finished points, from which an interrupted run continues.  "
+    f"[default: {DEFAULT_OUT}, for the points only]"
+)
 
-# An option whose help says its default.
+# An option whose help shows its default.
 default_option = partial(click.option, show_default=True)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -25,16 +28,16 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Common:
-    """The values of the shared options; the default of one that a command does not offer.
+    """Values of the shared options; the default if a command does not have an option.
 
     Attributes:
         output_format: ``table``, ``json`` or ``csv``.
-        quiet: No progress, no notes.
-        out: Folder for results, None where the user named none.
+        quiet: Whether to print no progress and no notes.
+        out: Folder for results; None if the user gave none.
         seed: Root seed.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, as typed.
-        jobs: Worker processes; −1 for one per core.
-        cluster: Where workers are.
+        jobs: Number of worker processes; −1 for one per core.
+        cluster: The workers.
     """
 
     output_format: str
@@ -47,31 +50,31 @@ class Common:
 
     @property
     def folder(self) -> Path:
-        """Where results go."""
+        """Folder for results."""
         return self.out or DEFAULT_OUT
 
 
 class Folder(click.Path):
-    """The path of a folder; an empty one, as an unset shell variable leaves it, is refused."""
+    """The path of a folder; an empty path, as from an unset shell variable, is an error."""
 
     def __init__(self, *, file_okay: bool = True) -> None:
         super().__init__(file_okay=file_okay, path_type=Path)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The path."""
+        """Convert the text to a path."""
         if value == "":
-            self.fail("the name of the folder is empty; name one, or leave the option out",
+            self.fail("the name of the folder is empty; give a name, or omit the option",
                       param, ctx)  # fmt: skip
         return super().convert(value, param, ctx)
 
 
 def options(*own: Decorator, out: str) -> Decorator:
-    """Add shared options; the command receives their values as one argument, ``common``.
+    """Add shared options to a command, which receives their values as one argument, ``common``.
 
     Args:
-        own: Those among ``SEED``, ``DEVICE``, ``*WORKERS`` and others that do something for the
-            command. It gets ``--out``, ``--format``, ``--quiet`` and ``--debug`` besides.
-        out: What ``--out`` does, for the help.
+        own: The options that affect the command: ``SEED``, ``DEVICE``, ``*WORKERS`` and others. It
+            also gets ``--out``, ``--format``, ``--quiet`` and ``--debug``.
+        out: Help of ``--out``.
     """
     with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
 
@@ -103,7 +106,7 @@ def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
 
 
 _SHARED = set(Common.__dataclass_fields__)
-# Seeds stand in a table of 64-bit integers.
+# Tables store seeds as 64-bit integers.
 SEED = default_option(
     "--seed",
     type=click.IntRange(max=2**63 - 1),
@@ -115,7 +118,7 @@ DEVICE = default_option(
     "--device",
     default="auto",
     metavar="auto|cpu|cuda[:N]",
-    help="Where dense linear algebra runs.",
+    help="Device for dense linear algebra.",
 )
 WORKERS = (
     default_option(
@@ -124,16 +127,16 @@ WORKERS = (
         type=int,
         default=-1,
         callback=_nonzero,
-        help="Worker processes, -1 for one per core. Results do not depend on it.",
+        help="Number of worker processes, -1 for one per core. Results do not depend on it.",
     ),
     default_option(
         "--backend",
         type=click.Choice([backend.value for backend in Backend]),
         default=Backend.LOKY.value,
-        help="Who runs the workers: this machine, or a dask or Ray cluster.",
+        help="Where workers run: on this machine (loky), or on a dask or Ray cluster.",
     ),
     click.option(
-        "--scheduler", metavar="ADDRESS", help="A running dask scheduler or Ray head to use."
+        "--scheduler", metavar="ADDRESS", help="Address of a running dask scheduler or Ray head."
     ),
 )
 
@@ -144,8 +147,8 @@ _PRINTING = (
         "output_format",
         type=click.Choice(["table", "json", "csv"]),
         default="table",
-        help="What to print.",
+        help="Format of the printed result.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
     click.option("--debug", is_flag=True, help="Show the traceback of an error."),
 )

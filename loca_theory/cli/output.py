@@ -1,4 +1,4 @@
-"""Printing a table of errors: for people, as JSON, as CSV."""
+"""Print results as tables, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from loca_theory.expressivity import Engine, ErrorRow, Method
 
 Row = Mapping[str, Any]
 
-# A pipe has no width; nothing shall be cut there.
+# Width for pipes and files, so that nothing is cut off.
 _WIDTH_OF_FILES = 200
 _DECIMALS, _ROUNDING = 4, 1e-14
 _PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON document on stdout; floats keep all their digits."""
+    """Print one JSON document on stdout, with all digits of floats."""
     sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def print_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> None:
-    """Rows as CSV on stdout, by default with the columns of the first; null is an empty field."""
+    """Print rows as CSV on stdout, by default with the columns of the first; None is empty."""
     writer = csv.DictWriter(sys.stdout, columns or list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
 def console() -> Console:
-    """Standard output for people, as wide as the terminal; a pipe cuts nothing."""
+    """Make a console for stdout, as wide as the terminal; in a pipe, nothing is cut off."""
     out = Console()
     if not out.is_terminal:
         out.width = _WIDTH_OF_FILES
@@ -44,11 +44,11 @@ def console() -> Console:
 
 
 def plain_table(name: str, *headings: str) -> Table:
-    """A table with a rule under its head and nothing else.
+    """Make a table with a rule under its head and no other lines.
 
     Args:
         name: Heading of the first column, which names the rows.
-        headings: Those of the others, which hold numbers.
+        headings: Headings of the other columns, which hold numbers.
     """
     table = Table(
         box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
@@ -60,10 +60,10 @@ def plain_table(name: str, *headings: str) -> Table:
 
 
 def print_table(table: Table, out: Console) -> None:
-    """Print a table made by :func:`plain_table` so that nothing of it is cut off.
+    """Print a table made by :func:`plain_table` without cutting anything off.
 
-    Where it is wider than the console, the names of its rows are folded, down to half the width;
-    where that does not do, its columns are spread over several tables, each with the names.
+    If it is wider than the console, the names of its rows are folded, down to half the width. If it
+    is still too wide, its columns are spread over several tables, each with the names.
     """
     names = _width(_part(table, [0]), out)
     foldable = max(names - out.width // 2, 0)
@@ -80,12 +80,12 @@ def print_table(table: Table, out: Console) -> None:
 
 
 def fits(table: Table, out: Console) -> bool:
-    """Whether a table fits the console as it is."""
+    """Whether a table fits the console without changes."""
     return _width(table, out) <= out.width
 
 
 def _part(table: Table, columns: Sequence[int]) -> Table:
-    """The same table with some of its columns, less the rows that have nothing in them."""
+    """Copy some columns of a table, without the rows that are empty in them."""
     chosen = [table.columns[i] for i in columns]
     part = plain_table("", *("" for _ in chosen[1:]))
     for new, column in zip(part.columns, chosen, strict=True):
@@ -102,12 +102,11 @@ def _width(table: Table, out: Console) -> int:
 
 
 def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
-    """A table for each shape: a row per rank, a column per method, worst method first.
+    """Print a table for each shape: a row per rank, a column per method, worst method first.
 
-    The cell is the exact value where there is one, else the simulated one with its standard error,
-    else the limit (≈). Methods that agree in every digit shown share a column. Where exact and
-    simulated values stand side by side, the last line says how far apart they are at most, in
-    standard errors.
+    A cell is the exact value if there is one, else the simulated value with its standard error,
+    else the limit (≈). Methods whose printed values are equal share a column. If there are both
+    exact and simulated values, the last line gives their largest difference, in standard errors.
     """
     out = console()
     for shape in dict.fromkeys((row.p, row.q) for row in rows):
@@ -145,7 +144,7 @@ def _worst_first(rows: Sequence[ErrorRow]) -> list[str]:
 
 
 def _table(rows: Sequence[ErrorRow], *, between: str) -> Table:
-    """The table of one shape, with ``between`` between a value and its standard error."""
+    """Make the table of one shape; ``between`` separates a value from its standard error."""
     ranks = list(dict.fromkeys(row.r for row in rows))
     cells = {(row.method, row.r, row.engine): row for row in rows}
 
@@ -175,7 +174,7 @@ def _cell(row: ErrorRow, between: str) -> str:
     error = row.standard_error
     if error is None:
         return f"{row.error:.{_DECIMALS}f}{between}?"
-    # A standard error of rounding alone is none.
+    # A standard error this small is rounding only.
     is_rounding = error <= _ROUNDING * row.error
     decimals = _DECIMALS if is_rounding else max(_DECIMALS, math.ceil(-math.log10(error)))
     return f"{row.error:.{decimals}f}{between}{error:.{decimals}f}"

@@ -1,4 +1,4 @@
-"""Progress and notes, on stderr so that stdout holds results alone."""
+"""Progress and notes on stderr, so that stdout has only results."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
 
 
 def note(text: str, *, quiet: bool) -> None:
-    """Say something beside the result."""
+    """Print a note on stderr."""
     if not quiet:
         click.echo(f"note: {text}", err=True)
 
 
 class Bar:
-    """A bar that is shown."""
+    """A visible progress bar."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress, self._task = progress, task
 
     def __call__(self, done: int, total: int) -> None:
-        """Say how much is done."""
+        """Show how much is done."""
         self._progress.update(self._task, completed=done, total=total)
 
     def title(self, text: str) -> None:
-        """Change what stands before the bar."""
+        """Change the text before the bar."""
         self._progress.update(self._task, description=text)
 
 
 @contextmanager
 def progress_bar(title: str, unit: str, *, quiet: bool) -> Iterator[Bar | None]:
-    """A bar with the time left, where stderr is a terminal; nothing elsewhere.
+    """Show a bar with the remaining time if stderr is a terminal.
 
     Args:
-        title: What is being done.
-        unit: What is counted, in the plural.
-        quiet: Show nothing.
+        title: Text before the bar.
+        unit: Name of the counted things, in the plural.
+        quiet: Whether to show nothing.
 
     Yields:
-        The bar, or None.
+        The bar; None if none is shown.
     """
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -59,7 +59,7 @@ def progress_bar(title: str, unit: str, *, quiet: bool) -> Iterator[Bar | None]:
 
 
 def _count_column(unit: str) -> ProgressColumn:
-    """The column of a bar that says how much is done and how long the rest may take."""
+    """Make the column of a bar that shows how much is done and the remaining time."""
     from rich.progress import ProgressColumn
     from rich.table import Column
     from rich.text import Text

@@ -13,19 +13,19 @@ _NUMBER_FORMS = (
     "write a list such as 0.1,0.2 or an inclusive range with its step such as 0..0.4..0.01"
 )
 _FORMS = "write a list such as 8,16,32 or an inclusive range such as 8..32 or 8..32..4"
-# More are an erratum of the finger, and would fill the memory.
+# A longer list is a typing error, and would fill the memory.
 _MOST = 100_000
 
 
 class _ParsedList(click.ParamType):
-    """A list written in one word; what its parser cannot read is a usage error."""
+    """A list in one argument; text that its parser cannot read is a usage error."""
 
     parse: ClassVar[Callable[[str], tuple[Any, ...]]]
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[Any, ...]:
-        """The items in increasing order, each once."""
+        """Return the items in increasing order, without duplicates."""
         if isinstance(value, tuple):
             return value
         try:
@@ -38,13 +38,13 @@ def parse_integers(text: str) -> tuple[int, ...]:
     """Parse a list of positive whole numbers.
 
     Args:
-        text: Such as ``8``, ``8,16,32``, ``8..32`` or ``8..32..4``; both ends count.
+        text: Text such as ``8``, ``8,16,32``, ``8..32`` or ``8..32..4``; ranges include both ends.
 
     Returns:
-        The numbers in increasing order, each once.
+        The numbers in increasing order, without duplicates.
 
     Raises:
-        ValueError: the text is none of these; the message says how to write it.
+        ValueError: the text has another form; the message says how to write it.
     """
     found: set[int] = set()
     for part in text.split(","):
@@ -101,7 +101,7 @@ class Shape(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
-        """(p, q)."""
+        """Return (p, q)."""
         if isinstance(value, tuple):
             return value
         match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", value.strip())
@@ -113,14 +113,14 @@ class Shape(click.ParamType):
 
 
 class NameList(click.ParamType):
-    """Comma-separated names; their meaning is checked where they are used."""
+    """Comma-separated names, which the command checks."""
 
     name = "names"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """The names in the order given, each once."""
+        """Return the names in the given order, without duplicates."""
         if isinstance(value, tuple):
             return value
         names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
@@ -133,14 +133,14 @@ def parse_numbers(text: str) -> tuple[float, ...]:
     """Parse a list of decimal numbers.
 
     Args:
-        text: Such as ``0.1``, ``0,0.1,0.3`` or ``0..0.4..0.01``; a range needs its step, and both
-            ends count. Steps are taken in decimal, so 0..0.3..0.1 is 0, 0.1, 0.2, 0.3 exactly.
+        text: Text such as ``0.1``, ``0,0.1,0.3`` or ``0..0.4..0.01``; a range needs a step, and
+            includes both ends. Steps are decimal, so 0..0.3..0.1 is exactly 0, 0.1, 0.2, 0.3.
 
     Returns:
-        The numbers in increasing order, each once.
+        The numbers in increasing order, without duplicates.
 
     Raises:
-        ValueError: the text is none of these; the message says how to write it.
+        ValueError: the text has another form; the message says how to write it.
     """
     found: set[Decimal] = set()
     for part in text.split(","):

@@ -1,4 +1,4 @@
-"""``loca-theory simulate``: expected reconstruction errors, method by method."""
+"""``loca-theory simulate``: compute expected reconstruction errors for each method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import (
     DEVICE,
-    POINTS_ONLY,
+    POINTS,
     SEED,
     WORKERS,
     Common,
@@ -28,58 +28,61 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity.simulation import DEFAULT_DRAWS, engines_of, squares
 
-# More are a typing error: standard errors below any use, and a list that fills the memory.
+# More draws are a typing error: their standard errors are needlessly small, and their list would
+# fill the memory.
 _MOST_DRAWS = 10_000_000
 
 
 @click.command("simulate")
 @click.option("--K", "sizes", type=IntegerList(), help="Sizes of square matrices.")
 @click.option("--shape", type=Shape(), metavar="PxQ", help="One rectangular shape, instead of --K.")
-@click.option("--r", "ranks", type=IntegerList(), required=True, help="LoRA ranks.")
+@click.option(
+    "--r", "ranks", type=IntegerList(), required=True, help="LoRA ranks, which set the budgets."
+)
 @click.option(
     "--methods",
     type=NameList(),
     default=",".join(method.name for method in DEFAULT_METHODS),
     metavar="NAMES",
-    help=f"Methods to compare, or 'all'. There are {', '.join(METHODS)}; all but DoRA and VeRA are "
-    "the default. One of your own is module:attribute.",
+    help=f"Methods to compare: 'all', or names from {', '.join(METHODS)}. Name your own method as "
+    "module:attribute. Default: all but DoRA and VeRA.",
 )
 @click.option(
     "--engine",
     type=click.Choice([*(engine.value for engine in Engine), "all"]),
-    help="Default: exact where a method has it, and monte-carlo beside it.",
+    help="How to compute errors. Default: exact if a method has it, together with monte-carlo.",
 )
 @default_option(
     "--accounting",
     type=click.Choice([accounting.value for accounting in Accounting]),
     default=Accounting.PAPER.value,
-    help="What every method may spend when LoRA spends (p+q)r numbers.",
+    help="How budgets are counted; LoRA's is (p+q)r numbers.",
 )
 @default_option(
     "--value-bits",
     type=click.IntRange(max=1024),
     default=16,
     metavar="INTEGER",
-    help="Bits of a stored number (for RD and --accounting bits).",
+    help="Bits per stored number (for RD and --accounting bits).",
 )
 @default_option(
     "--draws",
     type=click.IntRange(max=_MOST_DRAWS),
     default=DEFAULT_DRAWS,
     metavar="INTEGER",
-    help="Random draws.",
+    help="Number of random draws.",
 )
 @click.option(
     "--sampler",
     type=click.Choice([sampler.value for sampler in Sampler]),
-    help="How to draw: from the law of the error, or from dense matrices. Default: reduced where "
-    "a method has such a law.",
+    help="reduced: draw errors from their law; dense: draw matrices. Default: reduced if a method "
+    "has such a law.",
 )
 @options(
     SEED,
     DEVICE,
     *WORKERS,
-    out=f"Store the table, its manifest and the figure here.  {POINTS_ONLY}",
+    out=f"Folder for the table, its manifest, the figure and {POINTS}",
 )
 def command(
     *,
@@ -94,9 +97,9 @@ def command(
     draws: int,
     sampler: str | None,
 ) -> None:
-    """Expected reconstruction error of a Gaussian matrix, method by method.
+    """Compute the expected reconstruction error of a Gaussian matrix for each method.
 
-    Lists are written 8,16,32 or 8..32 or 8..32..4, both ends included.
+    Write lists as 8,16,32 or 8..32 or 8..32..4; ranges include both ends.
 
     \b
     Examples:
@@ -121,14 +124,14 @@ def command(
         sampler=Sampler(sampler) if sampler else None,
     ).on_device(common.device)
     simulation.check_memory(common.jobs)
-    # Exact values are not worth a folder of their own.
+    # Exact values alone are not worth a store.
     stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines
     store = open_store(common, simulation.version) if stored else None
     with running(common, store, "simulating") as runner:
         result = simulation.run(runner)
     if not stored:
         note_idle(store, common)
-    _say_what_to_know(simulation, common)
+    _note_gaps(simulation, common)
     if common.out:
         write_result(result, common)
     match common.output_format:
@@ -140,13 +143,13 @@ def command(
             print_errors(result.rows, simulation.methods)
 
 
-def _say_what_to_know(simulation: Simulation, common: Common) -> None:
+def _note_gaps(simulation: Simulation, common: Common) -> None:
     for method in simulation.without_engine:
         others = {one for p, q in simulation.shapes for one in method.engines(p, q)}
         note(
             f"{method.name} has no value from the engine {' or '.join(simulation.engines)} at this "
-            f"size; ask for --engine {' or '.join(sorted(others, reverse=True))}",
+            f"size; use --engine {' or '.join(sorted(others, reverse=True))}",
             quiet=common.quiet,
         )
     if simulation.draws == 1 and Engine.MONTE_CARLO in simulation.engines:
-        note("one draw has no standard error; it is left empty", quiet=common.quiet)
+        note("one draw has no standard error, so it is left empty", quiet=common.quiet)

@@ -1,4 +1,4 @@
-"""How a command runs, and where it keeps what it has finished."""
+"""The runner of a command, and the store of its finished points."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from loca_theory.sweeps import Backend, Result, ResultStore, Runner
 
 
 def open_store(common: Common, version: str) -> ResultStore | None:
-    """The store of finished points, so that a killed run can be resumed.
+    """Open the store of finished points, from which a killed run can be resumed.
 
-    Without ``--out`` it stands in the default folder, and there is none where that cannot be
+    Without ``--out`` the store is in the default folder; it is None if that folder cannot be
     written to.
 
     Raises:
-        ResourceError: the user named a folder that cannot be written to.
+        ResourceError: the folder that the user gave cannot be written to.
     """
     try:
         return ResultStore(common.folder / "points", version)
     except ResourceError:
         if common.out:
             raise
-        note("this folder is not writable, so an interrupted run starts anew", quiet=common.quiet)
+        note("this folder is not writable, so a killed run cannot be resumed", quiet=common.quiet)
         return None
 
 
@@ -34,16 +34,16 @@ def open_store(common: Common, version: str) -> ResultStore | None:
 def running(
     common: Common, store: ResultStore | None, doing: str, unit: str = "blocks"
 ) -> Iterator[Runner]:
-    """Run with the workers that the user named and a bar, and say at the end what was stored.
+    """Make the runner with a progress bar, and print notes on the store at the end.
 
     Args:
         common: The common options.
         store: The store of finished points.
-        doing: What the bar says.
-        unit: What it counts, in the plural.
+        doing: Text before the bar.
+        unit: Name of the things that the bar counts, in the plural.
 
     Yields:
-        The runner of all that is computed.
+        The runner for all computations.
     """
     with progress_bar(doing, unit, quiet=common.quiet) as progress:
         yield Runner(store, common.jobs, common.cluster, progress)
@@ -51,7 +51,7 @@ def running(
 
 
 def _report_rejected(store: ResultStore | None, common: Common) -> None:
-    """Say which stored files were not believed, which are of another version, and who was idle."""
+    """Print notes on an idle cluster, rejected files and results of another version."""
     if store is None:
         return
     note_idle(store, common)
@@ -59,18 +59,18 @@ def _report_rejected(store: ResultStore | None, common: Common) -> None:
         note(line, quiet=common.quiet)
     if count := store.outdated():
         line = f"{count} results in {store.folder} were computed by another version of the code; "
-        note(f"{line}they were left there and not used", quiet=common.quiet)
+        note(f"{line}they were neither used nor deleted", quiet=common.quiet)
 
 
 def note_written(paths: Iterable[Path], common: Common) -> None:
-    """Say which files were written."""
+    """Print a note for each file that was written."""
     for path in paths:
         note(f"wrote {path}", quiet=common.quiet)
 
 
 def write_result(result: Result, common: Common) -> None:
-    """Write the tables of a result and its pictures, and say so."""
-    # Imports pandas and matplotlib.
+    """Write the tables and pictures of a result, and print a note for each file."""
+    # Imported here, because it loads pandas and matplotlib.
     from loca_theory.plotting import save_pictures
 
     folder = common.folder
@@ -78,7 +78,7 @@ def write_result(result: Result, common: Common) -> None:
 
 
 def note_idle(store: ResultStore | None, common: Common) -> None:
-    """Say it if a cluster that the user named had nothing to compute."""
+    """Print a note if a cluster that the user chose had nothing to compute."""
     backend = common.cluster.backend
     if backend is Backend.LOKY or (store and store.saved):
         return

@@ -1,10 +1,10 @@
-"""``loca-theory toy``: the paper's convergence experiment as a rate, and better searches."""
+"""``loca-theory toy``: recovery rates of searches in the paper's toy experiment."""
 
 from __future__ import annotations
 
 import click
 
-from loca_theory.cli.options import POINTS_ONLY, SEED, WORKERS, Common, default_option, options
+from loca_theory.cli.options import POINTS, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running, write_result
@@ -18,35 +18,38 @@ _PRINTED = "gaussian"
     "--search",
     "searches",
     type=NameList(),
-    help="Searches, by default all; --search help lists them.",
+    help="Searches to run, or 'help' to list them.  [default: all]",
 )
 @default_option(
     "--interpretation",
     "interpretations",
     type=NameList(),
     default=DEFAULT_INTERPRETATION,
-    help=f"What the paper leaves open: all, or some of {', '.join(INTERPRETATIONS)}; A+B for both.",
+    help="Interpretations of what the paper leaves open: 'all', or names from "
+    f"{', '.join(INTERPRETATIONS)}; A+B combines two.",
 )
 @default_option("--size", "sizes", type=IntegerList(), default="6", help="Sizes K of the weights.")
-@default_option("--components", type=IntegerList(), default="3", help="Components of the spectrum.")
+@default_option(
+    "--components", type=IntegerList(), default="3", help="Numbers of components of the spectrum."
+)
 @default_option(
     "--condition",
     "conditions",
     type=NameList(),
     default=_PRINTED,
     metavar="LIST",
-    help="Condition numbers of the fixed weights, 1 for orthogonal; gaussian is as printed.",
+    help="Condition numbers of the fixed weights: 1 for orthogonal, gaussian as in the paper.",
 )
 @click.option(
     "--problems",
     type=int,
-    help="Random problems of each kind.  [default: 2000 up to size 8, 1000 up to 16, 400 up to "
-    "32, 200 up to 64, then 100]",
+    help="Number of random problems of each kind.  [default: 2000 up to size 8, 1000 up to 16, "
+    "400 up to 32, 200 up to 64, then 100]",
 )
-@default_option("--steps", type=int, default=4000, help="Evaluations of the gradient in each.")
-@default_option("--lr", type=float, default=0.02, help="Learning rate of coefficients.")
-@default_option("--location-lr", type=float, default=0.05, help="Learning rate of locations.")
-@options(SEED, *WORKERS, out=f"Store tables, manifests and figures here.  {POINTS_ONLY}")
+@default_option("--steps", type=int, default=4000, help="Gradient evaluations per problem.")
+@default_option("--lr", type=float, default=0.02, help="Learning rate of the coefficients.")
+@default_option("--location-lr", type=float, default=0.05, help="Learning rate of the locations.")
+@options(SEED, *WORKERS, out=f"Folder for tables, manifests, figures and {POINTS}")
 def command(
     *,
     common: Common,
@@ -60,7 +63,7 @@ def command(
     lr: float,
     location_lr: float,
 ) -> None:
-    """How often learned locations end at the true ones: the paper's toy experiment as a rate.
+    """Measure how often learned locations end at the true ones in the paper's toy experiment.
 
     \b
     Examples:
@@ -69,7 +72,7 @@ def command(
       loca-theory toy --size 6,16,32,64,128 --condition 1,10,gaussian
     """
     chosen_conditions = tuple(dict.fromkeys(_condition(text) for text in conditions))
-    # Imports torch, which a look at the help shall not wait for.
+    # Imported here, because it loads torch, which --help does not need.
     from loca_theory.convergence import SEARCHES, ConvergenceStudy, Rates
 
     if searches == ("help",):

@@ -1,4 +1,4 @@
-"""Printing rates of recovery."""
+"""Print recovery rates."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from loca_theory.cli.output import console, plain_table, print_table
 from loca_theory.convergence import RecoveryRow
 
 _NOTES = (
-    "low..high: exact interval, 95%; diverged problems count as not recovered",
-    "found: true locations that are occupied in the end, on average",
-    "median loss: at the end, in units of that at ΔW = 0",
+    "low..high: exact 95% interval; diverged problems count as not recovered",
+    "found: mean number of true locations that are occupied at the end",
+    "median loss: final loss, in units of the loss at ΔW = 0",
 )
 
 
 def print_recovery(rows: Sequence[RecoveryRow]) -> None:
-    """How many problems each search recovers: in full for one kind of problem, else compared."""
+    """Print the recovery rate of each search: all details if there is only one kind of problem."""
     out = console()
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     steps = rows[0].steps
@@ -67,17 +67,17 @@ def _kind(row: RecoveryRow) -> tuple[Any, ...]:
 
 
 def _heading(row: RecoveryRow, rows: Sequence[RecoveryRow]) -> str:
-    """What tells this kind of problem from the others."""
+    """Heading of a kind of problem: the settings in which the kinds differ."""
     parts = {
         "interpretation": row.interpretation,
         "size": f"{row.size}×{row.size}",
         "components": f"{row.components} components",
         "condition": _condition(row),
     }
-    told = [
+    differing = [
         text for name, text in parts.items() if len({getattr(other, name) for other in rows}) > 1
     ]
-    return "\n".join((*told, f"n = {row.problems}"))
+    return "\n".join((*differing, f"n = {row.problems}"))
 
 
 def _words(row: RecoveryRow) -> str:

@@ -28,42 +28,49 @@ _NOT_SUPPORTED = 3
 
 
 class BrokenCheckError(LocaTheoryError):
-    """A check has failed by a mistake in it."""
+    """A check failed because of a mistake in its code."""
 
 
 @click.command("verify")
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
-@click.option("--quick", is_flag=True, help="Few draws: minutes for all; more stays inconclusive.")
-@click.option("--deep", is_flag=True, help="Many draws: an hour or more for all.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Use few draws: minutes for all claims, but more are inconclusive.",
+)
+@click.option("--deep", is_flag=True, help="Use many draws: an hour or more for all claims.")
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit with code 3 if a claim is not supported (not for those inconclusive or not run).",
+    help="Exit with code 3 if a claim is not supported; inconclusive or not run does not count.",
 )
 @click.option(
     "--as-expected",
     is_flag=True,
-    help="Fail where a verdict is not the one the ledger expects, or is inconclusive unexpectedly.",
+    help="Fail if a verdict differs from the one the ledger expects, or is unexpectedly "
+    "inconclusive.",
 )
-@click.option("--list", "only_list", is_flag=True, help="Show the ledger; decide nothing.")
+@click.option(
+    "--list", "only_list", is_flag=True, help="List the claims of the ledger without deciding them."
+)
 @click.option(
     "--results",
     type=Folder(),
     metavar="DIR",
-    help="Folder with the tables of experiments, for the empirical claims.  "
-    f"[default: the folder of --out or else {DEFAULT_OUT}, where there is one]",
+    help="Folder with the experiments' tables for the empirical claims, searched with its "
+    f"subfolders.  [default: the folder of --out, else {DEFAULT_OUT}, if it exists]",
 )
 @click.option(
     "--ledger",
     "ledger_path",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A ledger instead of the package's own.",
+    help="Use this ledger instead of the package's own.",
 )
 @options(
     SEED,
     *WORKERS,
-    out="Write CLAIMS.md, claims.json and claims.parquet here, with what earlier runs decided.  "
+    out="Folder for CLAIMS.md, claims.json and claims.parquet, which also include earlier runs.  "
     f"[default: {DEFAULT_OUT}]",
 )
 def command(
@@ -78,12 +85,12 @@ def command(
     results: Path | None,
     ledger_path: Path | None,
 ) -> int:
-    """Decide claims of the paper; without CLAIM, all.
+    """Decide claims of the paper; without CLAIM, all of them.
 
-    A name that ends in a dot stands for all that begin with it. A verdict follows from what a
-    check observes by a rule that was fixed before. CLAIMS.md and claims.json keep of each claim the
-    observation at the deepest tier and, of several seeds that disagree, the first; claims.parquet
-    is their table.
+    A name that ends in a dot stands for all claims whose names begin with it. A verdict follows
+    from the observation of a check by a rule that was fixed in advance. For each claim, CLAIMS.md
+    and claims.json keep the observation at the deepest tier; if several seeds disagree, they keep
+    the first. claims.parquet has the same content as a table.
 
     \b
     Examples:
@@ -104,7 +111,7 @@ def command(
     if results is None and common.folder.is_dir():
         results = common.folder
     verification = Verification(ledger, names, tier, common.seed, results)
-    # Before anything is measured: a page of someone else is refused.
+    # Read before measuring, so that a CLAIMS.md of another origin is refused at once.
     earlier = read_entries(common.folder, ledger)
     result = _run(verification, common)
     written = _write(result, common)
@@ -114,7 +121,8 @@ def command(
     _note_unexpected(result, quiet=common.quiet and not as_expected)
     absent = sum(one.verdict is Verdict.NOT_RUN for one in result.claims)
     if absent and len(result.claims) > 1:
-        line = f"{absent} not run for lack of tables of experiments; CLAIMS.md says what makes them"
+        line = f"{absent} not run, because tables of experiments are missing; "
+        line += "CLAIMS.md says how to make them"
         note(line, quiet=common.quiet)
     if as_expected:
         result.require_expected()
@@ -131,8 +139,8 @@ def _run(verification: Verification, common: Common) -> VerificationResult:
         notes = getattr(error, "__notes__", None)
         if isinstance(error, LocaTheoryError) or not notes:
             raise
-        msg = f"{notes[-1]} with {type(error).__name__}: {error}; --debug shows where. Mend the "
-        msg += "check or name other claims: what was observed of them is kept"
+        msg = f"{notes[-1]} with {type(error).__name__}: {error}; --debug shows where. Fix the "
+        msg += "check, or name other claims, whose finished observations are stored"
         raise BrokenCheckError(msg) from error
 
 
@@ -142,22 +150,22 @@ def _write(result: VerificationResult, common: Common) -> list[Path]:
     except ResourceError:
         if common.out:
             raise
-        note("CLAIMS.md and claims.json are not written", quiet=common.quiet)
+        note("CLAIMS.md and claims.json were not written", quiet=common.quiet)
         return []
 
 
 def _check_figures(ledger: Ledger) -> None:
-    """The package's own ledger is tested for this."""
+    """Check that the figures of a user's ledger exist; tests check the package's own."""
     from loca_theory.plotting import FIGURES
 
     for claim in ledger.claims:
         if claim.figure and claim.figure not in FIGURES:
-            why = f"no figure {claim.figure!r}; there are {', '.join(FIGURES)}"
+            why = f"unknown figure {claim.figure!r}; choose from {', '.join(FIGURES)}"
             raise claim.error(why)
 
 
 def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
-    """Say where the files keep an earlier observation, and whether it says something else."""
+    """Print a note if the files keep earlier observations, with the verdicts that differ."""
     latest = {one.id: one for one in result.joined(earlier).claims}
     pairs = [(one, latest[one.id]) for one in result.claims if latest[one.id] is not one]
     if not pairs:
@@ -169,16 +177,16 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
         if new.verdict is not old.verdict
     ]
     older = sum(old.stale for _, old in pairs)
-    text = f"CLAIMS.md keeps what earlier runs have observed for {len(pairs)} of these claims"
-    text += f", for {older} with older code" if older else ""
-    text += f"; different from now: {', '.join(differing)}" if differing else "; no verdict differs"
+    text = f"CLAIMS.md keeps the observations of earlier runs for {len(pairs)} of these claims"
+    text += f", {older} of them with older code" if older else ""
+    text += f"; differing verdicts: {', '.join(differing)}" if differing else "; no verdict differs"
     note(text, quiet=common.quiet)
 
 
 def _note_unexpected(result: VerificationResult, *, quiet: bool) -> None:
     for one in result.claims:
         if one.changed:
-            line = f"{one.id} is {one.verdict}, and the ledger expects {one.expected_verdict}"
+            line = f"{one.id} is {one.verdict}, but the ledger expects {one.expected_verdict}"
             note(line, quiet=quiet)
     if lost := ", ".join(one.id for one in result.claims if one.lost):
         note(f"inconclusive, though the ledger expects a decision: {lost}", quiet=quiet)

@@ -1,10 +1,10 @@
-"""The paper's toy experiment as a rate, and searches for locations that do better.
+"""Recovery rates in the paper's toy experiment, for its search for locations and for better ones.
 
-- :class:`Interpretation`, :func:`find_interpretation`: what the description leaves open, as
-  settings.
-- :class:`Family`, :class:`Problems`, :func:`draw`: random problems, many at a time.
-- :data:`SEARCHES`: ways to move components, from central differences to matching pursuit.
-- :func:`toy`: the rates of recovery with exact intervals, and some traces.
+- :class:`Interpretation`, :func:`find_interpretation`: settings for what the paper's description
+  leaves open.
+- :class:`Family`, :class:`Problems`, :func:`draw`: random problems in batches.
+- :data:`SEARCHES`: algorithms that move components, from central differences to matching pursuit.
+- :func:`toy`: the recovery rates with exact intervals, and traces of single problems.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What the printed experiment leaves open, as named settings."""
+"""Named settings for what the paper's description of the toy experiment leaves open."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from loca_theory.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Interpretation:
-    r"""One way to read the description of the toy experiment.
+    r"""One interpretation of the paper's description of the toy experiment.
 
     Attributes:
-        spread: What 20 and 0.2 in N(0, 20) and N(0, 0.2) are: ``variance`` or ``deviation``.
-        loss: What the squared errors of 5000 samples in K outputs are divided by: ``mean``, by
-            both; ``mean-of-samples``, by the samples; ``sum``, by nothing.
-        units: What the learning rate of the locations acts on: ``interval``, locations scaled to
-            [0, 1], as the published code has them; ``indices``, locations counted in locations.
-        border: What stands for Z beyond the spectrum: ``clamp``, the nearest entry of Z; ``zero``;
+        spread: Whether 20 and 0.2 in N(0, 20) and N(0, 0.2) are a ``variance`` or a
+            ``standard-deviation``.
+        loss: Divisor of the squared errors of 5000 samples in K outputs: ``mean`` divides by both
+            numbers, ``mean-of-samples`` by the number of samples, ``sum`` by 1.
+        units: Unit of the locations that their learning rate applies to: ``interval``, locations
+            scaled to [0, 1], as in the published code; ``indices``, indices of the spectrum.
+        border: Value of Z beyond the spectrum: ``clamp``, the nearest entry of Z; ``zero``;
             ``one-sided``, a linear extrapolation, which makes the central difference one-sided.
-        collisions: Components at one location ``add`` up, or the last to be written ``overwrites``
-            the others, each of which has the gradient of its location all the same.
-        phase_steps: Steps of one phase: 10, or 5 if the period of 10 means both together.
+        collisions: How components at the same location combine: ``add``; or ``overwrite``, which
+            uses the last one only, while all of them receive the gradient of their location.
+        phase_steps: Steps of one phase: 10, or 5 if the paper's period of 10 is that of both
+            phases.
         moving: The fraction of all steps after which the locations are frozen.
 
-    Source: appendix "Toy Experiment of the Convergence" of the paper, which does not say.
+    Source: appendix "Toy Experiment of the Convergence" of the paper, which leaves these open.
     """
 
     spread: Literal["variance", "standard-deviation"] = "variance"
@@ -48,7 +50,7 @@ class Interpretation:
         return 0.2 if self.spread == "standard-deviation" else 0.2**0.5
 
     def moving_steps(self, steps: int) -> int:
-        """After how many of all steps the locations are frozen."""
+        """Number of steps after which the locations are frozen."""
         return round(self.moving * steps)
 
     def describe(self) -> dict[str, Any]:
@@ -57,7 +59,7 @@ class Interpretation:
 
 
 DEFAULT_INTERPRETATION = "default"
-# What each differs in from the default.
+# Differences of each interpretation from the default.
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     DEFAULT_INTERPRETATION: {},
     "standard-deviation": {"spread": "standard-deviation"},
@@ -74,20 +76,20 @@ INTERPRETATIONS: tuple[str, ...] = tuple(_CHANGES)
 
 
 def find_interpretation(name: str) -> Interpretation:
-    """The interpretation of a name: one of :data:`INTERPRETATIONS`, or several joined by ``+``.
+    """Return an interpretation by name: one of :data:`INTERPRETATIONS`, or several joined by ``+``.
 
     Raises:
-        InvalidArgumentError: a part is unknown, or two parts set the same choice.
+        InvalidArgumentError: a part is unknown, or two parts change the same setting.
     """
     changes: dict[str, Any] = {}
     for part in str(name).split("+"):
         if part not in _CHANGES:
             msg = f"unknown interpretation {part!r}; choose from {', '.join(INTERPRETATIONS)}, or "
-            msg += "join some by +"
+            msg += "join several by +"
             raise InvalidArgumentError(msg)
         for key, value in _CHANGES[part].items():
             if key in changes:
-                msg = f"interpretation {name!r} sets {key} twice"
+                msg = f"interpretation {name!r} sets {key} twice; leave out one of its parts"
                 raise InvalidArgumentError(msg)
             changes[key] = value
     return replace(Interpretation(), **changes)

@@ -1,19 +1,19 @@
-r"""Random problems of the toy experiment, many at a time.
+r"""Random problems of the toy experiment, in batches.
 
 Labels are :math:`Y = W_3\,\Delta(F^*)\,W_1 X` with :math:`\Delta(F) = C^\top F D` and F* sparse.
-With only F unknown the loss is quadratic: for samples as the columns of X, n of them,
+If only F is unknown, the loss is quadratic. With n samples as the columns of X,
 
 .. math:: L(F) = \tfrac12 \langle F - F^*, Z\rangle, \qquad
           Z = \frac{\partial L}{\partial F} = \Gamma\,(F - F^*)\,\Sigma, \qquad
           \Gamma = \tfrac{2n}{M}\, C W_3^\top W_3 C^\top, \quad
           \Sigma = \tfrac1n\, D W_1 X X^\top W_1^\top D^\top ,
 
-where M is what the loss divides by. So one needs two K×K matrices per problem, and the samples
-never again; the curvature of the loss along one location is :math:`h = \Gamma_{ii}\Sigma_{jj}`.
+where M is the divisor of the loss. Two K×K matrices per problem therefore replace the samples. The
+curvature of the loss in the coefficient at one location is :math:`h = \Gamma_{ii}\Sigma_{jj}`.
 
-The experiment is printed for K = 6. At other sizes the variance of the fixed weights is multiplied
-by :math:`\sqrt{6/K}`, which keeps the mean curvature of the mean loss, and with it the effect of a
-learning rate.
+The paper describes the experiment for K = 6. At other sizes the variance of the fixed weights is
+multiplied by :math:`\sqrt{6/K}`. This preserves the mean curvature of the mean loss, and therefore
+the effect of a learning rate.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _PRINTED, _PRINTED_SIZE = "gaussian", 6
 
 @dataclass(frozen=True)
 class Family:
-    """Which problems.
+    """A family of random problems.
 
     Attributes:
         size: K, from 2 to 4096.
-        components: Non-zero coefficients of F*, from 1 to K².
-        condition: Ratio of the largest to the smallest singular value of the fixed weights, at
-            least 1 (1: orthogonal matrices), their singular values log-spaced and their expected
-            Frobenius norm as printed; None for Gaussian weights, as printed.
+        components: Number of non-zero coefficients of F*, from 1 to K².
+        condition: Condition number of the fixed weights, at least 1 (1 for orthogonal matrices).
+            Their singular values are log-spaced, and their expected Frobenius norm is the paper's.
+            None for Gaussian weights, as in the paper.
 
     Raises:
-        InvalidArgumentError: a value out of range.
+        InvalidArgumentError: a value is out of range.
     """
 
     size: int = 6
@@ -57,14 +57,14 @@ class Family:
             msg = f"the size must be at least 2, not {self.size}"
             raise InvalidArgumentError(msg)
         if self.size > _MOST:
-            msg = f"the size must be at most {_MOST}, not {self.size}: a problem takes six matrices"
+            msg = f"the size must be at most {_MOST}, not {self.size}: a problem needs six matrices"
             raise InvalidArgumentError(msg)
         if not 1 <= self.components <= self.size**2:
-            msg = f"{self.components} components do not fit: a {self.size}×{self.size} spectrum "
-            msg += f"has 1 to {self.size**2} locations for them"
+            msg = f"the number of components must lie between 1 and {self.size**2} for a "
+            msg += f"{self.size}×{self.size} spectrum, not {self.components}"
             raise InvalidArgumentError(msg)
         if self.condition is not None and not 1 <= self.condition < np.inf:
-            msg = f"a condition number is at least 1, not {self.condition:g}"
+            msg = f"a condition number must be finite and at least 1, not {self.condition:g}"
             raise InvalidArgumentError(msg)
 
 
@@ -75,9 +75,9 @@ class Problems:
     Attributes:
         rows: Γ, (P, K, K).
         columns: Σ, (P, K, K).
-        indices: True locations as numbers of entries of the K×K spectrum, (P, B).
+        indices: True locations as flat indices of the K×K spectrum, (P, B).
         coefficients: True coefficients, (P, B).
-        start: Locations to start from, independent of the true ones, (P, B).
+        start: Initial locations, independent of the true ones, (P, B).
     """
 
     rows: torch.Tensor
@@ -88,23 +88,23 @@ class Problems:
 
     @property
     def size(self) -> int:
-        """K."""
+        """Size K of the spectrum."""
         return self.rows.shape[-1]
 
     def product(self, indices: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
-        """Γ F Σ as (P, K²) for a sparse F: (P, B) locations, which may repeat, and coefficients."""
+        """Γ F Σ, (P, K²), of a sparse F: (P, B) locations, which may repeat, and coefficients."""
         i, j = indices // self.size, indices % self.size
-        # The matrices are symmetric: their rows stand for columns, and rows are contiguous.
+        # Rows replace columns, because the matrices are symmetric and rows are contiguous.
         left = _rows(self.rows, i) * coefficients[..., None]
         return (left.mT @ _rows(self.columns, j)).flatten(1)
 
     def curvature(self) -> torch.Tensor:
-        """H of every location, (P, K²)."""
+        """Curvature h of every location, (P, K²)."""
         rows, columns = (m.diagonal(dim1=1, dim2=2) for m in (self.rows, self.columns))
         return (rows[:, :, None] * columns[:, None, :]).flatten(1)
 
     def hessian(self, indices: torch.Tensor) -> torch.Tensor:
-        """The curvature matrix of coefficients at (P, B) locations: (P, B, B)."""
+        """Hessian of the loss in the coefficients at (P, B) locations, (P, B, B)."""
         i, j = indices // self.size, indices % self.size
         return _block(self.rows, i) * _block(self.columns, j)
 
@@ -117,16 +117,17 @@ def draw(
     *,
     samples: int = SAMPLES,
 ) -> Problems:
-    """Problems of a family by their numbers.
+    """Draw problems of a family by their numbers.
 
-    A problem depends on the family, the seed and its number; interpretations scale the same draws.
+    The random draws of a problem depend on the family, the seed and its number only;
+    interpretations scale the same draws.
 
     Args:
-        family: Which problems.
-        interpretation: Its scales and the divisor of its loss.
+        family: The family of the problems.
+        interpretation: Sets the scales and the divisor of the loss.
         seed: Root seed.
-        numbers: Which of them.
-        samples: n.
+        numbers: Numbers of the problems.
+        samples: Number n of samples.
     """
     drawn = [_draw(family, interpretation, seed, number, samples) for number in numbers]
     fields = [torch.from_numpy(np.stack(parts)) for parts in zip(*drawn, strict=True)]
@@ -139,7 +140,7 @@ def draw(
 
 
 def divisor(interpretation: Interpretation, size: int, samples: int) -> int:
-    """M, by which the loss divides the sum of squared errors."""
+    """Divisor M of the sum of squared errors in the loss."""
     return {"mean": samples * size, "mean-of-samples": samples, "sum": 1}[interpretation.loss]
 
 
@@ -151,7 +152,7 @@ def network(
     *,
     samples: int = SAMPLES,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """W1 (K×K), W3 (K×K) and X (K×n) of one problem: what :func:`draw` makes its matrices of."""
+    """Draw W1 (K×K), W3 (K×K) and X (K×n) of one problem, from which :func:`draw` gets Γ and Σ."""
     source = _generator(family, seed, number)
     w1, w3 = (_weights(source, family, interpretation) for _ in range(2))
     x = interpretation.data_standard_deviation * source.standard_normal((family.size, samples))
@@ -169,7 +170,7 @@ def _draw(
     w1, w3, x = network(family, interpretation, seed, number, samples=samples)
     inputs = w1 @ x
     gram = inputs @ inputs.T / samples
-    # Of their own: what is drawn here shall not depend on the number of samples.
+    # A separate generator, so that these draws do not depend on the number of samples.
     source = generator(seed, "toy places", family.size, family.components, number)
     entries, count = family.size**2, family.components
     indices = np.sort(source.choice(entries, count, replace=False))
@@ -199,11 +200,11 @@ def _haar(gaussian: np.ndarray) -> np.ndarray:
 
 
 def _rows(matrices: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-    """(P, K, K) and (P, B) to (P, B, K)."""
+    """Select rows: (P, K, K) and (P, B) to (P, B, K)."""
     return matrices.gather(1, which[..., None].expand(-1, -1, matrices.shape[-1]))
 
 
 def _block(matrices: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-    """(P, K, K) and (P, B) to (P, B, B)."""
+    """Select rows and columns: (P, K, K) and (P, B) to (P, B, B)."""
     count = which.shape[1]
     return _rows(matrices, which).gather(2, which[:, None].expand(-1, count, -1))

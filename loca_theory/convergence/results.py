@@ -1,4 +1,4 @@
-"""The tables of the toy experiment, as types."""
+"""Row and result types of the toy experiment."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from loca_theory.sweeps import rows as table
 
 @dataclass(frozen=True)
 class RecoveryRow:
-    """How many problems of one kind one search recovers.
+    """Recovery rate of one search on one kind of problem.
 
     Attributes:
         search: Name of the search.
-        interpretation: Name of the interpretation of what the description leaves open.
+        interpretation: Name of the interpretation.
         size: K.
         components: Number of components.
         condition: Condition number of the fixed weights; None for Gaussian ones.
         problems: Number of problems.
-        recovered: Fraction of them in which all true locations are found.
-        low: Lower end of its exact 95% interval.
-        high: Upper end.
-        mean_found: True locations that are occupied in the end, on average.
-        median_final_loss: In units of the loss at ΔW = 0; None where most problems diverged.
+        recovered: Fraction of problems in which all true locations are found.
+        low: Lower end of the exact 95% interval of ``recovered``.
+        high: Upper end of that interval.
+        mean_found: Mean number of true locations that are occupied at the end.
+        median_final_loss: In units of the loss at ΔW = 0; None if most problems diverged.
         diverged: Number of problems whose loss diverged; they count as not recovered.
         steps: Evaluations of the gradient in each problem.
         seed: Root seed.
@@ -50,18 +50,18 @@ class TraceRow:
     """One component of one problem at one step.
 
     Attributes:
-        case: ``recovered`` or ``not recovered``, by the search that the problem was chosen by.
-        chosen_by: Name of that search.
-        search: Name of the search whose steps these are.
+        case: Whether the search ``chosen_by`` ``recovered`` or ``not recovered`` the problem.
+        chosen_by: Name of the search by whose outcome the problem was chosen.
+        search: Name of the search that is traced.
         problem: Number of the problem.
         size: K.
-        kind: ``truth`` for a true component, which stands at step 0; ``learned`` for others.
+        kind: ``truth`` for a true component, which has step 0; ``learned`` for others.
         step: Evaluations of the gradient so far.
         component: Number of the component.
         row: Its row in the spectrum.
         column: Its column.
-        coefficient: Its coefficient; None where it diverged.
-        loss: Loss at this step, in units of that at ΔW = 0; None where it diverged.
+        coefficient: Its coefficient; None if it diverged.
+        loss: Loss at this step, in units of the loss at ΔW = 0; None if it diverged.
     """
 
     case: str
@@ -80,12 +80,12 @@ class TraceRow:
 
 @dataclass(frozen=True, repr=False)
 class ToyResult(Result):
-    """Rates of recovery in the toy experiment.
+    """Recovery rates in the toy experiment.
 
     Attributes:
         rows: One row per combination of size, components, condition, interpretation and search.
-        traces: Under the first interpretation and kind of problem, the first problem that the
-            search to be looked at recovers and the first that it does not, step by step.
+        traces: Step by step, the first problem that one search recovers and the first that it does
+            not, under the first interpretation and for the first kind of problem.
     """
 
     rows: tuple[RecoveryRow, ...] = table(RecoveryRow)

@@ -1,4 +1,4 @@
-"""Ways to search for locations, by their names."""
+"""Search algorithms for locations, by name."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from loca_theory.locations.prune_and_regrow import (
 
 Noise = Callable[[int], torch.Tensor]
 
-# Of the annealed pursuit at first; the noise is that of a logarithm.
+# Initial temperature of the annealed pursuit, on a logarithmic scale.
 _TEMPERATURE = 0.3
 
 
 class Search:
-    """Moves the components of all problems of a batch; this one never does.
+    """Base class of searches, which move the components of a batch of problems.
 
-    Every step of a run costs one evaluation of the gradient, and is either a step of the
-    coefficients or a move.
+    The base class itself never moves them. Every step of a run costs one evaluation of the
+    gradient, and either updates the coefficients or moves the components.
 
     Args:
         state: The batch.
-        noise: Gives standard exponential random numbers, one row of that many a problem.
+        noise: Function of a number n that draws n standard exponential numbers per problem, as one
+            row per problem.
     """
 
     descends = True
@@ -43,30 +44,30 @@ class Search:
         self.state, self._noise = state, noise
 
     def moves_at(self, step: int) -> bool:
-        """Whether that step is a move."""
+        """Whether the step moves the components."""
         del step
         return False
 
     def move(self, progress: float) -> None:
-        """One move.
+        """Move the components once.
 
         Args:
-            progress: How much of the time for moves is over, in [0, 1).
+            progress: Fraction of the time for moves that is over, in [0, 1).
         """
 
 
 class Gradient(Search):
-    r"""Descent on continuous locations: coefficients for a phase, locations for a phase.
+    r"""Gradient descent on continuous locations, in phases that alternate with the coefficients.
 
     Args:
         state: The batch.
         noise: As in :class:`Search`.
-        rule: The difference that stands for the gradient.
-        momentum: Of the locations' updates (heavy ball).
-        jitter: Scale, in locations, of Laplace noise that is added to an update at first; it falls
-            to zero linearly.
-        reach: Distance of the neighbours in units of the size at first; it shrinks to one location,
-            the difference being divided by the distance.
+        rule: The finite difference that approximates the gradient.
+        momentum: Momentum of the updates of the locations (heavy ball).
+        jitter: Initial scale, in indices, of Laplace noise that is added to each update; it falls
+            linearly to zero.
+        reach: Initial distance of the neighbours in the difference, as a fraction of the size; it
+            shrinks to one index. The difference is divided by the distance.
     """
 
     def __init__(
@@ -84,19 +85,19 @@ class Gradient(Search):
         self.momentum, self.jitter, self.reach = momentum, jitter, reach
         size, indices = state.problems.size, state.indices
         self._size = size
-        # Locations are kept in the unit the learning rate is for.
+        # Locations are stored in the unit that the learning rate applies to.
         self._unit = size - 1 if state.interpretation.units == "interval" else 1
         start = torch.stack([indices // size, indices % size], dim=-1)
         self._locations = start.to(state.coefficients) / self._unit
         self._velocity = torch.zeros_like(self._locations)
 
     def moves_at(self, step: int) -> bool:
-        """Whether it lies in a phase of the locations."""
+        """Whether the step lies in a phase of the locations."""
         phase = self.state.interpretation.phase_steps
         return step % (2 * phase) >= phase
 
     def move(self, progress: float) -> None:
-        """One step of gradient descent on the locations."""
+        """Take one step of gradient descent on the locations."""
         furthest = (self._size - 1) // 2
         distance = max(1, min(furthest, round(self.reach * self._size * (1 - progress))))
         gradient = self._gradient(distance) * self._unit
@@ -108,10 +109,10 @@ class Gradient(Search):
             laplace = pairs[:, 0] - pairs[:, 1]
             update += self.jitter * (1 - progress) / self._unit * laplace
         end = (self._size - 1) / self._unit
-        # A diverged coefficient has no gradient.
+        # The gradient of a diverged coefficient is NaN.
         self._locations = (self._locations + update).nan_to_num(0.0).clamp(0.0, end)
-        set_indices = (self._locations * self._unit).round().long()
-        self.state.set_indices(set_indices[..., 0] * self._size + set_indices[..., 1])
+        rounded = (self._locations * self._unit).round().long()
+        self.state.set_indices(rounded[..., 0] * self._size + rounded[..., 1])
 
     def _gradient(self, distance: int) -> torch.Tensor:
         state = self.state
@@ -143,15 +144,17 @@ class Gradient(Search):
 
 
 class Swap(Search):
-    """The components that matter least for the free locations that promise most.
+    """Move components of least saliency to the free locations of largest predicted decrease.
 
-    It happens at the end of each period. With the curvature, only while the gain is larger than
-    the loss; without, for a number of components that fades, as in dynamic sparse training.
+    This happens at the end of each period. With curvature, a component moves only if the predicted
+    decrease exceeds its saliency. Without it, the number of components that move falls over time,
+    as in dynamic sparse training.
 
     Args:
         state: The batch.
         noise: As in :class:`Search`.
-        use_curvature: Whether by gain and loss, else by the raw sizes of gradient and coefficients.
+        use_curvature: Whether to rank by predicted decrease and saliency, else by the magnitudes of
+            gradient and coefficients.
     """
 
     def __init__(self, state: State, noise: Noise, *, use_curvature: bool = True) -> None:
@@ -159,7 +162,7 @@ class Swap(Search):
         self.curvature = state.curvature if use_curvature else None
 
     def moves_at(self, step: int) -> bool:
-        """Whether it is the last step of a period."""
+        """Whether the step is the last of a period."""
         period = 2 * self.state.interpretation.phase_steps
         return step % period == period - 1
 
@@ -174,39 +177,39 @@ class Swap(Search):
 
 
 class Reselection(Swap):
-    """Some components are left out for one gradient and get the best locations by it.
+    """Drop some components for one gradient, and move them to the best locations by it.
 
-    Which, :func:`~loca_theory.locations.prune_and_regrow.dropped` says: the weakest, ever fewer of
-    them.
+    :func:`~loca_theory.locations.prune_and_regrow.dropped` selects the weakest components, and
+    fewer of them over time.
     """
 
     _turn = 0
 
     def move(self, progress: float) -> None:
-        """One reselection in each problem."""
+        """Reselect once in each problem."""
         self.reselect(dropped(self.state.acting, progress, self._turn))
         self._turn += 1
 
     def reselect(self, dropped: torch.Tensor) -> None:
-        """Leave those (P, k) out for one gradient and location them anew."""
+        """Drop the given (P, k) components for one gradient, and choose their locations anew."""
         state = self.state
         z = state.gradient(state.acting.scatter(1, dropped, 0.0))
         predicted_decrease = predicted_decreases(self.perturbed(z), self.curvature)
         state.move(reselect(state.indices, dropped, predicted_decrease))
 
     def perturbed(self, z: torch.Tensor) -> torch.Tensor:
-        """The gradient that is chosen by."""
+        """Return the gradient by which locations are chosen."""
         return z
 
 
 class CyclicPursuit(Reselection):
-    """One component at a time, in turn, is left out for one gradient and gets the best location.
+    """Drop one component at a time, in turn, for one gradient, and move it to the best location.
 
     Args:
         state: The batch.
         noise: As in :class:`Search`.
-        temperature: Standard deviation, but for a factor of about 1.3, of noise on the logarithm
-            of each gain at first; it falls to zero linearly.
+        temperature: Initial scale of the Gumbel noise on the logarithm of each predicted decrease,
+            whose standard deviation is about 1.3 times this; it falls linearly to zero.
     """
 
     def __init__(self, state: State, noise: Noise, *, temperature: float = 0.0) -> None:
@@ -214,14 +217,14 @@ class CyclicPursuit(Reselection):
         self._first = self._temperature = temperature
 
     def move(self, progress: float) -> None:
-        """One component of each problem."""
+        """Reselect one component of each problem."""
         self._temperature = self._first * (1 - progress)
         indices = self.state.indices
         self.reselect(torch.full_like(indices[:, :1], self._turn % indices.shape[1]))
         self._turn += 1
 
     def perturbed(self, z: torch.Tensor) -> torch.Tensor:
-        """The gradient, with noise where there is a temperature."""
+        """Return the gradient, multiplied by noise if the temperature is positive."""
         if not self._temperature:
             return z
         # Minus the logarithm of an exponential variable has Gumbel's law.
@@ -229,7 +232,7 @@ class CyclicPursuit(Reselection):
 
 
 class Pursuit(Search):
-    """Orthogonal matching pursuit: the best location, all coefficients by least squares, again."""
+    """Orthogonal matching pursuit: add the best location, refit all coefficients, repeat."""
 
     descends = False
 
@@ -238,19 +241,19 @@ class Pursuit(Search):
         self._count = 0
 
     def moves_at(self, step: int) -> bool:
-        """Whether components are left to be placed."""
+        """Whether a component is still to be placed."""
         return step < self.state.indices.shape[1]
 
     def move(self, progress: float) -> None:
         """Place one more component."""
         del progress
         state = self.state
-        promise = predicted_decreases(state.gradient(), state.curvature)
-        # From the last to the first: where the last to be written counts, it is the one placed.
+        decrease = predicted_decreases(state.gradient(), state.curvature)
+        # From the last to the first, because under ``overwrite`` the last at a location counts.
         next_one = state.indices.shape[1] - 1 - self._count
-        promise = promise.scatter(1, state.indices[:, next_one + 1 :], -1.0)
+        decrease = decrease.scatter(1, state.indices[:, next_one + 1 :], -1.0)
         indices = state.indices.clone()
-        indices[:, next_one] = promise.argmax(1)
+        indices[:, next_one] = decrease.argmax(1)
         self._count += 1
         state.set_indices(indices)
         state.solve(self._count)
@@ -258,11 +261,11 @@ class Pursuit(Search):
 
 @dataclass(frozen=True)
 class SearchKind:
-    """A search as it is named and made.
+    """Title and constructor of a search.
 
     Attributes:
-        title: What it does, in a few words.
-        make: From the batch and its noise to the search.
+        title: What the search does, in a few words.
+        make: Function that makes the search from the batch and its noise.
     """
 
     title: str
@@ -271,26 +274,30 @@ class SearchKind:
 
 SEARCHES: dict[str, SearchKind] = {
     "coefficients-only": SearchKind("locations stay as they are", Search),
-    "central": SearchKind("central differences, as printed", Gradient),
+    "central": SearchKind("central differences, as in the paper", Gradient),
     "forward": SearchKind("forward differences (V4)", partial(Gradient, rule="forward")),
     "backward": SearchKind("backward differences (V5)", partial(Gradient, rule="backward")),
     "eight-direction": SearchKind(
-        "the steepest of 8 one-sided differences (the remark)",
+        "the steepest of 8 one-sided differences (the paper's remark)",
         partial(Gradient, rule="eight-direction"),
     ),
-    "momentum": SearchKind("central, momentum 0.9", partial(Gradient, momentum=0.9)),
+    "momentum": SearchKind("central, with momentum 0.9", partial(Gradient, momentum=0.9)),
     "jitter": SearchKind("central, with noise that fades", partial(Gradient, jitter=1.0)),
     "shrinking": SearchKind(
         "central over a distance that shrinks from K/2 to 1", partial(Gradient, reach=0.5)
     ),
-    "swap-raw": SearchKind("smallest |a| for largest |Z|", partial(Swap, use_curvature=False)),
-    "swap": SearchKind("least a²h for largest Z²/h, while that gains", Swap),
-    "reselect": SearchKind(
-        "the weakest left out for one gradient, then to the largest Z²/h", Reselection
+    "swap-raw": SearchKind(
+        "move the smallest |a| to the largest |Z|", partial(Swap, use_curvature=False)
     ),
-    "cyclic-pursuit": SearchKind("each left out in turn, to the largest Z²/h", CyclicPursuit),
+    "swap": SearchKind("move the least a²h to the largest Z²/h while the latter is larger", Swap),
+    "reselect": SearchKind(
+        "drop the weakest for one gradient, then move them to the largest Z²/h", Reselection
+    ),
+    "cyclic-pursuit": SearchKind(
+        "drop each in turn, then move it to the largest Z²/h", CyclicPursuit
+    ),
     "annealed-pursuit": SearchKind(
-        "the same with noise that fades", partial(CyclicPursuit, temperature=_TEMPERATURE)
+        "cyclic-pursuit with noise that fades", partial(CyclicPursuit, temperature=_TEMPERATURE)
     ),
     "pursuit": SearchKind(
         "orthogonal matching pursuit (a reference: solves for the coefficients)", Pursuit
@@ -299,9 +306,9 @@ SEARCHES: dict[str, SearchKind] = {
 
 
 def find_search(name: str) -> SearchKind:
-    """The search of a name.
+    """Return the search with the given name.
 
     Raises:
-        InvalidArgumentError: there is none; the message lists those there are.
+        InvalidArgumentError: the name is unknown; the message lists the known names.
     """
     return find("search", name, SEARCHES)

@@ -1,4 +1,4 @@
-"""The experiment on a block of problems, as a point of a sweep."""
+"""The toy experiment on a block of problems, as a point of a sweep."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from loca_theory.convergence.state import Rates, State
 from loca_theory.sweeps import Point, code_version, generator
 
 EXPERIMENT, TRACE = "toy", "toy trace"
-# Steps between looks at whether a problem has diverged.
+# Steps between checks for divergence.
 _LOOK_EVERY = 50
-# Entries of the spectra of a block, enough for the overhead of a step to be small beside it; at
-# larger sizes so many problems, or what fits into memory.
+# A block has about this many spectrum entries, so that the overhead of a step is small. At larger
+# sizes it has _FEWEST problems, or fewer if their entries exceed _MOST_ENTRIES.
 _BLOCK_ENTRIES, _FEWEST, _MOST_ENTRIES = 18_000, 20, 2**20
-# So many steps of a trace are kept.
+# Approximate number of recorded steps of a trace.
 _TRACED = 200
 
 
 def block(size: int) -> int:
-    """Problems of one point; fixed, so that asking for more extends a run."""
+    """Number of problems per point; fixed, so that a run with more problems extends this one."""
     return max(_BLOCK_ENTRIES // size**2, min(_FEWEST, _MOST_ENTRIES // size**2), 1)
 
 
@@ -38,16 +38,16 @@ def point(
     seed: int,
     numbers: tuple[int, int],
 ) -> Point:
-    """The sweep's point for a block of problems, or for the trace of one.
+    """Make the sweep's point for a block of problems, or for the trace of one.
 
     Args:
-        family: Which problems.
+        family: The family of the problems.
         interpretation: Name of an interpretation.
         search: Name of a search.
         rates: Learning rates.
         steps: Evaluations of the gradient.
         seed: Root seed.
-        numbers: First problem, and the one after the last.
+        numbers: Number of the first problem, and of the one after the last.
     """
     parameters = {
         "size": family.size,
@@ -70,19 +70,19 @@ def version() -> str:
 
 
 def compute(given: Point) -> dict[str, Any]:
-    """Outcomes of every problem of a block.
+    """Compute the outcomes of every problem of a block.
 
     Returns:
-        ``found``, how many of the true locations are occupied in the end, none where the loss
-        diverged; ``exact``, whether all are; ``loss``, the final loss in units
-        of that at ΔW = 0, or None where it diverged.
+        ``found``, the number of true locations that are occupied at the end, 0 if the loss
+        diverged; ``exact``, whether all are; ``loss``, the final loss in units of the loss at
+        ΔW = 0, or None if it diverged.
     """
     state, _ = _run(given)
     return outcomes(state)
 
 
 def outcomes(state: State) -> dict[str, list[Any]]:
-    """What has become of the problems; see :func:`compute`."""
+    """Outcomes of the problems; see :func:`compute`."""
     state.stop_diverged()
     indices, true = state.indices, state.problems.indices
     found = (true[:, :, None] == indices[:, None, :]).any(2).sum(1)
@@ -97,17 +97,17 @@ def outcomes(state: State) -> dict[str, list[Any]]:
 
 
 def compute_trace(given: Point) -> dict[str, Any]:
-    """One problem's way.
+    """Compute the trace of one problem.
 
     Returns:
-        ``truth``, true components as [row, column, coefficient]; ``steps``, the steps that are
-        saved (0 is the start); ``losses`` after each, in units of that at ΔW = 0; ``components``,
-        for each, rows, columns and coefficients. Losses and coefficients that diverged are None.
+        ``truth``, true components as [row, column, coefficient]; ``steps``, the recorded steps (0
+        is the start); ``losses`` at each of them, in units of the loss at ΔW = 0; ``components`` at
+        each of them, as [row, column, coefficient]. Losses and coefficients that diverged are None.
     """
     state, trace = _run(given, traced=True)
     size, problems = state.problems.size, state.problems
     truth = zip(problems.indices[0].tolist(), problems.coefficients[0].tolist(), strict=True)
-    return {"truth": [[*divmod(set_indices, size), a] for set_indices, a in truth], **trace}
+    return {"truth": [[*divmod(index, size), a] for index, a in truth], **trace}
 
 
 def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
@@ -132,7 +132,7 @@ def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[A
 
 
 def _advance(search: Search, step: int, end: int) -> None:
-    """One evaluation of the gradient."""
+    """Take one step, which evaluates the gradient once."""
     if step < end and search.moves_at(step):
         search.move(step / end)
     elif search.descends:
@@ -145,13 +145,11 @@ def _record(state: State, trace: dict[str, list[Any]], step: int) -> None:
     pairs = zip(state.indices[0].tolist(), state.coefficients[0].tolist(), strict=True)
     trace["steps"].append(step)
     trace["losses"].append(_finite(loss))
-    trace["components"].append(
-        [[*divmod(set_indices, size), _finite(a)] for set_indices, a in pairs]
-    )
+    trace["components"].append([[*divmod(index, size), _finite(a)] for index, a in pairs])
 
 
 def _finite(value: float) -> float | None:
-    """None for what JSON has no number for."""
+    """Return None for infinity and NaN, which JSON cannot hold."""
     return value if math.isfinite(value) else None
 
 
@@ -165,11 +163,10 @@ def _noise(given: Point) -> Noise:
     first, end = p["problems"]
     rows = block(p["size"])
     number, within = divmod(first, rows)
-    set_indices = (p["seed"], "toy search", p["search"], p["size"], p["components"], number)
-    source = generator(*set_indices)
+    source = generator(p["seed"], "toy search", p["search"], p["size"], p["components"], number)
 
     def draw_noise(count: int) -> torch.Tensor:
-        # Of a whole block, so that a problem's noise does not depend on how many are asked for.
+        # Draw for a whole block, so that a problem's noise does not depend on their number.
         drawn = source.standard_exponential((rows, count))
         return torch.from_numpy(drawn[within : within + end - first])
 

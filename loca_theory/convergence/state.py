@@ -1,4 +1,4 @@
-"""A batch of problems in the middle of being learned."""
+"""State of a batch of problems during learning."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Rates:
     """Learning rates of stochastic gradient descent.
 
     Attributes:
-        lr: Of the coefficients.
-        location_lr: Of the locations, in the unit of the interpretation.
+        lr: Learning rate of the coefficients.
+        location_lr: Learning rate of the locations, in the unit of the interpretation.
 
     Raises:
-        InvalidArgumentError: one is not positive and finite.
+        InvalidArgumentError: a learning rate is not positive and finite.
     """
 
     lr: float = 0.02
@@ -35,21 +35,21 @@ class Rates:
                 raise InvalidArgumentError(msg)
 
 
-# A loss that has grown by so much will not come back.
+# A problem whose loss has grown by this factor counts as diverged.
 _DIVERGED = 1e6
 
 
 class State:
-    """Coefficients and locations of P problems, and what gradient descent needs of them.
+    """Coefficients and locations of P problems, and the quantities that gradient descent needs.
 
     Attributes:
-        problems: What is to be recovered.
-        interpretation: The choices the description leaves open.
+        problems: The problems to recover.
+        interpretation: Settings for what the paper's description leaves open.
         rates: Learning rates.
-        coefficients: a, (P, B), zeros at the start.
-        indices: Numbers of entries of the spectrum, (P, B).
-        curvature: h of every location, (P, K²).
-        is_diverged: Problems whose loss has grown beyond all bounds; they rest, (P,).
+        coefficients: Coefficients a, (P, B), initially zero.
+        indices: Locations as flat indices of the spectrum, (P, B).
+        curvature: Curvature h of every location, (P, K²).
+        is_diverged: Whether the loss of a problem has diverged; it is then not updated, (P,).
     """
 
     def __init__(self, problems: Problems, interpretation: Interpretation, rates: Rates) -> None:
@@ -63,7 +63,7 @@ class State:
         self.set_indices(problems.start)
 
     def set_indices(self, indices: torch.Tensor) -> None:
-        """Put the components there."""
+        """Move the components to these locations."""
         self.indices = indices
         self._hessian = self.problems.hessian(indices)
         self._target = self._truth.gather(1, indices)
@@ -73,7 +73,7 @@ class State:
             self._counts = ~same.any(2)
 
     def move(self, indices: torch.Tensor) -> None:
-        """Put the components there; those whose location changes start from zero."""
+        """Move the components, and reset the coefficients of those whose location changes."""
         self.coefficients = torch.where(indices == self.indices, self.coefficients, 0)
         self.set_indices(indices)
 
@@ -83,30 +83,30 @@ class State:
         return self.coefficients if self._counts is None else self.coefficients * self._counts
 
     def gradient(self, coefficients: torch.Tensor | None = None) -> torch.Tensor:
-        """Z of the whole spectrum, (P, K²), perhaps with other coefficients at the locations."""
+        """Gradient Z of the whole spectrum, (P, K²), optionally with other coefficients."""
         a = self.acting if coefficients is None else coefficients
         return self.problems.product(self.indices, a) - self._truth
 
     def own_gradient(self) -> torch.Tensor:
-        """Z at the locations, (P, B)."""
+        """Gradient Z at the locations, (P, B)."""
         return (self._hessian @ self.acting[..., None])[..., 0] - self._target
 
     def descend(self) -> None:
-        """One step of gradient descent on the coefficients."""
+        """Take one step of gradient descent on the coefficients."""
         stepped = self.coefficients - self.rates.lr * self.own_gradient()
         self.coefficients = torch.where(self.is_diverged[:, None], 0, stepped)
 
     def solve(self, count: int) -> None:
-        """The best coefficients of the last ``count`` components, by least squares."""
+        """Fit the last ``count`` coefficients by least squares, and set the others to zero."""
         a = torch.linalg.lstsq(
             self._hessian[:, -count:, -count:], self._target[:, -count:, None], driver="gelsd"
         ).solution[..., 0]
         self.coefficients = torch.nn.functional.pad(a, (self.indices.shape[1] - count, 0))
 
     def relative_loss(self) -> torch.Tensor:
-        """The loss in units of that at ΔW = 0, (P,); infinite where it diverged."""
+        """Loss in units of the loss at ΔW = 0, (P,); infinite for diverged problems."""
         a, truth = self.acting, self.problems.coefficients
-        # Γ(F − F*)Σ of the difference: that of F less that of F* would cancel at small losses.
+        # Γ(F − F*)Σ from the difference F − F*, because ΓFΣ − ΓF*Σ would cancel at small losses.
         both = torch.cat([self.indices, self.problems.indices], dim=1)
         difference = torch.cat([a, -truth], dim=1)
         product = (self.problems.hessian(both) @ difference[..., None])[..., 0]
@@ -115,7 +115,7 @@ class State:
         return torch.where(self.is_diverged | ~relative.isfinite(), torch.inf, relative)
 
     def stop_diverged(self) -> None:
-        """Let problems rest whose loss has grown beyond all bounds."""
+        """Mark problems whose loss has diverged, and set their coefficients to zero."""
         new = ~(self.relative_loss() < _DIVERGED) & ~self.is_diverged
         if bool(new.any()):
             self.is_diverged = self.is_diverged | new

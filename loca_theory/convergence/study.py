@@ -1,4 +1,4 @@
-"""The experiment as a rate: every search under every interpretation, over many random problems."""
+"""Recovery rates of every search under every interpretation, over many random problems."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, manifest
 
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
-# Problems by default at sizes up to these.
+# Default numbers of problems: (largest size, number).
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
-# What the traces show beside the search whose success they are chosen by.
+# Searches to trace if more than _MOST_TRACED were run; the baseline is always traced.
 _TRACED = ("central", "reselect")
 _BASELINE, _MOST_TRACED = "coefficients-only", 5
 
 
 def default_problems(size: int) -> int:
-    """How many problems of a size are solved unless told otherwise."""
+    """Default number of problems of a size."""
     return next((count for limit, count in _PROBLEMS if size <= limit), _PROBLEMS_BEYOND)
 
 
@@ -48,27 +48,28 @@ def toy(
     seed: int = 0,
     runner: Runner = DEFAULT_RUNNER,
 ) -> ToyResult:
-    """How often learned locations end at the true ones: the paper's toy experiment as a rate.
+    """Measure how often learned locations end at the true ones in the paper's toy experiment.
 
     Args:
-        searches: Ways to move components, of :data:`~loca_theory.convergence.SEARCHES`.
-        interpretations: Interpretations of what the description leaves open, of
-            :data:`~loca_theory.convergence.INTERPRETATIONS`; ``A+B`` for both.
+        searches: Algorithms that move components, by their names in
+            :data:`~loca_theory.convergence.SEARCHES`.
+        interpretations: Interpretations of what the paper's description leaves open, by their names
+            in :data:`~loca_theory.convergence.INTERPRETATIONS`; ``A+B`` combines two.
         sizes: Sizes K of the weights.
         components: Numbers of components of the spectrum.
         conditions: Condition numbers of the fixed weights, 1 for orthogonal ones; None for Gaussian
-            weights, as printed.
-        problems: Random problems of each kind; None for 2000 up to size 8 and fewer beyond, see
-            :func:`~loca_theory.convergence.default_problems`.
-        steps: Evaluations of the gradient in each.
+            weights, as in the paper.
+        problems: Number of random problems of each kind; None for 2000 up to size 8 and fewer
+            above, see :func:`~loca_theory.convergence.default_problems`.
+        steps: Gradient evaluations per problem.
         lr: Learning rate of the coefficients.
         location_lr: Learning rate of the locations, in the unit of the interpretation.
         seed: Root seed.
-        runner: How the problems are solved.
+        runner: Runner that solves the problems.
 
     Raises:
-        InvalidArgumentError: a name is unknown or repeated, or a number out of range.
-        ResourceError: workers or the store fail; what is finished is in the store.
+        InvalidArgumentError: a name is unknown or repeated, or a number is out of range.
+        ResourceError: workers or the store fail; finished points are in the store.
 
     >>> import loca_theory.convergence as convergence
     >>> found = convergence.toy(["coefficients-only", "swap"], problems=100, steps=400)
@@ -99,21 +100,21 @@ def _condition(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class ConvergenceStudy:
-    """What to run.
+    """Specification of a run of the toy experiment.
 
     Attributes:
         searches: Names of searches.
-        interpretations: Names of readings.
-        sizes: K.
+        interpretations: Names of interpretations.
+        sizes: Sizes K of the weights.
         components: Numbers of components.
-        conditions: Condition numbers of the fixed weights; None for Gaussian ones, as printed.
-        problems: Problems of each combination; None for fewer at larger sizes.
-        steps: Evaluations of the gradient in each.
+        conditions: Condition numbers of the fixed weights; None for Gaussian ones, as in the paper.
+        problems: Number of problems of each combination; None for fewer at larger sizes.
+        steps: Gradient evaluations per problem.
         rates: Learning rates.
         seed: Root seed.
 
     Raises:
-        InvalidArgumentError: a name is unknown or repeated, or a number out of range.
+        InvalidArgumentError: a name is unknown or repeated, or a number is out of range.
     """
 
     searches: tuple[str, ...] = tuple(SEARCHES)
@@ -140,7 +141,7 @@ class ConvergenceStudy:
         for name in ("searches", "interpretations", "sizes", "components", "conditions"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                msg = f"{name} are named once each, at least one: "
+                msg = f"{name} must have at least one value and no duplicates, not "
                 msg += ", ".join(map(str, values)) or "none"
                 raise InvalidArgumentError(msg)
         moving = min(
@@ -148,8 +149,8 @@ class ConvergenceStudy:
             for interpretation in self.interpretations
         )
         if "pursuit" in self.searches and moving < max(self.components):
-            msg = f"pursuit takes a step for each of {max(self.components)} components, while "
-            msg += f"locations move for {moving} of {self.steps} steps only; give it more steps"
+            msg = f"pursuit needs a step for each of {max(self.components)} components, but "
+            msg += f"locations move in only {moving} of {self.steps} steps; increase steps"
             raise InvalidArgumentError(msg)
         self.families()
 
@@ -184,12 +185,12 @@ class ConvergenceStudy:
         """Solve all problems.
 
         Args:
-            runner: How; traces, a few problems at the end, report no progress.
+            runner: Runner that solves the problems. It reports no progress for the traces.
 
         Raises:
-            ResourceError: workers or the store fail; what is finished is in the store.
+            ResourceError: workers or the store fail; finished points are in the store.
         """
-        # Searches innermost: the problems of a block are drawn once for all of them.
+        # The innermost loop is over searches, so that the problems of a block are drawn only once.
         configurations = list(product(self.families(), self.interpretations, self.searches))
         points = [
             ((family, interpretation, search), self._point(family, interpretation, search, numbers))
@@ -225,10 +226,9 @@ class ConvergenceStudy:
     def _row(
         self, family: Family, interpretation: str, search: str, outcomes: dict[str, list[Any]]
     ) -> RecoveryRow:
-        exact, loss = outcomes["exact"], outcomes["loss"]
-        # Takes a while to import.
-        from scipy.stats import binomtest
+        from scipy.stats import binomtest  # here, because it is slow to import
 
+        exact, loss = outcomes["exact"], outcomes["loss"]
         ends = binomtest(sum(exact), len(exact)).proportion_ci(0.95, method="exact")
         median = float(np.median([np.inf if value is None else value for value in loss]))
         return RecoveryRow(
@@ -262,14 +262,14 @@ class ConvergenceStudy:
             ),
         }
         if set(cases.values()) == {None}:
-            cases["not recovered"] = 0  # all diverged, which is to be seen
-        asked = self.searches if len(self.searches) <= _MOST_TRACED else _TRACED
-        shown = tuple(dict.fromkeys((_BASELINE, *asked, chosen)))
+            cases["not recovered"] = 0  # all diverged: trace the first
+        some = self.searches if len(self.searches) <= _MOST_TRACED else _TRACED
+        traced = tuple(dict.fromkeys((_BASELINE, *some, chosen)))
         wanted = [
             (case, search, number)
             for case, number in cases.items()
             if number is not None
-            for search in shown
+            for search in traced
         ]
         points = [
             self._point(family, interpretation, search, (number, number + 1))
@@ -284,14 +284,14 @@ class ConvergenceStudy:
 def _trace_rows(
     case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
 ) -> Iterator[TraceRow]:
-    """One problem as a table: its true components, then the learned ones at every kept step.
+    """Yield the trace of one problem: true components, then learned ones at every recorded step.
 
     Args:
         case: ``recovered`` or ``not recovered``.
-        chosen: The search that the problem was chosen by.
-        search: The search whose steps these are.
+        chosen: The search by whose outcome the problem was chosen.
+        search: The search that is traced.
         number: Number of the problem.
-        family: Its kind.
+        family: Family of the problem.
         trace: Result of :func:`~loca_theory.convergence.simulation.compute_trace`.
     """
     problem = (case, chosen, search, number, family.size)

@@ -1,6 +1,6 @@
-r"""Losses and crossings under dependence that need no simulation.
+r"""Closed forms of losses and crossings under dependence.
 
-All losses are relative to pq, the energy of the independent part, unless said otherwise.
+All losses are relative to pq, the energy of the independent part, unless stated otherwise.
 
 Source: the spiked-model limits of F. Benaych-Georges and R. R. Nadakuditi, J. Multivar. Anal. 111
 (2012), applied to the paper's question.
@@ -26,7 +26,8 @@ _NODES, _FAR = 32, 9.0
 def _half_normal_nodes(scale: float) -> tuple[_Array, _Array]:
     """Nodes and weights for E f(|g|), g standard normal and f smooth on a scale below 1.
 
-    Gauss–Legendre on panels that double from the scale up to 9 standard deviations.
+    The rule is Gauss–Legendre on panels whose edges double from the scale up to 9 standard
+    deviations.
     """
     edges = [0.0, *(scale * 2.0 ** np.arange(np.ceil(np.log2(_FAR / scale)))), _FAR]
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
@@ -36,18 +37,19 @@ def _half_normal_nodes(scale: float) -> tuple[_Array, _Array]:
 
 
 def selection_loss_with_spike(t: float, retained: float) -> float:
-    r"""Loss of keeping the largest coefficients when a random rank-one spike hides in them.
+    r"""Loss of the largest coefficients of a matrix with a random rank-one spike.
 
-    In any basis not aligned with it, a spike :math:`\sqrt{t\,pq}\; u v^\top` with uniformly random
-    unit vectors turns the coefficients into independent-looking :math:`\sqrt t\, g h + ε` with g, h
-    and ε standard normal: given g, normal with variance :math:`1 + t g^2`. Keeping the fraction f
-    of them with the largest magnitude, above c with :math:`E\,P(|X| > c \mid g) = f`, loses
+    In any basis that is not aligned with the spike :math:`\sqrt{t\,pq}\; u v^\top` of uniformly
+    random unit vectors, the coefficients look like independent copies of :math:`\sqrt t\, g h + ε`
+    with g, h and ε standard normal. Given g, such a coefficient is normal with variance
+    :math:`1 + t g^2`. Retaining the fraction f of the coefficients whose magnitude exceeds c, where
+    :math:`E\,P(|X| > c \mid g) = f`, leaves the loss
 
     .. math:: D(t) = E\,\bigl[(1 + t g^2)\, P(χ^2_3 < c^2/(1 + t g^2))\bigr] .
 
     Args:
         t: Energy of the spike over that of the independent part, θ²/(pq), not negative.
-        retained: The fraction f of coefficients that is kept, in (0, 1).
+        retained: The fraction f of the coefficients that is retained, in (0, 1).
 
     Returns:
         The loss relative to pq, in the limit of large matrices. At t = 0 it is the loss of D.
@@ -56,7 +58,8 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
         InvalidArgumentError: an argument is out of range.
     """
     if t < 0 or not 0 < retained < 1:
-        msg = f"needs t >= 0 and 0 < retained fraction < 1, not {t} and {retained}"
+        msg = "t must not be negative and retained must lie strictly between 0 and 1, "
+        msg += f"not {t} and {retained}"
         raise InvalidArgumentError(msg)
     g, weights = _half_normal_nodes(0.5 / np.sqrt(1 + t))
     variance = 1 + t * g * g
@@ -70,18 +73,18 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
 
 
 def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> float:
-    r"""Loss of the best rank-r approximation when one of its ranks goes to a strong spike.
+    r"""Loss of the best rank-r approximation of a matrix with a strong spike.
 
-    The spike raises the largest squared singular value to
-    :math:`(θ^2+p)(θ^2+q)/θ^2 = θ^2 + p + q + pq/θ^2` and leaves an independent (p−1)×(q−1) matrix,
-    less the pq/θ² that the spike took from it, to the other r − 1 ranks:
+    The spike takes one rank: it raises the largest squared singular value to
+    :math:`(θ^2+p)(θ^2+q)/θ^2 = θ^2 + p + q + pq/θ^2`. For the other r − 1 ranks there remains an
+    independent (p−1)×(q−1) matrix, less the energy pq/θ² that the spike took from it:
 
     .. math:: \frac{(p-1)(q-1)}{pq}\, L_R^{(p-1)(q-1)}(r-1) - \frac1{t\,pq}, \qquad θ^2 = t\,pq .
 
     Args:
         p: Rows.
         q: Columns.
-        t: θ²/(pq); the spike must stand clear of the bulk, θ⁴ > pq.
+        t: θ²/(pq); the spike must lie outside the bulk, θ⁴ > pq.
         loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy.
 
     Returns:
@@ -91,7 +94,7 @@ def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> f
         InvalidArgumentError: the spike is hidden in the bulk.
     """
     if t * t * p * q <= 1:
-        msg = f"a spike of t = {t:.4g} is hidden in the bulk at {p}x{q}: needs t > "
+        msg = f"a spike of t = {t:.4g} is hidden in the bulk at {p}x{q}; t must exceed "
         msg += f"{1 / np.sqrt(p * q):.4g}"
         raise InvalidArgumentError(msg)
     return (p - 1) * (q - 1) / (p * q) * loss_without - 1 / (t * p * q)
@@ -102,21 +105,23 @@ def low_rank_loss_with_shared_mean(
 ) -> float:
     r"""Loss of the best rank-r approximation when all entries share one random mean.
 
-    W = Z + θ 11ᵀ/√(pq) with θ ~ N(0, s²): a spike whose strength is drawn anew with every matrix.
-    Where θ² stays below √(pq) it is hidden in the bulk and the loss is that of independent entries;
-    above, it takes one rank as in :func:`low_rank_loss_with_spike`. With a = (pq)^{1/4}/s,
+    The mean is a spike whose strength is drawn anew for every matrix: W = Z + θ 11ᵀ/√(pq) with
+    θ ~ N(0, s²). If θ² is below √(pq), the spike is hidden in the bulk and the loss is that of
+    independent entries. Otherwise it takes one rank, as in :func:`low_rank_loss_with_spike`. With
+    a = (pq)^{1/4}/s the expected loss is
 
     .. math:: (2Φ(a)-1)\, L_R(r) + 2(1-Φ(a)) \tfrac{(p-1)(q-1)}{pq} L_R^{(p-1)(q-1)}(r-1)
               - \tfrac{2}{s^2}\bigl[φ(a)/a - (1 - Φ(a))\bigr] ,
 
-    the last term the mean of 1/θ² above the edge.
+    where the last term is the mean of 1/θ², restricted to θ² > √(pq).
 
     Args:
         p: Rows.
         q: Columns.
-        spread: s² = pq·ρ for Σ = I + ρ11ᵀ, pq·ρ/(1−ρ) in units of the noise for (1−ρ)I + ρ11ᵀ.
-        loss: L_R(r) of independent p×q entries, relative.
-        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative.
+        spread: s²: pq·ρ for Σ = I + ρ11ᵀ, and pq·ρ/(1−ρ) in units of the noise for
+            Σ = (1−ρ)I + ρ11ᵀ.
+        loss: L_R(r) of independent p×q entries, relative to their own energy.
+        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy.
 
     Returns:
         The loss relative to pq times the variance of the independent part.
@@ -125,7 +130,7 @@ def low_rank_loss_with_shared_mean(
         InvalidArgumentError: the spread is negative.
     """
     if spread < 0:
-        msg = f"the variance of the shared mean cannot be negative, and is {spread}"
+        msg = f"spread must not be negative, and is {spread}"
         raise InvalidArgumentError(msg)
     if spread == 0:
         return loss
@@ -138,10 +143,10 @@ def low_rank_loss_with_shared_mean(
 
 
 def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -> float:
-    r"""Exact loss of D when entries share a random mean: all of it is one coefficient's.
+    r"""Exact loss of D when all entries share one random mean.
 
-    11ᵀ is the DCT's atom of frequency zero, so that coefficient is N(0, τ²) and the other pq − 1
-    are N(0, σ²), independent.
+    11ᵀ is the DCT atom of frequency zero, so only the coefficient at that frequency depends on the
+    mean: it is N(0, τ²), the other pq − 1 are N(0, σ²), and all are independent.
 
     Args:
         budget: Shape, rank and accounting.
@@ -159,10 +164,11 @@ def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -
 
 
 def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
-    r"""Fraction of the energy in one random spike at which R and D meet, for large matrices.
+    r"""Fraction of the energy in one random spike at which R and D have the same loss.
 
-    The line of the phase diagram: solves :math:`1 - R(ρ) = D(t)`, with R(ρ) the fraction that the
-    Marchenko–Pastur law keeps and the paper's budget f = ρ(1 + c)/2, and returns t/(1+t).
+    This is the line of the phase diagram, for large matrices. It solves :math:`1 - R(ρ) = D(t)`
+    for t, where R(ρ) is the fraction that rank truncation retains under the Marchenko–Pastur law
+    and the paper's budget is f = ρ(1 + c)/2, and returns t/(1+t).
 
     Args:
         ratio: ρ = r/min(p, q), in (0, 1/2).
@@ -172,7 +178,8 @@ def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
         InvalidArgumentError: an argument is out of range.
     """
     if not (0 < ratio < 0.5 and 0 < aspect <= 1):
-        msg = f"needs 0 < r/K < 1/2 and 0 < aspect <= 1, not {ratio} and {aspect}"
+        msg = "ratio must lie strictly between 0 and 1/2 and aspect in (0, 1], "
+        msg += f"not {ratio} and {aspect}"
         raise InvalidArgumentError(msg)
     low_rank = 1 - low_rank_fraction(ratio, aspect)
     retained = ratio * (1 + aspect) / 2

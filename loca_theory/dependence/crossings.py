@@ -1,4 +1,4 @@
-"""Where rank truncation overtakes coefficient selection along a structure's parameter."""
+"""Find where rank truncation overtakes coefficient selection as a parameter grows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scipy.optimize import elementwise
 
 # A mean difference R − D and its standard error, on common random numbers.
 Gap = tuple[float, float]
-# The gaps of several searches, each at one value: (index of the search, value) pairs.
+# A function from (index of the search, value) pairs to their gaps.
 Gaps = Callable[[Sequence[tuple[int, float]]], list[Gap]]
 
-# The root is found to this part of its own standard error.
+# The root is found to this fraction of its standard error.
 _PRECISION = 0.05
-# Coverage of the intervals.
+# Coverage of the confidence intervals.
 _CONFIDENCE = 0.95
 
 
@@ -26,9 +26,9 @@ class Crossing:
     """The value at which R's error passes below D's.
 
     Attributes:
-        crossing: The value, or None if there is none in the interval looked at.
-        low: Lower end of its confidence interval, or None.
-        high: Upper end.
+        crossing: The value; None if there is none in the searched interval.
+        low: Lower end of its confidence interval; None without a crossing.
+        high: Upper end; None without a crossing.
     """
 
     crossing: float | None
@@ -48,20 +48,20 @@ def find_crossings(
     grids: Sequence[tuple[Sequence[float], Sequence[Gap]]],
     gaps: Gaps,
 ) -> list[Crossing]:
-    """First sign change of each search's gap R − D from positive to not, by bracketing.
+    """Find where each search's gap R − D first falls from a positive value to zero or below.
 
-    The grid gives the bracket; Chandrupatla's method narrows it, each evaluation on the same random
-    numbers as the grid, until the bracket is small against the statistical error. All searches go
-    forward together, so that what one round needs can be computed at once. The confidence interval
-    is the gap's, carried over by its slope across the bracket.
+    The grid gives a bracket. Chandrupatla's method narrows it until it is small compared with the
+    statistical error; every evaluation uses the same random numbers as the grid. All searches
+    advance together, so that the draws of one round can be computed at once. The confidence
+    interval is that of the gap, divided by the gap's slope across the bracket.
 
     Args:
-        grids: For each search the values, increasing, and the gap (mean, standard error) at each.
-        gaps: The gaps at any values.
+        grids: For each search, the increasing values and the gap (mean, standard error) at each.
+        gaps: Function that computes the gaps at further values.
 
     Returns:
-        For each search its crossing, or none in the grid's interval: where the gap keeps its sign,
-        or is not positive at the start.
+        The crossing of each search; without a value if the gap does not change sign on the
+        grid, or is not positive at the first value.
     """
     brackets = {
         i: bracket for i, grid in enumerate(grids) if (bracket := _bracket(*grid)) is not None
@@ -74,7 +74,7 @@ def find_crossings(
 
     def value_at(i: int, step: float) -> float:
         bracket = brackets[i]
-        # The ends to the bit: their gaps are known.
+        # The ends must be exact, because their gaps are looked up in ``known``.
         if step >= (bracket.high - bracket.low) / bracket.precision:
             return bracket.high
         return bracket.low + step * bracket.precision

@@ -1,4 +1,4 @@
-"""What a study sweeps: the specification that its draws, searches and tables share."""
+"""The specification of a study, which its draws, searches and tables share."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _DEFAULT_GRIDS = {
     "fraction": tuple(round(0.02 * i, 10) for i in range(21)),
     "exponent": tuple(round(0.1 * i, 10) for i in range(16)),
 }
-# The values at which the paper reports its statistic; for other parameters, a spread.
+# For rho, the values at which the paper reports its statistic; for the others, a range of values.
 _DETECTION_VALUES = {
     "rho": (0.09, 0.14, 0.17, 0.19),
     "fraction": (0.01, 0.02, 0.05, 0.1),
     "exponent": (0.1, 0.2, 0.5, 1.0),
 }
-# Random locations keep their fraction of whatever energy there is.
+# Random locations retain the same fraction of the energy of every matrix.
 _ANY_MATRIX = METHODS["U"]
 _DEFAULT_METHODS = {
     Protocol.SAME_DRAW: (*DRAWN, _ANY_MATRIX),
     Protocol.IID_REFERENCE: find_methods(("R", "D", "M1", "M2", "U")),
 }
-# A critical value rests on at least so many null draws beyond it.
+# Minimum number of null draws beyond a critical value.
 _FEWEST_BEYOND = 20
 
 
 @dataclass(frozen=True)
 class Design:
-    """What a study sweeps.
+    """Specification of a study of dependence.
 
     Attributes:
         p: Rows.
@@ -47,21 +47,22 @@ class Design:
         ranks: LoRA ranks.
         structures: Names of structures.
         protocols: Protocols.
-        methods: Methods beside R and D, which the crossings compare; None for the lines of the
-            paper's figures. One is drawn under ``same-draw`` if it approximates a matrix, and has
-            its exact value under ``iid-reference`` if it has one.
+        methods: Methods in addition to R and D, which the crossings compare; None for the lines of
+            the paper's figures. Under ``same-draw`` a method is applied to the draws if it
+            approximates matrices; under ``iid-reference`` its exact error is used if it has one.
         rho: Values of the parameter ``rho``, increasing; None for the default.
         fraction: Values of ``fraction``, likewise.
         exponent: Values of ``exponent``, likewise.
-        draws: Draws of each structure, the same ones at every value; at least 2.
+        draws: Number of draws of each structure, at least 2; all values share the random numbers.
         seed: Root seed.
         level: Size of the tests.
-        null_draws: Draws of the statistics' law under independence.
+        null_draws: Number of draws of the statistics under independence.
         spikes: Number of equally strong directions of ``spiked``.
 
     Raises:
-        InvalidArgumentError: a name is unknown, a rank does not fit, a value has no law or belongs
-            to none of the structures, or a method has no value under any of the protocols.
+        InvalidArgumentError: a name is unknown, a rank does not fit, a value is out of range, a
+            parameter belongs to none of the structures, or a method has no value under any of the
+            protocols.
     """
 
     p: int
@@ -93,7 +94,7 @@ class Design:
             for value in self._checked_grid(name):
                 find_structure(name, self.spikes).check(self.p, self.q, value)
         if "spiked" in self.structures and self.spikes > min(self.p, self.q):
-            msg = f"a {self.p}x{self.q} matrix has room for at most {min(self.p, self.q)} spikes, "
+            msg = f"a {self.p}x{self.q} matrix can have at most {min(self.p, self.q)} spikes, "
             msg += f"not {self.spikes}"
             raise InvalidArgumentError(msg)
         self._check_used()
@@ -103,7 +104,8 @@ class Design:
         for name in ("structures", "protocols"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                msg = f"{name} are named once each, at least one: {', '.join(values) or 'none'}"
+                msg = f"{name} must list at least one name and no name twice, and is: "
+                msg += ", ".join(values) or "empty"
                 raise InvalidArgumentError(msg)
         if self.level * self.null_draws < _FEWEST_BEYOND:
             msg = f"a critical value at level {self.level:g} needs at least "
@@ -123,26 +125,26 @@ class Design:
         for parameter in _DEFAULT_GRIDS:
             owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
             if getattr(self, parameter) is not None and not set(owners) & set(self.structures):
-                msg = f"{parameter}=... belongs to {', '.join(owners)}, none of which is among "
-                msg += "structures=..."
+                msg = f"{parameter}=... has no effect unless structures=... includes "
+                msg += " or ".join(owners)
                 raise InvalidArgumentError(msg)
 
     def _check_methods(self) -> None:
-        shown = {
+        with_value = {
             one.name: one for protocol in self.protocols for one in self.methods_under(protocol)
         }
-        for method, budget in product(shown.values(), self.budgets):
+        for method, budget in product(with_value.values(), self.budgets):
             method.check_budget(budget)
         for method in find_methods(self.methods or ()):
-            if method.name in shown:
+            if method.name in with_value:
                 continue
             if method.is_approximation or Engine.EXACT in method.engines(self.p, self.q):
                 other = Protocol.SAME_DRAW if method.is_approximation else Protocol.IID_REFERENCE
                 msg = f"{method.name} has no value under {', '.join(self.protocols)}; leave it "
                 msg += f'out, or use protocols="{other}"'
             else:
-                msg = f"{method.name} approximates no matrix and has no exact error; leave it out, "
-                msg += "or give it approximate(matrix, budget, rng)"
+                msg = f"{method.name} does not approximate matrices and has no exact error; leave "
+                msg += "it out, or define its approximate(matrix, budget, rng)"
             raise InvalidArgumentError(msg)
 
     def methods_under(self, protocol: Protocol) -> tuple[Method, ...]:
@@ -151,17 +153,17 @@ class Design:
             return _DEFAULT_METHODS[protocol]
         given = {method.name for method in self.methods}
         methods = (*(one for one in COMPARED if one.name not in given), *self.methods)
-        return tuple(one for one in methods if protocol.draws(one) or self._stays(one, protocol))
+        return tuple(one for one in methods if protocol.draws(one) or self._is_fixed(one, protocol))
 
-    def _stays(self, method: Method, protocol: Protocol) -> bool:
-        """Whether a method that is not drawn has a value, whatever the dependence."""
+    def _is_fixed(self, method: Method, protocol: Protocol) -> bool:
+        """Whether a method that is not drawn has a value that does not depend on the structure."""
         if protocol is Protocol.SAME_DRAW:
             return method is _ANY_MATRIX
         return Engine.EXACT in method.engines(self.p, self.q)
 
     @property
     def drawn(self) -> tuple[Method, ...]:
-        """The methods that see the draws under any of the protocols, and those compared."""
+        """The methods applied to the draws under any of the protocols, and those compared."""
         methods = {
             one.name: one
             for protocol in self.protocols

@@ -1,17 +1,18 @@
-r"""Statistics that could notice dependence, and how often they do.
+r"""Test statistics for dependence, and their critical values.
 
-The first three are those of :func:`~loca_theory.increments.spectral_statistics`. Of W with p ≥ q,
-C = WᵀW/p and its eigenvalues λ (of a wide matrix, those of its transpose):
+The first three are those of :func:`~loca_theory.increments.spectral_statistics`. For W with p ≥ q,
+λ are the eigenvalues of C = WᵀW/p; a wide matrix is transposed first.
 
 - ``T``: the appendix's statistic, the fraction of Σλ outside the Marchenko–Pastur edges
   :math:`\hat σ^2 (1 \pm \sqrt{q/p})^2`. For square matrices the lower edge is 0, so under
-  independence T is 0 or about 4/K at least: its law has an atom at 0.
+  independence T is either 0 or at least about 4/K: its law has an atom at 0.
 - ``largest``: λ₁ in the units of its Tracy–Widom limit.
 - ``spikes``: the number of λ beyond the 0.99 quantile of that limit.
 - ``low-frequency``: the fraction of ‖W‖² in the lowest √p × √q frequencies of the DCT.
 
-σ̂² is the mean square entry. Centring subtracts each column's mean, as the words "sample correlation
-matrix" say; it leaves the law of a (p−1)×q matrix and removes a mean that the columns share.
+σ̂² is the mean square entry. Centring subtracts the mean of each column, as the term "sample
+correlation matrix" implies. Under independence the centred matrix has the law of a (p−1)×q matrix,
+and a mean that all columns share is removed.
 
 Source: the paper's section "Statistical Detection of Correlation" for T.
 """
@@ -36,14 +37,15 @@ def low_frequency_fraction(spectrum: _Array) -> float:
 
 
 def centred(matrix: _Array) -> _Array:
-    """The matrix less the mean of each column."""
+    """Subtract the mean of each column."""
     return matrix - matrix.mean(axis=0, keepdims=True)
 
 
 def upper_critical_value(null: _Array, level: float) -> float:
-    """The smallest observed value c with a fraction of at most ``level`` of the null draws above c.
+    """The smallest null draw c that at most a fraction ``level`` of the null draws exceeds.
 
-    Rejecting where the statistic exceeds c then has at most that size, on an atom too.
+    A test that rejects if the statistic exceeds c has at most this size, even if the law has an
+    atom.
     """
     ordered = np.sort(null)
     allowed = math.floor(level * len(ordered))

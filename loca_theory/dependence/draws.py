@@ -1,4 +1,4 @@
-"""One draw of a structure: losses of every method and statistics, for the sweep engine."""
+"""Blocks of draws of a structure: losses of the methods, and test statistics."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from loca_theory.sweeps import Moments, Point, code_version, generator
 from loca_theory.transforms import dct2
 
 EXPERIMENT = "dependence"
-# Draws of one point; fixed, so that asking for more extends a run.
+# Draws per point. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 25
-# Entries of a block's matrices up to which they are kept between points, 64 MiB.
+# Blocks with at most this many matrix entries (64 MiB) are cached between points.
 _ENTRIES_IN_MEMORY = 2**23
-_NONE_OF_THEIR_OWN: Mapping[str, Method] = {}
+_NO_OWN_METHODS: Mapping[str, Method] = {}
 
 
 def point(
@@ -53,20 +53,20 @@ def point(
     with_centred: bool = False,
     spikes: int = 1,
 ) -> Point:
-    """The sweep's point for a block of draws of one structure at one value.
+    """Sweep point for a block of draws of one structure at one value.
 
     Args:
         structure: Name of the structure.
-        value: Its parameter.
+        value: Value of its parameter.
         p: Rows.
         q: Columns.
         ranks: LoRA ranks.
         seed: Root seed.
-        draws: First draw, and the one behind the last.
-        methods: Names of the methods that see the draws; :data:`COMPARED` have to be among them.
-        definitions: Of those that are the user's own.
-        with_centred: Whether the statistics are taken of the centred matrix as well.
-        spikes: Directions of ``spiked``.
+        draws: First draw, and one past the last.
+        methods: Names of the methods applied to the draws, which must include :data:`COMPARED`.
+        definitions: Digests of the user's own methods, by name.
+        with_centred: Whether to compute the statistics of the centred matrix as well.
+        spikes: Number of directions of ``spiked``.
     """
     parameters: dict[str, Any] = {
         "structure": structure,
@@ -90,11 +90,12 @@ def version() -> str:
     return code_version(compute)
 
 
-def compute(given: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dict[str, Any]:
+def compute(given: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[str, Any]:
     """Moments of the losses, and the statistics, over one block of draws.
 
-    A loss is :math:`(\\|W\\|^2 - \\text{kept})/E\\|W\\|^2`: measured against the draw's own energy,
-    because the factor that a shared mean adds to both would drown the difference.
+    A loss is :math:`(\\|W\\|^2 - \\text{retained})/E\\|W\\|^2`. The retained energy is subtracted
+    from the energy of the same draw, because the fluctuation that a shared mean adds to both would
+    otherwise hide the difference.
 
     Args:
         given: The block.
@@ -102,7 +103,8 @@ def compute(given: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dic
 
     Returns:
         ``losses``: moments for each method, one number per rank; ``gap``: moments of R − D on the
-        same draws; ``statistics``: each statistic's value in every draw, centred ones apart.
+        same draws; ``statistics``: each statistic's value in every draw;
+        ``centred_statistics``: the same for the centred matrices, or None.
     """
     parameters = given.parameters
     p, q = parameters["p"], parameters["q"]
@@ -122,7 +124,7 @@ def compute(given: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dic
         tensor = torch.from_numpy(matrix)
         eigenvalues = squared_singular_values(tensor)
         spectrum = dct2(tensor)
-        # The random choices of a method are those of the draw, whatever the value.
+        # The random choices of a method depend on the draw, but not on the value.
         of_draw = (parameters["seed"], EXPERIMENT, p, q, structure.name, draw)
         retained = _retained(methods, budgets, tensor, spectrum, eigenvalues, of_draw)
         for name, energies in retained.items():
@@ -133,7 +135,7 @@ def compute(given: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dic
         if parameters["with_centred"]:
             rest = squared_singular_values(torch.from_numpy(centred(matrix)))
             found = spectral_statistics(rest, p - 1, q)
-            # Column means are the first row of the spectrum.
+            # The first row of the spectrum holds the column means.
             spectrum[0] = 0.0
             found["low-frequency"] = low_frequency_fraction(spectrum.numpy())
             _append(centred_statistics, found)
@@ -155,20 +157,20 @@ def _retained(
     eigenvalues: NDArray[np.float64],
     path: tuple[Any, ...],
 ) -> dict[str, NDArray[np.float64]]:
-    """Retained energies by method; the decomposition and the DCT are known already.
+    """Retained energies of each method, from a known decomposition and DCT.
 
     Args:
         methods: The methods.
-        budgets: Their budgets.
+        budgets: Budgets, one per rank.
         matrix: One draw.
         spectrum: Its DCT.
         eigenvalues: Its squared singular values, smallest first.
-        path: Of the draw's generator, to which a method that needs one adds its name.
+        path: Seed path of the draw, to which the name of a method with random choices is appended.
     """
     retained: dict[str, NDArray[np.float64]] = {}
     transformed: list[CoordinateMethod] = []
     for method in methods:
-        if type(method) is LowRank:  # one derived from it may approximate otherwise
+        if type(method) is LowRank:  # a subclass may approximate differently
             sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
             retained[method.name] = sums[[budget.r for budget in budgets]]
         elif not isinstance(method, CoordinateMethod):
@@ -184,10 +186,10 @@ def _retained(
 def _families(
     name: str, spikes: int, p: int, q: int, seed: int, start: int, stop: int
 ) -> Iterable[Family]:
-    """The draws of a block, each a function of the value: common random numbers along the grid.
+    """The draws of a block, each a function of the value, for common random numbers on the grid.
 
-    Neighbouring points differ in the value only, so the last block's draws are kept where they are
-    small.
+    Consecutive points differ only in the value, so the draws of the last block are cached if they
+    are small.
     """
     if (stop - start) * p * q <= _ENTRIES_IN_MEMORY:
         return _families_in_memory(name, spikes, p, q, seed, start, stop)
@@ -210,7 +212,7 @@ class Blocks:
     """The results of all blocks of draws of one structure at one value.
 
     Attributes:
-        results: What :func:`compute` returned for each.
+        results: The result of :func:`compute` for each block.
     """
 
     results: Sequence[dict[str, Any]]
@@ -220,7 +222,7 @@ class Blocks:
         return _mean_and_error([result["losses"][method] for result in self.results])
 
     def gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The same for R − D on the same draws."""
+        """Mean of R − D on the same draws and its standard error, one per rank."""
         return _mean_and_error([result["gap"] for result in self.results])
 
     def statistic(self, name: str, *, is_centred: bool) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The statistics' laws under independence."""
+"""Laws of the test statistics under independence."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from loca_theory.increments import spectral_statistics
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "dependence.null"
-# Draws of one point; fixed, so that asking for more extends a run.
+# Draws per point. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 250
 
 
 def null_points(p: int, q: int, draws: int, seed: int) -> list[Point]:
-    """The sweep's points for the statistics of independent N(0, 1) entries.
+    """Sweep points for the statistics of independent N(0, 1) entries.
 
     Args:
-        p: Rows (less one if centred: a centred p×q matrix has the law of a (p−1)×q one).
+        p: Rows; for centred matrices one less, because a centred p×q matrix has the law of a
+            (p−1)×q one.
         q: Columns.
-        draws: How many.
+        draws: Number of draws.
         seed: Root seed.
     """
     return [
@@ -35,7 +36,7 @@ def null_points(p: int, q: int, draws: int, seed: int) -> list[Point]:
 
 
 def compute_null(given: Point) -> dict[str, Any]:
-    """Draws of ``T``, ``largest`` and ``spikes`` over one block.
+    """Draw one block of the statistics ``T``, ``largest`` and ``spikes``.
 
     All singular values come from the bidiagonal model, so a draw costs one tridiagonal eigenvalue
     problem and no matrix.
@@ -52,9 +53,9 @@ def compute_null(given: Point) -> dict[str, Any]:
 def low_frequency_critical_value(p: int, q: int, level: float, *, is_centred: bool) -> float:
     """Exact upper quantile of the low-frequency fraction under independence.
 
-    Orthonormal coordinates of a Gaussian matrix are independent N(0, 1): the fraction of m of n of
-    them is Beta(m/2, (n−m)/2). Centring removes the q coordinates of the column means, ⌈√q⌉ of them
-    among the low frequencies.
+    Orthonormal coordinates of a Gaussian matrix are independent N(0, 1), so the fraction of the
+    energy in m of n of them has the law Beta(m/2, (n−m)/2). Centring removes the q coordinates of
+    the column means, of which ⌈√q⌉ are low frequencies.
     """
     rows, columns = math.ceil(math.sqrt(p)), math.ceil(math.sqrt(q))
     m, n = rows * columns, p * q

@@ -1,4 +1,4 @@
-"""What the closed forms say of a structure's losses and crossings, beside the simulation."""
+"""Predictions of a structure's losses and crossings from the closed forms."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class Prediction:
 
     Attributes:
         budget: Shape, rank and accounting.
-        loss: L_R(r) of independent p×q entries, relative.
-        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative; 1 for r = 1.
-        spikes: Directions of ``spiked``; the closed forms are for one.
+        loss: L_R(r) of independent p×q entries, relative to their own energy.
+        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy; 1
+            for r = 1.
+        spikes: Number of directions of ``spiked``; the closed forms hold for one.
     """
 
     budget: Budget
@@ -34,13 +35,12 @@ class Prediction:
     spikes: int = 1
 
     def error(self, structure: str, method: str, value: float) -> float | None:
-        """Expected error of a method relative to E‖W‖²; None where there is no closed form.
+        """Expected error of a method relative to E‖W‖²; None if there is no closed form.
 
-        R and D have one.
-
-        D is exact under ``shared-mean`` and ``equicorrelated``. The others are leading orders in
-        the size: R from the spiked model, D under ``spiked`` from the mixture that a random spike
-        makes of the coefficients.
+        Only R and D have closed forms. That of D is exact under ``shared-mean`` and
+        ``equicorrelated``. The others are leading orders in the size: R follows from the spiked
+        model, and D under ``spiked`` from the mixture law that a random spike gives the
+        coefficients.
         """
         match structure, method:
             case (("shared-mean" | "equicorrelated"), ("R" | "D")):
@@ -73,7 +73,7 @@ class Prediction:
         return low_rank_loss_with_spike(p, q, t, self.loss_without) / (1 + t)
 
     def crossing(self, structure: str, protocol: Protocol, low: float, high: float) -> float | None:
-        """Where R's error passes below D's in [low, high]; None where it does not, or unknown."""
+        """Value in [low, high] at which R's error passes below D's; None if none is known."""
         if structure not in ("shared-mean", "equicorrelated", "spiked"):
             return None
         if structure == "spiked":

@@ -1,4 +1,4 @@
-"""What the comparison holds fixed while dependence grows."""
+"""Protocols: what the low-rank error is compared with while dependence grows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from loca_theory.expressivity import Method, find_methods
 COMPARED = find_methods(("R", "D"))
 """The methods that the crossings compare."""
 DRAWN = find_methods(("R", "F2", "D", "S"))
-"""Methods that approximate the correlated draws, unless others are named."""
+"""The methods that approximate the correlated draws by default."""
 
 
 class Protocol(StrEnum):
-    """What R is compared with.
+    """What the low-rank error is compared with.
 
     - ``same-draw``: every method approximates the same correlated matrix.
     - ``iid-reference``: R approximates the correlated matrix; the other methods stay at their exact
-      values for independent entries. The paper's printed crossings come out under this one.
+      values for independent entries. The paper's printed crossings follow from this protocol.
     """
 
     SAME_DRAW = "same-draw"
@@ -32,9 +32,9 @@ class Protocol(StrEnum):
 
 
 def find_protocols(names: str | Iterable[str]) -> tuple[Protocol, ...]:
-    """The protocols of these names.
+    """Find protocols by their names.
 
     Raises:
-        InvalidArgumentError: one is unknown; the message lists those there are.
+        InvalidArgumentError: a name is unknown; the message lists the known names.
     """
     return tuple(member(Protocol, "protocol", name) for name in several(names))

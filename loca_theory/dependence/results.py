@@ -1,4 +1,4 @@
-"""The tables of a study of dependence, as types."""
+"""Types of the tables of a study of dependence."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class LossRow:
         structure: Name of the structure.
         protocol: What the low-rank error is compared with.
         parameter: Name of the structure's parameter.
-        value: The parameter.
+        value: Value of the parameter.
         K: Size of a square matrix; None otherwise.
         p: Rows.
         q: Columns.
         r: LoRA's rank, which sets the budget.
         method: Name of the method.
         error: Mean of ‖W − Ŵ‖² relative to E‖W‖².
-        standard_error: Of the mean; 0 for exact values.
-        draws: Draws of the mean; None for exact values.
-        closed_form: What a closed form says of the error; None if there is none.
+        standard_error: Standard error of the mean; 0 for exact values.
+        draws: Number of draws; None for exact values.
+        closed_form: The error by a closed form; None if there is none.
     """
 
     structure: str
@@ -53,14 +53,15 @@ class CrossingRow:
         protocol: What the low-rank error is compared with.
         parameter: Name of the structure's parameter.
         r: LoRA's rank.
-        crossing: The parameter at the crossing; None if there is none.
+        crossing: Value of the parameter at the crossing; None if there is none.
         low: Lower end of its 95% interval.
         high: Upper end.
-        closed_form: What a closed form says of the crossing; None if there is none.
-        finding: ``crossing``; without one ``D throughout`` or ``R throughout`` for the method with
-            the smaller error, ``R first`` where it is R's at the start but not throughout.
+        closed_form: The crossing by a closed form; None if there is none.
+        finding: ``crossing``, or without a crossing, which method has the smaller error:
+            ``D throughout``, ``R throughout``, or ``R first`` if it is R at the first value but
+            not throughout.
         searched_from: First value of the parameter.
-        searched_to: Last value.
+        searched_to: Last value of the parameter.
     """
 
     structure: str
@@ -83,16 +84,16 @@ class PowerRow:
     Attributes:
         structure: Name of the structure; ``independent`` for the statistic's law under the null
             hypothesis.
-        parameter: Name of its parameter; None for ``independent``, as for the value.
-        value: The parameter.
+        parameter: Name of its parameter; None for ``independent``.
+        value: Value of the parameter; None for ``independent``.
         statistic: Name of the statistic, one of :data:`~loca_theory.dependence.STATISTICS`.
-        centred: Whether the columns were centred before.
+        centred: Whether the columns were centred first.
         mean: Mean of the statistic.
-        sd: Its standard deviation.
+        sd: Standard deviation of the statistic.
         at_zero: Fraction of draws in which it is exactly 0.
-        critical_value: Above which the test rejects.
+        critical_value: Value above which the test rejects.
         level: Size of the test.
-        power: Fraction of draws that it rejects.
+        power: Fraction of draws that the test rejects.
         draws: Number of draws.
     """
 
@@ -117,7 +118,7 @@ class CorrelationResult(Result):
     Attributes:
         rows: Errors, in order of structure, value, protocol and rank.
         crossings: Where LoRA overtakes DCT selection, for every structure, protocol and rank.
-        detection: Power of the tests of independence, as entries are and with centred columns.
+        detection: Power of the tests of independence, without and with centred columns.
     """
 
     rows: tuple[LossRow, ...] = table(LossRow)

@@ -1,16 +1,16 @@
 r"""Gaussian matrices whose entries are not independent, each as a function of one parameter.
 
 A structure turns one set of random numbers into the whole family of matrices W(value), so that
-comparisons between values, and the search for a crossing, run on common random numbers.
+comparisons between values, and the search for a crossing, use common random numbers.
 
 ============================= ========== ==================================================
 structure                     parameter  law of W
 ============================= ========== ==================================================
 ``shared-mean``               rho        Σ = I + ρ 11ᵀ, the appendix's matrix as printed
-``equicorrelated``            rho        Σ = (1−ρ) I + ρ 11ᵀ: unit variances, as it is described
+``equicorrelated``            rho        Σ = (1−ρ) I + ρ 11ᵀ: unit variances, as the appendix says
 ``row-equicorrelated``        rho        rows independent, each with (1−ρ) I + ρ 11ᵀ
 ``ar1``                       rho        Σ = A_p(ρ) ⊗ A_q(ρ), A(ρ)_ij = ρ^|i−j|
-``spiked``                    share      Z + θ Σ_k u_k v_kᵀ with random orthonormal directions
+``spiked``                    fraction   Z + θ Σ_k u_k v_kᵀ with random orthonormal directions
 ``power-law``                 exponent   Z Λ^{1/2} Qᵀ, λ_j ∝ j^{-exponent}, Q random orthogonal
 ============================= ========== ==================================================
 """
@@ -27,7 +27,7 @@ from scipy import signal
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
-# How far the values of an open interval stay from its ends.
+# Distance of the smallest and largest value of an open interval from its ends.
 _OPEN = 1e-9
 
 _Array = NDArray[np.float64]
@@ -36,14 +36,14 @@ Family = Callable[[float], _Array]
 
 @dataclass(frozen=True)
 class Structure:
-    r"""One way for entries to depend on one another.
+    r"""A kind of dependence between the entries of a matrix.
 
     Attributes:
-        name: Its name.
+        name: Short name.
         parameter: Name of the parameter: ``rho``, ``fraction`` or ``exponent``.
-        title: What it is.
-        reference: Where it comes from.
-        bounds: Function of (p, q): the values from and up to which W has a law.
+        title: Title in a few words.
+        reference: Publication.
+        bounds: Function of (p, q): the smallest and the largest value of the parameter.
         family: Function of (p, q, generator): one draw of the map from values to matrices.
         energy: Function of (p, q, value): :math:`E\|W\|^2`.
     """
@@ -57,10 +57,10 @@ class Structure:
     energy: Callable[[int, int, float], float]
 
     def check(self, p: int, q: int, value: float) -> None:
-        """Make sure that the structure exists at a value.
+        """Check that a value of the parameter is in range for p×q matrices.
 
         Raises:
-            InvalidArgumentError: it does not; the message gives the range.
+            InvalidArgumentError: the value is out of range; the message gives the range.
         """
         low, high = self.bounds(p, q)
         if not low <= value <= high:
@@ -76,7 +76,7 @@ class Structure:
 def _shared_mean(p: int, q: int, rng: np.random.Generator) -> Family:
     z = rng.standard_normal((p, q))
     mean = z.mean()
-    # 11ᵀ/n projects on the mean, whose variance I + ρ 11ᵀ multiplies by 1 + nρ.
+    # 11ᵀ/n projects onto the mean; I + ρ 11ᵀ multiplies the variance of the mean by 1 + nρ.
     return lambda rho: z + (np.sqrt(1 + p * q * rho) - 1) * mean
 
 
@@ -114,7 +114,7 @@ def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
 def spike_strength(p: int, q: int, fraction: float, spikes: int) -> float:
     """θ of each of ``spikes`` equal spikes that together hold a fraction of the expected energy.
 
-    share = sθ²/(pq + sθ²).
+    With s spikes, fraction = sθ²/(pq + sθ²).
     """
     return float(np.sqrt(fraction / (1 - fraction) * p * q / spikes))
 
@@ -126,7 +126,7 @@ def _directions(n: int, count: int, rng: np.random.Generator) -> _Array:
 
 
 def spiked(spikes: int = 1) -> Structure:
-    """Z plus a number of equally strong rank-one terms in random directions."""
+    """The structure of Z plus equally strong rank-one terms in random directions."""
 
     def family(p: int, q: int, rng: np.random.Generator) -> Family:
         z = rng.standard_normal((p, q))
@@ -216,13 +216,13 @@ STRUCTURES: dict[str, Structure] = {
 
 
 def find_structure(name: str, spikes: int = 1) -> Structure:
-    """The structure of that name, ``spiked`` with as many spikes.
+    """Find a structure by its name; ``spiked`` gets the given number of spikes.
 
     Raises:
-        InvalidArgumentError: there is none, or there cannot be so few spikes.
+        InvalidArgumentError: the name is unknown, or the number of spikes is less than 1.
     """
     found = find("structure", name, STRUCTURES)
     if spikes < 1:
-        msg = f"a spiked matrix has at least one spike, not {spikes}"
+        msg = f"spikes must be at least 1, not {spikes}"
         raise InvalidArgumentError(msg)
     return spiked(spikes) if name == "spiked" else found

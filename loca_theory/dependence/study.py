@@ -1,4 +1,4 @@
-"""The comparison under dependence: losses, crossings and detection as tables."""
+"""Compare methods under dependence: tables of losses, crossings and detection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory import _arguments
-from loca_theory.dependence import draws as one
+from loca_theory.dependence import draws as draw_blocks
 from loca_theory.dependence.design import (
     DEFAULT_DRAWS,
     DEFAULT_LEVEL,
@@ -28,7 +28,7 @@ from loca_theory.expressivity import METHODS, Method, MonteCarlo, Sampler, Serie
 from loca_theory.expressivity.methods import definition
 from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, manifest
 
-# Draws of the low-rank loss of independent entries that the closed forms start from.
+# Number of draws of the low-rank loss of independent entries, which the closed forms use.
 _LOSS_DRAWS = 400
 
 
@@ -50,32 +50,33 @@ def correlate(
     spikes: int = 1,
     runner: Runner = DEFAULT_RUNNER,
 ) -> CorrelationResult:
-    """Reconstruction under dependence: where LoRA overtakes DCT selection, and who would notice.
+    """Find where dependence makes LoRA overtake DCT selection, and how often a test detects it.
 
     Args:
         size: Size K of a square matrix.
         ranks: LoRA ranks r, which set the budgets.
         shape: A rectangular shape (p, q) instead of a size.
-        structures: Kinds of dependence, of :data:`~loca_theory.dependence.STRUCTURES`.
+        structures: Kinds of dependence, names in :data:`~loca_theory.dependence.STRUCTURES`.
         protocols: What the low-rank error is compared with; see
             :class:`~loca_theory.dependence.Protocol`.
-        methods: Methods or their names, beside R and D, which the crossings compare; None for the
-            lines of the paper's figures. One of your own is drawn under ``same-draw`` if it
-            approximates a matrix, and has a value under ``iid-reference`` if it has an exact error.
+        methods: Methods or their names in addition to R and D, which the crossings compare; None
+            for the lines of the paper's figures. Under ``same-draw`` your own method is applied to
+            the draws if it approximates matrices; under ``iid-reference`` its exact error is used
+            if it has one.
         rho: Correlations, increasing; None for 0, 0.01, ..., 0.4.
         fraction: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
         exponent: Exponents of the power law, increasing; None for 0, 0.1, ..., 1.5.
-        draws: Draws of each structure, the same ones at every value; at least 2.
+        draws: Number of draws of each structure, at least 2; all values share the random numbers.
         seed: Root seed.
         level: Size of the tests of independence.
-        null_draws: Draws of the statistics' law under independence.
+        null_draws: Number of draws of the statistics under independence.
         spikes: Number of equally strong directions of ``spiked``.
-        runner: How the draws are computed.
+        runner: Runner that computes the draws.
 
     Raises:
-        InvalidArgumentError: a name is unknown, a number out of range, an argument belongs to none
-            of the structures, or a method has no value under any of the protocols.
-        ResourceError: workers or the store fail; what is finished is in the store.
+        InvalidArgumentError: a name is unknown, a number is out of range, an argument belongs to
+            none of the structures, or a method has no value under any of the protocols.
+        ResourceError: the workers or the store fail; finished blocks remain in the store.
 
     >>> import loca_theory.dependence as dependence
     >>> found = dependence.correlate(
@@ -116,16 +117,16 @@ class Study(Design):
     @property
     def version(self) -> str:
         """Version of the code and libraries that its stored blocks depend on."""
-        return one.version()
+        return draw_blocks.version()
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> CorrelationResult:
         """Compute the tables.
 
         Args:
-            runner: How the draws are computed.
+            runner: Runner that computes the draws.
 
         Raises:
-            ResourceError: workers or the store fail; what is finished is in the store.
+            ResourceError: the workers or the store fail; finished blocks remain in the store.
         """
         with runner.connected():
             return self._run(runner)
@@ -162,43 +163,45 @@ class Study(Design):
     ) -> list[Point]:
         with_centred = value in self.detection_values(name)
         return [
-            one.point(
+            draw_blocks.point(
                 name,
                 value,
                 self.p,
                 self.q,
                 self.ranks,
                 self.seed,
-                (start, min(start + one.BLOCK, self.draws)),
+                (start, min(start + draw_blocks.BLOCK, self.draws)),
                 methods=[method.name for method in methods],
                 definitions=definitions,
                 with_centred=with_centred,
                 spikes=self.spikes,
             )
-            for start in range(0, self.draws, one.BLOCK)
+            for start in range(0, self.draws, draw_blocks.BLOCK)
         ]
 
     def _blocks(
         self, configurations: Sequence[Configuration], methods: Sequence[Method], runner: Runner
-    ) -> dict[Configuration, one.Blocks]:
+    ) -> dict[Configuration, draw_blocks.Blocks]:
         own = {method.name: method for method in methods if method.name not in METHODS}
         definitions = {name: definition(method) for name, method in own.items()}
         if None in definitions.values():
-            # What nobody could tell from another definition of the same name is not stored.
+            # Results of a method without a digest are not stored: they could not be distinguished
+            # from those of another definition of the same name.
             runner = replace(runner, store=None)
         points = [
             self._points(*configuration, methods, definitions) for configuration in configurations
         ]
-        # The same draws at all values one after the other, as the draws are made once per block.
+        # All values of a block come one after the other, because the draws of the last block are
+        # cached.
         order = sorted(
             ((i, j) for i, block in enumerate(points) for j in range(len(block))),
             key=lambda pair: (configurations[pair[0]][0], pair[1], pair[0]),
         )
-        compute = partial(one.compute, own=own) if own else one.compute
+        compute = partial(draw_blocks.compute, own=own) if own else draw_blocks.compute
         results = runner.run([points[i][j] for i, j in order], compute)
-        placed = dict(zip(order, results, strict=True))
+        by_block = dict(zip(order, results, strict=True))
         return {
-            configuration: one.Blocks([placed[i, j] for j in range(len(points[i]))])
+            configuration: draw_blocks.Blocks([by_block[i, j] for j in range(len(points[i]))])
             for i, configuration in enumerate(configurations)
         }
 

@@ -1,4 +1,4 @@
-"""The tables of a study: losses, crossings, power."""
+"""Build the tables of a study: losses, crossings and power."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def loss_rows(
                 for method in study.methods_under(protocol):
                     drawn = protocol.draws(method)
                     if drawn:
-                        error, spread = (float(each[i]) for each in found[method.name])
+                        error, standard_error = (float(each[i]) for each in found[method.name])
                         closed_form = prediction.error(name, method.name, value)
                     else:
-                        error, spread = float(expected[method.name][i]), 0.0
+                        error, standard_error = float(expected[method.name][i]), 0.0
                         closed_form = error
                     yield LossRow(
                         structure=name,
@@ -61,7 +61,7 @@ def loss_rows(
                         r=prediction.budget.r,
                         method=method.name,
                         error=error,
-                        standard_error=spread,
+                        standard_error=standard_error,
                         draws=study.draws if drawn else None,
                         closed_form=closed_form,
                     )
@@ -79,7 +79,7 @@ def crossing_rows(
         study: The design of the study.
         blocks: Its draws at the values of the grids.
         predictions: Closed forms at each rank.
-        more: Makes the draws at other values.
+        more: Function that computes the draws at further values.
     """
     known = dict(blocks)
     searches = [
@@ -145,12 +145,12 @@ def detection_rows(
     blocks: Mapping[Configuration, Blocks],
     nulls: Mapping[bool, Mapping[str, NDArray[np.float64]]],
 ) -> Iterator[PowerRow]:
-    """Power of every statistic, and first its law under independence.
+    """Power of every statistic, preceded by its law under independence.
 
     Args:
         study: The design of the study.
         blocks: Its draws at the values of :meth:`Design.detection_values`.
-        nulls: Draws of the statistics under independence, as they are and centred.
+        nulls: Draws of the statistics under independence, keyed by whether the columns are centred.
     """
     for is_centred in (False, True):
         null = nulls[is_centred]
@@ -187,7 +187,7 @@ def detection_rows(
 
 
 def _finding(crossing: Crossing, gaps: Sequence[Gap]) -> str:
-    """Who wins where: what stands in place of a crossing that is not there."""
+    """The field ``finding`` of :class:`CrossingRow`."""
     if crossing.crossing is not None:
         return "crossing"
     if all(mean > 0 for mean, _ in gaps):

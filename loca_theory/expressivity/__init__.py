@@ -1,8 +1,8 @@
-"""What low-rank, Fourier and cosine adapters can reconstruct of a Gaussian matrix.
+"""How well low-rank, Fourier and cosine adapters can reconstruct a Gaussian matrix.
 
-Every approximation is a :class:`Method`. Exact and asymptotic errors and the reduced sampler rest
-on numpy and scipy alone; what looks at a matrix (:func:`approximate`, :func:`retained_energies`)
-imports torch on first use.
+Every approximation is a :class:`Method`. Exact and asymptotic errors and the reduced sampler need
+only NumPy and SciPy. The functions that take a matrix, such as :func:`approximate` and
+:func:`retained_energies`, import torch on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,15 +1,16 @@
-r"""Singular values of a Gaussian matrix without the matrix.
+r"""Sample the singular values of a Gaussian matrix without forming the matrix.
 
 Householder reflections from both sides turn a p×q matrix (p ≥ q) of independent N(0, 1) into a
 bidiagonal one with independent entries and the same singular values:
 
 .. math:: d_i \sim χ_{p-i},\quad e_i \sim χ_{q-1-i}, \qquad i = 0, 1, \dots
 
-on and above the diagonal. The largest singular values live in the leading rows: near the spectral
-edge the tridiagonal :math:`BB^\top` is a discretised Airy operator with length unit
+on and above the diagonal. The largest singular values depend only on the leading rows. Near the
+spectral edge the tridiagonal :math:`BB^\top` is a discretised Airy operator with length unit
 :math:`\ell = (pq)^{1/3}/(\sqrt p+\sqrt q)^{2/3}`, so the r-th eigenvector decays like the Airy
-function beyond row :math:`\ell |a_r|`, a_r its r-th zero, and eleven units further on it is below
-rounding, in the unlucky draws as well. That leaves 395 rows of 4096 for r = 32.
+function beyond row :math:`\ell |a_r|`, where a_r is the r-th zero of the Airy function. Eleven
+units further on the eigenvector is below rounding error, in unlucky draws as well. For r = 32 this
+leaves 395 of 4096 rows.
 
 Source: J. W. Silverstein, Ann. Probab. 13 (1985); I. Dumitriu and A. Edelman, J. Math. Phys. 43
 (2002). The Airy scaling: A. Edelman and B. Sutton, J. Stat. Phys. 127 (2007).
@@ -33,20 +34,21 @@ _Array = NDArray[np.float64]
 
 @lru_cache(maxsize=1024)
 def leading_rows(p: int, q: int, r: int) -> int:
-    r"""Rows of the bidiagonal matrix that fix its r largest singular values to rounding.
+    r"""Number of rows of the bidiagonal matrix that determine its r largest singular values.
 
-    :math:`m = \lceil \ell(|a_r| + 11) \rceil`, at most min(p, q).
+    The number is :math:`m = \lceil \ell(|a_r| + 11) \rceil`, at most min(p, q). The other rows
+    change these singular values by less than rounding error.
 
     Args:
         p: Rows of the Gaussian matrix.
-        q: Its columns.
+        q: Columns of the Gaussian matrix.
         r: Number of leading singular values, 1 ≤ r ≤ min(p, q).
 
     Raises:
         InvalidArgumentError: r is out of range.
     """
     if not 1 <= r <= min(p, q):
-        msg = f"needs 1 <= r <= {min(p, q)}, not {r}"
+        msg = f"r must satisfy 1 <= r <= {min(p, q)}, and is {r}"
         raise InvalidArgumentError(msg)
     zero = -special.ai_zeros(r)[0][-1]
     unit = (p * q) ** (1 / 3) / (np.sqrt(p) + np.sqrt(q)) ** (2 / 3)
@@ -57,7 +59,7 @@ def leading_rows(p: int, q: int, r: int) -> int:
 def _degrees_of_freedom(p: int, q: int) -> _Array:
     small, large = min(p, q), max(p, q)
     i = np.arange(small)
-    # Row by row, so that a draw does not depend on how many rows are looked at.
+    # Ordered row by row, so that a draw does not depend on the number of rows used.
     pairs = np.stack([large - i, small - 1 - i], axis=1).astype(float)
     return pairs.ravel()[:-1]  # the last superdiagonal entry has no degrees of freedom
 
@@ -65,12 +67,12 @@ def _degrees_of_freedom(p: int, q: int) -> _Array:
 def sample_leading_eigenvalues(
     p: int, q: int, r: int, rng: np.random.Generator
 ) -> tuple[_Array, float]:
-    """One draw of the r largest σ² of a p×q Gaussian matrix, and of its ‖W‖².
+    """Draw the r largest σ² of a p×q Gaussian matrix W, and its ‖W‖².
 
     Args:
         p: Rows.
         q: Columns.
-        r: How many, 1 ≤ r ≤ min(p, q).
+        r: Number of squared singular values, 1 ≤ r ≤ min(p, q).
         rng: Source of randomness; it advances by the same amount for every r.
 
     Returns:
@@ -86,9 +88,9 @@ def sample_leading_eigenvalues(
     # B Bᵀ is tridiagonal: d_i² + e_i² on the diagonal, e_i d_{i+1} beside it.
     diagonal = d.copy()
     diagonal[:-1] += e
-    if 2 * rows <= len(squares):  # the entry that couples to the rows left out
+    if 2 * rows <= len(squares):  # the entry that couples to the dropped rows
         diagonal[-1] += squares[2 * rows - 1]
-    if rows == 1:  # LAPACK's wrapper refuses a matrix without off-diagonal entries
+    if rows == 1:  # LAPACK's wrapper rejects a matrix without off-diagonal entries
         return diagonal, total
     values, info = lapack.dsterf(diagonal, np.sqrt(e * d[1:]))
     if info:

@@ -1,7 +1,8 @@
 """How many numbers each method may retain when LoRA of rank r spends N0 = (p+q)·r.
 
-Theorem 1 compares methods "at the same budget", which leaves open what counts. Every accounting
-here is a rule that turns (method, shape, rank) into a whole number of retained items, rounded down.
+Theorem 1 compares methods "at the same budget", which leaves open what is counted. Every
+accounting here is a rule that turns (method, shape, rank) into a whole number of retained items,
+rounded down.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
-# Beyond it neighbouring counts are the same float.
+# Above this, float64 cannot represent every whole number.
 _MOST_ENTRIES = 2**53
 
 
 class Accounting(StrEnum):
-    """What a budget is measured in.
+    """Rules for counting a budget.
 
-    - ``paper``: an index costs as much as a number. N0/2 random locations (a seed gives them, each
-      holds two numbers), N0/3 chosen locations, N0/2 chosen coefficients.
-    - ``main-text``: as ``paper``, but N2 = 2/3·N0 *locations*, the other reading of the main text.
-      With it the last inequality of Theorem 1 reverses.
-    - ``trainable``: trainable numbers only, locations free, as users of adapters count.
+    - ``paper``: an index costs as much as a number. The budget buys N0/2 random locations (two
+      numbers each, with indices from a seed), N0/3 chosen locations or N0/2 chosen coefficients.
+    - ``main-text``: as ``paper``, but N2 = 2/3·N0 *locations*, the other interpretation of the main
+      text. Under it the last inequality of Theorem 1 reverses.
+    - ``trainable``: only trainable numbers count, as users of adapters count; locations are free.
     - ``dof``: as ``paper``, but LoRA is charged the r(p+q−r) degrees of freedom of a rank-r matrix.
-    - ``bits``: stored bits: a value costs ``value_bits``, an index log2 of the number of locations.
+    - ``bits``: stored bits count: ``value_bits`` for a value, and log2 of the number of locations
+      for an index.
     """
 
     PAPER = "paper"
@@ -40,18 +42,18 @@ class Accounting(StrEnum):
 
 @dataclass(frozen=True)
 class Budget:
-    """What LoRA of one rank spends on one shape, translated for every other method.
+    """The budget of LoRA at one rank and shape, converted into counts for every other method.
 
     Attributes:
         p: Rows.
         q: Columns.
         r: LoRA's rank, 1 ≤ r ≤ min(p, q).
         accounting: How the budget is counted.
-        value_bits: Bits of one stored number; matters to ``bits`` and to the method ``RD``.
+        value_bits: Bits of one stored number; used by ``bits`` and by the method ``RD``.
 
     Raises:
-        InvalidArgumentError: r or the shape is not whole or out of range, the accounting unknown,
-            or the rank-r factors hold more numbers than the matrix itself.
+        InvalidArgumentError: a number is not whole or out of range, the accounting is unknown, or
+            the rank-r factors hold more numbers than the matrix itself.
 
     Source: the paper's section "Comparison between frequency-space and low-rank Adaptation" and the
     proof of Theorem 1; N0, N1, N2 and N3 there.
@@ -80,12 +82,12 @@ class Budget:
             msg += f"choose 1 <= r <= {min(self.p, self.q)}"
             raise InvalidArgumentError(msg)
         if self.value_bits < 1:
-            msg = f"a stored number needs at least 1 bit, not {self.value_bits}"
+            msg = f"value_bits must be at least 1, not {self.value_bits}"
             raise InvalidArgumentError(msg)
         if self.numbers > self.p * self.q:
             largest = self.p * self.q // (self.p + self.q)
-            msg = f"budget larger than the matrix: rank {self.r} spends {self.numbers} numbers on "
-            msg += f"the {self.p * self.q} of a {self.p}x{self.q} matrix; "
+            msg = f"budget larger than the matrix: rank {self.r} spends {self.numbers} numbers, "
+            msg += f"but a {self.p}x{self.q} matrix has only {self.p * self.q}; "
             msg += f"choose r <= {largest}" if largest else "choose a larger matrix"
             raise InvalidArgumentError(msg)
 
@@ -98,7 +100,7 @@ class Budget:
 
     @property
     def bits(self) -> int:
-        """What LoRA's factors take to store, value_bits·(p+q)·r."""
+        """Bits that LoRA's factors occupy, value_bits·(p+q)·r."""
         return self.value_bits * (self.p + self.q) * self.r
 
     @property
@@ -108,22 +110,22 @@ class Budget:
 
     @property
     def random_locations(self) -> int:
-        """Locations of F1: two numbers each, their locations given by a seed."""
+        """Number of locations of F1: two numbers each, with indices from a seed."""
         if self.accounting is Accounting.BITS:
             return self.bits // (2 * self.value_bits)
         return self.numbers // 2
 
     @property
     def random_coefficients(self) -> int:
-        """Coefficients of V1 and FourierFT: one number each, their locations given by a seed."""
+        """Number of coefficients of V1 and FourierFT: one number each, seeded indices."""
         return self.bits // self.value_bits if self.accounting is Accounting.BITS else self.numbers
 
     @property
     def chosen_locations(self) -> int:
-        """Locations of F2 (and of its brackets M1, M2): two numbers and an index each.
+        """Number of locations of F2 and of its brackets M1, M2: two numbers and an index each.
 
         Raises:
-            InvalidArgumentError: there are fewer locations than that.
+            InvalidArgumentError: the half spectrum has fewer locations.
         """
         match self.accounting:
             case Accounting.MAIN_TEXT:
@@ -136,15 +138,15 @@ class Budget:
             case _:
                 count = self.numbers // 3
         if count > self.half.location_count:
-            msg = f"budget larger than the matrix: {count} locations asked of the "
-            msg += f"{self.half.location_count} in the half spectrum of {self.p}x{self.q}; "
-            msg += 'lower r, or count with accounting="paper"'
+            msg = f"budget larger than the matrix: {count} locations, but the half "
+            msg += f"spectrum of {self.p}x{self.q} has only {self.half.location_count}; "
+            msg += 'lower r, or use accounting="paper"'
             raise InvalidArgumentError(msg)
         return count
 
     @property
     def chosen_coefficients(self) -> int:
-        """Coefficients of F3, D and S: one number and an index each."""
+        """Number of coefficients of F3, D and S: one number and an index each."""
         match self.accounting:
             case Accounting.TRAINABLE:
                 return self.numbers

@@ -1,4 +1,4 @@
-"""The expected error of a single budget, by method or its name."""
+"""Exact expected error of one method at one budget."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-r"""Large-matrix limits of the errors, and where the ordering of Theorem 1 breaks in the limit.
+r"""Large-matrix limits of the errors, and the ranks at which the ordering of Theorem 1 fails.
 
 As p, q → ∞ at fixed proportions, the energy that each method retains of an i.i.d. N(0, 1) matrix
-tends to a function of the fraction it may keep. With φ, Φ the standard normal density and
-distribution:
+tends to a function of the fraction that the method may retain. φ and Φ are the standard normal
+density and distribution function:
 
 - single coefficients (D, F3, S), a fraction f of them: :math:`f + 2 z φ(z)`, :math:`2(1-Φ(z)) = f`;
 - locations (F2, M1, M2), a fraction g of them: :math:`g (1 - \ln g)`;
@@ -25,23 +25,23 @@ from loca_theory.increments import MarchenkoPastur
 
 
 def low_rank_fraction(rank_fraction: float, aspect: float = 1.0) -> float:
-    r"""Limit of the energy's fraction in the largest ``rank_fraction`` of the singular values.
+    r"""Limit of the fraction of the energy that the largest singular values carry.
 
-    The Marchenko–Pastur law's mass beyond the eigenvalue that a fraction of ``rank_fraction``
-    exceeds; for square matrices the quarter-circle law.
+    This is the fraction of the Marchenko–Pastur law's mean above its upper ``rank_fraction``
+    quantile. For square matrices the singular values follow the quarter-circle law.
 
     Args:
         rank_fraction: r / min(p, q), in [0, 1].
-        aspect: c, in (0, 1].
+        aspect: c = min(p, q) / max(p, q), in (0, 1].
 
     Returns:
-        The fraction of ‖W‖² that the best rank-r approximation keeps, in [0, 1].
+        The fraction of ‖W‖² that the best rank-r approximation retains, in [0, 1].
 
     Raises:
         InvalidArgumentError: an argument lies outside its range.
     """
     if not (0 <= rank_fraction <= 1 and 0 < aspect <= 1):
-        msg = "needs 0 <= rank fraction <= 1 and 0 < aspect <= 1, "
+        msg = "rank_fraction must lie in [0, 1] and aspect in (0, 1], "
         msg += f"not {rank_fraction} and {aspect}"
         raise InvalidArgumentError(msg)
     if rank_fraction == 0.0:
@@ -51,9 +51,10 @@ def low_rank_fraction(rank_fraction: float, aspect: float = 1.0) -> float:
 
 
 def coefficient_fraction(fraction: float) -> float:
-    r"""Fraction of the energy in the largest fraction ``fraction`` of i.i.d. squared normals.
+    r"""Limit of the fraction of the energy that the largest coefficients carry.
 
-    :math:`f + 2 z φ(z)` with :math:`2(1 - Φ(z)) = f`, the limit of D, F3 and S.
+    If a fraction f = ``fraction`` of i.i.d. N(0, 1) coefficients is retained, the limit is
+    :math:`f + 2 z φ(z)` with :math:`2(1 - Φ(z)) = f`. It applies to D, F3 and S.
     """
     if fraction <= 0 or fraction >= 1:
         return float(np.clip(fraction, 0, 1))
@@ -62,9 +63,11 @@ def coefficient_fraction(fraction: float) -> float:
 
 
 def location_fraction(fraction: float) -> float:
-    r"""Fraction of the energy in the largest ``fraction`` of the locations: :math:`g(1 - \ln g)`.
+    r"""Limit of the fraction of the energy that the strongest locations carry.
 
-    The limit of F2, M1 and M2, whose locations carry exponential (χ²_2) energies.
+    If a fraction g = ``fraction`` of the locations is retained, the limit is
+    :math:`g(1 - \ln g)`. It applies to F2, M1 and M2, whose locations have exponential (χ²_2)
+    energies.
     """
     if fraction <= 0 or fraction >= 1:
         return float(np.clip(fraction, 0, 1))
@@ -73,11 +76,11 @@ def location_fraction(fraction: float) -> float:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where the errors of two methods meet in the limit of square matrices.
+    """A rank at which the errors of two methods are equal, in the limit of large square matrices.
 
     Attributes:
         lower: Method with the smaller error for ranks below the crossing.
-        upper: The other one, which overtakes there.
+        upper: The other method, which has the smaller error above the crossing.
         ratio: ρ = r/K of the crossing.
         error: Their common relative error.
     """
@@ -89,10 +92,10 @@ class Crossing:
 
 
 def limit_crossings() -> list[Crossing]:
-    """Every crossing of U, R, F2 and D for 0 < r/K < 1/2 under the paper's budget.
+    """Find all crossings of U, R, F2 and D for 0 < r/K < 1/2 under the paper's budget.
 
-    Theorem 1 asks only for r < K/3. In the limit its ordering U > R > F2 > D of errors holds up to
-    the first of these crossings and fails beyond.
+    Theorem 1 assumes only r < K/3. In the limit its ordering of the errors, U > R > F2 > D, holds
+    up to the first of these crossings and fails beyond it.
 
     Returns:
         The crossings in increasing order of r/K, to about 1e-12.

@@ -4,17 +4,17 @@ The singular values u of a p×q Gaussian matrix (p ≥ q) have the joint density
 
 .. math:: \propto \prod_i u_i^{p-q} e^{-u_i^2/2} \prod_{i<j} |u_i^2 - u_j^2| .
 
-With N(τ) the number of them above τ, :math:`\sum_{i\le r} u_i^2 = \int_0^\infty 2\tau
-\min(r, N(\tau))\,d\tau`, so the law of N(τ) is all that is needed. Its generating function is a
-ratio of Pfaffians (de Bruijn): weight the part above τ by w, then
+Let N(τ) be the number of singular values above τ. Then :math:`\sum_{i\le r} u_i^2 = \int_0^\infty
+2\tau \min(r, N(\tau))\,d\tau`, so only the law of N(τ) is needed. Its generating function is a
+ratio of Pfaffians (de Bruijn), in which w weights the part above τ:
 
 .. math:: E\,w^{N(\tau)} = \mathrm{Pf}\,A(w)/\mathrm{Pf}\,A(1), \quad
           A_{ij}(w) = P_{ij} + w\,(I_i O_j - I_j O_i) + w^2 Q_{ij},
 
 where I, O are the integrals of the basis functions below and above τ, and P, Q their ordered
 double integrals :math:`\iint_{u<v} (a_i(u) a_j(v) - a_j(u) a_i(v))` over each part; an odd q adds a
-border I + wO. Laguerre functions as the basis keep A well conditioned. The probabilities follow by
-a discrete Fourier transform over the roots of unity, with no sampling anywhere.
+border I + wO. Laguerre functions as the basis keep A well conditioned. A discrete Fourier transform
+over the roots of unity gives the probabilities, so nothing is sampled.
 
 Source: the integral for L_R in the paper's proof of Theorem 1, which the paper estimates
 numerically; N. G. de Bruijn, J. Indian Math. Soc. 19 (1955); M. Chiani, J. Multivariate Anal. 129
@@ -31,7 +31,7 @@ from scipy import special
 
 from loca_theory.errors import InvalidArgumentError
 
-# Above this order the cost (about q⁴ a node) passes some seconds and simulation is the better tool.
+# Above this order the cost (about q⁴ per node) exceeds a few seconds, and simulation is better.
 LARGEST_EXACT = 40
 
 _Array = NDArray[np.float64]
@@ -65,7 +65,7 @@ def _leading_energy(p: int, q: int) -> _Array:
     total, total_ordered = below[-1], ordered[-1]
     # Below the first node all q singular values lie above: min(r, q) = r.
     energies = first**2 * np.arange(q + 1.0)
-    # The last node stands at infinity: no singular value lies above it.
+    # The last node is at infinity: no singular value lies above it.
     chunk = max(1, 1_500_000 // ((q + 1) ** 2 * (q + 2)))
     for start in range(0, len(tau) - 1, chunk):
         part = slice(start, min(start + chunk, len(tau) - 1))
@@ -87,13 +87,13 @@ def _basis(u: _Array, p: int, q: int) -> _Array:
 
 
 def _ordered_integrals(p: int, q: int) -> tuple[float, _Array, _Array, _Array, _Array]:
-    """Start of the grid, nodes τ, weights, I_i(τ), P_ij(τ); the last node stands at infinity.
+    """Start of the grid, nodes τ, weights, I_i(τ), P_ij(τ); the last node is at infinity.
 
     I' = a and P'_ij = I_i a_j − I_j a_i are integrated by collocation on Gauss–Legendre panels.
     """
-    # Outside the bulk by 9 standard deviations of an extreme singular value there is nothing.
+    # Extreme singular values stay within 9 of their standard deviations of the bulk.
     start, end = max(0.0, np.sqrt(p) - np.sqrt(q) - 9.0), np.sqrt(p) + np.sqrt(q) + 9.0
-    # Singular values are spaced by about 2/√q: some ten nodes each resolve every step of N.
+    # Singular values are about 2/√q apart: about ten nodes per singular value resolve each step.
     panels = int(np.ceil((end - start) / min(1.2, 3.0 / np.sqrt(q))))
     x, w = np.polynomial.legendre.leggauss(_PANEL_NODES)
     integrate = _integration_matrix(x)
@@ -127,7 +127,7 @@ def _ordered_integrals(p: int, q: int) -> tuple[float, _Array, _Array, _Array, _
 
 
 def _integration_matrix(x: _Array) -> _Array:
-    """B with (B f)_a = ∫_{-1}^{x_a} of the polynomial through the values f at the nodes x."""
+    """The matrix B with (B f)_a = ∫_{-1}^{x_a} of the polynomial with values f at the nodes x."""
     count = len(x)
     legendre = np.polynomial.legendre
     to_coefficients = np.linalg.inv(legendre.legvander(x, count - 1))
@@ -142,7 +142,8 @@ def _count_law(below: _Array, ordered: _Array, total: _Array, total_ordered: _Ar
     crossed = below[:, :, None] * above[:, None, :]
     crossed -= crossed.transpose(0, 2, 1)
     above_ordered = total_ordered - ordered - crossed
-    # Real coefficients: the lower half of the circle is the conjugate of the upper.
+    # The coefficients are real, so the values on the lower half of the circle are the conjugates
+    # of those on the upper half.
     count = q + 1
     w = np.exp(2j * np.pi * np.arange(count // 2 + 1) / count)[:, None, None]
     matrices = ordered[:, None] + w * crossed[:, None] + w**2 * above_ordered[:, None]
@@ -156,7 +157,7 @@ def _count_law(below: _Array, ordered: _Array, total: _Array, total_ordered: _Ar
 
 
 def _bordered(matrices: NDArray, border: NDArray) -> NDArray:
-    """Skew matrices with one more row and column, ± the border."""
+    """Append the row −border and the column +border to skew-symmetric matrices."""
     q = matrices.shape[-1]
     out = np.zeros((*matrices.shape[:-2], q + 1, q + 1), dtype=matrices.dtype)
     out[..., :q, :q] = matrices

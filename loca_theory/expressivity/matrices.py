@@ -1,6 +1,6 @@
-"""Methods on a given matrix: Ŵ, the energy it retains, and one draw of the error from a dense W.
+"""Apply methods to a given matrix: the approximation Ŵ, its energy, and dense draws of the error.
 
-Everything here takes any real matrix, on any device; the Gaussian assumption enters nowhere.
+The functions take any real matrix on any device, and do not assume that it is Gaussian.
 """
 
 from __future__ import annotations
@@ -40,25 +40,26 @@ def approximate(
     budget: Budget,
     rng: np.random.Generator | None = None,
 ) -> torch.Tensor:
-    """The approximation Ŵ of one matrix by a method within its budget.
+    """Approximate a matrix by a method within a budget.
 
-    The package's methods are best in Frobenius norm, given their random indices or frozen factors;
-    VeRA's is a local optimum (see :class:`~loca_theory.expressivity.FrozenFactors`).
+    Given their random indices or frozen factors, the package's methods return the best
+    approximation in Frobenius norm. VeRA returns a local optimum (see
+    :class:`~loca_theory.expressivity.FrozenFactors`).
 
     Args:
         matrix: W, shape (p, q), a real tensor or NumPy array with finite entries, on any device.
             float16 and bfloat16 are widened to float32, integers to float64.
         method: A method or its name.
         budget: Budget for the shape (p, q).
-        rng: Source of the random indices or factors; needed by the methods that have them.
+        rng: Source of random indices or factors; required by the methods that use them.
 
     Returns:
-        Ŵ, shape (p, q), a tensor of the type computed in.
+        Ŵ, shape (p, q), a tensor of the floating-point type of the computation.
 
     Raises:
-        InvalidArgumentError: the method is unknown or approximates nothing (U, M1, M2, RD), the
-            shape is not the budget's, or a random method got no ``rng``; the matrix is complex,
-            sparse or of 8 bits, or has entries that are not finite.
+        InvalidArgumentError: the method is unknown or only a formula (U, M1, M2, RD), the matrix
+            does not have the budget's shape, a random method got no ``rng``, or the matrix is
+            complex, sparse, of an 8-bit type or not finite.
 
     Source: Ŵ_R, Ŵ_F^(1), Ŵ_F^(2), Ŵ_F^(3) and Ŵ_D of the paper; DoRA and VeRA as in its appendix
     "Extended Analysis on other LoRA Variants".
@@ -110,14 +111,14 @@ def mean_retained_energies(
 ) -> dict[str, Array]:
     """Energies that methods retain of one matrix, averaged over their random choices.
 
-    Methods that look at the same basis share one transform.
+    Methods with the same basis share one transform.
 
     Args:
         matrix: W, as for :func:`approximate`.
         methods: Methods or their names.
         budgets: Budgets for the shape (p, q).
-        rng: Source of the random choices of a method whose average is not known (VeRA, and a
-            user's own); it gets one draw.
+        rng: Source of the random choices of methods whose average is not known (VeRA and a user's
+            own methods); for these the result is a single draw.
 
     Returns:
         For each method, by name, one energy per budget.
@@ -135,7 +136,7 @@ def mean_retained_energies(
     with float32_products(w.device):
         for basis in dict.fromkeys(method.basis for method in of_basis):
             shared = basis.energies(w)
-            # Last those that put the energies into another order.
+            # Methods that reorder the shared energies come last.
             for method in sorted(
                 (one for one in of_basis if one.basis == basis),
                 key=lambda one: one.reorders,
@@ -159,21 +160,22 @@ def dense_errors(
     choice_rng: np.random.Generator,
     device: str = "cpu",
 ) -> Array:
-    """One draw of a method's relative error, for every budget at once, from a dense W.
+    """Draw a dense W and compute a method's relative error for every budget.
 
     Args:
         method: Any method that approximates a given matrix.
         budgets: Budgets of one shape.
-        matrix_rng: Draws W; methods that get equal generators see the same W.
-        choice_rng: Draws random indices and frozen factors.
-        device: Where the linear algebra runs.
+        matrix_rng: Source of W; generators in the same state give the same W.
+        choice_rng: Source of random indices and frozen factors.
+        device: Device of the linear algebra.
 
     Returns:
-        ‖W − Ŵ‖²/‖W‖² for each budget. Relative to the draw's own ‖W‖²: every Ŵ scales with W, so
-        the ratio is independent of ‖W‖² and its mean is E‖W − Ŵ‖²/E‖W‖², with less variance.
+        ‖W − Ŵ‖²/‖W‖² for each budget, relative to ‖W‖² of this draw. Every Ŵ scales with W, so this
+        ratio is independent of ‖W‖². Its mean is E‖W − Ŵ‖²/E‖W‖², and its variance is smaller than
+        that of ‖W − Ŵ‖²/E‖W‖².
 
     Raises:
-        ResourceError: the device has not enough memory.
+        ResourceError: the device does not have enough memory.
     """
     found = find_method(method)
     p, q = budgets[0].p, budgets[0].q
@@ -188,7 +190,7 @@ def dense_errors(
 def _checked(
     value: TensorLike, methods: Sequence[Method], budgets: Sequence[Budget]
 ) -> tuple[torch.Tensor, int]:
-    """The matrix by a power of two, for which nothing overflows, and the power."""
+    """The checked matrix, scaled by a power of two so that nothing overflows, and the exponent."""
     for method in methods:
         if not method.is_approximation:
             msg = f"{method.name} is a formula, not an approximation of a given matrix"
@@ -197,7 +199,7 @@ def _checked(
     for budget in budgets:
         instance("budget", budget, Budget)
         if matrix.shape != (budget.p, budget.q):
-            msg = f"matrix must be of shape ({budget.p}, {budget.q}), which the budget is for, not "
-            msg += f"{tuple(matrix.shape)}"
+            msg = f"matrix must be of shape ({budget.p}, {budget.q}), the shape of the budget, "
+            msg += f"not {tuple(matrix.shape)}"
             raise InvalidArgumentError(msg)
     return matrix, exponent

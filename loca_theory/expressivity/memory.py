@@ -1,4 +1,4 @@
-"""How much memory a simulation takes, asked before it takes it."""
+"""Check that a simulation fits in memory before it starts."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import psutil
 from loca_theory.errors import ResourceError
 from loca_theory.expressivity.budgets import Budget
 
-# Peak over interpreter and libraries, in float64 arrays, rounded up from measurements of every
-# method: dense matrices of 1024 to 4096 (the decompositions of R and DoRA hold the most), and for
-# the reduced sampler arrays of as many numbers as LoRA spends.
+# Peak memory in float64 arrays, without the interpreter and libraries, rounded up from measurements
+# of every method. The dense sampler is measured in p×q matrices at sizes 1024 to 4096 (the
+# decompositions of R and DoRA take the most), the reduced one in arrays as long as LoRA's factors.
 _DENSE_MATRICES = 12
 _REDUCED_ARRAYS = 12
 
 
 def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "cpu") -> None:
-    """Refuse a simulation that would not fit, before anything is allocated.
+    """Check that a simulation fits in memory, before anything is allocated.
 
     Args:
         budget: The largest budget that is simulated.
         dense: Whether dense matrices are drawn.
-        processes: How many processes draw at once.
-        device: Where dense matrices live.
+        processes: Number of processes that draw at the same time.
+        device: Device of the dense matrices.
 
     Raises:
-        ResourceError: it would need more memory than is free; the message says how much.
+        ResourceError: the simulation needs more memory than is free; the message says how much.
     """
     if dense:
         name, numbers = "dense", _DENSE_MATRICES * budget.p * budget.q
@@ -42,9 +42,9 @@ def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "
 
 def _free_bytes(device: str) -> int:
     if device.startswith("cuda"):
-        import torch  # only where the device has already been looked up through it
+        import torch  # already imported, because torch resolved the device
 
-        # What torch holds in reserve for itself is free to us.
+        # Memory that torch has reserved but not allocated is available as well.
         reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + reserve
     return psutil.virtual_memory().available

@@ -1,4 +1,4 @@
-"""The methods of the package as a table."""
+"""Table of the methods of the package."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods import METHODS, Engine, Method, find_methods
 from loca_theory.sweeps import Result, manifest, rows
 
-# As large as the layers of large models.
+# An engine that can evaluate a method at this size can do so at every size.
 _LARGE = 4096
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """One method.
+    """Description of one method.
 
     Attributes:
-        method: Its short name.
-        title: What it is, in a few words.
-        reference: Where it was published; "" for what the paper or this package defines.
-        is_oracle: Whether it has to see W, as no training does; see :class:`Method`.
-        engines: What can evaluate its error at every size.
+        method: Short name of the method.
+        title: Title in a few words.
+        reference: Publication; "" if the paper or this package defines the method.
+        is_oracle: Whether the method needs W, which training does not know; see :class:`Method`.
+        engines: Engines that can evaluate its error at every size.
     """
 
     method: str
@@ -45,14 +45,13 @@ class MethodTable(Result):
 
 
 def methods(names: str | Method | Iterable[str | Method] | None = None) -> MethodTable:
-    """What each method is, and what can evaluate its error.
+    """Describe the methods, and list the engines that can evaluate their errors.
 
     Args:
-        names: Methods, their names, or ``module:attribute``; None for all that ship with the
-            package.
+        names: Methods, their names, or ``module:attribute``; None for all methods of the package.
 
     Raises:
-        InvalidArgumentError: a method is unknown, two are of one name, or there is none.
+        InvalidArgumentError: a method is unknown, two have the same name, or ``names`` is empty.
 
     >>> import loca_theory as loca
     >>> loca.methods("D").rows[0].title
@@ -62,8 +61,8 @@ def methods(names: str | Method | Iterable[str | Method] | None = None) -> Metho
     if not found:
         msg = "names is empty; name a method, or leave it out for all"
         raise InvalidArgumentError(msg)
-    origin = manifest(grid={"methods": [method.name for method in found]}, seed=None)
-    return MethodTable(origin, tuple(_row(method) for method in found))
+    grid = {"methods": [method.name for method in found]}
+    return MethodTable(manifest(grid=grid, seed=None), tuple(_row(method) for method in found))
 
 
 def _row(method: Method) -> MethodRow:

@@ -1,4 +1,4 @@
-"""Monte Carlo errors through the sweep engine: blocks of draws, stored, merged, with errors."""
+"""Monte Carlo estimates of errors, which the sweep engine computes and stores in blocks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from loca_theory.expressivity.methods.method import checked_numbers
 from loca_theory.sweeps import DEFAULT_RUNNER, Moments, Point, Runner, code_version, generator
 
 _EXPERIMENT = "expressivity.monte-carlo"
-# Draws of one point. Fixed, so that asking for more draws extends a run instead of restarting it.
+# Draws per point. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 _BLOCK = 25
 
 
 class Sampler(StrEnum):
-    """Where the draws of an error come from.
+    """How the draws of an error are made.
 
-    - ``reduced``: its law, by distributional identity; fast at any size.
-    - ``dense``: its definition, from a dense W. All methods see the same draws of W.
+    - ``reduced``: from the law of the error, by a distributional identity; fast at any size.
+    - ``dense``: by applying the method to a dense W. All methods get the same draws of W.
     """
 
     REDUCED = "reduced"
@@ -42,7 +42,7 @@ class Series:
         p: Rows.
         q: Columns.
         ranks: The ranks r.
-        sampler: Where draws come from.
+        sampler: How the draws are made.
     """
 
     method: Method
@@ -58,7 +58,7 @@ class Estimate:
 
     Attributes:
         error: Mean relative error.
-        standard_error: Its standard error; None from a single draw.
+        standard_error: Standard error of the mean; None if there is a single draw.
         draws: Number of draws.
     """
 
@@ -69,12 +69,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class MonteCarlo:
-    """What is drawn.
+    """Settings of Monte Carlo estimates.
 
     Attributes:
         draws: Independent draws of W per method, at least 1.
         seed: Root seed, not negative.
-        accounting: How budgets count.
+        accounting: How budgets are counted.
         value_bits: Bits of a stored number.
         device: ``cpu`` or a CUDA device, for the dense sampler.
 
@@ -103,15 +103,16 @@ class MonteCarlo:
         """Estimate every series.
 
         Args:
-            series: What to estimate.
-            runner: How; its store is one of :func:`store_version`. On a GPU one process does all
-                the work: several would compete for it.
+            series: The series to estimate.
+            runner: Runner that computes the blocks; its store must have the version
+                :func:`store_version`. On a GPU a single process does all the work, because several
+                would compete for the device.
 
         Returns:
             For each series one :class:`Estimate` per rank.
 
         Raises:
-            InvalidArgumentError: a method cannot be drawn so.
+            InvalidArgumentError: a method does not support the sampler of its series.
         """
         self.check(series)
         starts = range(0, self.draws, _BLOCK)
@@ -124,14 +125,15 @@ class MonteCarlo:
             for one in series
             for start in starts
         ]
-        # What nobody could tell from another definition of the same name is not stored.
+        # Results of a method without a digest are not stored: they could not be distinguished from
+        # those of another definition of the same name.
         unknown = {name for name, definition in definitions.items() if definition is None}
         results: dict[int, dict[str, Any]] = {}
-        for how, is_known in ((runner, True), (replace(runner, store=None), False)):
+        for used, is_known in ((runner, True), (replace(runner, store=None), False)):
             some = [one for one in points if (one.parameters["method"] not in unknown) == is_known]
-            # Even where nothing is to be drawn, a cluster that the user named has to be there.
+            # Run even without points, so that a cluster that cannot be reached raises an error.
             if some or is_known:
-                found = how.run(some, partial(compute, own=own) if own else compute)
+                found = used.run(some, partial(compute, own=own) if own else compute)
                 results |= {id(one): result for one, result in zip(some, found, strict=True)}
         blocks = [Moments.from_json(results[id(one)]) for one in points]
         count = len(starts)
@@ -139,10 +141,10 @@ class MonteCarlo:
         return [_estimates(moments) for moments in merged]
 
     def check(self, series: Sequence[Series]) -> None:
-        """Make sure that every method can be drawn so.
+        """Check that every method supports the sampler of its series.
 
         Raises:
-            InvalidArgumentError: one cannot.
+            InvalidArgumentError: a method does not.
         """
         for one in series:
             name = one.method.name
@@ -150,10 +152,10 @@ class MonteCarlo:
                 msg = f"{name} is a formula and cannot be simulated; use the exact engine"
                 raise InvalidArgumentError(msg)
             if one.sampler is Sampler.REDUCED and not one.method.defines("sample"):
-                msg = f'{name} has no law to draw from without a matrix; use sampler="dense"'
+                msg = f'{name} has no reduced sampler; use sampler="dense"'
                 raise InvalidArgumentError(msg)
             if one.sampler is Sampler.DENSE and not one.method.is_approximation:
-                msg = f'{name} approximates no matrix; use sampler="reduced"'
+                msg = f'{name} does not approximate matrices; use sampler="reduced"'
                 raise InvalidArgumentError(msg)
 
     def _point(self, one: Series, start: int, definition: str | None) -> Point:
@@ -175,11 +177,11 @@ class MonteCarlo:
         return Point(_EXPERIMENT, parameters)
 
 
-_NONE_OF_THEIR_OWN: Mapping[str, Method] = {}
+_NO_OWN_METHODS: Mapping[str, Method] = {}
 
 
-def compute(point: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dict[str, Any]:
-    """The moments of one block of draws: the work that a sweep distributes.
+def compute(point: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[str, Any]:
+    """Moments of the errors in one block of draws: the work that a sweep distributes.
 
     Args:
         point: The block.
@@ -199,7 +201,7 @@ def compute(point: Point, own: Mapping[str, Method] = _NONE_OF_THEIR_OWN) -> dic
             return checked_numbers(method, "sample", budgets, rng)
         from loca_theory.expressivity.matrices import dense_errors  # imports torch
 
-        # Not a function of the method: paired draws make differences between methods precise.
+        # All methods get the same matrices, so that the differences between methods are precise.
         matrix_rng = generator(seed, _EXPERIMENT, p, q, given["sampler"], draw)
         return dense_errors(method, budgets, matrix_rng, rng, given["device"])
 

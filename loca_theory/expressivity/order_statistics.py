@@ -7,14 +7,15 @@ the N largest iff fewer than N of the other n − 1 exceed x, hence
           = n \int x f(x)\, P\{\mathrm{Bin}(n-1, S(x)) < N\}\, dx .
 
 The probability is a regularised incomplete beta function: a step, smoothed over a few standard
-standard deviations of the binomial. Gauss–Legendre in z = √x resolves the step; above it the
-probability is 1 and the integral closed, :math:`\int_x^\infty t f_k(t)\,dt = k\, S_{k+2}(x)`; below
-it the probability is 0. In z the integrand is analytic down to 0 and up to the far tail, where a
-quantile transform would meet a logarithmic singularity.
+deviations of the binomial. Gauss–Legendre quadrature in z = √x resolves the step. Above the step
+the probability is 1 and the integral has the closed form
+:math:`\int_x^\infty t f_k(t)\,dt = k\, S_{k+2}(x)`; below it the probability is 0. In z the
+integrand is analytic down to 0 and up to the far tail, where a quantile transform would have a
+logarithmic singularity.
 
-Source: the sums of E φ_(i) and E ψ_(i) in the paper's proof of Theorem 1, where they are left to
-"numerical calculation"; its lemma prints the density of the l-th *smallest* as that of the l-th
-largest.
+Source: the sums of E φ_(i) and E ψ_(i) in the paper's proof of Theorem 1, which leaves them to
+"numerical calculation". The paper's lemma prints the density of the l-th *smallest* as that of the
+l-th largest.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from scipy import special
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
-# P(Bin(n, u) < N) differs from 0 or 1 by less than 1e-18 once its mean nu leaves N by more than
-# 9 standard deviations (the bulk) plus 45 (Chernoff, where N or n - N is small).
+# P(Bin(n, u) < N) differs from 0 or 1 by less than 1e-18 if the mean nu is further from N than
+# 9 standard deviations (the bulk) plus 45 (the Chernoff bound, for small N or n - N).
 _STANDARD_DEVIATIONS = 9.0
 _CHERNOFF = 45.0
-# Nodes a panel; the step takes three panels, the far tail two more where it has to be reached.
+# Nodes per panel. The step takes three panels; if it reaches the far tail, two more are needed.
 _NODES = 48
 
 _Array = NDArray[np.float64]
@@ -80,12 +81,12 @@ def _fewer_than(count: int, n: int, u: _Array) -> _Array:
 def _panels(n: int, fewest: int, most: int, df: int) -> tuple[_Array, _Array, float]:
     """Nodes and weights in z across the step of P(Bin(n, S(z²)) < N), fewest ≤ N ≤ most.
 
-    Returns also the z above which that probability is 1 (to 1e-18).
+    Also returns the z above which that probability is 1 (to 1e-18).
     """
     reach = _STANDARD_DEVIATIONS * np.sqrt(most * max(1 - fewest / n, 0.0)) + _CHERNOFF
     means = [most + reach, most + reach / 3, fewest - reach / 3, fewest - reach]
     if means[-1] <= 0:
-        # The step reaches into the far tail; go on until nothing is left above.
+        # The step reaches into the far tail: extend the panels until the rest is negligible.
         means = [*(mean for mean in means if mean > fewest), fewest, fewest / 8, 1e-20]
     u = np.minimum(np.array(means) / n, 1.0)
     edges = np.unique(np.sqrt(upper_quantile(u, df)))
@@ -100,17 +101,19 @@ def expected_top_sum(n: int, count: int, df: int) -> float:
 
     Args:
         n: Number of variables.
-        count: How many are summed, 0 ≤ count; from n on the sum is complete, n·df.
+        count: Number of summed variables, at least 0; from n on all are summed and the result is
+            n·df.
         df: Degrees of freedom, 1 or 2.
 
     Returns:
-        The expectation, to a relative 1e-13.
+        The expectation, with a relative error of about 1e-13.
 
     Raises:
         InvalidArgumentError: n or count is negative, or df is neither 1 nor 2.
     """
     if n < 0 or count < 0 or df not in (1, 2):
-        msg = f"needs n >= 0, count >= 0 and df 1 or 2, not n={n}, count={count}, df={df}"
+        msg = "n and count must not be negative and df must be 1 or 2, "
+        msg += f"not n={n}, count={count} and df={df}"
         raise InvalidArgumentError(msg)
     if count == 0 or n == 0:
         return 0.0
@@ -124,28 +127,29 @@ def expected_top_sum(n: int, count: int, df: int) -> float:
 
 
 def expected_top_sum_with_outlier(n: int, count: int, variance: float) -> float:
-    r"""Expected sum of the largest of n − 1 squares of N(0, 1) and one square of N(0, τ²).
+    r"""Expected sum of the N largest among n − 1 squares of N(0, 1) and one square of N(0, τ²).
 
-    The coefficients of a Gaussian matrix whose entries share a mean: only the one at frequency zero
-    has another variance. With S and S₀ the survival functions of the squares, f and f₀ their
-    densities,
+    These are the squared coefficients of a Gaussian matrix whose entries share a random mean: only
+    the coefficient at frequency zero has another variance. S and S₀ are the survival functions of
+    the squares, f and f₀ their densities:
 
     .. math:: E = (n-1) \int x f\, P\{B_{n-2}(S) + B_1(S_0) < N\}\,dx
                 + \int x f_0\, P\{B_{n-1}(S) < N\}\,dx .
 
     Args:
         n: Number of variables, at least 2.
-        count: The number N that is summed, from 0; from n on the sum is complete.
-        variance: τ² > 0, which may be as large as one likes.
+        count: The number N of summed variables, at least 0; from n on all are summed.
+        variance: τ² > 0, arbitrarily large.
 
     Returns:
-        The expectation, to a relative 1e-12.
+        The expectation, with a relative error of about 1e-12.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
     """
     if n < 2 or count < 0 or not variance > 0:
-        msg = f"needs n >= 2, count >= 0 and variance > 0, not {n}, {count} and {variance}"
+        msg = "n must be at least 2, count at least 0 and variance positive, "
+        msg += f"not n={n}, count={count} and variance={variance}"
         raise InvalidArgumentError(msg)
     if count == 0:
         return 0.0
@@ -168,8 +172,9 @@ def expected_top_sum_with_outlier(n: int, count: int, variance: float) -> float:
 def expected_location_sum(half: HalfSpectrum, count: int) -> float:
     r"""Expected energy of the ``count`` strongest locations of a Gaussian matrix's half spectrum.
 
-    The locations are s independent χ²_1 (self-conjugate) and m independent χ²_2 (pairs). With
-    binomials for how many others of each kind exceed x,
+    The energies of the locations are s independent χ²_1 (self-conjugate) and m independent χ²_2
+    (pairs) variables. The binomial variables B count the other locations of each kind whose energy
+    exceeds x:
 
     .. math:: E = m \int x f_2\, P\{B_{m-1}(S_2) + B_s(S_1) < N\}\,dx
                 + s \int x f_1\, P\{B_m(S_2) + B_{s-1}(S_1) < N\}\,dx .
@@ -178,30 +183,30 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
 
     Args:
         half: The shape's half spectrum, which gives s and m.
-        count: The number N of kept locations, 0 ≤ N; from s + m on all are kept.
+        count: The number N of retained locations, at least 0; from s + m on all are retained.
 
     Returns:
-        The expectation, to a relative 1e-13.
+        The expectation, with a relative error of about 1e-13.
 
     Raises:
         InvalidArgumentError: count is negative.
     """
     s, m = half.self_conjugate_count, half.pair_count
     if count < 0:
-        msg = f"the number of kept locations cannot be negative, and is {count}"
+        msg = f"count must not be negative, and is {count}"
         raise InvalidArgumentError(msg)
     if count == 0:
         return 0.0
     if count >= s + m:
         return float(s + 2 * m)
-    # At most s of the kept ones are self-conjugate, so the pairs' threshold lies between those for
-    # count - s and for count; the χ²_1 tail is the lighter one throughout.
+    # At most s of the retained locations are self-conjugate, so the threshold of the pairs lies
+    # between those for count - s and for count pairs. The χ²_1 tail is the lighter one everywhere.
     pairs = max(m, 1)
     fewest, most = min(max(count - s, 1), pairs), min(count, pairs)
     z, weights, high = _panels(pairs, fewest, most, 2)
     x = z * z
     u, v = survival(x, 2), survival(x, 1)
-    # P(Bin(m, u) < N - k) for k = -1 .. s, the first for the step from m to m - 1 pairs.
+    # P(Bin(m, u) < N - k) for k = -1 .. s; k = -1 serves the step from m to m - 1 pairs.
     fewer = {k: _fewer_than(count - k, m, u) for k in range(-1, s + 1)}
     total = 0.0
     for kind, df in ((m, 2), (s, 1)):
@@ -212,8 +217,8 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
         for k in range(singles + 1):
             # A pair has only m - 1 others: P(Bin(m-1) < j) = P(Bin(m) < j) + (j/m) P(Bin(m) = j).
             own = (fewer[k - 1] - fewer[k]) * ((count - k) / m) if df == 2 else 0.0
-            ways = special.binom(singles, k) * v**k * (1 - v) ** (singles - k)
-            probability += ways * (fewer[k] + own)
+            binomial = special.binom(singles, k) * v**k * (1 - v) ** (singles - k)
+            probability += binomial * (fewer[k] + own)
         inside = weights * x * _density_in_z(z, df) * probability
         total += kind * (inside.sum() + df * survival(np.float64(high * high), df + 2))
     return float(total)

@@ -19,8 +19,8 @@ class Violation:
     Attributes:
         K: Matrix size.
         r: Rank, r < K/3.
-        worse: Method that the theorem gives the larger error.
-        better: Method that it gives the smaller one.
+        worse: Method to which the theorem assigns the larger error.
+        better: Method to which it assigns the smaller error.
         worse_error: Exact relative error of ``worse``.
         better_error: Exact relative error of ``better``; not below ``worse_error``.
     """
@@ -38,13 +38,15 @@ def theorem_1_violations(
     order: tuple[str, ...] = THEOREM_1_ORDER,
     accounting: Accounting = Accounting.PAPER,
 ) -> list[Violation]:
-    """Every K ≤ ``largest`` and r < K/3 where the strict ordering fails, by exact expectations.
+    """Find every K ≤ ``largest`` and r < K/3 at which the strict ordering fails.
+
+    The errors are exact expectations.
 
     Args:
         largest: Largest matrix size, at most
             :data:`~loca_theory.expressivity.low_rank_exact.LARGEST_EXACT`.
         order: Methods from the largest error to the smallest.
-        accounting: How budgets count.
+        accounting: How budgets are counted.
 
     Returns:
         Violations in order of K and r.
@@ -52,7 +54,7 @@ def theorem_1_violations(
     Raises:
         InvalidArgumentError: R has no exact value at that size.
 
-    Source: Theorem 1 of the paper, which bounds K by nothing but r < K/3.
+    Source: Theorem 1 of the paper, whose only condition on K is r < K/3.
     """
     found = []
     for size in range(2, largest + 1):

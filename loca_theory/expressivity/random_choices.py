@@ -1,4 +1,4 @@
-"""Random locations in a spectrum, as methods with random indices draw them."""
+"""Random indices of a spectrum, for the methods that choose them without the matrix."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _CHUNK = 8192
 
 
 def required(rng: np.random.Generator | None) -> np.random.Generator:
-    """The generator, or the error that one is needed.
+    """Return the generator, or raise an error if it is None.
 
     Raises:
-        InvalidArgumentError: there is none.
+        InvalidArgumentError: ``rng`` is None.
     """
     if rng is None:
         msg = "this method makes random choices: pass rng=numpy.random.default_rng(seed)"
@@ -23,10 +23,11 @@ def required(rng: np.random.Generator | None) -> np.random.Generator:
 
 
 def random_indices(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The first ``count`` of a uniformly random ordering of n locations.
+    """The first ``count`` entries of a uniformly random ordering of n indices.
 
-    The result for a smaller count is a prefix of that for a larger one. The first half of a large
-    n is drawn with replacement in fixed chunks and repeats dropped: nothing of size n is held.
+    The result for a smaller count is a prefix of that for a larger one. For large n, up to n/2
+    indices are drawn with replacement in chunks of fixed size and repeats are dropped, so that no
+    array of size n is needed.
     """
     if n <= 1 << 20:
         return rng.permutation(n)[:count]
@@ -38,8 +39,8 @@ def random_indices(n: int, count: int, rng: np.random.Generator) -> NDArray[np.i
 
 
 def _distinct(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The first ``count`` different values of a stream of uniform ones, count ≤ n/2."""
-    expected = -n * np.log1p(-count / n)  # draws until ``count`` different locations have been met
+    """The first ``count`` distinct values of a stream of uniform draws, count ≤ n/2."""
+    expected = -n * np.log1p(-count / n)  # draws until ``count`` distinct values have appeared
     drawn = rng.integers(0, n, (1 + int(expected) // _CHUNK) * _CHUNK)
     while True:
         _, first = np.unique(drawn, return_index=True)
@@ -49,7 +50,7 @@ def _distinct(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]
 
 
 def first_hits(indices: NDArray[np.int64], p: int, q: int) -> NDArray[np.bool_]:
-    """Which locations of the full p×q spectrum reach a pair that no earlier location reached."""
+    """Mark every index of the full p×q spectrum that is the first of its conjugate pair."""
     i, j = np.divmod(indices, q)
     pair = np.minimum(indices, (-i % p) * q + (-j % q))
     hits = np.zeros(len(indices), dtype=bool)

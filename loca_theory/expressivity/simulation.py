@@ -1,4 +1,4 @@
-"""The comparison as a table: every method, shape, rank and engine asked for, one row each."""
+"""Compare methods: a table with one row per method, shape, rank and engine."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class ErrorRow:
         r: LoRA's rank, which sets the budget.
         method: Name of the method.
         engine: How the error was obtained.
-        error: Relative error ‖W − Ŵ‖²/‖W‖², expected or its mean.
-        standard_error: Of the mean; 0 for exact values, None where none is known.
-        draws: Monte Carlo draws; None where nothing was drawn, as for what follows.
-        seed: Root seed.
-        sampler: Where draws came from.
+        error: Relative error ‖W − Ŵ‖²/‖W‖²: its expectation, or the mean of the draws.
+        standard_error: Standard error of the mean; 0 for exact values, None if it is unknown.
+        draws: Number of Monte Carlo draws; None if nothing was drawn.
+        seed: Root seed; None if nothing was drawn.
+        sampler: Sampler of the draws; None if nothing was drawn.
     """
 
     K: int | None
@@ -67,10 +67,10 @@ class ErrorRow:
 
 @dataclass(frozen=True, repr=False)
 class SimulationResult(Result):
-    """Errors of methods.
+    """Reconstruction errors of the compared methods.
 
     Attributes:
-        rows: In order of shape, rank, method and engine.
+        rows: One row per error, in order of shape, rank, method and engine.
     """
 
     rows: tuple[ErrorRow, ...] = rows(ErrorRow)
@@ -92,26 +92,27 @@ def simulate(
     device: str = "auto",
     runner: Runner = DEFAULT_RUNNER,
 ) -> SimulationResult:
-    """Expected reconstruction error of a Gaussian matrix, method by method.
+    """Expected error of each method in reconstructing a Gaussian matrix.
 
     Args:
         sizes: Sizes K of square matrices.
         ranks: LoRA ranks r, which set the budgets.
         shape: One rectangular shape (p, q) instead of sizes.
         methods: Methods or their names.
-        engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for exact values where a
-            method has them, and Monte Carlo beside them.
-        accounting: How budgets count; see :class:`Accounting`.
+        engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for ``exact`` and
+            ``monte-carlo``. Each method is evaluated by those of the engines that it has.
+        accounting: How budgets are counted; see :class:`Accounting`.
         value_bits: Bits of a stored number.
-        draws: Monte Carlo draws.
+        draws: Number of Monte Carlo draws.
         seed: Root seed.
-        sampler: ``reduced`` or ``dense``; None for the reduced one where a method has it.
+        sampler: ``reduced`` or ``dense``; None for the reduced sampler if the method has one, and
+            the dense one otherwise.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, for the dense sampler.
-        runner: How Monte Carlo blocks are computed.
+        runner: Runner that computes the Monte Carlo blocks.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or nothing can be computed.
-        ResourceError: it does not fit the memory, or workers or the store fail.
+        ResourceError: the simulation does not fit in memory, or the workers or the store fail.
 
     >>> import loca_theory as loca
     >>> found = loca.simulate(768, ranks=[8, 16], methods=["D"], engine="exact")
@@ -138,22 +139,23 @@ def simulate(
 
 @dataclass(frozen=True)
 class Simulation:
-    """What to compare.
+    """Specification of a comparison of methods.
 
     Attributes:
         shapes: Matrix shapes (p, q).
         ranks: LoRA ranks r; each must fit every shape.
         methods: Methods, each once.
-        engines: Engines; a method is evaluated by those of them that it has.
-        accounting: How budgets count.
+        engines: Engines; each method is evaluated by those of them that it has.
+        accounting: How budgets are counted.
         value_bits: Bits of a stored number, for ``bits`` and ``RD``.
-        draws: Monte Carlo draws.
+        draws: Number of Monte Carlo draws.
         seed: Root seed.
-        sampler: Sampler, or None for the reduced one where a method has it.
+        sampler: Sampler; None for the reduced one if the method has it, and the dense one
+            otherwise.
         device: Device of the dense sampler.
 
     Raises:
-        InvalidArgumentError: anything of it is out of range, or a method has none of the engines.
+        InvalidArgumentError: a value is out of range, or no method has any of the engines.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -170,7 +172,7 @@ class Simulation:
     def __post_init__(self) -> None:
         for name in ("shapes", "methods", "engines"):
             if not getattr(self, name):
-                msg = f"{name} is empty; a simulation needs at least one"
+                msg = f"{name} is empty; give at least one"
                 raise InvalidArgumentError(msg)
         object.__setattr__(self, "shapes", tuple(map(_arguments.shape, self.shapes)))
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
@@ -182,8 +184,8 @@ class Simulation:
                     method.check_budget(self._budget(p, q, r))
         if not any(True for _ in self._configurations()):
             names = ", ".join(method.name for method in self.methods)
-            msg = f"nothing to compute: {names} cannot be had from {', '.join(self.engines)} at "
-            msg += "these shapes; choose another engine"
+            msg = f"nothing to compute: {names} cannot be evaluated by engine "
+            msg += f"{', '.join(self.engines)} at these shapes; choose another engine"
             raise InvalidArgumentError(msg)
         self._monte_carlo.check(list(self._series()))
 
@@ -194,7 +196,7 @@ class Simulation:
 
     @property
     def without_engine(self) -> tuple[Method, ...]:
-        """Methods that none of the engines can evaluate at some shape."""
+        """Methods that none of the engines can evaluate for at least one of the shapes."""
         return tuple(
             method
             for method in self.methods
@@ -202,11 +204,11 @@ class Simulation:
         )
 
     def on_device(self, name: str) -> Simulation:
-        """The same simulation on the device that a name such as ``auto`` stands for here.
+        """Copy of this simulation on the device that a name such as ``auto`` resolves to.
 
         Raises:
-            InvalidArgumentError: the name means nothing.
-            ResourceError: CUDA was asked for and there is none.
+            InvalidArgumentError: the name is not the name of a device.
+            ResourceError: the name is a CUDA device and CUDA is not available.
         """
         if name == "cpu" or (name == "auto" and not self.uses_dense_sampler):
             return replace(self, device="cpu")  # without importing torch
@@ -239,13 +241,14 @@ class Simulation:
         """Compute the table.
 
         Args:
-            runner: How the Monte Carlo blocks are computed; on a GPU one process does all of them.
+            runner: Runner that computes the Monte Carlo blocks; on a GPU a single process computes
+                all of them.
 
         Raises:
-            InvalidArgumentError: the address of the cluster's scheduler is none.
-            ResourceError: a dense simulation does not fit the memory, the cluster is not there, or
+            InvalidArgumentError: the address of the cluster's scheduler is not valid.
+            ResourceError: the simulation does not fit in memory, the cluster cannot be reached, or
                 a result cannot be stored.
-            SweepInterruptedError: Ctrl-C.
+            SweepInterruptedError: the user pressed Ctrl-C.
         """
         self.check_memory(runner.jobs)
         series = list(self._series())
@@ -287,14 +290,15 @@ class Simulation:
                     sampler=sampler,
                 )
             )
-        origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
-        return SimulationResult(origin, tuple(found))
+        return SimulationResult(
+            manifest(grid=self.describe(), seed=self.seed, device=self.device), tuple(found)
+        )
 
     def check_memory(self, jobs: int = -1) -> None:
-        """Refuse what would not fit, before anything is allocated or written.
+        """Check that the simulation fits in memory, before anything is allocated or written.
 
         Args:
-            jobs: Worker processes; −1 for one per core. On a GPU it is one.
+            jobs: Number of worker processes; −1 for one per core. On a GPU there is always one.
 
         Raises:
             ResourceError: the simulation needs more memory than is free.
@@ -339,12 +343,12 @@ class Simulation:
 
 
 def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """The shapes K×K."""
+    """The shape K×K for each size K."""
     return tuple((size, size) for size in sizes)
 
 
 def engines_of(name: str | None) -> tuple[Engine, ...]:
-    """The engines that an argument ``engine`` stands for: see :func:`simulate`."""
+    """Engines that the argument ``engine`` of :func:`simulate` stands for."""
     if name is None:
         return DEFAULT_ENGINES
     return find("engine", name, {**{one.value: (one,) for one in Engine}, "all": tuple(Engine)})

@@ -1,7 +1,7 @@
-"""Weight increments: are they normal, are they independent, what does their spectrum say?
+"""Statistics of weight increments: tests of normality, and spectra compared with independence.
 
-What is computed from entries (counts, eigenvalues) takes tensors or NumPy arrays of any real type
-and size, and imports torch on first use.
+Functions of the entries of a matrix (counts, eigenvalues) accept tensors and NumPy arrays of any
+real type and size, and import torch on first use.
 """
 
 from loca_theory.increments.eigenvalues import (

@@ -1,7 +1,8 @@
 """Squared singular values: all of them, or the leading ones of a large matrix.
 
-Values only, from the smaller Gram matrix, or from a block Krylov space: no dense SVD. Rounding the
-Gram matrix moves its eigenvalues by up to about ε max(p, q) λ₁, so smaller ones are given as 0.
+They are computed from the smaller Gram matrix or from a block Krylov space, without a dense SVD and
+without singular vectors. Rounding the Gram matrix moves its eigenvalues by up to about
+ε max(p, q) λ₁, so smaller ones are returned as 0.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
 
 _Array = NDArray[np.float64]
 
-# Up to this smaller side the Gram matrix is formed and solved in double precision.
+# If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
 _DOUBLE_UP_TO = 1536
-# Above it too, where half of the eigenvalues are a smaller part of the largest: single precision is
-# good to a few 1e-6 of that.
+# Larger matrices use double precision too if half of the eigenvalues are below this fraction of the
+# largest, because single precision is accurate only to a few 1e-6 of the largest.
 _SINGLE_DOWN_TO = 2.0**-13
 _ROWS = 1024
-# Dimensions of the space in which the rows of a matrix of low rank, such as an adapter's, must lie,
-# and the part of their energy that may lie outside: the rounding of a product of hundreds of terms.
+# A matrix counts as one of low rank, such as an adapter's, if its rows lie in a space of this many
+# dimensions, apart from this fraction of their energy: the rounding of products of hundreds of
+# terms.
 _LOW_RANK, _ROUNDING = 160, (64 * 2.0**-24) ** 2
-# Blocks of the Krylov space, and columns of a block beyond the values wanted.
+# Blocks of the Krylov space, and additional columns of each block.
 _STEPS, _SPARE = 8, 16
 
 
@@ -41,12 +43,14 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
 
     Returns:
         min(p, q) values, not negative; those within rounding of 0 are 0. For float32 matrices with
-        both sides above 1536 a rank of at most 160 is made use of, and where more than a few
-        directions matter, they are computed in single precision: good to a few 1e-6 of the largest.
+        both sides above 1536, a faster algorithm is used if the rank is at most 160. Otherwise the
+        values are computed in single precision, accurate to a few 1e-6 of the largest, unless at
+        least half of them are below 2⁻¹³ of the largest.
 
     Raises:
-        InvalidArgumentError: W is no matrix or has no entries; is complex, sparse or of 8 bits; has
-            entries that are not finite, or so large or small that their squares do not fit float64.
+        InvalidArgumentError: W is not a matrix or has no entries; W is complex, sparse or of 8
+            bits; or W has entries that are not finite, or so large or small that their squares do
+            not fit float64.
     """
     import torch
 
@@ -73,9 +77,10 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
 
 
 def _of_low_rank(tall: torch.Tensor) -> _Array | None:
-    """The same, of a matrix whose rows lie in a small space but for rounding; None for others.
+    """Squared singular values of a matrix whose rows lie in a small space up to rounding.
 
-    The space is that of a few combinations of the first rows. Most others are told by these.
+    The space is spanned by random combinations of the first rows. The result is None for any other
+    matrix; most of these are recognised from the first rows.
     """
     import torch
 
@@ -117,13 +122,13 @@ def leading_squared_singular_values(
 ) -> _Array:
     r"""The largest squared singular values, largest first, from a block Krylov space.
 
-    With A = WᵀW and a random block X of count + 16 columns, the Ritz values of A in the span of
-    :math:`X, AX, …, A^7X`. They are lower bounds; without any gap in the spectrum, as for
-    independent entries, their sum is short by less than 0.1%.
+    With A = WᵀW and a random block X of count + 16 columns, these are the Ritz values of A in the
+    span of :math:`X, AX, …, A^7X`. They are lower bounds. If the spectrum has no gap, as for
+    independent entries, their sum is too small by less than 0.1%.
 
     Args:
         matrix: W, as for :func:`squared_singular_values`.
-        count: How many, at least 1.
+        count: Number of values, at least 1.
         rng: Draws the starting block.
 
     Raises:

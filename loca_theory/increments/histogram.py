@@ -1,7 +1,6 @@
-"""The one pass over the entries: mean, standard deviation, kurtosis and counts on a fixed grid.
+"""Mean, standard deviation, kurtosis and counts of the entries on a fixed grid.
 
-Everything the tests need afterwards is a function of some thousand counts, whatever the number of
-entries.
+The tests need only these numbers: about a thousand counts, whatever the number of entries.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
 _Array = NDArray[np.float64]
 
 STEPS = 64
-"""Cells of the grid a standard deviation."""
+"""Grid cells per standard deviation."""
 
 REACH = 8
-"""The grid covers this many standard deviations to each side; one open cell lies beyond each."""
+"""The grid covers this many standard deviations to each side, with an open cell beyond each end."""
 
 
-# Entries that are worked on at a time: nothing as large as the tensor is made.
+# Entries processed at a time, so that no temporary tensor is as large as the input.
 _PIECE = 2**22
 
 
@@ -41,11 +40,11 @@ class Histogram:
     """Counts of standardised entries z = (w − μ̂)/σ̂ on a grid of 1/64 from −8 to 8.
 
     Attributes:
-        counts: Entries in each cell, the open end cells included; shape (1026,).
+        counts: Number of entries in each cell, including the open end cells; shape (1026,).
         mean: μ̂.
         standard_deviation: σ̂, with divisor n.
         excess_kurtosis: Mean of z⁴ less 3: 0 for a normal law.
-        zeros: Entries that are exactly 0.
+        zeros: Number of entries that are exactly 0.
     """
 
     counts: NDArray[np.int64]
@@ -61,15 +60,15 @@ class Histogram:
 
     @property
     def zero_fraction(self) -> float:
-        """Fraction of the entries that are exactly 0, as rounding to few bits leaves them."""
+        """Fraction of the entries that are exactly 0, for example after rounding to few bits."""
         return self.zeros / self.size
 
 
 def histogram(entries: TensorLike) -> Histogram:
     """Count the entries of a tensor on the standard grid, on the tensor's own device.
 
-    Everything but the mean and the standard deviation is the same for entries times a constant,
-    however large or small.
+    If the entries are multiplied by a positive constant, however large or small, only the mean and
+    the standard deviation change.
 
     Args:
         entries: A real tensor or NumPy array of any shape, finite and not constant.
@@ -92,8 +91,8 @@ def histogram(entries: TensorLike) -> Histogram:
     def pieces() -> Iterator[torch.Tensor]:
         return (times_power_of_two(piece, -exponent) for piece in flat.split(_PIECE))
 
-    # The mean, rounded to the entries' own type: entries near one another differ from it exactly.
-    # What the rounding did is put right afterwards.
+    # Centre at the mean rounded to the entries' own type, so that the differences of entries close
+    # to it are exact. The rounding of the mean is corrected by `rest`.
     mean = sum(float(piece.sum(dtype=torch.float64)) for piece in pieces()) / count
     centre = float(torch.tensor(mean, dtype=flat.dtype))
     rest = squares = 0.0
@@ -133,7 +132,7 @@ def normal_cells() -> _Array:
 
 
 def cell_probabilities(edges: _Array) -> _Array:
-    """P(edge_i < Z ≤ edge_{i+1}) of a standard normal, the open ends included.
+    """P(edge_i < Z ≤ edge_{i+1}) of a standard normal, including the open ends.
 
     Args:
         edges: Increasing along the last axis, shape (..., k).
@@ -141,24 +140,24 @@ def cell_probabilities(edges: _Array) -> _Array:
     Returns:
         Shape (..., k + 1), each row summing to 1.
     """
-    # By the smaller tail, so that the far cells keep their digits.
+    # Take differences of the smaller tail, so that far cells keep their relative accuracy.
     below, above = special.ndtr(edges), special.ndtr(-edges)
     inner = np.where(edges[..., 1:] <= 0, np.diff(below), -np.diff(above))
     return np.concatenate([below[..., :1], inner, above[..., -1:]], axis=-1)
 
 
 def coarse_cells(bins_per_sigma: int, reach: int) -> NDArray[np.int64]:
-    """First grid cells of bins of equal width, with an open bin beyond each end.
+    """First grid cell of each bin of equal width, with an open bin beyond each end.
 
     Args:
         bins_per_sigma: Bins in one standard deviation, a divisor of 64.
         reach: Standard deviations covered to each side, at most 8.
 
     Raises:
-        InvalidArgumentError: the grid has no such cells.
+        InvalidArgumentError: the grid cells cannot be merged into such bins.
     """
     if bins_per_sigma < 1 or STEPS % bins_per_sigma or not 1 <= reach <= REACH:
-        msg = f"bins_per_deviation must divide {STEPS} and reach be 1 to {REACH}, "
+        msg = f"bins_per_sigma must divide {STEPS} and reach be 1 to {REACH}, "
         msg += f"not {bins_per_sigma} and {reach}"
         raise InvalidArgumentError(msg)
     width = STEPS // bins_per_sigma

@@ -1,12 +1,14 @@
 r"""The Marchenko–Pastur law, for any aspect ratio.
 
-The eigenvalues of WᵀW/p, W p×q with independent entries of variance σ², have in the limit q/p → y
+For W p×q with independent entries of variance σ², the eigenvalues of WᵀW/p have, in the limit
+q/p → y, the density
 
 .. math:: f(x) = \frac{\sqrt{(b-x)(x-a)}}{2π σ^2 y\, x}, \qquad
           a, b = σ^2 (1 \mp \sqrt y)^2 ,
 
 and for y > 1 an atom of mass 1 − 1/y at 0. With c = min(y, 1/y) and
-:math:`x = σ^2 \max(1, y)\,(1 + c + 2\sqrt c\cos θ)` the part beyond an angle is elementary.
+:math:`x = σ^2 \max(1, y)\,(1 + c + 2\sqrt c\cos θ)` the mass above an x is an elementary function
+of the angle θ.
 
 Source: V. A. Marchenko and L. A. Pastur, Math. USSR Sb. 1 (1967); the paper's preliminary analysis.
 """
@@ -27,14 +29,14 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MarchenkoPastur:
-    """A distribution in the style of :mod:`scipy.stats`.
+    """The Marchenko–Pastur law, with methods as in :mod:`scipy.stats`.
 
     Attributes:
         ratio: y = q/p > 0, columns over rows.
         sigma: σ > 0, the standard deviation of an entry.
 
     Raises:
-        InvalidArgumentError: one of them is not positive and finite.
+        InvalidArgumentError: ratio or sigma is not positive and finite.
     """
 
     ratio: float
@@ -42,7 +44,7 @@ class MarchenkoPastur:
 
     def __post_init__(self) -> None:
         if not (0 < self.ratio < np.inf and 0 < self.sigma < np.inf):
-            msg = f"needs a positive ratio and sigma, not {self.ratio} and {self.sigma}"
+            msg = f"ratio and sigma must be positive and finite, not {self.ratio} and {self.sigma}"
             raise InvalidArgumentError(msg)
 
     @cached_property
@@ -58,7 +60,7 @@ class MarchenkoPastur:
 
     @property
     def mean(self) -> float:
-        """σ²."""
+        """The mean, σ²."""
         return self.sigma**2
 
     @property
@@ -87,19 +89,19 @@ class MarchenkoPastur:
         return np.where(x < 0, 1.0, beyond)
 
     def mass_above(self, x: ArrayLike) -> _Array:
-        """Fraction of E X that eigenvalues above x carry, (θ − sin θ cos θ)/π."""
+        """Fraction of E X due to eigenvalues above x, (θ − sin θ cos θ)/π."""
         theta = self._angle(np.asarray(x, dtype=np.float64))
         return (theta - np.sin(theta) * np.cos(theta)) / np.pi
 
     def isf(self, probability: ArrayLike) -> _Array:
-        """The x with P(X > x) = probability; 0 where that lies in the atom.
+        """The x with P(X > x) = probability; 0 if that lies in the atom.
 
         Raises:
             InvalidArgumentError: a probability is not in [0, 1].
         """
         wanted = np.asarray(probability, dtype=np.float64)
         if np.any(~((wanted >= 0) & (wanted <= 1))):
-            msg = "a probability lies between 0 and 1"
+            msg = "probability must be between 0 and 1"
             raise InvalidArgumentError(msg)
         theta = angle_of_fraction(np.minimum(wanted / (1 - self.atom), 1.0), self._aspect)
         x = self._scale * (1 + self._aspect + 2 * np.sqrt(self._aspect) * np.cos(theta))
@@ -115,7 +117,7 @@ class MarchenkoPastur:
         return self.isf(1.0 - np.asarray(probability, dtype=np.float64))
 
     def rvs(self, size: int, rng: np.random.Generator) -> _Array:
-        """Independent draws (eigenvalues themselves repel one another)."""
+        """Independent draws from the law (the eigenvalues of one matrix repel each other)."""
         return self.isf(rng.random(size))
 
     @property
@@ -149,7 +151,7 @@ def angle_fraction(theta: ArrayLike, aspect: float) -> _Array:
 
 
 def angle_of_fraction(fraction: ArrayLike, aspect: float) -> _Array:
-    """The inverse of :func:`angle_fraction`, to rounding."""
+    """The inverse of :func:`angle_fraction`, up to rounding."""
     fraction = np.asarray(fraction, dtype=np.float64)
     flat = np.clip(fraction.ravel(), 0.0, 1.0)
     inner = (flat > 0) & (flat < angle_fraction(np.pi, aspect))

@@ -1,12 +1,12 @@
-r"""What the spectrum of an increment says: bulk, spikes, tails.
+r"""Spectrum of an increment: bulk, spikes and tail.
 
-For W p×q, the eigenvalues λ of WᵀW (or of WWᵀ where that is smaller) are compared with the
+For W p×q, the eigenvalues λ of WᵀW (or of WWᵀ if that is smaller) are compared with the
 Marchenko–Pastur law of independent entries.
 
 - *Bulk fit*: σ from the slope of the quantiles between the 10th and 90th percentile against the
-  law's, after setting aside what stands above the edge; repeated until nothing new does. The mean
-  of λ, which spikes inflate, is not used. What is left of a matrix of low rank, or of a nearly
-  constant one, is rounding: such a spectrum has no bulk.
+  law's, without the eigenvalues above the edge; repeated until no further eigenvalue lies above
+  it. The mean of λ is not used because spikes inflate it. In a matrix of low rank, or a nearly
+  constant one, the other eigenvalues are only rounding: such a spectrum has no bulk.
 - *Spikes*: eigenvalues above the edge, which is the 0.99 quantile of the Tracy–Widom limit.
 - *T*: the fraction of Σλ outside the law's support, the paper's statistic.
 - *Tail*: exponent α of a density :math:`x^{-α}` for the largest eigenvalues.
@@ -31,10 +31,10 @@ from loca_theory.increments.tracy_widom import edge_scaling, tracy_widom_quantil
 _Array = NDArray[np.float64]
 
 SPIKE_LEVEL = 0.99
-"""Quantile of the largest eigenvalue's law that a spike exceeds."""
+"""A spike exceeds this quantile of the law of the largest eigenvalue."""
 
 _TRIM = 0.1
-# Fewer eigenvalues are no bulk, and σ is not fitted further.
+# σ is not fitted again if at most this many eigenvalues are left: they are not a bulk.
 _SMALLEST_BULK = 4
 _TAIL_CANDIDATES = 200
 _SMALLEST_TAIL = 10
@@ -42,16 +42,16 @@ _SMALLEST_TAIL = 10
 
 @dataclass(frozen=True)
 class BulkFit:
-    """A spectrum against the Marchenko–Pastur law fitted to its bulk.
+    """Comparison of a spectrum with the Marchenko–Pastur law fitted to its bulk.
 
     Attributes:
         sigma: Standard deviation of an entry of the bulk; None without a bulk.
-        spikes: Eigenvalues above the edge; without a bulk, all that are more than rounding.
+        spikes: Number of eigenvalues above the edge; without a bulk, of all above rounding.
         edge: The edge, in units of the given eigenvalues.
-        outlier_mass: Fraction of Σλ outside the law's support: T with the fitted σ; without a bulk,
-            all of it: 1.
-        kolmogorov: Largest distance between the distribution functions of all eigenvalues and law;
-            None without a bulk.
+        outlier_mass: Fraction of Σλ outside the law's support, which is T with the fitted σ; 1
+            without a bulk.
+        kolmogorov: Largest distance between the distribution functions of all eigenvalues and of
+            the law; None without a bulk.
         wasserstein: Mean distance of the ordered eigenvalues from the law's quantiles, over σ²;
             None without a bulk.
     """
@@ -67,16 +67,16 @@ class BulkFit:
         """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q).
 
         Raises:
-            InvalidArgumentError: there is no bulk, and so no law.
+            InvalidArgumentError: the spectrum has no bulk, so no law was fitted.
         """
         if self.sigma is None:
-            msg = "the spectrum has no bulk, so no law was fitted; look at sigma first"
+            msg = "the spectrum has no bulk, so no law was fitted; check that sigma is not None"
             raise InvalidArgumentError(msg)
         return MarchenkoPastur(min(p, q) / max(p, q), self.sigma)
 
 
 def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
-    """Fit σ to the bulk of a spectrum and count what stands above it.
+    """Fit σ to the bulk of a spectrum and count the eigenvalues above it.
 
     Args:
         eigenvalues: All min(p, q) squared singular values of W, in any order.
@@ -94,7 +94,7 @@ def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
         msg = f"eigenvalues must be all {count} of a {p}x{q} matrix, not {len(ordered)}"
         raise InvalidArgumentError(msg)
     spikes = 0
-    # A σ below this is that of entries' own rounding.
+    # A variance below this comes only from the rounding of the entries.
     smallest = float(ordered[-1] / max(p, q) * np.finfo(np.float32).eps ** 2)
     while True:
         variance = _bulk_variance(ordered[: count - spikes], p - spikes, q - spikes)
@@ -137,14 +137,14 @@ def _bulk_variance(ordered: _Array, p: int, q: int) -> float:
 
 
 def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, float]:
-    """``T``, ``largest`` and ``spikes`` against the law with σ² the mean square entry.
+    """Compute ``T``, ``largest`` and ``spikes`` for the law whose σ² is the mean squared entry.
 
     ``T`` is the appendix's statistic, the fraction of Σλ outside the edges; ``largest`` is λ₁ in
-    the units of its Tracy–Widom limit; ``spikes`` the number of λ beyond its 0.99 quantile.
+    the units of its Tracy–Widom limit; ``spikes`` is the number of λ above its 0.99 quantile.
 
     Args:
         eigenvalues: All min(p, q) squared singular values of W.
-        p: Rows of W; of a centred W, its degrees of freedom, one less.
+        p: Rows of W; for a centred W, its degrees of freedom, one less.
         q: Columns of W.
 
     Raises:
@@ -173,7 +173,7 @@ def stable_rank(eigenvalues: ArrayLike) -> float:
         eigenvalues: Squared singular values, in any order.
 
     Raises:
-        InvalidArgumentError: one is negative or not finite, or all are zero.
+        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero.
     """
     eigenvalues, _ = _balanced(eigenvalues)
     return float(eigenvalues.sum() / eigenvalues.max())
@@ -182,8 +182,8 @@ def stable_rank(eigenvalues: ArrayLike) -> float:
 def tail_exponent(eigenvalues: ArrayLike) -> float | None:
     r"""Exponent α of a power law :math:`x^{-α}` fitted to the largest eigenvalues.
 
-    For each candidate start x₀ the maximum likelihood estimate :math:`1 + n/\sum\ln(x_i/x_0)`; the
-    start with the smallest Kolmogorov distance wins.
+    For each candidate start x₀, α is the maximum likelihood estimate
+    :math:`1 + n/\sum\ln(x_i/x_0)`. The start with the smallest Kolmogorov distance is used.
 
     Args:
         eigenvalues: Squared singular values, in any order.
@@ -192,7 +192,7 @@ def tail_exponent(eigenvalues: ArrayLike) -> float | None:
         α, or None for fewer than 10 positive values.
 
     Raises:
-        InvalidArgumentError: one is negative or not finite, or all are zero.
+        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero.
     """
     eigenvalues, _ = _balanced(eigenvalues)
     ordered = np.sort(eigenvalues[eigenvalues > 0])[::-1]

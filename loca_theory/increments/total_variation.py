@@ -1,20 +1,20 @@
-r"""How far entries are from normal: the total-variation test, printed and calibrated.
+r"""Distance of entries from normality: the total-variation test, as printed and calibrated.
 
 The total variation between the counts of n entries in B bins and a normal law with the entries' own
-mean and standard deviation is :math:`T = \frac12\sum_i |n_i/n - π_i|`. Even for normal entries it
-is about :math:`\sqrt{B/(2πn)}`, from counting alone.
+mean and standard deviation is :math:`T = \frac12\sum_i |n_i/n - π_i|`. Even for normal entries, the
+counting noise alone makes it about :math:`\sqrt{B/(2πn)}`.
 
-**Calibrated.** *p-value* of the tolerant null hypothesis "within ε of a normal law": by the
-triangle inequality such a law raises the mean of T by at most ε over a normal one, so the
-null distribution is that of T under normality, refitted in every bootstrap replicate, moved up by
-ε. *Estimate and interval*: if the standard deviations of the bin probabilities are τ times those
-observed (scaled to total variation 1), the mean m(τ) and standard deviation s(τ) of T are sums of
-folded-normal moments; the estimate solves m(τ) = T, which takes the counting out, and the interval
-|m(τ) − T| ≤ z s(τ).
+**Calibrated.** *p-value*: the null hypothesis is tolerant, "within ε of a normal law". By the
+triangle inequality, such a law raises the mean of T by at most ε over that of a normal law. The
+null distribution is therefore that of T under normality, with the normal law refitted in every
+bootstrap replicate, shifted up by ε. *Estimate and interval*: if the bin probabilities differ from
+the normal ones by τ times the observed differences (scaled to total variation 1), the mean m(τ) and
+standard deviation s(τ) of T are sums of folded-normal moments. The estimate solves m(τ) = T, which
+removes the counting noise, and the interval is |m(τ) − T| ≤ z s(τ).
 
-**As printed.** The procedure of the paper's appendix, with what it leaves open as parameters.
-Entries are compared with 10⁵ normal samples instead of the normal law; the null distribution
-resamples copies of these and so leaves their own counting error out.
+**As printed.** The procedure of the paper's appendix, with the choices that it leaves open as
+parameters. Entries are compared with 10⁵ normal samples instead of the normal law. The null
+distribution resamples copies of these samples and so omits their own counting error.
 
 Source: the paper's appendix "Details of the Hypothesis Testing".
 """
@@ -56,8 +56,8 @@ class AcceptanceError(LocaTheoryError):
 class Tail(StrEnum):
     """Which tail of the null distribution the printed p-value is.
 
-    - ``upper``: the fraction of the null at or above T, as tests of fit are read.
-    - ``percentile``: the fraction at or below T, the words taken literally.
+    - ``upper``: the fraction of the null distribution at or above T, as usual in tests of fit.
+    - ``percentile``: the fraction at or below T, the literal meaning of the paper's text.
     """
 
     UPPER = "upper"
@@ -66,14 +66,14 @@ class Tail(StrEnum):
 
 @dataclass(frozen=True)
 class TotalVariation:
-    """What the calibrated test finds.
+    """Result of the calibrated test.
 
     Attributes:
-        statistic: T, the plug-in value, counting included.
-        estimate: The total variation with the bias of counting removed.
+        statistic: T, the plug-in value, including counting noise.
+        estimate: The total variation with the bias of the counting noise removed.
         low: Lower end of its confidence interval.
-        high: Upper end.
-        p_value: Of the null hypothesis that the total variation is at most ε.
+        high: Upper end of its confidence interval.
+        p_value: p-value of the null hypothesis that the total variation is at most ε.
     """
 
     statistic: float
@@ -92,15 +92,15 @@ def calibrated_test(
     replicates: int = 999,
     confidence: float = 0.95,
 ) -> TotalVariation:
-    """Test "within ε of a normal law" and estimate the distance from one.
+    """Test whether entries are within ε of a normal law, and estimate their distance from it.
 
     Args:
         entries: The counts.
         rng: Source of the bootstrap.
         epsilon: ε ≥ 0; 0 tests exact normality.
         bins_per_sigma: Bins of equal width in one standard deviation, from −4 to 4; a divisor
-            of 64. Equal widths lose less of the distance than equal
-            probabilities would, and count with less noise.
+            of 64. Bins of equal width lose less of the distance than bins of equal probability
+            would, and have less counting noise.
         replicates: m; the p-value is (b + 1)/(m + 1).
         confidence: Coverage of the interval.
 
@@ -108,7 +108,7 @@ def calibrated_test(
         InvalidArgumentError: an argument is out of range.
     """
     if not (0 <= epsilon < 1 and replicates >= 1 and 0 < confidence < 1):
-        msg = "needs 0 <= epsilon < 1, at least 1 replicate and 0 < confidence < 1, not "
+        msg = "the test needs 0 <= epsilon < 1, replicates >= 1 and 0 < confidence < 1, not "
         msg += f"{epsilon}, {replicates} and {confidence}"
         raise InvalidArgumentError(msg)
     n, first = entries.size, coarse_cells(bins_per_sigma, _BINNED_REACH)
@@ -119,8 +119,8 @@ def calibrated_test(
     exceeding = int((null + epsilon >= statistic).sum())
     noise = _noise(expected, n)
     counting, standard_deviation = _folded_sum(np.zeros_like(noise), noise)
-    # What refitting and the dependence of bins do to the spread, where the law is normal and where
-    # it is the observed one.
+    # Refitting and the dependence of bins change the spread of T. Estimate by how much, under the
+    # normal law and under the observed one.
     seen = _refitted_statistics(entries.counts / n, n, first, _SPREAD_REPLICATES, rng)
     gaps = observed - expected
     around_seen = _folded_sum(gaps, _noise(np.maximum(observed, 1 / n), n))[1]
@@ -133,7 +133,7 @@ def calibrated_test(
 def _refitted_statistics(
     cells: _Array, n: int, first: NDArray[np.int64], replicates: int, rng: np.random.Generator
 ) -> _Array:
-    """T of samples with given cell probabilities, each against the normal law fitted to itself."""
+    """T of samples with given cell probabilities, each against the normal law fitted to it."""
     counts = rng.multinomial(n, cells, size=replicates)
     centres, squares = _cell_moments()
     mean = counts @ centres / n
@@ -160,7 +160,7 @@ def _noise(probabilities: _Array, n: int) -> _Array:
 
 
 def _folded_sum(shifts: _Array, noise: _Array) -> tuple[float, float]:
-    """Mean and standard deviation of ½ Σ|N(shift, noise²)|, bins taken as independent."""
+    """Mean and standard deviation of ½ Σ|N(shift, noise²)|, treating bins as independent."""
     standard = shifts / noise
     density = np.sqrt(2 / np.pi) * np.exp(-(standard**2) / 2)
     mean = noise * (density + standard * special.erf(standard / np.sqrt(2)))
@@ -171,7 +171,7 @@ def _folded_sum(shifts: _Array, noise: _Array) -> tuple[float, float]:
 def _invert(
     statistic: float, gaps: _Array, noise: _Array, spread: float, confidence: float
 ) -> tuple[float, float, float]:
-    """The τ with m(τ) = T, and the ends of the τ with |m(τ) − T| ≤ z s(τ), s widened by spread."""
+    """The τ with m(τ) = T, and the ends of the interval |m(τ) − T| ≤ z s(τ), s times ``spread``."""
     direction = gaps / (np.abs(gaps).sum() / 2) if statistic > 0 else gaps
     z = float(stats.norm.ppf(0.5 + confidence / 2)) * spread
 
@@ -182,8 +182,8 @@ def _invert(
 
         if excess(0.0) >= 0:
             return 0.0
-        # The mean is at least τ, and falls short of T at τ = T only by what z standard deviations
-        # take.
+        # The mean is at least τ, so that the excess at τ = T can be negative only if standard
+        # deviations are subtracted.
         high = 1.0 + statistic
         return float(optimize.brentq(excess, 0.0, high, xtol=1e-12)) if excess(high) > 0 else 1.0
 
@@ -192,18 +192,18 @@ def _invert(
 
 @dataclass(frozen=True)
 class PrintedTest:
-    """The settings of the test as printed, and what the paper leaves open.
+    """Settings of the test as printed, and the choices that the paper leaves open.
 
     Attributes:
         samples: Size of the reference sample G, 10⁵ as printed.
         noise: σ_e of the perturbation, in the units of the entries; 10⁻⁵ as printed.
-        epsilon: Copies closer to G than this are kept; 0.001 as printed.
-        copies: How many copies are kept; 100 as printed.
+        epsilon: Copies closer to G than this are accepted; 0.001 as printed.
+        copies: Number of copies to accept; 100 as printed.
         sets: Samples of n points from each copy; 10 as printed.
-        bins_per_sigma: Bins in one standard deviation, a divisor of 64; not printed. None takes
+        bins_per_sigma: Bins in one standard deviation, a divisor of 64; not printed. None selects
             the finest of 8, 4, 2 and 1 at which the loop ends.
-        tail: Reading of "percentile"; not printed.
-        attempts: Attempts at copies before the loop is given up, for each one wanted.
+        tail: Interpretation of "percentile"; not printed.
+        attempts: Number of attempts per copy before the loop is given up.
     """
 
     samples: int = 100_000
@@ -216,15 +216,15 @@ class PrintedTest:
     attempts: int = 3
 
     def p_value(self, entries: Histogram, rng: np.random.Generator) -> float:
-        """Run it.
+        """Run the test.
 
         Args:
             entries: The counts.
             rng: Draws G, the perturbations and the samples.
 
         Raises:
-            AcceptanceError: too few copies come closer to G than ε: the loop would not end.
-            InvalidArgumentError: the grid cannot be merged into such bins.
+            AcceptanceError: too few copies are closer to G than ε, so the loop would not end.
+            InvalidArgumentError: the grid cells cannot be merged into such bins.
         """
         sample = rng.standard_normal(self.samples)
         noise = self.noise / entries.standard_deviation
@@ -243,7 +243,7 @@ class PrintedTest:
     ) -> tuple[int, list[_Array]]:
         if self.bins_per_sigma is not None:
             bins = self.bins_per_sigma
-            coarse_cells(bins, REACH)  # raises where there are no such bins
+            coarse_cells(bins, REACH)  # raises if there are no such bins
             return bins, self._copies(sample, bins, noise, rng)
         for bins in _BINNINGS[:-1]:
             with suppress(AcceptanceError):
@@ -260,11 +260,9 @@ class PrintedTest:
             made = len(distances)
             hopeless = made >= self.copies // 2 and not accepted
             if hopeless or made >= self.attempts * self.copies:
-                msg = (
-                    f"the printed loop accepted {len(accepted)} of {made} perturbed copies: their "
-                )
-                msg += f"total variation to G is {np.median(distances):.2g} in the median and has "
-                msg += f"to be below epsilon = {self.epsilon:g}; raise epsilon, lower the noise "
+                msg = f"the printed loop accepted {len(accepted)} of {made} perturbed "
+                msg += f"copies: their median total variation to G is {np.median(distances):.2g} "
+                msg += f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
                 msg += f"({noise:.2g} standard deviations) or use fewer bins"
                 raise AcceptanceError(msg)
             copy = _fractions(sample + noise * rng.standard_normal(len(sample)), bins)

@@ -24,7 +24,7 @@ _END = 16.0
 
 
 def tracy_widom_cdf(s: float) -> float:
-    """F₁(s), to about 1e-13 absolutely.
+    """F₁(s), with an absolute error of about 1e-13.
 
     Args:
         s: Any real number; beyond −12 and 16 the value is 0 or 1 to double precision.
@@ -45,7 +45,7 @@ def tracy_widom_quantile(probability: float) -> float:
         InvalidArgumentError: the probability is not between 0 and 1.
     """
     if not 0 < probability < 1:
-        msg = f"needs a probability between 0 and 1, not {probability}"
+        msg = f"probability must be between 0 and 1, not {probability}"
         raise InvalidArgumentError(msg)
     return float(
         optimize.brentq(lambda s: tracy_widom_cdf(s) - probability, -12.0, _END, xtol=1e-12)
@@ -59,17 +59,17 @@ def edge_scaling(p: int, q: int) -> tuple[float, float]:
               σ = (\sqrt{p-1/2} + \sqrt{q-1/2})
                   \Bigl(\frac1{\sqrt{p-1/2}} + \frac1{\sqrt{q-1/2}}\Bigr)^{1/3}
 
-    The halves make the error of the limit second order (Z. Ma, Bernoulli 18, 2012).
+    Subtracting the halves makes the error of the limit second order (Z. Ma, Bernoulli 18, 2012).
 
     Args:
         p: Rows of W, whose entries are independent N(0, 1).
-        q: Its columns.
+        q: Columns of W.
 
     Raises:
         InvalidArgumentError: p or q is below 1.
     """
     if not (p >= 1 and q >= 1):
-        msg = f"a matrix has at least 1 row and 1 column, not {p}x{q}"
+        msg = f"p and q must give at least 1 row and 1 column, not {p}x{q}"
         raise InvalidArgumentError(msg)
     a, b = np.sqrt(p - 0.5), np.sqrt(q - 0.5)
     return float((a + b) ** 2), float((a + b) * (1 / a + 1 / b) ** (1 / 3))

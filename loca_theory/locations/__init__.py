@@ -1,11 +1,11 @@
-"""Where the components of a sparse spectrum go next: pure functions of tensors.
+"""Rules that move the components of a sparse spectrum, as pure functions of tensors.
 
-What the adapters and the toy experiment share, and neither's own.
+The adapters and the toy experiment both use them.
 
 - :func:`location_gradient`: the gradient with respect to a location, from differences of Z.
-- :func:`predicted_decreases`, :func:`saliencies`: what a new component would win, and what removing
-  one costs.
-- :func:`swap`, :func:`reselect`: moves across the whole spectrum by them.
+- :func:`predicted_decreases`, :func:`saliencies`: the decrease of the loss by a new component, and
+  its increase by the removal of one.
+- :func:`swap`, :func:`reselect`: moves across the whole spectrum that compare these values.
 """
 
 from loca_theory.locations.gradient import LocationGradient, location_gradient

@@ -12,7 +12,7 @@ LocationGradient = Literal["central", "forward", "backward", "eight-direction"]
 Sample = Callable[[int, int], torch.Tensor]
 
 _DIRECTIONS = tuple((i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0))
-# What each rule asks for: displacements (rows, columns).
+# Displacements (rows, columns) at which each rule evaluates Z.
 NEIGHBOURS: dict[LocationGradient, set[tuple[int, int]]] = {
     "central": {(1, 0), (0, 1), (-1, 0), (0, -1)},
     "forward": {(0, 0), (1, 0), (0, 1)},
@@ -28,14 +28,14 @@ def location_gradient(
     indices: torch.Tensor,
     shape: tuple[int, int],
 ) -> torch.Tensor:
-    r"""What the loss changes by, to first order, when a component moves by one location.
+    r"""First-order change of the loss when a component moves by one location.
 
-    With :math:`Z = C\,(\partial L/\partial\Delta W)\,D^\top`, a component of coefficient a_n at
-    location l, and Z(l, d) the entry at l + d, an index outside the spectrum being replaced by the
-    nearest inside (so a border component sees its own location there):
+    Let :math:`Z = C\,(\partial L/\partial\Delta W)\,D^\top`, and let Z(l, d) be its entry at
+    l + d. An index outside the spectrum is replaced by the nearest one inside: the neighbour across
+    the border is the component's own location. For a component of coefficient a_n at location l:
 
     - ``central``: :math:`\tfrac{\alpha a_n}{2}\,[Z(l, e) - Z(l, -e)]` along each axis e. The ½
-      stays at the border.
+      also applies at the border.
     - ``forward``: :math:`\alpha a_n [Z(l, e) - Z(l, 0)]`;
       ``backward``: :math:`\alpha a_n [Z(l, 0) - Z(l, -e)]`; zero across the border.
     - ``eight-direction``: for each of the up to 8 neighbours inside, the slope
@@ -43,10 +43,10 @@ def location_gradient(
       :math:`s_d\, d / \lVert d\rVert` for the d with the steepest descent, or zero if no
       neighbour descends.
 
-    Each component is treated alone: where several share a location, they share the values of Z.
+    Each component is treated separately; components that share a location use the same values of Z.
 
     Args:
-        rule: Which difference.
+        rule: Difference rule.
         sample: Function (i, j) ↦ Z(l, (i, j)) of every component, shape (B,).
         weights: :math:`\alpha a`, shape (B,).
         indices: l, integer, (B, 2).

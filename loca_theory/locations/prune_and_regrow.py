@@ -1,17 +1,16 @@
-r"""Moving components across the whole spectrum, by what the loss would gain.
+r"""Moves of components across the whole spectrum, by the predicted change of the loss.
 
-To second order and one component at a time, a loss with gradient Z and curvature h at a location
-falls by
+Take one component at a time, and the loss to second order, with gradient Z and curvature h at a
+location. A new component there decreases the loss by at most the *predicted decrease*, and the
+removal of a component with vanishing gradient increases it by the *saliency*:
 
-.. math:: \text{gain} = Z^2 / (2h) \quad\text{at best, by a new component there, and rises by}\quad
-          \text{loss} = a^2 h / 2
+.. math:: \text{predicted decrease} = Z^2 / (2h), \qquad \text{saliency} = a^2 h / 2 .
 
-when a component whose own gradient vanishes is removed. Both in units of the loss, so that they
-can be compared; where the curvature is unknown, h = 1 ranks by :math:`|Z|` and :math:`|a|`, which
-are not comparable with each other.
+Both are in units of the loss and can be compared. If the curvature is unknown, h = 1 ranks
+locations by :math:`|Z|` and components by :math:`|a|`, which are not comparable with each other.
 
-Everything acts on the last dimension and takes any leading ones: a location is the number
-:math:`l^1 q + l^2` of an entry of the p×q spectrum, and all components have locations of their own.
+All functions act on the last dimension and accept any leading ones. A location is the flat index
+:math:`l^1 q + l^2` of an entry of the p×q spectrum, and no two components share a location.
 """
 
 from __future__ import annotations
@@ -20,21 +19,22 @@ import math
 
 import torch
 
-# The fraction of the components that a swap moves at most, and that a reselection leaves out at
-# first. Chosen by hand on the toy experiment.
+# The largest fraction of the components that a swap moves, and the fraction that the first
+# reselection drops. Chosen by hand on the toy experiment.
 _SWAPPED, _RESELECTED = 0.2, 0.4
-# From a vector longer than this every so many values are looked at first, on the CPU; the threshold
-# is set so that by that sample a fifth more lie above it than are wanted, and a few.
+# On the CPU, a vector longer than _LONG is first sampled at every _SAMPLED-th value. The threshold
+# is the k-th largest value of the sample, where k is _MARGIN times the number of wanted values that
+# the sample is expected to contain, plus _SPARE.
 _LONG, _SAMPLED, _MARGIN, _SPARE = 2**20, 61, 1.2, 30
 
 
 def predicted_decreases(z: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
-    """Twice the best gain at every location, :math:`Z^2/h`, or :math:`Z^2` without a curvature.
+    """Twice the predicted decreases, :math:`Z^2/h`, or :math:`Z^2` without a curvature.
 
     Args:
         z: Z, (..., p·q).
-        curvature: h of the same shape, not negative; None if unknown. A location without curvature,
-            which the loss does not depend on, gains nothing.
+        curvature: h of the same shape, not negative; None if unknown. Where h = 0, the loss does
+            not depend on the location, and the predicted decrease is 0.
     """
     if curvature is None:
         return z.square()
@@ -42,7 +42,7 @@ def predicted_decreases(z: torch.Tensor, curvature: torch.Tensor | None) -> torc
 
 
 def saliencies(coefficients: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
-    """Twice what removing each component costs, :math:`a^2 h`, or :math:`a^2`.
+    """Twice the saliencies, :math:`a^2 h`, or :math:`a^2` without a curvature.
 
     Args:
         coefficients: a, (..., B).
@@ -59,21 +59,21 @@ def swap(
     curvature: torch.Tensor | None,
     count: int,
 ) -> torch.Tensor:
-    """Move the components that matter least to the free locations that promise most.
+    """Move the components of least saliency to the free locations of largest predicted decrease.
 
-    The k-th least loss is paired with the k-th largest gain, for k up to ``count``. With a
-    curvature, a pair is exchanged only if the gain is the larger one; without it, always, as in
-    dynamic sparse training.
+    The k-th smallest saliency is paired with the k-th largest predicted decrease, for k up to
+    ``count``. With a curvature, the component moves only if the predicted decrease is larger;
+    without one it always moves, as in dynamic sparse training.
 
     Args:
         coefficients: a, (..., B).
         indices: (..., B), distinct in each row.
         predicted_decrease: :func:`predicted_decreases` of every location, (..., p·q).
         curvature: h at their locations, (..., B), or None.
-        count: The most components to move, at most B.
+        count: Largest number of components to move, at most B.
 
     Returns:
-        The new locations. A component whose location has changed is to start there from zero.
+        The new locations. The caller must set the coefficients of components that moved to zero.
 
     Source: Evci et al., "Rigging the lottery", 2020, for the rule without curvature; the saliency
     a²h/2 is that of optimal brain damage (LeCun et al., 1989).
@@ -83,39 +83,39 @@ def swap(
         return indices
     free = predicted_decrease.scatter(-1, indices, -1.0)
     target = largest(free, count)
-    loss, which = saliencies(coefficients, curvature).topk(count, largest=False)
+    saliency, which = saliencies(coefficients, curvature).topk(count, largest=False)
     if curvature is not None:
-        pays = free.gather(-1, target) > loss
+        pays = free.gather(-1, target) > saliency
         target = torch.where(pays, target, indices.gather(-1, which))
     return indices.scatter(-1, which, target)
 
 
 def most_swaps(components: int, progress: float, *, use_curvature: bool) -> int:
-    """How many components a swap moves at most: a fifth of all.
+    """The largest number of components that a swap moves: a fifth of all.
 
-    Without a curvature, which would say when to stop, ever fewer of them.
+    Without a curvature, moves do not stop by themselves, so the number decreases with progress.
 
     Args:
         components: B.
-        progress: How much of the time for moves is over, in [0, 1].
-        use_curvature: Whether by gain and loss.
+        progress: Fraction of the time for moves that is over, in [0, 1].
+        use_curvature: Whether the swap compares predicted decreases with saliencies.
     """
     return fading(_SWAPPED, components, 0.0 if use_curvature else progress)
 
 
 def dropped(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Tensor:
-    """Which components to leave out of ΔW for the gradient that :func:`reselect` goes by.
+    """Choose the components to drop from ΔW for the gradient that :func:`reselect` uses.
 
-    Those of least :math:`|a|`, two fifths of all at first and fewer as a cosine falls;
-    once it is one alone, in every other turn each component in its turn instead.
+    They are those of least :math:`|a|`: two fifths of all at first, then fewer, along a cosine.
+    When only one is dropped, every second turn drops the next component in cyclic order instead.
 
     Args:
         coefficients: a, (..., B).
-        progress: How much of the time for moves is over, in [0, 1].
-        turn: The number of the reselection.
+        progress: Fraction of the time for moves that is over, in [0, 1].
+        turn: Number of the reselection.
 
     Returns:
-        Indices (..., k).
+        Indices of the dropped components, (..., k).
     """
     components = coefficients.shape[-1]
     count = fading(_RESELECTED, components, progress)
@@ -128,44 +128,44 @@ def dropped(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Ten
 def reselect(
     indices: torch.Tensor, dropped: torch.Tensor, predicted_decrease: torch.Tensor
 ) -> torch.Tensor:
-    """Give dropped components the best locations by the gradient that was taken without them.
+    """Move dropped components to the best locations, by a gradient that was computed without them.
 
-    Those of the best locations that one of them had before go back to it. So a component moves only
-    if, by the same gradient, another location is better than its own; only the ratios of the
+    A dropped component whose own location is one of the best stays there. Therefore a component
+    moves only if another location is better by the same gradient, and only the ratios of the
     curvature matter.
 
     Args:
         indices: (..., B), distinct in each row.
-        dropped: Which components were left out, (..., k).
+        dropped: Indices of the dropped components, (..., k).
         predicted_decrease: :func:`predicted_decreases` of every location without them, (..., p·q).
 
     Returns:
         The new locations.
 
     Source: Sturm and Christensen, "Cyclic matching pursuits with multiscale time-frequency
-    dictionaries", 2010, where k = 1.
+    dictionaries", 2010, with k = 1.
     """
     own = indices.gather(-1, dropped)
-    # The own location wins a tie.
+    # In a tie, the component's own location wins.
     here = torch.nextafter(
         predicted_decrease.gather(-1, own), predicted_decrease.new_full((), math.inf)
     )
-    promise = predicted_decrease.scatter(-1, indices, -1.0).scatter(-1, own, here)
-    best = largest(promise, dropped.shape[-1])
-    is_best = _marked(promise, best).gather(-1, own)
-    is_own = _marked(promise, own).gather(-1, best)
-    # Those who must leave are as many as the locations that are new: line both up.
+    candidates = predicted_decrease.scatter(-1, indices, -1.0).scatter(-1, own, here)
+    best = largest(candidates, dropped.shape[-1])
+    is_best = _marked(candidates, best).gather(-1, own)
+    is_own = _marked(candidates, own).gather(-1, best)
+    # As many components must move as there are new locations: sort both to the front.
     order = is_best.int().sort(dim=-1, stable=True).indices
     fresh = best.gather(-1, is_own.int().sort(dim=-1, stable=True).indices)
-    found_anew = torch.where(is_best.gather(-1, order), own.gather(-1, order), fresh)
-    return indices.scatter(-1, dropped.gather(-1, order), found_anew)
+    moved_to = torch.where(is_best.gather(-1, order), own.gather(-1, order), fresh)
+    return indices.scatter(-1, dropped.gather(-1, order), moved_to)
 
 
 def largest(values: torch.Tensor, count: int) -> torch.Tensor:
     """The indices of the largest values along the last dimension, largest first: (..., count).
 
-    Of a long vector, a sample tells the threshold above which to look. Not on a GPU, where that
-    would wait for the device twice to save a search that is fast there.
+    In a long vector, only values above a threshold are searched; a sample determines the threshold.
+    On a GPU, where the search is fast, this would cost two synchronisations and is not done.
     """
     if values.device.type == "cpu" and values.ndim == 1 and values.shape[0] > _LONG:
         sample = values[::_SAMPLED]
@@ -177,12 +177,12 @@ def largest(values: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def fading(first: float, components: int, progress: float) -> int:
-    """How many components to move: a fraction at first, one at the end, as a cosine in between.
+    """The number of components to move: a fraction at first, one at the end, a cosine in between.
 
     Args:
-        first: The fraction at first.
+        first: Fraction of the components at first.
         components: B.
-        progress: How much of the time is over, in [0, 1].
+        progress: Fraction of the time that is over, in [0, 1].
     """
     return max(1, round(first * components * (1 + math.cos(math.pi * progress)) / 2))
 

@@ -1,7 +1,7 @@
-"""Pictures: ``plot`` draws a result, ``report`` makes its page, ``figure`` draws the paper's own.
+"""Figures: ``plot`` draws a result, ``report`` makes its HTML page, ``figure`` draws the paper's.
 
-All are in one style and need no pyplot; the same data gives the same bytes. Importing this package
-imports neither pandas nor matplotlib; using anything of it does.
+All figures share one style and do not use pyplot; the same data gives the same bytes. Importing
+this package imports neither pandas nor matplotlib; using any of its names does.
 """
 
 from typing import TYPE_CHECKING

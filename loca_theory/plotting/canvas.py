@@ -1,4 +1,4 @@
-"""Where pictures are drawn: figures in the package's style, or axes of the caller's; and files."""
+"""New figures in the package's style or the caller's axes to draw into, and saving of figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loca_theory.sweeps.files import writable_folder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Fixed metadata: the same data gives the same bytes.
+# Without dates and program names the same data gives the same bytes.
 _METADATA = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -35,8 +35,8 @@ _Given = ParamSpec("_Given")
 
 @contextmanager
 def in_style() -> Iterator[None]:
-    """Draw in the package's style, whatever the user's own settings are."""
-    # Not on top of the user's settings: the same data gives the same picture everywhere.
+    """Draw in the package's style, independently of the user's own settings."""
+    # after_reset drops the user's settings, so the same data gives the same picture everywhere.
     with (
         as_file(files("loca_theory.plotting") / "loca.mplstyle") as style,
         styles.context(style, after_reset=True),
@@ -45,7 +45,7 @@ def in_style() -> Iterator[None]:
 
 
 def styled(draw: Callable[_Given, Figure]) -> Callable[_Given, Figure]:
-    """Make a function draw in the package's style, except into axes of the caller's (``ax``)."""
+    """Make a function draw in the package's style unless it draws into the caller's ``ax``."""
 
     @wraps(draw)
     def drawn(*args: _Given.args, **kwargs: _Given.kwargs) -> Figure:
@@ -61,7 +61,7 @@ class Picture(Figure):
     """A matplotlib figure in the package's style; notebooks show it without pyplot."""
 
     def savefig(self, fname: Any, **kwargs: Any) -> None:
-        """Save it, in the package's style as well."""
+        """Save the figure in the package's style."""
         with in_style():
             super().savefig(fname, **kwargs)
 
@@ -74,9 +74,9 @@ class View:
     """One picture that can be drawn of a result.
 
     Attributes:
-        name: Its name, among the pictures of that result.
-        title: What it shows.
-        draw: Makes it; takes ``ax``, the user's axes, or None for a figure of its own.
+        name: Name of the picture, unique among those of the result.
+        title: Title of the picture.
+        draw: Draws the picture; takes ``ax``, the user's axes, or None for a new figure.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Canvas:
     """The panels of a picture.
 
     Attributes:
-        figure: What they stand in.
+        figure: The figure that contains them.
         axes: The panels, by row and column.
         is_own: Whether the figure was made for this picture.
     """
@@ -107,17 +107,17 @@ class Canvas:
         columns: int = 1,
         **sharing: Any,
     ) -> Canvas:
-        """A new figure with panels, or the user's axes where one panel is enough.
+        """Create a figure with panels, or use the user's axes as the only panel.
 
         Args:
             ax: The user's axes; None for a new figure.
-            size: Width and height of a new one, in inches.
+            size: Width and height of a new figure, in inches.
             rows: Rows of panels.
             columns: Columns of panels.
-            sharing: What else :meth:`~matplotlib.figure.Figure.subplots` takes.
+            sharing: Further arguments of :meth:`~matplotlib.figure.Figure.subplots`.
 
         Raises:
-            InvalidArgumentError: there are more panels, or ``ax`` is something else.
+            InvalidArgumentError: ``ax`` is not a matplotlib axes, or there are several panels.
         """
         if ax is None:
             figure = Picture(figsize=size)
@@ -126,19 +126,19 @@ class Canvas:
             msg = f"ax must be axes of matplotlib, such as plt.subplots()[1], not {ax!r}"
             raise InvalidArgumentError(msg)
         if rows * columns > 1:
-            msg = "this picture has several panels, which do not fit into ax; leave ax out, or ask "
-            msg += "for another picture"
+            msg = "ax holds a single panel, and this picture has several panels; leave ax out, or "
+            msg += "name another picture"
             raise InvalidArgumentError(msg)
-        # The whole figure, where the axes stand in a part of one.
+        # ax.figure may be a subfigure; its figure is the whole one.
         return cls(ax.figure.figure, np.array([[ax]]), False)
 
     def caption(self, text: str, **look: Any) -> None:
-        """Say something below the panels; nothing in a figure of the user's."""
+        """Write a caption below the panels, but not in the user's own figure."""
         if self.is_own:
             self.figure.supxlabel(text, fontsize=7, color="#444444", **look)
 
     def legend(self, handles: Sequence[Any], labels: Sequence[Any], **look: Any) -> None:
-        """Explain the marks: below the panels, or in the user's axes."""
+        """Add a legend below the panels, or inside the user's axes."""
         if self.is_own:
             self.figure.legend(handles, labels, loc="outside lower center", **look)
         else:
@@ -157,8 +157,8 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
 
     Args:
         figure: The figure.
-        folder: Where to; made if it is not there.
-        name: Name of the files.
+        folder: The folder to write to; created if it does not exist.
+        name: Name of the files without the ending.
 
     Returns:
         The files, the PNG first.

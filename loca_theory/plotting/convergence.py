@@ -1,4 +1,4 @@
-"""Figures of the toy experiment: spectra on their way, losses, rates of recovery."""
+"""Figures of the toy experiment: learned spectra, losses, rates of recovery."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loca_theory.convergence import ToyResult
 
 _SNAPSHOTS = 5
-# What to show beside a search that fails.
+# Searches to show next to one that fails, the first available one.
 _PREFERRED = ("reselect", "annealed-pursuit", "cyclic-pursuit", "swap", "pursuit", "swap-raw")
 _COLORS = {
     "coefficients-only": "#7f7f7f",
@@ -29,20 +29,21 @@ _COLORS = {
 }
 _OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b8860b", "#8c564b", "#1b9e9e")
 _MARKERS = "osD^vP*Xh<>p"
-# Losses are drawn within these; beyond the latter they are called diverged.
+# Losses are clipped to this range; the upper end counts as diverged.
 _LEAST_LOSS, _MOST_LOSS = 1e-16, 1e6
-# Per cent up to which a number has room at the right of its mark.
+# Up to this percentage there is room for a number to the right of its mark.
 _RIGHTMOST = 90.0
-# A fraction of diverged problems that is worth a word.
+# The number of diverged problems is printed if they are more than this fraction.
 _MANY = 0.02
-# Marks of the two are apart by this factor of the size at most.
+# Marks of the first and the last search of one size are this factor of the size apart.
 _APART = 1.12
+# The axis of steps is linear up to this step, then logarithmic.
 _EARLY = 100
 _CASES = ("recovered", "not recovered")
 
 
 def views(result: ToyResult) -> list[View]:
-    """The pictures of the toy experiment: rates of recovery, and single problems on their way."""
+    """The pictures of the toy experiment: rates of recovery, and the course of single problems."""
     rows, traces = result.to_frame("rows"), result.to_frame("traces")
     return [
         View("recovery", "Problems recovered", partial(draw_recovery, rows)),
@@ -53,14 +54,14 @@ def views(result: ToyResult) -> list[View]:
 
 @styled
 def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Spectra of single problems over the steps, one search a row, true locations framed.
+    """Spectra of single problems over the steps, one row per search, true locations framed.
 
-    The first problem that the search recovers, if there is one, and the first that it does not;
-    the latter again under a better search, if one was asked for.
+    The rows show the first problem that the search recovers, if there is one, and the first that it
+    does not recover; the latter is shown again under a better search if the study includes one.
 
     Args:
         traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
-        ax: Where to draw a single panel; None for a new figure.
+        ax: Axes for a single panel; None for a new figure.
     """
     chosen = str(traces["chosen_by"].iloc[0])
     lines = [(case, chosen) for case in _CASES if case in set(traces["case"])]
@@ -79,14 +80,14 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         canvas.axes[0], [f"step {step}" for step in steps] + ["truth"], strict=True
     ):
         axis.set_title(title, fontsize=8)
-    text = "Dots: components; frames: true locations; red: positive coefficients, blue: negative, "
-    text += "deepest at the largest of the truth"
+    text = "Dots: components; frames: true locations; colour: coefficients (red positive, blue "
+    text += "negative), saturated at the largest true coefficient"
     canvas.caption(text)
     return canvas.figure
 
 
 def _snapshots(traces: pd.DataFrame) -> list[int]:
-    """The start, the end, and steps between: closer together early on, when most happens."""
+    """The first, the last and some intermediate steps, denser early on, when most happens."""
     steps = np.sort(traces.loc[traces["kind"] == "learned", "step"].unique())
     wanted = steps[-1] * np.linspace(0, 1, _SNAPSHOTS) ** 3
     nearest = [int(steps[np.abs(steps - step).argmin()]) for step in wanted]
@@ -107,7 +108,7 @@ def _draw_line(axes: list[Axes], trace: pd.DataFrame, steps: list[int]) -> None:
             frame["coefficient"].to_numpy(),
         )
         axis.imshow(spectrum, cmap="RdBu_r", vmin=-limit, vmax=limit)
-        # Components that are still zero are seen as dots.
+        # Dots also mark components whose coefficients are still zero.
         axis.plot(frame["column"], frame["row"], ".", color="#222222", markersize=2.5)
         for _, entry in truth.iterrows():
             corner = (entry["column"] - 0.5, entry["row"] - 0.5)
@@ -120,11 +121,11 @@ def _draw_line(axes: list[Axes], trace: pd.DataFrame, steps: list[int]) -> None:
 
 @styled
 def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Loss over the steps with locations that move and that stay, problem by problem.
+    """Loss over the steps with learned and with fixed locations, one panel per problem.
 
     Args:
         traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
-        ax: Where to draw a single panel; None for a new figure.
+        ax: Axes for a single panel; None for a new figure.
     """
     cases = [case for case in _CASES if case in set(traces["case"])]
     canvas = Canvas.of(ax, (3.6 * len(cases) + 0.4, 2.9), 1, len(cases), sharey=True)
@@ -139,13 +140,13 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             loss = by_step.to_numpy(float).clip(_LEAST_LOSS, _MOST_LOSS)
             axis.plot(by_step.index, loss, color=colors[str(search)], label=str(search))
         axis.set_yscale("log")
-        # Most happens early.
+        # Most changes happen in the first steps.
         axis.set_xscale("symlog", linthresh=_EARLY)
         axis.set_xlim(left=0)
         number = int(mine["problem"].iloc[0])
         axis.set_title(f"problem {number}: {case} by {chosen}")
         axis.set_xlabel("step")
-    axes[0].set_ylabel("loss / loss at ΔW = 0, cut at 1e-16")
+    axes[0].set_ylabel("loss / loss at ΔW = 0 (clipped at 1e-16)")
     handles, labels = axes[0].get_legend_handles_labels()
     canvas.legend(handles, labels, ncols=len(labels))
     return canvas.figure
@@ -153,11 +154,11 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 @styled
 def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """The fraction of problems recovered, with exact intervals: over sizes, or search by search.
+    """Fraction of problems recovered, with exact intervals: against the size, or by search.
 
     Args:
         rows: ``rows`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
-        ax: Where to draw a single panel; None for a new figure.
+        ax: Axes for a single panel; None for a new figure.
     """
     if len(set(rows["size"])) > 1:
         return _draw_over_sizes(rows, ax)
@@ -185,7 +186,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         )
         count = int(mine["problems"].max())
         for fraction, low, high, gone, y in zip(*columns_used, strict=True):
-            # Beside the interval, on the side where there is room.
+            # Print the number on that side of the interval where there is room.
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
             words = f"{fraction:.1f}" + (f", {gone} diverged" if gone > _MANY * count else "")
             axis.text(side, y, words, va="center", ha=align, fontsize=7)
@@ -195,7 +196,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for first in axes[::columns]:
         first.set_yticks(range(len(searches)), searches)
     edge, count = int(rows["size"].iloc[0]), int(rows["problems"].max())
-    text = f"problems recovered, %, with exact 95% intervals ({count} problems of {edge}×{edge})"
+    text = f"problems recovered, % (exact 95% intervals; {count} problems of {edge}×{edge})"
     if canvas.is_own:
         canvas.figure.supxlabel(text, fontsize=9)
     else:
@@ -218,7 +219,7 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
             line = mine[mine["search"] == name].sort_values("size")
             fractions = line["recovered"].to_numpy()
             errors = 100 * np.abs(line[["low", "high"]].to_numpy().T - fractions)
-            # Apart from each other, where they would hide one another.
+            # Shift the searches so that no mark hides another.
             fraction_of_gap = (k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1)
             x = line["size"].to_numpy() * _APART**fraction_of_gap
             marker = _MARKERS[k % len(_MARKERS)]
@@ -239,7 +240,7 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
 
 
 def _clear_rest(axes: Sequence[Axes], used: int, columns: int) -> None:
-    """Empty panels vanish, and those above them get the numbers of the axis."""
+    """Hide unused panels and label the x axis of the panels above them."""
     for axis in axes[used:]:
         axis.set_axis_off()
     for axis in axes[max(used - columns, 0) : used]:
@@ -247,7 +248,7 @@ def _clear_rest(axes: Sequence[Axes], used: int, columns: int) -> None:
 
 
 def _title(kind: tuple[object, ...], rows: pd.DataFrame) -> str:
-    """What tells a panel from the others."""
+    """The title of a panel: the settings in which it differs from the other panels."""
     interpretation, components, condition = kind
     is_gaussian = condition is None or condition != condition
     parts = {
@@ -260,6 +261,6 @@ def _title(kind: tuple[object, ...], rows: pd.DataFrame) -> str:
 
 
 def _colors(searches: Iterable[str]) -> dict[str, str]:
-    """A colour for each, the same for the best known ones in every figure."""
+    """The colour of each search; the main searches have the same colour in every figure."""
     others = (name for name in searches if name not in _COLORS)
     return _COLORS | {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(others)}

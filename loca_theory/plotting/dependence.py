@@ -1,4 +1,4 @@
-"""Figures of the dependence study: losses, crossings, phase diagram."""
+"""Figures of the dependence study: errors, crossings, phase diagram."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _RANK_COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00"
 
 
 def views(result: CorrelationResult) -> list[View]:
-    """The pictures of a study: crossings and losses, the phase diagram where it has a random spike.
+    """The pictures of a study: crossings, errors and, with one random spike, the phase diagram.
 
-    The losses come first where there is but one structure.
+    If the study has only one structure, the errors come first.
     """
     losses, crossings = result.to_frame("rows"), result.to_frame("crossings")
     grid, titles = result.manifest["grid"], titles_of(result.manifest)
@@ -48,11 +48,11 @@ def views(result: CorrelationResult) -> list[View]:
         View(name, f"Error under {name} dependence", partial(draw_losses, losses, name, titles))
         for name in dict.fromkeys(losses["structure"])
     ]
-    where = View("crossings", "Where low rank overtakes DCT", partial(draw_crossings, crossings))
+    where = View("crossings", "Crossings of low rank and DCT", partial(draw_crossings, crossings))
     found.insert(1 if len(found) == 1 else 0, where)
     if "spiked" in grid["structures"] and grid["spikes"] == 1:
         draw = partial(draw_phase, crossings, tuple(grid["shape"]))
-        found.append(View("phase", "Which method keeps more", draw))
+        found.append(View("phase", "Phase diagram", draw))
     return found
 
 
@@ -64,13 +64,15 @@ def draw_losses(
     *,
     ax: Axes | None = None,
 ) -> Figure:
-    """Error against the parameter of one structure: a row per rank, a column per protocol (sim_3).
+    """Error against the parameter of one structure: one row per rank, one column per protocol.
+
+    This is the paper's sim_3.
 
     Args:
         table: ``rows`` of a :class:`~loca_theory.dependence.Study`.
-        structure: Which structure.
-        titles: What the methods' names stand for.
-        ax: Where to draw a single panel; None for a new figure.
+        structure: Name of the structure.
+        titles: Titles of the methods by name.
+        ax: Axes for a single panel; None for a new figure.
     """
     table = table[table["structure"] == structure]
     ranks = sorted(table["r"].unique())
@@ -96,7 +98,7 @@ def _protocol_title(protocol: Protocol, panel: pd.DataFrame) -> str:
     if protocol is Protocol.SAME_DRAW:
         return _PROTOCOL_TITLES[protocol]
     fixed = list(dict.fromkeys(panel["method"][panel["draws"].isna()]))
-    # More names would run into the next panel.
+    # A longer title would run into the next panel.
     return f"{', '.join(fixed) if len(', '.join(fixed)) <= 16 else 'all but R'} at independence"
 
 
@@ -104,7 +106,7 @@ def _key(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:
     present = list(dict.fromkeys(table["method"]))
     draws = int(table["draws"].max())
     line = (
-        f"Simulated lines: mean of {draws} draws, the same at every value, band ±2 standard errors"
+        f"Simulated lines: mean of {draws} draws (the same at every value), band ±2 standard errors"
     )
     return [*key_lines(present, titles, 140), line]
 
@@ -130,11 +132,13 @@ def _draw_lines(axis: Axes, panel: pd.DataFrame, looks: Mapping[str, Look]) -> N
 
 @styled
 def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Where R overtakes D: a column per protocol, a row of panels per parameter, a mark per rank.
+    """Parameter values beyond which R has a smaller error than D.
+
+    There is one column per protocol, one row of panels per parameter and one mark per rank.
 
     Args:
         crossings: ``crossings`` of a :class:`~loca_theory.dependence.Study`.
-        ax: Where to draw a single panel; None for a new figure.
+        ax: Axes for a single panel; None for a new figure.
     """
     groups = {
         parameter: list(dict.fromkeys(rows["structure"]))
@@ -169,9 +173,9 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
 
 
 _FINDINGS = {
-    "D throughout": "D keeps more throughout",
-    "R throughout": "R keeps more throughout",
-    "R first": "R keeps more at the start",
+    "D throughout": "D retains more throughout",
+    "R throughout": "R retains more throughout",
+    "R first": "R retains more at the start",
 }
 
 
@@ -210,17 +214,17 @@ def draw_phase(
     *,
     ax: Axes | None = None,
 ) -> Figure:
-    """Phase diagram: which method wins, by rank and by the fraction of energy outside the bulk.
+    """Phase diagram: the better method by rank and by the fraction of energy outside the bulk.
 
-    The line is the closed-form boundary for one random spike in large matrices of that aspect
+    The line is the closed-form boundary for one random spike in large matrices of the same aspect
     ratio; the points are crossings simulated at a finite size.
 
     Args:
         crossings: ``crossings`` of a study with the structure ``spiked``; may be empty.
         shape: (p, q) of that study, or of the matrices marked.
-        marks: Matrices to location on the diagram: columns ``ratio`` (r/min(p, q)), ``fraction``
+        marks: Matrices to mark on the diagram: columns ``ratio`` (r/min(p, q)), ``fraction``
             (of the energy outside the bulk) and ``label``.
-        ax: Where to draw it; None for a new figure.
+        ax: Axes to draw into; None for a new figure.
     """
     smaller, aspect = min(shape), min(shape) / max(shape)
     found = crossings
@@ -255,8 +259,8 @@ def draw_phase(
     axis.set(xlim=(0, right), ylim=(0, top), xlabel="rank fraction r/min(p, q)",
              ylabel="fraction of the energy outside the bulk")  # fmt: skip
     text = {"transform": axis.transAxes, "fontsize": 9}
-    axis.text(0.08, 0.9, "LoRA keeps more", color=LOOKS["R"].color, **text)
-    axis.text(0.55, 0.08, "DCT selection keeps more", color=LOOKS["D"].color, **text)
+    axis.text(0.08, 0.9, "LoRA retains more", color=LOOKS["R"].color, **text)
+    axis.text(0.55, 0.08, "DCT selection retains more", color=LOOKS["D"].color, **text)
     axis.legend(loc="upper right")
     return canvas.figure
 

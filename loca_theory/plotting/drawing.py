@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from stored tables; those of simulations are computed where needed."""
+"""The paper's figures, drawn from stored tables or, for simulations, computed when needed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from loca_theory.convergence import ConvergenceStudy
     from loca_theory.dependence import Study
 
-# Where commands and experiments write unless told otherwise.
+# The default output folder of commands and experiments.
 _DEFAULT_RESULTS = Path("loca-results")
 
 
 class NotStoredError(ResourceError):
-    """The tables of a figure are not there, or cannot be told from others."""
+    """A table of a figure is missing, or several tables have its name."""
 
 
 class UndrawableError(LocaTheoryError):
-    """The tables of a figure do not hold what it shows."""
+    """The tables of a figure lack data that the figure shows."""
 
 
 def figure(
@@ -52,25 +52,25 @@ def figure(
 ) -> Figure:
     """Draw a figure of the paper from stored tables.
 
-    Those of the simulations are computed where they are not stored, or belong to other settings.
+    The table of a simulation is computed if it is not stored or was computed with other settings.
 
     Args:
-        label: Which; :data:`FIGURES` has all.
-        results: Folder of the stored tables, looked through with its subfolders; None for ``out``,
-            or else ``loca-results``.
-        out: Where to write the figure, and the table that was computed for it; None for nowhere.
+        label: Label of the figure, a key of :data:`FIGURES`.
+        results: Folder of the stored tables, searched with its subfolders; None for ``out``, or
+            ``loca-results`` if ``out`` is None too.
+        out: Folder to write the figure and a newly computed table to; None to write nothing.
         seed: Root seed of a simulation.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``, for one that needs dense matrices.
-        runner: How it is computed, and where its finished points are kept.
+        device: ``auto``, ``cpu`` or ``cuda[:N]``, for simulations of dense matrices.
+        runner: Runs the computation and determines where finished points are stored.
 
     Returns:
         The figure; notebooks show it.
 
     Raises:
-        InvalidArgumentError: there is no such figure, or an argument is of another type.
-        NotStoredError: a table is not there, or there are several of its name.
-        UndrawableError: the tables do not hold what it shows.
-        ResourceError: a folder is not there or cannot be written to, or a table is damaged.
+        InvalidArgumentError: there is no such figure, or an argument has the wrong type.
+        NotStoredError: a table is missing, or several tables have its name.
+        UndrawableError: the tables lack data that the figure shows.
+        ResourceError: a folder does not exist or cannot be written to, or a table is damaged.
     """
     runner = _arguments.instance("runner", runner, Runner)
     return find_drawing(label, results, out, seed=seed, device=device).draw(runner).figure
@@ -84,25 +84,27 @@ def find_drawing(
     seed: int = 0,
     device: str = "auto",
 ) -> Drawing:
-    """Find out what a figure of the paper is drawn from, before anything is computed.
+    """Find the data that a figure of the paper is drawn from, without computing anything.
+
+    The arguments are those of :func:`figure`.
 
     Args:
-        label: As for :func:`figure`, and the others as well.
+        label: Label of the figure.
         results: Folder of the stored tables.
-        out: Where to write.
+        out: Folder to write to.
         seed: Root seed.
-        device: Where dense linear algebra runs.
+        device: Device of the dense linear algebra.
 
     Raises:
         InvalidArgumentError: there is no such figure.
-        NotStoredError: a table is not there, or there are several of its name.
-        ResourceError: the folder is not there.
+        NotStoredError: a table is missing, or several tables have its name.
+        ResourceError: the folder does not exist.
     """
     paper = find_figure(label)
     folder = None if out is None else _arguments.path("out", out)
     if results is not None and not _arguments.path("results", results).is_dir():
-        msg = f"there is no folder {results}; give that of the stored tables, or leave out "
-        msg += 'results="..."'
+        msg = f"results must be an existing folder, and there is no folder {results}; name the "
+        msg += 'folder of the stored tables, or leave out results="..."'
         raise ResourceError(msg)
     where = Path(results or out or _DEFAULT_RESULTS)
     if isinstance(paper.data, Stored):
@@ -124,8 +126,8 @@ class Drawn:
 
     Attributes:
         figure: The figure.
-        files: Its files in the output folder: pictures, and the table and manifest that stand by
-            them.
+        files: The files written to the output folder: the pictures and, if the table was computed,
+            the table and its manifest.
     """
 
     figure: Figure
@@ -134,14 +136,14 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a figure is drawn from.
+    """A figure of the paper and the data that it is drawn from.
 
     Attributes:
         paper: The figure of the paper.
-        out: Where it is written; None for nowhere.
-        results: Where tables were looked for.
-        tables: The stored tables; none where they have to be computed.
-        source: What computes them; None where they are stored.
+        out: Folder to write to; None to write nothing.
+        results: Folder that was searched for tables.
+        tables: The stored tables; empty if they have to be computed.
+        source: The simulation or study that computes the table; None if the tables are stored.
     """
 
     paper: PaperFigure
@@ -151,13 +153,13 @@ class Drawing:
     source: Simulation | Study | ConvergenceStudy | None = None
 
     def draw(self, runner: Runner = DEFAULT_RUNNER) -> Drawn:
-        """Draw it, and write what belongs to it where there is an output folder.
+        """Draw the figure, and write it if there is an output folder.
 
         Args:
-            runner: How its table is computed, where it is not stored.
+            runner: Computes the table if it is not stored.
 
         Raises:
-            UndrawableError: the tables do not hold what it shows.
+            UndrawableError: the tables lack data that the figure shows.
             ResourceError: a table cannot be read, or the folder cannot be written to.
         """
         tables = self.tables
@@ -169,15 +171,15 @@ class Drawing:
         try:
             drawn = self.paper.draw(*frames)
         except (InvalidArgumentError, LookupError, TypeError) as error:
-            # The tables are those of a user, perhaps of another version or of nothing that was run.
+            # The tables may come from another version of the package, or from elsewhere.
             known = isinstance(error, InvalidArgumentError)
-            lacks = f"its table lacks what it shows ({type(error).__name__}: {error})"
+            lacks = f"its table lacks data that it shows ({type(error).__name__}: {error})"
             msg = f"{self.paper.label} cannot be drawn: {error if known else lacks}"
             raise UndrawableError(msg) from error
         return Drawn(drawn, () if self.out is None else self._write(drawn, tables, self.out))
 
     def _write(self, drawn: Figure, tables: tuple[Path, ...], out: Path) -> tuple[Path, ...]:
-        """Pictures stand to the output folder as their tables to the results, if these are one."""
+        """Write the pictures to the same subfolder of ``out`` as the tables have in ``results``."""
         label, beside, folder = self.paper.label, (), out
         if isinstance(self.paper.data, Stored):
             positions = {path.parent.relative_to(self.results) for path in tables}
@@ -206,16 +208,16 @@ def _find(label: str, name: str, maker: str, results: Path) -> Path:
         msg += f'`{maker}`, or name its folder with results="..."'
         raise NotStoredError(msg)
     if len(found) > 1:
-        msg = f"{label} needs one {name}.parquet, and there are {', '.join(map(str, found))}; name "
-        msg += 'the folder of the one that is meant with results="..."'
+        msg = f"{label} needs one {name}.parquet, but there are {', '.join(map(str, found))}; name "
+        msg += 'the folder of one of them with results="..."'
         raise NotStoredError(msg)
     return found[0]
 
 
 def _is_current(folder: Path, name: str, source: Simulation | Study | ConvergenceStudy) -> bool:
-    """Whether a stored table is of these settings and this version of the package."""
+    """Whether a table with these settings and of this version of the package is stored."""
     if not is_stored(folder, name):
         return False
-    _, origin = load_rows(folder, name)
+    _, manifest = load_rows(folder, name)
     wanted = {"version": __version__, "grid": source.describe(), "seed": source.seed}
-    return all(origin.get(key) == value for key, value in wanted.items())
+    return all(manifest.get(key) == value for key, value in wanted.items())

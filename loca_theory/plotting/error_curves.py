@@ -1,4 +1,4 @@
-"""Reconstruction error against rank or against size (the paper's sim_1 and sim_2)."""
+"""Figures of the reconstruction error against rank or size (the paper's sim_1 and sim_2)."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def draw_errors(
 ) -> Figure:
     """Draw a table of :class:`~loca_theory.expressivity.Simulation`.
 
-    One panel per rank with the size across if there are more sizes than ranks, else one panel per
-    shape with the rank across. Each method is drawn from its exact values where there are any,
-    elsewhere from simulated ones with a band of two standard errors, elsewhere from its limit.
+    If there are more sizes than ranks, there is one panel per rank and the size is the x axis;
+    otherwise there is one panel per shape and the rank is the x axis. Each point is the exact error
+    if the table has it, else the simulated one with a band of two standard errors, else the limit.
     Methods that coincide to a line's width share a label at the line's end.
 
     Args:
         table: Rows with the columns of a simulation.
-        titles: What the methods' names stand for.
-        ax: Where to draw a single panel; None for a new figure.
+        titles: Titles of the methods by name.
+        ax: Axes for a single panel; None for a new figure.
 
     Returns:
         The figure, not yet saved.
@@ -86,7 +86,7 @@ def draw_errors(
 
 
 def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str]:
-    """What the labels stand for, and how sure the simulated lines are; lines of that width."""
+    """The key of the labels and the accuracy of the simulated lines, in lines of ``width``."""
     present = in_order(table["method"])
     key = key_lines(present, titles, width)
     best = pd.concat([_best(table[table["method"] == name]) for name in present])
@@ -94,7 +94,7 @@ def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str
     if len(simulated):
         names, draws = ", ".join(dict.fromkeys(simulated["method"])), int(simulated["draws"].max())
         reach = BAND * simulated["standard_error"].max()
-        band = f"bands of ±2 standard errors reach ±{reach:.1g}" if reach > 0 else "no band"
+        band = f"±2 standard errors at most ±{reach:.1g}" if reach > 0 else "no band"
         key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
     return key
 
@@ -129,6 +129,9 @@ def _draw_panel(
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
-    """The preferred engine's row of each location; R may be exact at some sizes only."""
+    """The row of the preferred engine for each shape, rank and method.
+
+    The preferred engine may change along a line: R, for example, is exact at some sizes only.
+    """
     order = rows["engine"].map({engine.value: i for i, engine in enumerate(_PREFERRED)})
     return rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "method"])

@@ -28,9 +28,9 @@ _LOOKS = {
     "linear-probing": Look("#999999", (0, (1, 1))),
 }
 _PLAIN = Look("#56b4e9")
-# Lines side by side that would hide one another are moved apart by this fraction of a step.
+# Marks of neighbouring methods are this many octaves of the budget apart.
 _APART = 0.07
-_BARS = "Bars: 95% intervals over seeds"
+_BARS = "Bars: 95% confidence intervals over seeds"
 
 _NOTHING = "every run diverged, so there is nothing to draw"
 
@@ -38,13 +38,13 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 def as_lines(table: pd.DataFrame) -> list[Any]:
-    """The rows of a stored table, None where it has nothing."""
+    """The rows of a stored table, with None for missing values."""
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 @styled
 def draw_budgets(lines: Lines) -> Figure:
-    """Metric against the budget, a panel a task; bars are 95% intervals over seeds.
+    """Metric against the budget, one panel per task; bars are 95% intervals over seeds.
 
     Args:
         lines: Summary of :mod:`experiments.budgets`: ``task``, ``method``, ``title``, ``r``,
@@ -78,7 +78,7 @@ def draw_budgets(lines: Lines) -> Figure:
         axis.set_xscale("log", base=2)
         axis.set_xticks(ranks, [str(r) for r in ranks])
         axis.minorticks_off()
-        axis.set_xlabel("budget, as LoRA's rank r")
+        axis.set_xlabel("budget (LoRA rank r)")
         axis.set_ylabel(_measure(mine[0]))
         axis.set_title(str(task))
     _legend(figure, axes, _BARS)
@@ -87,7 +87,7 @@ def draw_budgets(lines: Lines) -> Figure:
 
 @styled
 def draw_sensitivity(lines: Lines) -> Figure:
-    """Metric against each setting, the others held; bars are 95% intervals over seeds.
+    """Metric against each setting, the others fixed; bars are 95% intervals over seeds.
 
     Args:
         lines: Summary of :mod:`experiments.sensitivity`: ``setting``, ``label``, ``value``,
@@ -126,10 +126,10 @@ def draw_sensitivity(lines: Lines) -> Figure:
 
 @styled
 def draw_training(lines: Lines) -> Figure:
-    """Validation loss and metric over the steps, means over seeds with standard errors.
+    """Validation loss and metric over the steps: means over seeds with standard errors.
 
     Args:
-        lines: Looks at the validation set: ``task``, ``method``, ``title``, ``seed``,
+        lines: Evaluations on the validation set: ``task``, ``method``, ``title``, ``seed``,
             ``step``, ``validation_loss``, ``validation``, ``measure``.
 
     Raises:
@@ -152,16 +152,16 @@ def draw_training(lines: Lines) -> Figure:
         row[0].set_ylabel("validation loss")
         row[1].set_ylabel(_measure(mine[0]).replace("test", "validation"))
         row[0].set_title(str(task))
-    _legend(figure, axes.flat, "Lines: means over seeds; bands: their standard errors")
+    _legend(figure, axes.flat, "Lines: means over seeds; bands: ±1 standard error")
     return figure
 
 
 @styled
 def draw_prediction(lines: Lines) -> Figure:
-    """Kept energy of the full fine-tune's increments, and the accuracy that adapters reach.
+    """Retained energy of the full fine-tune's increments, and the metric of the adapters.
 
-    Left: what each method could keep at best, by budget. Middle: what it reaches. Right: the one
-    against the other.
+    Left: the largest energy that each method can retain, by budget. Middle: the metric of the
+    fine-tuned adapters. Right: the metric against the retained energy.
 
     Args:
         lines: ``task``, ``method``, ``title``, ``r``, ``retained_energy``, ``mean``, ``low``,
@@ -194,25 +194,25 @@ def draw_prediction(lines: Lines) -> Figure:
             axis.set_xscale("log", base=2)
             axis.set_xticks(ranks, [str(r) for r in ranks])
             axis.minorticks_off()
-            axis.set_xlabel("budget, as LoRA's rank r")
-        row[0].set_ylabel("energy of the full ΔW kept, %")
+            axis.set_xlabel("budget (LoRA rank r)")
+        row[0].set_ylabel("retained energy of the full ΔW, %")
         row[1].set_ylabel(_measure(mine[0]))
-        row[2].set_xlabel("energy of the full ΔW kept, %")
+        row[2].set_xlabel("retained energy of the full ΔW, %")
         row[2].set_ylabel(_measure(mine[0]))
-        row[0].set_title(f"{task}: what could be kept")
-        row[1].set_title("what is reached")
-        row[2].set_title("one against the other")
-    _legend(figure, axes[:, 0], f"{_BARS}; the larger a dot at the right, the larger the budget")
+        row[0].set_title(f"{task}: retained energy")
+        row[1].set_title("fine-tuned adapters")
+        row[2].set_title("metric against energy")
+    _legend(figure, axes[:, 0], f"{_BARS}; right: larger dots mean larger budgets")
     return figure
 
 
 @styled
 def draw_patterns(lines: Lines) -> Figure:
-    """What each method adds to a few layers; each picture has its own scale.
+    """The increments of each method in a few layers; each panel has its own scale.
 
     Args:
-        lines: Rows of the pictures, means over blocks of the increment: ``title`` of the
-            method, ``layer``, ``values``, from above to below.
+        lines: Rows of the images, which are block means of the increments: ``title`` of the
+            method, ``layer``, ``values``, from top to bottom.
 
     Raises:
         InvalidArgumentError: every run diverged.
@@ -236,21 +236,21 @@ def draw_patterns(lines: Lines) -> Figure:
         row[0].set_ylabel(_layer(layer), fontsize=8)
     for axis, method in zip(axes[0], methods, strict=True):
         axis.set_title(method, fontsize=8)
-    said = "Increments, means over blocks; red positive, blue negative; "
-    said += "every picture has its own scale"
-    figure.supxlabel(said, fontsize=7, color="#444444")
+    caption = "Block means of the increments; red positive, blue negative; "
+    caption += "each panel has its own scale"
+    figure.supxlabel(caption, fontsize=7, color="#444444")
     return figure
 
 
 def _layer(name: str) -> str:
-    """A layer's number and kind out of its full name."""
+    """The number and the kind of a layer, from its full name."""
     parts = name.removesuffix(".weight").split(".")
     numbers = [part for part in parts if part.isdigit()]
     return f"layer {numbers[-1]}\n{parts[-1]}" if numbers else parts[-1]
 
 
 def _shift(number: int, count: int) -> float:
-    """Factor of the budget that a method's mark stands at, so that none hides another."""
+    """Factor that shifts the marks of a method along the budget axis, so that none is hidden."""
     return 2 ** (_APART * (number - (count - 1) / 2))
 
 
@@ -283,9 +283,9 @@ def _band(axis: Axes, method: str, own: Lines, name: str, factor: float) -> None
     axis.fill_between(steps, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
 
 
-def _legend(figure: Figure, axes: Iterable[Axes], said: str) -> None:
-    """The legend of all panels, and below them a line on what their marks are."""
-    figure.supxlabel(said, fontsize=7, color="#444444")
+def _legend(figure: Figure, axes: Iterable[Axes], caption: str) -> None:
+    """Add the legend of all panels and a caption below them."""
+    figure.supxlabel(caption, fontsize=7, color="#444444")
     found: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -294,7 +294,7 @@ def _legend(figure: Figure, axes: Iterable[Axes], said: str) -> None:
 
 
 def _with_mean(lines: Lines) -> Lines:
-    """Lines of which something did not diverge."""
+    """The lines with a mean, that is with at least one run that did not diverge."""
     found = [line for line in lines if line["mean"] is not None and np.isfinite(line["mean"])]
     if not found:
         raise InvalidArgumentError(_NOTHING)
@@ -312,4 +312,4 @@ def _factor(line: Mapping[str, Any]) -> float:
 def _measure(line: Mapping[str, Any]) -> str:
     if line["measure"] == "accuracy":
         return "test accuracy, %"
-    return f"test {line['measure']} (less is better)"
+    return f"test {line['measure']} (lower is better)"

@@ -27,21 +27,22 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
 
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+# Histograms of standardised entries reach from -_REACH to _REACH.
 _REACH = 8
-# Kinds of matrices side by side, in layers.
+# Distance between the marks of two kinds of matrices of one layer, in layers.
 _SHIFT = 0.08
 _OF = {"increment": "ΔW", "weights": "W′"}
 
 
 def views(result: Analysis) -> list[View]:
-    """The pictures of an analysis; none where no matrix was analysed."""
+    """The pictures of an analysis; an empty list if no matrix was analysed."""
     if not result.matrices:
         return []
     table, errors, data = (result.to_frame(name) for name in ("matrices", "errors", "figure_data"))
     found = [
-        View("entries", "Entries beside a normal law", partial(draw_histograms, data)),
-        View("p-values", "p-values by layer", partial(draw_p_values, table)),
-        View("spectra", "Eigenvalues beside the Marchenko–Pastur law", partial(draw_spectra, data)),
+        View("entries", "Entries and the normal density", partial(draw_histograms, data)),
+        View("p-values", "p-values of the normality test by layer", partial(draw_p_values, table)),
+        View("spectra", "Eigenvalues and the Marchenko–Pastur law", partial(draw_spectra, data)),
     ]
     if (data["quantity"] == "weights").any():
         draw = partial(draw_spectra, data, "weights")
@@ -49,24 +50,24 @@ def views(result: Analysis) -> list[View]:
     if not result.errors:
         return found
     ranks = sorted({error.r for error in result.errors})
-    title = f"What each method leaves, at the budget of r = {ranks[0]}"
+    title = f"Reconstruction error by layer, budget of r = {ranks[0]}"
     titles = result.manifest["grid"].get("titles", {})
     left = View("errors", title, partial(draw_errors_by_layer, errors, ranks[0], titles))
     shape = Counter(one.shape for one in result.matrices).most_common(1)[0][0]
     draw = partial(draw_phase, pd.DataFrame(), shape, phase_marks(table, ranks))
-    title = f"Phase diagram, every matrix at r = {', '.join(map(str, ranks))}"
+    title = f"Phase diagram with every matrix at r = {', '.join(map(str, ranks))}"
     found.append(View("phase", title, draw))
-    # Of a single matrix the layers say nothing.
+    # For a single matrix the errors by layer tell least, so they come last.
     return [left, *found] if len(result.matrices) > 1 else [*found, left]
 
 
 @styled
 def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Distribution of the standardised entries beside a normal law (the paper's Fig. 1a).
+    """Histogram of the standardised entries and the normal density (the paper's Fig. 1a).
 
     Args:
-        table: Table ``figure_data`` of an analysis; a panel per matrix.
-        ax: Where to draw a single panel; None for a new figure.
+        table: Table ``figure_data`` of an analysis; one panel per matrix.
+        ax: Axes for a single panel; None for a new figure.
     """
     rows = _of(table, "entries")
     canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows), sharey=True)
@@ -77,7 +78,7 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         density = np.asarray(row["values"]) / np.diff(edges)
         axis.stairs(density, edges, fill=True, color=_COLORS[0], alpha=0.35, label="entries")
         normal = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-        axis.plot(z, normal, color="#000000", lw=1, label="normal")
+        axis.plot(z, normal, color="#000000", lw=1, label="normal density")
         axis.set(xlim=(-5, 5), xlabel="entry / σ")
         axis.set_title(_short(row["name"]), fontsize=8)
         text = f"σ = {row['sigma']:.2e}\nTV = {row['tv']:.4f}"
@@ -90,23 +91,23 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 @styled
 def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """p-values by layer, calibrated and as printed (Fig. 1b).
+    """p-values of the normality test by layer, calibrated and as printed (Fig. 1b).
 
     Args:
         table: Table ``matrices`` of an analysis.
-        ax: Where to draw a single panel; None for a new figure.
+        ax: Axes for a single panel; None for a new figure.
     """
     canvas = Canvas.of(ax, (7.2, 3.2), 1, 2, sharey=True)
     axes = canvas.axes[0]
     columns = {
         "tv_p_value": "calibrated",
-        "tv_p_value_as_printed": "as printed, read as an upper tail",
+        "tv_p_value_as_printed": "as printed (upper tail)",
     }
     count = table["kind"].nunique()
     for axis, (column, title) in zip(axes, columns.items(), strict=True):
         for k, (kind, rows) in enumerate(table.groupby("kind", sort=False)):
             layer = rows["layer"].fillna(-1)
-            # Many lie at the ends: side by side, not on top of each other.
+            # Many p-values are 0 or 1: draw the kinds side by side so that no mark hides another.
             axis.plot(
                 layer + _SHIFT * (k - (count - 1) / 2), rows[column].astype(float), "o", ms=4,
                 color=_COLORS[k % len(_COLORS)], label=str(kind), alpha=0.8,
@@ -121,9 +122,9 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         axis.set_title(title)
         missing = int(table[column].isna().sum())
         if missing:
-            text = f"{missing} of {len(table)}: the printed loop does not end"
+            text = f"{missing} of {len(table)}: the printed loop does not terminate"
             axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=7)
-    axes[0].set_ylabel("p-value of “close to normal”")
+    axes[0].set_ylabel("p-value (H₀: close to normal)")
     canvas.legend(*axes[0].get_legend_handles_labels(), ncols=4, fontsize=7)
     return canvas.figure
 
@@ -132,16 +133,16 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 def draw_spectra(
     table: pd.DataFrame, quantity: str = "increment", *, ax: Axes | None = None
 ) -> Figure:
-    """Density of the eigenvalues with the fitted Marchenko–Pastur law (Fig. 1c).
+    """Density of the eigenvalues and the fitted Marchenko–Pastur law (Fig. 1c).
 
-    What lies beyond 1.5 times the upper edge is counted in words, and so is a spectrum without a
-    bulk, which no law fits.
+    Each panel states how many eigenvalues lie beyond 1.5 times the upper edge, where the axis ends.
+    A spectrum without a bulk cannot be fitted and is described in words instead.
 
     Args:
-        table: Table ``figure_data`` of an analysis; a panel per matrix.
+        table: Table ``figure_data`` of an analysis; one panel per matrix.
         quantity: ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure
             of the appendix that justifies the assumptions).
-        ax: Where to draw a single panel; None for a new figure.
+        ax: Axes for a single panel; None for a new figure.
     """
     rows = _of(table, quantity)
     canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows))
@@ -150,7 +151,7 @@ def draw_spectra(
         values = np.asarray(row["values"], dtype=float)
         shape = (int(row["p"]), int(row["q"]))
         _draw_spectrum(axis, values, fit_bulk(values, *shape), shape)
-        axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), first bins cut")
+        axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), y axis clipped")
         axis.set_title(_short(row["name"]), fontsize=8)
     axes[0].set_ylabel("density")
     if drawn := [axis for axis in axes if axis.has_data()]:
@@ -182,9 +183,9 @@ def _draw_spectrum(
     top = np.quantile(law.pdf(np.linspace(low, high, 200)[5:-1] * unit) * unit, 0.97)
     axis.set(ylim=(0, 1.8 * top), xlim=(0, 1.5 * high))
     beyond = int((values > 1.5 * high).sum())
-    text = f"{bulk.spikes} above the edge ({SPIKE_LEVEL:.0%} of Tracy–Widom)"
-    text += f"\n{beyond} beyond this axis"
-    text += f"\n{bulk.outlier_mass:.0%} of the energy outside"
+    text = f"{bulk.spikes} above the edge (Tracy–Widom, {SPIKE_LEVEL:.0%})"
+    text += f"\n{beyond} beyond the axis"
+    text += f"\n{bulk.outlier_mass:.0%} of energy outside the bulk"
     axis.text(0.35, 0.72, text, transform=axis.transAxes, va="top", fontsize=7)
 
 
@@ -192,13 +193,13 @@ def _draw_spectrum(
 def draw_errors_by_layer(
     errors: pd.DataFrame, r: int, titles: Mapping[str, str] | None = None, *, ax: Axes | None = None
 ) -> Figure:
-    """What each method leaves, by layer and kind, beside the same entries shuffled.
+    """Reconstruction error by layer and kind of matrix, also for the same entries shuffled.
 
     Args:
         errors: Table ``errors`` of an analysis, one row per matrix, rank and method.
         r: The rank that sets the budget.
-        titles: What the names of methods stand for that do not ship with the package.
-        ax: Where to draw a single panel; None for a new figure.
+        titles: Titles of the methods that do not ship with the package, by name.
+        ax: Axes for a single panel; None for a new figure.
     """
     titles = titles or {}
     own = [name for name in dict.fromkeys(errors["method"]) if name not in METHODS]
@@ -238,7 +239,7 @@ def draw_errors_by_layer(
 
 
 def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
-    """Where the matrices lie on the phase diagram, each at every rank.
+    """Coordinates of the matrices on the phase diagram, one row per matrix and rank.
 
     Args:
         table: Table ``matrices`` of an analysis.
@@ -256,8 +257,8 @@ def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
 def _of(table: pd.DataFrame, quantity: str) -> list[Any]:
     rows = table[table["quantity"] == quantity].to_dict("records")
     if not rows:
-        msg = f"the table has no {quantity}: there are none in what was analysed (an adapter, for "
-        msg += "example, does not hold the weights)"
+        msg = f"table has no rows with quantity {quantity!r}, because the analysed checkpoint does "
+        msg += "not hold them (an adapter, for example, does not hold the weights)"
         raise InvalidArgumentError(msg)
     return rows
 

@@ -1,4 +1,4 @@
-"""The look of every method's line, and the words around lines."""
+"""Line styles of the methods, and labels and keys of lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Look:
 
 
 TITLES = {name: method.title for name, method in METHODS.items()}
-# Okabe and Ito's palette, told apart by people who see fewer colours, and by dashes in grey print.
+# Okabe and Ito's palette is readable for colour-blind people; dashes help in grey print.
 LOOKS = {
     "R": Look("#d55e00"),
     "U": Look("#7f7f7f", (0, (1, 1))),
@@ -42,23 +42,23 @@ LOOKS = {
     "DoRA": Look("#e69f00", (0, (3, 1, 1, 1))),
     "VeRA": Look("#e69f00", (0, (1, 1))),
 }
-# Lines of methods that do not ship with the package, in turn: colours, then other dashes.
+# Methods that do not ship with the package take these colours in turn, then change dashes.
 _COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
 _DASHES = ((0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 2)))
-# Standard errors on each side of a simulated line.
+# Half-width of the band of a simulated line, in standard errors.
 BAND = 2.0
 _BETWEEN = "   "
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of methods, each once, in the package's order; others at the end."""
+    """Names of methods without duplicates, in the package's order; unknown names at the end."""
     known = list(METHODS)
     found = list(dict.fromkeys(names))
     return sorted(found, key=lambda name: known.index(name) if name in METHODS else len(known))
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """The look of every method's line; those that do not ship with the package differ as well."""
+    """The line style of every method; methods that do not ship with the package differ as well."""
     found = in_order(names)
     own = [name for name in found if name not in LOOKS]
     others = {
@@ -69,19 +69,19 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 
 
 def titles_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What the methods' names stand for in a result: the package's, and those of the user's own."""
+    """Titles of the methods of a result by name, including those of the user's own methods."""
     return TITLES | manifest.get("grid", {}).get("titles", {})
 
 
 def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> list[str]:
-    """What methods' names stand for, in lines of at most ``width`` characters.
+    """The key of the methods' names, in lines of at most ``width`` characters.
 
-    An entry stands in one line, unless it is longer than that.
+    An entry is broken only if it is longer than a line.
 
     Args:
         names: Names of methods.
         titles: Their titles.
-        width: Characters of a line.
+        width: Characters per line.
     """
     lines: list[str] = []
     for name in names:
@@ -96,13 +96,13 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
 def label_ends(
     axis: Axes, ends: Sequence[tuple[float, str]], looks: Mapping[str, Look], gap: float
 ) -> None:
-    """Put names at the right end of the lines, merged where lines meet, pushed apart elsewhere.
+    """Label lines at their right ends; lines that meet share a label, others are spread out.
 
     Args:
-        axis: Where the lines are.
-        ends: Height of each line's end, and its name.
-        looks: The looks of the lines.
-        gap: The least distance of two names, as a fraction of the axis' height.
+        axis: The axes with the lines.
+        ends: Height of each line's right end, and the line's name.
+        looks: The styles of the lines.
+        gap: The smallest distance of two labels, as a fraction of the axis' height.
     """
     low, high = axis.get_ylim()
     merged: list[tuple[float, list[str]]] = []
@@ -127,10 +127,10 @@ def label_ends(
 
 
 def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Positions in increasing order, at least ``gap`` apart, as near as possible to the wishes."""
+    """Positions in increasing order, at least ``gap`` apart, closest to ``wanted``."""
     positions = wanted.copy()
-    # Neighbours that are too close form a block around the mean of their wishes; blocks that then
-    # touch are merged (pool adjacent violators).
+    # Neighbours that are too close form a block around the mean of their wanted positions; blocks
+    # that then touch are merged (pool adjacent violators).
     blocks = [[i] for i in range(len(positions))]
     merged = True
     while merged:

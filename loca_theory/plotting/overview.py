@@ -1,4 +1,4 @@
-"""One picture of what was found, for those who see nothing else."""
+"""The overview figure: the main results in five panels."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def draw_overview(
     tuned: pd.DataFrame,
     claims: pd.DataFrame,
 ) -> Figure:
-    """Theorem 1, a real fine-tune, the toy experiment, fine-tuning and the ledger, side by side.
+    """Draw Theorem 1, a real increment, the toy experiment, fine-tuning and the ledger.
 
     Args:
         theorem: Table of the figure ``sim_2``.
         real: Table ``analyze-errors`` of an analysis.
         toy: Table of the figure ``toy_recovery``.
         tuned: Summary of :mod:`experiments.comparison` on one task.
-        claims: What ``loca-theory verify`` has stored; claims on this package are left out.
+        claims: Table stored by ``loca-theory verify``; claims on this package are not shown.
     """
     figure = Picture(figsize=(11.0, 6.6))
-    # Rows of their own: long names at the left of one panel do not narrow those above it.
+    # Separate subfigures: the long labels of a lower panel do not narrow the panel above it.
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.25), hspace=0.04).flat
     three = above.add_gridspec(1, 3, width_ratios=(1.1, 1.1, 1))
     _theorem(above.add_subplot(three[0]), theorem)
@@ -59,7 +59,7 @@ def _theorem(axis: Axes, table: pd.DataFrame) -> None:
     mine = table[table["K"] == _SIZE]
     for method, title in _THEOREM.items():
         line = mine[mine["method"] == method].sort_values(["r", "engine"])
-        # Exact values, where there are any, come before simulated ones.
+        # Exact values sort before simulated ones and are preferred.
         line = line.drop_duplicates("r")
         look = LOOKS[method]
         axis.plot(line["r"], line["error"], color=look.color, linestyle=look.dashes)
@@ -68,11 +68,11 @@ def _theorem(axis: Axes, table: pd.DataFrame) -> None:
     axis.set(xlabel=f"LoRA rank r, K = {_SIZE}", ylabel="relative error")
     axis.set_xticks(sorted(set(mine["r"][mine["r"] % _RANK == 0])))
     axis.set_xlim(right=mine["r"].max() + 13)
-    axis.set_title("Independent entries: as proved")
+    axis.set_title("Theorem 1: independent entries")
 
 
 def _real(axis: Axes, table: pd.DataFrame) -> None:
-    """What is left of the whole fine-tune, and what would be of independent entries."""
+    """Relative errors over all increments, measured and expected for independent entries."""
     mine = table[table["r"] == _RANK]
     for height, (method, title) in enumerate(reversed(_REAL.items())):
         rows = mine[mine["method"] == method]
@@ -89,10 +89,10 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
         axis.plot([], [], "o", color="#444444", mfc=fill, ms=5, ls="")[0]
         for fill in ("white", "#444444")
     ]
-    axis.legend(handles, ["if entries were independent", "as it is"], loc="lower left")
+    axis.legend(handles, ["independent entries", "measured"], loc="lower left")
     axis.set(xlabel=f"relative error at the budget of r = {_RANK}", yticks=[], xlim=(0, 1.02),
              ylim=(-1.3, len(_REAL) - 0.5))  # fmt: skip
-    axis.set_title("A real ΔW: low rank keeps more")
+    axis.set_title("A real ΔW: low rank retains more")
 
 
 def _toy(axis: Axes, table: pd.DataFrame) -> None:
@@ -108,7 +108,7 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
     axis.set_yticks(range(len(names)), labels)
     axis.set(xlabel="problems recovered, %", xlim=(0, 112))
     axis.grid(visible=False, axis="y")
-    axis.set_title("Toy: true locations found")
+    axis.set_title("Toy experiment: recovery")
 
 
 def _tuned(axis: Axes, table: pd.DataFrame) -> None:
@@ -120,13 +120,13 @@ def _tuned(axis: Axes, table: pd.DataFrame) -> None:
         axis.plot([low, high], [height, height], color=color, lw=1.6)
         axis.plot(mean, height, "o", color=color, ms=5)
     axis.set_yticks(range(len(names)), [rows[name]["title"] for name in reversed(names)])
-    axis.set_xlabel(f"test accuracy, %, with 95% intervals over {table['seeds'].max()} seeds")
+    axis.set_xlabel(f"test accuracy, % (95% intervals over {table['seeds'].max()} seeds)")
     axis.grid(visible=False, axis="y")
-    axis.set_title("Fine-tuning: adapters lie close together")
+    axis.set_title("Fine-tuning: adapters differ little")
 
 
 def _claims(axis: Axes, table: pd.DataFrame) -> None:
     table = table[table["subject"] == "paper"]
     draw_verdicts(table, ax=axis)
-    axis.set_title(f"The ledger: {len(table)} claims of the paper, one by one")
+    axis.set_title(f"The ledger: verdicts on {len(table)} claims of the paper")
     axis.legend(loc="lower right", fontsize=7, handlelength=1.0)

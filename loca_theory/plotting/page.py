@@ -1,4 +1,4 @@
-"""A result as one HTML page with its pictures inside."""
+"""One HTML page per result, with the pictures embedded."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 500
 _NAMES = {
-    "simulate": "Errors of methods",
-    "correlate": "Dependent entries",
+    "simulate": "Reconstruction errors",
+    "correlate": "Reconstruction under dependence",
     "toy": "The toy experiment",
     "verify": "Verdicts on the claims",
 }
@@ -36,33 +36,33 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Page:
-    """An HTML page that needs nothing else: no file beside it, no network.
+    """A self-contained HTML page: it loads no other files and needs no network.
 
     Attributes:
-        html: Its text.
+        html: The source of the page.
     """
 
     html: str = field(repr=False)
 
     def save(self, path: str | Path) -> Path:
-        """Write it.
+        """Write the page to a file.
 
         Args:
-            path: The file; its folder is made if it is not there.
+            path: The file; its folder is created if it does not exist.
 
         Raises:
-            ResourceError: it cannot be written.
+            ResourceError: the file cannot be written.
         """
         path = _arguments.path("path", path)
         if path.is_dir():
-            msg = f"{path} is a folder; give path a file, such as {path / 'report.html'}"
+            msg = f"path must name a file, but {path} is a folder; use {path / 'report.html'}, say"
             raise ResourceError(msg)
         writable_folder(path.parent, "path")
         write_atomically(path, lambda target: target.write_text(self.html, encoding="utf-8"))
         return path
 
     def _repr_html_(self) -> str:
-        """The page in a frame, so that its style does not reach the notebook's."""
+        """The page in a frame of its own, so that its style does not affect the notebook."""
         frame = 'style="width: 100%; height: 45rem; border: 0"'
         return f'<iframe srcdoc="{escape(self.html)}" {frame}></iframe>'
 
@@ -72,10 +72,10 @@ class _Table:
     """A table of a page.
 
     Attributes:
-        title: What stands above it.
+        title: Heading of the table.
         columns: Names of the columns.
-        rows: Their texts.
-        lead: What a reader has to know.
+        rows: Texts of the cells, row by row.
+        lead: Explanation below the heading.
     """
 
     title: str
@@ -85,17 +85,17 @@ class _Table:
 
 
 def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
-    """The page of a result: what came out, its pictures, its tables, and how to make it again.
+    """Make the HTML page of a result: findings, pictures, tables, and how to reproduce it.
 
     Args:
         result: An analysis, or any other result that :func:`plot` draws.
-        drawn: What :func:`save_pictures` returned for it; None to draw the pictures.
+        drawn: The files that :func:`save_pictures` returned for the result; None to draw them.
 
     Returns:
         The page; notebooks show it, and ``save`` writes it.
 
     Raises:
-        InvalidArgumentError: results of its type cannot be drawn.
+        InvalidArgumentError: results of this type cannot be drawn.
     """
     known = views(result)
     if drawn is None:
@@ -106,7 +106,7 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
         view.title: base64.b64encode(image).decode()
         for view, image in zip(known, images, strict=True)
     }
-    # Names come from files that a user merely points at: everything is escaped.
+    # Names come from files of unknown origin, so everything is escaped.
     source = files("loca_theory.plotting").joinpath("report.html.j2").read_text(encoding="utf-8")
     render = Environment(autoescape=True).from_string(source).render
     if result.command == "analyze":
@@ -125,21 +125,23 @@ def _main_table(result: Result) -> _Table:
     frame = result.to_frame()
     rows = [[_text(value) for value in row] for row in frame.head(_MOST_ROWS).to_numpy(object)]
     hidden = len(frame) - len(rows)
-    lead = f"The first {len(rows)} of {len(frame)} rows; to_frame() has all." if hidden else ""
+    lead = f"The first {len(rows)} of {len(frame)} rows; to_frame() returns all." if hidden else ""
     return _Table("Table", list(frame.columns), rows, lead)
 
 
 def _analysis(result: Any) -> dict[str, Any]:
-    """What the page of an analysis says."""
+    """The contents of the page of an analysis, as arguments of the template."""
     return {
-        "title": f"What the fine-tune did to {len(result.matrices)} "
+        "title": f"Increments of {len(result.matrices)} "
         + ("matrix" if len(result.matrices) == 1 else "matrices"),
         "lead": _sources(result),
         "verdict": result.verdict,
         "config": result.config,
-        "before": [_table(_LEFT, _MEAN, result.summary.all.errors, _LEAD)] if result.errors else [],
+        "before": [_table(_ERROR, _MEAN, result.summary.all.errors, _LEAD)]
+        if result.errors
+        else [],
         "after": [_table("Every matrix", _MATRIX, result.matrices)]
-        + ([_table("Left out", _SKIPPED, result.skipped)] if result.skipped else []),
+        + ([_table("Skipped", _SKIPPED, result.skipped)] if result.skipped else []),
     }
 
 
@@ -155,7 +157,7 @@ def _table(
 
 
 def _text(value: Any) -> str:
-    """A value for a reader."""
+    """Format a value for the table: four digits for floats, ``none`` for missing values."""
     if value is None or value != value:
         return "none"
     is_number = isinstance(value, Real) and not isinstance(value, bool | int)
@@ -166,11 +168,11 @@ def _number(form: str, value: float | None) -> str:
     return "none" if value is None else format(value, form)
 
 
-_LEFT = "What each method leaves of the whole fine-tune"
+_ERROR = "Reconstruction error of each method"
 _LEAD = (
-    "Relative error, weighted by energy: on these increments, expected for independent normal "
-    "entries, and on the same entries in random order. R is LoRA; F1 random and F2, F3 best "
-    "Fourier locations; D the best DCT coefficients; S the largest entries."
+    "Relative error over all matrices, weighted by energy: of these increments, as expected for "
+    "independent normal entries, and of the same entries in random order. R is LoRA; F1 random and "
+    "F2, F3 best Fourier locations; D the best DCT coefficients; S the largest entries."
 )
 _MEAN: dict[str, Callable[[MeanError], str]] = {
     "method": lambda one: one.method,

@@ -1,4 +1,4 @@
-"""The paper's figures: what each shows, and the data it is drawn from."""
+"""The paper's figures: the contents of each, and the data that it is drawn from."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Computed:
-    """Data that are computed where they are not stored.
+    """Data that are computed unless they are stored.
 
     Attributes:
-        source: Makes the simulation or study.
-        table: Which table of its result.
-        shared_with: Label of the figure under whose name the table is stored; None for its own.
+        source: Creates the simulation or study.
+        table: Name of the table in its result.
+        shared_with: Label of the figure under whose name the table is stored; None for this one's.
     """
 
     source: Callable[[], Simulation | Study | ConvergenceStudy]
@@ -47,10 +47,10 @@ class Computed:
 
 @dataclass(frozen=True)
 class Stored:
-    """Tables that other commands leave.
+    """Tables that other commands write.
 
     Attributes:
-        tables: For the name of each the command that makes it.
+        tables: The command that writes each table, by the table's name.
     """
 
     tables: Mapping[str, str]
@@ -58,13 +58,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure that can be made here.
+    """A figure that this package can draw.
 
     Attributes:
-        label: The label of the figure in the paper's source, or a name where the paper has none.
-        shows: What it shows, and what is exact in it.
-        data: What it is drawn from.
-        draw: From the tables, in the order of the data, to the figure.
+        label: The label of the figure in the paper's source, or a name if the paper has no such
+            figure.
+        shows: What the figure shows, and which parts are exact.
+        data: The data that it is drawn from.
+        draw: Draws the figure from the tables, which are passed in the order of ``data``.
     """
 
     label: str
@@ -80,15 +81,15 @@ _SIZE = 300
 
 
 def _study(*structures: str) -> Study:
-    """The appendix's sweep under some structures, by default all."""
-    # Imports torch, which the other figures do without.
+    """The appendix's sweep under the given structures, by default all."""
+    # This imports torch, which the other figures do not need.
     from loca_theory.dependence import STRUCTURES, Study
 
     return Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=structures or tuple(STRUCTURES))
 
 
 def _convergence() -> ConvergenceStudy:
-    """The toy experiment at its printed size, under every search."""
+    """The toy experiment at the paper's size, under every search."""
     from loca_theory.convergence import ConvergenceStudy
 
     return ConvergenceStudy()
@@ -104,7 +105,7 @@ def _analysis(label: str, shows: str, table: str, draw: Callable[..., Figure]) -
 _ANALYSIS = (
     _analysis(
         "analysis_1",
-        "Fig. 1a: entries of the increments of a query and a value matrix beside a normal law",
+        "Fig. 1a: entries of the increments of a query and a value matrix, and the normal density",
         "figure_data",
         draw_histograms,
     ),
@@ -116,13 +117,13 @@ _ANALYSIS = (
     ),
     _analysis(
         "analysis_3",
-        "Fig. 1c: eigenvalues of the increments beside the Marchenko–Pastur law",
+        "Fig. 1c: eigenvalues of the increments and the Marchenko–Pastur law",
         "figure_data",
         draw_spectra,
     ),
     _analysis(
         "spectral_analysis_appendix",
-        "Eigenvalues of the fine-tuned weights W′ beside the Marchenko–Pastur law",
+        "Eigenvalues of the fine-tuned weights W′ and the Marchenko–Pastur law",
         "figure_data",
         lambda table: draw_spectra(table, "weights"),
     ),
@@ -139,7 +140,7 @@ def _fine_tuning(
 _FINE_TUNING = (
     _fine_tuning(
         "training_process",
-        "Validation loss and metric over the steps, with locations that move or stay; measured",
+        "Validation loss and metric over the steps, with learned and fixed locations; measured",
         "training_process",
         "training_process",
         draw_training,
@@ -167,7 +168,7 @@ _FINE_TUNING = (
     ),
     _fine_tuning(
         "theory_practice",
-        "Energy of the full increment that each method could keep, and the metric it reaches; "
+        "Energy of the full increment that each method can retain, and the metric of its adapter; "
         "measured",
         "theory_practice",
         "theory_to_practice",
@@ -177,7 +178,7 @@ _FINE_TUNING = (
 
 _OVERVIEW = PaperFigure(
     "overview",
-    "What was found: Theorem 1, a real fine-tune, the toy experiment, fine-tuning, the ledger",
+    "Overview: Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
     Stored(
         {
             "sim_2": "loca-theory figures sim_2",
@@ -231,28 +232,28 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "crossings",
-            "Where low rank overtakes DCT selection under six kinds of dependence, K = 300, in "
-            "both protocols; simulated",
+            "Where the errors of low rank and DCT selection cross under six kinds of dependence, "
+            "K = 300, in both protocols; simulated",
             Computed(_study, "crossings"),
             draw_crossings,
         ),
         PaperFigure(
             "phase",
-            "Which method keeps more, by rank and by the energy in one random direction: boundary "
-            "in closed form, crossings simulated at K = 300",
+            "Which method retains more, by rank and by the energy in one random direction: "
+            "boundary in closed form, crossings simulated at K = 300",
             Computed(lambda: _study("spiked"), "crossings"),
             lambda table: draw_phase(table, (_SIZE, _SIZE)),
         ),
         PaperFigure(
             "toy_experiment",
             "The learned spectrum of single 6×6 problems over the steps: one that central "
-            "differences recover, one that they do not, and the latter by reselection",
+            "differences recover, one that they do not, and the latter with reselection",
             Computed(_convergence, "traces"),
             draw_spectrum,
         ),
         PaperFigure(
             "toy_experiment_loss",
-            "Loss of the same problems with locations that move and that stay",
+            "Loss of the same problems with learned and with fixed locations",
             Computed(_convergence, "traces", shared_with="toy_experiment"),
             draw_loss,
         ),
@@ -270,9 +271,9 @@ FIGURES: dict[str, PaperFigure] = {
 
 
 def find_figure(label: str) -> PaperFigure:
-    """The figure of that label.
+    """The figure with a label.
 
     Raises:
-        InvalidArgumentError: there is none; the message lists those there are.
+        InvalidArgumentError: there is no such figure; the message lists all labels.
     """
     return find("figure", label, FIGURES)

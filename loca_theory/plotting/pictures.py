@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # By the command of a result: its type, and the module with its ``views``. Modules are imported
-# when they draw, for the sake of those results that can do without torch.
+# only when they draw, because some import torch and some results can be drawn without it.
 _DRAWN_BY = {
     "simulate": ("SimulationResult", "loca_theory.plotting.error_curves"),
     "correlate": ("CorrelationResult", "loca_theory.plotting.dependence"),
@@ -30,28 +30,28 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
     """Draw a result.
 
     ==================  ==========================================================================
-    result              pictures, the first unless another one is named
+    result              pictures; the first is drawn unless ``picture`` names another
     ==================  ==========================================================================
     SimulationResult    ``errors``
-    CorrelationResult   ``crossings``, one by the name of each structure (first, where there is but
-                        one), ``phase`` with one random spike
+    CorrelationResult   ``crossings``, one named after each structure (first if there is only one),
+                        ``phase`` if there is one random spike
     ToyResult           ``recovery``, ``spectrum``, ``loss``
-    Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``:
-                        those that its tables hold; of a single matrix ``errors`` comes last
+    Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``
+                        as far as its tables allow; for a single matrix ``errors`` comes last
     VerificationResult  ``verdicts``
     ==================  ==========================================================================
 
     Args:
-        result: What a computation returned, or ``load`` brought back.
-        picture: Which one.
-        ax: Axes to draw into, where the picture is a single panel; None for a new figure.
+        result: A result, as a computation or ``load`` returned it.
+        picture: Name of the picture; None for the first.
+        ax: Axes to draw into if the picture is a single panel; None for a new figure.
 
     Returns:
         The figure; notebooks show it, and ``savefig`` or :func:`save_figure` writes it.
 
     Raises:
-        InvalidArgumentError: nothing can be drawn of it, there is no such picture, or it does not
-            fit into ``ax``.
+        InvalidArgumentError: the result cannot be drawn, it has no such picture, or the picture
+            does not fit into ``ax``.
 
     >>> from loca_theory.expressivity import simulate
     >>> plot(simulate(64, ranks=[2, 4], engine="exact")).axes[0].get_xlabel()
@@ -59,21 +59,21 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
     """
     known = {view.name: view for view in views(result)}
     if not known:
-        msg = f"there is nothing to draw: {result!r}"
+        msg = f"result has no rows, so there is nothing to draw: {result!r}"
         raise InvalidArgumentError(msg)
     name = next(iter(known)) if picture is None else picture
     return find("picture", name, known).draw(ax=ax)
 
 
 def views(result: Result) -> list[View]:
-    """The pictures that can be drawn of a result, the most telling first; none of an empty one.
+    """The pictures of a result, the most informative first; an empty list if it has no rows.
 
     Raises:
-        InvalidArgumentError: results of its type cannot be drawn.
+        InvalidArgumentError: results of this type cannot be drawn.
     """
     if not isinstance(result, Result) or result.command not in _DRAWN_BY:
         kinds = ", ".join(kind for kind, _ in _DRAWN_BY.values())
-        msg = f"{type(result).__name__} cannot be drawn; what can be is {kinds}"
+        msg = f"{type(result).__name__} cannot be drawn; result must be one of {kinds}"
         raise InvalidArgumentError(msg)
     if result.to_frame().empty:
         return []
@@ -82,17 +82,17 @@ def views(result: Result) -> list[View]:
 
 
 def save_pictures(result: Result, folder: str | Path) -> list[Path]:
-    """Write every picture of a result, as PNG and PDF, named as its tables are.
+    """Write every picture of a result as PNG and PDF, named like its tables.
 
     Args:
         result: The result.
-        folder: Where to; made if it is not there.
+        folder: The folder to write to; created if it does not exist.
 
     Returns:
         The files.
 
     Raises:
-        InvalidArgumentError: results of its type cannot be drawn.
+        InvalidArgumentError: results of this type cannot be drawn.
         ResourceError: the folder cannot be written to.
     """
     found = views(result)

@@ -1,4 +1,4 @@
-"""The verdicts on the claims, counted."""
+"""Figure of the verdicts on the claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loca_theory.claims import VerificationResult
 
 _ERRATUM = "not supported: an erratum"
-# From what holds to what is open, as the ledger names it.
+# The verdicts of the ledger, from supported to open.
 _COLORS = {
     "supported": "#009e73",
     "supported under assumptions": "#8fd3bf",
@@ -36,11 +36,12 @@ def views(result: VerificationResult) -> list[View]:
 
 @styled
 def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """How many claims came to which verdict, a bar per section.
+    """Number of claims by verdict, one bar per section.
 
     Args:
-        table: A row per claim: ``section``, ``verdict`` and whether it is a ``erratum`` of the pen.
-        ax: Where to draw it; None for a new figure.
+        table: One row per claim: ``section``, ``verdict``, and ``erratum``, whether the claim is a
+            typo of the paper.
+        ax: Axes to draw into; None for a new figure.
     """
     is_erratum = table["erratum"] & (table["verdict"] == "not supported")
     table = table.assign(verdict=table["verdict"].where(~is_erratum, _ERRATUM))

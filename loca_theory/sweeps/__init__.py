@@ -1,9 +1,9 @@
-"""Execution of many independent computations: seeds, stored results, resumption, local workers.
+"""Execution of many independent computations: seeds, stored results, resumption, workers.
 
-A sweep is a list of :class:`Point`; :class:`Runner` computes the missing ones and keeps each as one
-small file in a :class:`ResultStore` the moment it is done. Killed at any instant and started again,
-the same sweep finishes the rest and yields the same numbers to the bit. Nothing here knows what is
-being computed.
+A sweep is a list of :class:`Point`. :class:`Runner` computes the points that have no stored result
+and writes each result to a :class:`ResultStore` as soon as it is done, one small file per point. A
+sweep that is killed and started again computes only the rest, and its numbers are bit-identical.
+This package does not depend on what is computed.
 """
 
 from loca_theory.sweeps.backends import Backend, Cluster

@@ -23,9 +23,9 @@ _FEWEST_CPUS = 2
 
 
 class Backend(StrEnum):
-    """Who runs the points of a sweep.
+    """Where the points of a sweep run.
 
-    - ``loky``: processes on this machine.
+    - ``loky``: worker processes on this machine.
     - ``dask``: the workers of a dask.distributed scheduler.
     - ``ray``: the workers of a Ray cluster.
     """
@@ -40,16 +40,16 @@ _MODULES = {Backend.DASK: "distributed", Backend.RAY: "ray"}
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where workers are.
+    """The workers that run a sweep.
 
     Attributes:
-        backend: Who runs them.
+        backend: Kind of workers.
         scheduler: Address of a running scheduler, such as ``tcp://host:8786`` (dask) or
             ``host:6379`` (Ray); None starts workers on this machine, on the loopback interface.
 
     Raises:
-        InvalidArgumentError: the backend is unknown, a scheduler is named for processes on this
-            machine, or its address is empty.
+        InvalidArgumentError: the backend is unknown, a scheduler is given for the ``loky`` backend,
+            or its address is empty.
     """
 
     backend: Backend = Backend.LOKY
@@ -65,15 +65,15 @@ class Cluster:
 
     @property
     def streams(self) -> bool:
-        """Whether results come back one by one as they are finished."""
+        """Whether results arrive one by one as they are finished."""
         return self.backend is not Backend.RAY
 
     def check(self) -> None:
-        """Make sure that the workers can be had, without starting any.
+        """Check that the workers are available, without starting any.
 
         Raises:
-            InvalidArgumentError: the scheduler's address is none.
-            ResourceError: the backend is not installed, or nobody answers at the address.
+            InvalidArgumentError: the scheduler's address is malformed.
+            ResourceError: the backend is not installed, or the scheduler does not answer.
         """
         if self.scheduler is not None:
             with self.connected(1):
@@ -83,16 +83,16 @@ class Cluster:
 
     @contextmanager
     def connected(self, jobs: int) -> Iterator[None]:
-        """Joblib's parallel calls inside run on these workers.
+        """Run joblib's parallel calls in this context on these workers.
 
-        Inside of itself it changes nothing, so that a study of several sweeps connects once.
+        A nested context reuses the connection, so a study of several sweeps connects only once.
 
         Args:
-            jobs: Workers to start where no scheduler is named; −1 for one per core.
+            jobs: Number of workers to start if there is no scheduler; −1 for one per core.
 
         Raises:
-            InvalidArgumentError: the scheduler's address is none.
-            ResourceError: the backend is not installed, or nobody answers at the address.
+            InvalidArgumentError: the scheduler's address is malformed.
+            ResourceError: the backend is not installed, or the scheduler does not answer.
         """
         if self.backend is Backend.LOKY or _connected.get() == self:
             yield
@@ -115,7 +115,7 @@ class Cluster:
                 client = distributed.Client(
                     n_workers=jobs,
                     threads_per_worker=1,
-                    # Any free port: at its own one the scheduler warns where another scheduler is.
+                    # Any free port, because dask warns if another scheduler uses its default port.
                     dashboard_address="127.0.0.1:0",
                     scheduler_kwargs={"dashboard": False},
                 )
@@ -134,7 +134,7 @@ class Cluster:
             with joblib.parallel_config(backend="dask"):
                 active: Any = joblib.parallel.get_active_backend()[0]
                 workers = active.effective_n_jobs
-                # Where there is one worker alone, joblib would compute in this process.
+                # With a single worker, joblib would compute in this process.
                 active.effective_n_jobs = lambda n_jobs: max(2, workers(n_jobs))
                 yield
 
@@ -144,7 +144,7 @@ class Cluster:
         if self.scheduler:
             self._probe(self.scheduler)
         with warnings.catch_warnings():
-            # Ray announces changes of its own defaults at every start.
+            # Ray warns about changes of its defaults at every start.
             warnings.simplefilter("ignore", FutureWarning)
             try:
                 if self.scheduler:
@@ -160,8 +160,8 @@ class Cluster:
                 raise self._unreachable() from error
         try:
             if self.scheduler and ray.cluster_resources().get("CPU", 0) < _FEWEST_CPUS:
-                msg = f"the Ray cluster at {self.scheduler} has a single CPU, and joblib would "
-                msg += "compute in this process instead; add a node, or choose dask"
+                msg = f"the Ray cluster at {self.scheduler} has a single CPU, so joblib would "
+                msg += 'compute in this process; add a node, or use backend="dask"'
                 raise ResourceError(msg)
             import_module("ray.util.joblib").register_ray()
             with joblib.parallel_config(backend="ray"):
@@ -170,7 +170,7 @@ class Cluster:
             ray.shutdown()
 
     def _probe(self, address: str) -> None:
-        """Ray itself tries for minutes to reach an address where nobody is."""
+        """Check that the address answers, because Ray itself retries for minutes."""
         host, _, port = address.removeprefix("ray://").rpartition(":")
         if not (host and port.isdigit()):
             raise self._no_address()

@@ -1,4 +1,4 @@
-"""Running the points of a sweep, in this process or on local workers."""
+"""Run the points of a sweep, in this process or on workers."""
 
 from __future__ import annotations
 
@@ -32,46 +32,47 @@ Compute = Callable[[Point], dict[str, Any]]
 Progress = Callable[[int, int], None]
 Watch = Callable[[Point, dict[str, Any]], None]
 
-# Points a worker gets at a time where results cannot be had one by one.
+# Points per worker and batch if results do not arrive one by one.
 _BATCH = 4
 _THIS_MACHINE = Cluster()
-# Workers take about this long to start and import; below it they are not worth starting.
+# Workers take about this long to start and import. A shorter sweep runs without them.
 _WORKER_START_S = 1.5
-# ... unless an earlier sweep of this process has left them: joblib keeps idle ones for 300 s.
+# Workers of an earlier sweep of this process start at once: joblib keeps them for 300 s.
 _WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
 _FEEDER_NAME, _FEEDER_ENDS_WITHIN_S = "QueueFeederThread", 5.0
-# What numerical libraries read when they are loaded.
+# Numerical libraries read these when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class SweepInterruptedError(LocaTheoryError):
-    """The user interrupted a sweep; what was finished is stored.
+    """The user interrupted a sweep. Finished points are stored if the runner has a store.
 
     Attributes:
-        done: Points finished.
-        total: Points of the sweep.
+        done: Number of finished points.
+        total: Number of points of the sweep.
     """
 
     def __init__(self, done: int, total: int, *, stored: bool) -> None:
         self.done, self.total = done, total
-        kept = "are stored; run it again to finish" if stored else "were not stored"
-        super().__init__(f"interrupted: {done} of {total} points {kept}")
+        outcome = "are stored; run it again to finish" if stored else "were not stored"
+        super().__init__(f"interrupted: {done} of {total} points {outcome}")
 
 
 @dataclass(frozen=True)
 class Runner:
-    """How sweeps run; the results do not depend on it.
+    """Settings for running sweeps; the results do not depend on them.
 
     Attributes:
-        store: Where results are stored as they come, a store or the name of a folder; None for
-            nowhere.
-        jobs: Worker processes; −1 for one per core.
-        cluster: Where workers are, if not on this machine: they compute whatever is missing, be it
-            little, and have to be there even where nothing is. It decides nothing else either.
+        store: Where to store each result as soon as it is computed: a store, or the path of a
+            folder; None stores nothing.
+        jobs: Number of worker processes; −1 for one per core.
+        cluster: The workers, by default processes on this machine. Workers of a dask or Ray cluster
+            compute all missing points, however few, and must be reachable even if no point is
+            missing.
         progress: Called with (finished, total) whenever a point is finished.
 
     Raises:
-        InvalidArgumentError: ``jobs`` is neither positive nor −1, or anything is of another type.
+        InvalidArgumentError: ``jobs`` is neither positive nor −1, or a value has the wrong type.
     """
 
     store: ResultStore | str | Path | None = None
@@ -96,22 +97,22 @@ class Runner:
     ) -> list[dict[str, Any]]:
         """Compute every point that is not stored yet.
 
-        Each point runs with one BLAS and torch thread, here and in workers alike, because products
-        and decompositions differ in the last bits between thread counts; the parallelism is over
-        points. The first points run in this process until it is clear that workers would pay.
+        Each point runs with one BLAS and torch thread, in this process and in workers, because the
+        last bits of products and decompositions depend on the number of threads. Only points run
+        in parallel. Points run in this process until starting workers would save time.
 
         Args:
-            points: What to compute.
+            points: The points to compute.
             compute: Module-level function from a point to plain JSON data.
-            watch: Called with each point that was computed now and its result, once it is kept.
+            watch: Called with each newly computed point and its result, after it is stored.
 
         Returns:
             One result per point, in the order of the points.
 
         Raises:
-            SweepInterruptedError: Ctrl-C. Finished points are in the store.
-            InvalidArgumentError: the address of the cluster's scheduler is none.
-            ResourceError: the cluster is not there, a result cannot be stored, or a worker was
+            SweepInterruptedError: the user pressed Ctrl-C. Finished points are in the store.
+            InvalidArgumentError: the address of the cluster's scheduler is malformed.
+            ResourceError: the cluster cannot be reached, a result cannot be stored, or a worker was
                 killed. Finished points are in the store.
         """
         store, progress = self.open_store(compute), self.progress
@@ -143,12 +144,12 @@ class Runner:
                 with self.connected():
                     _run_on_workers(missing, points, compute, keep, self.jobs, self.cluster)
         except KeyboardInterrupt:
-            kept = store is not None
-            raise SweepInterruptedError(len(results), len(points), stored=kept) from None
+            is_stored = store is not None
+            raise SweepInterruptedError(len(results), len(points), stored=is_stored) from None
         return [results[index] for index in range(len(points))]
 
     def open_store(self, *roots: Callable[..., Any] | str) -> ResultStore | None:
-        """The store; in a folder, the one of what some functions compute.
+        """Open the store for the results of some functions; None if the runner stores nothing.
 
         Args:
             roots: The functions, as :func:`~loca_theory.sweeps.code_version` takes them.
@@ -161,16 +162,16 @@ class Runner:
         return ResultStore(writable_folder(Path(self.store), "store"), code_version(*roots))
 
     def connected(self) -> AbstractContextManager[None]:
-        """Keep the connection to the cluster for all sweeps inside.
+        """Keep one connection to the cluster for all sweeps in this context.
 
         Raises:
-            InvalidArgumentError: the address of the cluster's scheduler is none.
-            ResourceError: the cluster is not there.
+            InvalidArgumentError: the address of the cluster's scheduler is malformed.
+            ResourceError: the cluster cannot be reached.
         """
         return self.cluster.connected(self.jobs)
 
 
-# What every specification runs with unless it is given another.
+# The runner of every function that is not given another.
 DEFAULT_RUNNER = Runner()
 
 
@@ -181,7 +182,7 @@ def _run_here(
     keep: Callable[[int, dict[str, Any]], None],
     workers: int,
 ) -> list[int]:
-    """Compute in this process; returns what is left once workers would be faster."""
+    """Compute points in this process; return the rest once workers would be faster."""
     with _one_thread():
         start = time.perf_counter()
         for done, index in enumerate(missing):
@@ -194,18 +195,18 @@ def _run_here(
 
 
 class _Workers:
-    """The processes that an earlier sweep has started."""
+    """Worker processes that an earlier sweep started."""
 
     def __init__(self) -> None:
         self._count, self._used = 0, 0.0
 
     def start_s(self, count: int) -> float:
-        """What it takes to have so many of them at work."""
+        """Seconds until ``count`` workers are ready."""
         is_warm = count == self._count and time.monotonic() - self._used < _WARM_FOR_S
         return min(_WARM_WORKER_START_S, _WORKER_START_S) if is_warm else _WORKER_START_S
 
     def used(self, count: int) -> None:
-        """So many have just worked."""
+        """Record that ``count`` workers have just been used."""
         self._count, self._used = count, time.monotonic()
 
 
@@ -236,12 +237,12 @@ def _run_on_workers(
             _workers.used(joblib.effective_n_jobs(jobs))
     except BrokenExecutor as error:
         msg = "a worker process was killed, most likely for lack of memory; "
-        msg += "use fewer, such as jobs=1"
+        msg += "use fewer workers, such as jobs=1"
         raise ResourceError(msg) from error
     finally:
         if outcomes:
             with warnings.catch_warnings():
-                # After an interruption joblib remarks that it cancels what is under way. It shall.
+                # After an interruption joblib warns that it cancels running tasks, as intended.
                 warnings.simplefilter("ignore", UserWarning)
                 outcomes.close()
         if sys.exc_info()[0] is KeyboardInterrupt and cluster.backend is Backend.LOKY:
@@ -249,10 +250,10 @@ def _run_on_workers(
 
 
 def _end_workers() -> None:
-    """End what joblib keeps ready, so that nothing of it outlives this process.
+    """End joblib's idle workers, so that none outlives this process.
 
-    The thread that feeds the workers frees semaphores when it ends. Were it cut off in between
-    by the end of the process, loky's resource tracker would report one as leaked.
+    The thread that feeds the workers frees semaphores when it ends. If the process ended before
+    it, loky's resource tracker would report a leaked semaphore.
     """
     get_reusable_executor().shutdown(wait=True, kill_workers=True)
     for thread in threading.enumerate():
@@ -267,7 +268,7 @@ def _run_in_batches(
     keep: Callable[[int, dict[str, Any]], None],
     jobs: int,
 ) -> None:
-    """For workers whose results only come all at once: a few points at a time."""
+    """Run a few points at a time, for backends that return all results of a call at once."""
     version = package_version()
     size = _BATCH * joblib.effective_n_jobs(jobs)
     # One pool for all batches: starting one takes seconds.
@@ -284,7 +285,7 @@ def _compute_one(
 ) -> tuple[int, dict[str, Any]]:
     if package_version() != version:
         msg = f"the worker on {platform.node()} runs another version of loca-theory; "
-        msg += "install the same one everywhere"
+        msg += "install the same version on every machine"
         raise ResourceError(msg)
     with _one_thread():
         return index, compute(point)
@@ -292,17 +293,18 @@ def _compute_one(
 
 @contextmanager
 def _interrupts_wait() -> Iterator[None]:
-    """Ctrl-C waits for the end, and processes started inside never see it.
+    """Delay Ctrl-C until the end of this context, and block it in processes started inside.
 
-    A terminal sends it to workers as well; it is this process that reacts and ends them, while
-    they would add a traceback each.
+    A terminal sends Ctrl-C to the workers too, and each would print a traceback. This process
+    handles it and ends the workers.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     from multiprocessing import resource_tracker
 
-    # Workers need this helper; starting it unblocks the signal in some versions of Python.
+    # Workers need this helper. Start it before the signal is blocked, because in some versions of
+    # Python its start unblocks the signal.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -313,9 +315,9 @@ def _interrupts_wait() -> Iterator[None]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One BLAS, OpenMP and torch thread inside, the former number afterwards.
+    """Use one BLAS, OpenMP and torch thread in this context, then restore the former number.
 
-    This holds for libraries that are loaded inside, too.
+    The limit also applies to libraries that are loaded inside.
     """
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch else joblib.cpu_count()

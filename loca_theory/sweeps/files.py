@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Write files atomically, so that a reader never sees a partial file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TEMPORARY_SUFFIX = ".partial"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name beside its location and rename it when it is complete.
+    """Write a file under a temporary name in its folder, and rename it when it is complete.
 
     Args:
-        path: Where the file shall stand. Its folder must exist.
-        write: Writes the content to the path it is given.
+        path: Path of the file. Its folder must exist.
+        write: Function that writes the content to the path it is given.
 
     Raises:
         ResourceError: the file cannot be written; nothing is left behind under either name.
@@ -43,14 +43,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def writable_folder(folder: Path, argument: str = "folder") -> Path:
-    """Create a folder where needed and make sure that files can be created in it.
+    """Create a folder if needed, and check that files can be created in it.
 
     Args:
         folder: The folder.
-        argument: What the caller was given it as, for the message.
+        argument: Name of the caller's argument, for the message.
 
     Raises:
-        ResourceError: it cannot be created or written to.
+        ResourceError: the folder cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the text of a module says of its imports; nothing is imported to learn it.
+"""Find the imports of a module by parsing its source, without importing it.
 
 The rules are those of :mod:`loca_theory.sweeps.versions`.
 """
@@ -15,19 +15,19 @@ from pathlib import Path
 OURS = "loca_theory"
 _BY_NAME = ("import_module", "find_spec")
 
-# What is taken from where: a module, and a name in it or None for the module itself.
+# An import: a module, and a name in it or None for the module itself.
 Taken = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A module as its text tells it.
+    """A parsed module.
 
     Attributes:
-        content: The text.
-        takes: What it imports, wherever it does.
-        passes_on: Of an ``__init__``, where names that it offers come from.
-        acts: Whether an ``__init__`` does more than define names and pass them on.
+        content: The source text.
+        takes: Its imports, including those inside functions.
+        passes_on: For an ``__init__``, the origin of each name that it re-exports.
+        acts: Whether an ``__init__`` does more than define and re-export names.
     """
 
     content: bytes
@@ -38,13 +38,13 @@ class Source:
 
 @cache
 def parse(name: str, path: Path) -> Source:
-    """The module of that name, read from its file."""
+    """Parse the module with the given name from its file."""
     content = path.read_bytes()
     body = ast.parse(content).body
     is_init = path.name == "__init__.py"
     package = name if is_init else name.rpartition(".")[0]
     takes = [taken for _, taken in _imports(_statements(body), package)]
-    # ``from importlib import import_module``, or ``import importlib``, be it with a submodule.
+    # ``from importlib import import_module``, ``import importlib`` or ``import importlib.util``.
     if any(
         module == "importlib" or (module.startswith("importlib.") and taken is None)
         for module, taken in takes
@@ -60,7 +60,7 @@ def parse(name: str, path: Path) -> Source:
 
 
 def _statements(body: Iterable[ast.AST], *, functions: bool = True) -> Iterator[ast.AST]:
-    """All statements but those under ``TYPE_CHECKING``, and perhaps those in functions."""
+    """Yield nested statements, except under ``TYPE_CHECKING`` and, optionally, in functions."""
     for node in body:
         yield node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not functions:
@@ -69,7 +69,7 @@ def _statements(body: Iterable[ast.AST], *, functions: bool = True) -> Iterator[
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):
             if not (is_for_types and part == "body"):
                 inner = getattr(node, part, ())
-                # The body of a lambda or a conditional expression is none of statements.
+                # The body of a lambda or a conditional expression is not a list of statements.
                 yield from _statements(inner if isinstance(inner, list) else ())
 
 
@@ -78,7 +78,7 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def _imports(statements: Iterable[ast.AST], package: str) -> Iterator[tuple[str, Taken]]:
-    """What import statements bind, and to what."""
+    """Yield each name that import statements bind, with its import."""
     for node in statements:
         if isinstance(node, ast.Import):
             yield from ((one.asname or one.name, (one.name, None)) for one in node.names)
@@ -90,10 +90,11 @@ def _imports(statements: Iterable[ast.AST], package: str) -> Iterator[tuple[str,
 
 
 def _named(body: list[ast.stmt], name: str, package: str) -> Iterator[Taken]:
-    """Modules that are imported by their names as text.
+    """Find modules that are imported by name, from the strings of a module.
 
-    Every text that is or begins the name of a module of ours counts, be it in a table or a function
-    that makes names; of others, what stands in the call itself.
+    Every string that is or begins the name of a module in ``loca_theory`` or in the importing
+    module's top package counts, because tables and functions can build names from it. For other
+    packages only the argument of the import call counts.
     """
     known = {"__name__": name, "__package__": package}
     ours = (f"{OURS}.", f"{name.partition('.')[0]}.")
@@ -121,7 +122,7 @@ def _is_name(text: str) -> bool:
 
 
 def _known_start(node: ast.expr, known: Mapping[str, str]) -> str:
-    """What is known of a text before it runs; if that is not all, up to the last dot."""
+    """Return a string as far as it is known statically; if not all, up to its last dot."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if not isinstance(node, ast.JoinedStr):
@@ -140,7 +141,7 @@ def _known_start(node: ast.expr, known: Mapping[str, str]) -> str:
 
 
 def _lazy_exports(body: list[ast.stmt], package: str, folder: Path) -> dict[str, Taken]:
-    """Tables at the top of an ``__init__`` from names to the submodules that define them."""
+    """Read top-level tables of an ``__init__`` that map names to their submodules."""
     found: dict[str, Taken] = {}
     for statement in body:
         if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr):
@@ -167,7 +168,7 @@ def _only_defines(statement: ast.stmt) -> bool:
 
 @cache
 def source_file(folders: tuple[Path, ...], rest: str) -> Path | None:
-    """The file of a module below one of the folders, by its name from there; None without one."""
+    """Find the file of a module by its name relative to one of the folders; None if absent."""
     for folder in folders:
         base = folder.joinpath(*rest.split("."))
         for path in (base / "__init__.py", base.parent / f"{base.name}.py"):

@@ -1,4 +1,4 @@
-"""Where a result came from."""
+"""The manifest of a result, which describes how it was computed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _LIBRARIES = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
 def manifest(
     *, grid: Mapping[str, Any], seed: int | None, device: str = "cpu", dtype: str = "float64"
 ) -> dict[str, Any]:
-    """What it takes to understand and repeat a run.
+    """Describe a run so that it can be understood and repeated.
 
     Args:
         grid: The expanded grid and options, after defaults.
-        seed: Root seed; None where nothing is random.
-        device: Where tensors lived.
-        dtype: In which precision.
+        seed: Root seed; None if nothing is random.
+        device: Device of the tensors.
+        dtype: Precision of the tensors.
 
     Returns:
         Plain data: version, git commit and dirty flag (null outside a checkout), the arguments,
-        versions of the libraries (none is imported for it), platform, threads, time.
+        versions of the libraries (found without importing them), platform, threads, time.
     """
     commit, dirty = _git_state()
     return {
@@ -65,9 +65,9 @@ def _git_state() -> tuple[str | None, bool | None]:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    # Named in full: GIT_DIR in the environment (of a git hook, say) means another repository.
+    # Explicit, because GIT_DIR in the environment (of a git hook, say) may name another one.
     repository = (f"--git-dir={root / '.git'}", f"--work-tree={root}")
-    # Without the lock that `git status` takes to refresh the index, and others would stumble over.
+    # No lock, because the lock that `git status` takes on the index would disturb other processes.
     command = ["git", "--no-optional-locks", *repository, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""Means and standard errors that can be gathered block by block."""
+"""Means and standard errors that can be merged from blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What identifies one computation of a sweep."""
+"""A point: one computation of a sweep, and its key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# A parameter is anything that JSON keeps exactly.
+# A parameter is any value that JSON stores exactly.
 Parameter = int | float | str | bool | None | list["Parameter"] | dict[str, "Parameter"]
 
 
@@ -29,6 +29,6 @@ class Point:
         return {"experiment": self.experiment, "parameters": dict(self.parameters)}
 
     def key(self, version: str) -> str:
-        """Hash that names the point's file: equal only for equal point and code version."""
+        """Hash that names the point's file: equal only for equal points and code versions."""
         text = json.dumps({**self.describe(), "version": version}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]

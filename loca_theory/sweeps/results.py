@@ -1,4 +1,4 @@
-"""What a computation returns: typed tables, and the manifest that says how to make them again."""
+"""Results of computations: typed tables, and a manifest that describes how to reproduce them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_ROWS_SHOWN = 20
 
 
 def rows(row_type: type) -> Any:
-    """A field of a :class:`Result` that holds a table: a tuple of rows of one frozen type."""
+    """Declare a field of a :class:`Result` that holds a table: a tuple of rows of one type."""
     return dataclasses.field(metadata={"row": row_type})
 
 
@@ -34,7 +34,7 @@ class Result:
     ``errors: tuple[Row, ...] = rows(Row)``. The first table is the main one.
 
     Attributes:
-        manifest: Where the tables come from: arguments, seed, versions, machine.
+        manifest: How the tables were computed: arguments, seed, versions, machine.
         command: Name of the command that prints this result; stored tables are named after it.
     """
 
@@ -42,13 +42,13 @@ class Result:
     command: ClassVar[str]
 
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
-        """A table as a data frame, one column per field of its rows.
+        """Return a table as a data frame, one column per field of its rows.
 
         Args:
             table: Name of the table; None for the main one.
 
         Raises:
-            InvalidArgumentError: there is no such table.
+            InvalidArgumentError: no table has this name.
         """
         import pandas as pd
 
@@ -58,17 +58,17 @@ class Result:
         return pd.DataFrame(self._plain(name), columns=columns)
 
     def to_json(self) -> dict[str, Any]:
-        """The tables and the manifest as plain data, which JSON can hold."""
+        """Return the tables and the manifest as plain data for JSON."""
         return {**{name: self._plain(name) for name in self._tables()}, "manifest": self.manifest}
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write every table as parquet, each beside its manifest.
+        """Write each table as a parquet file, and its manifest beside it.
 
         Args:
-            folder: Where to; made if it is not there.
+            folder: Folder to write to; created if it does not exist.
 
         Returns:
-            The files.
+            The files written.
 
         Raises:
             ResourceError: the folder cannot be written to.
@@ -84,14 +84,14 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The result that :meth:`save` wrote into a folder.
+        """Load the result that :meth:`save` wrote to a folder.
 
         Raises:
-            InvalidArgumentError: this is the type of no result in particular.
-            ResourceError: it is not there, or another version of the package wrote it.
+            InvalidArgumentError: the class has no tables, like :class:`Result` itself.
+            ResourceError: a file is missing, or another version of the package wrote it.
         """
         if not cls._tables():
-            msg = f"{cls.__name__} has no tables; load by the type that was saved, such as "
+            msg = f"{cls.__name__} has no tables; call load of the class that was saved, such as "
             msg += "SimulationResult.load(folder)"
             raise InvalidArgumentError(msg)
         folder = path("folder", folder)
@@ -134,7 +134,7 @@ class Result:
 
 
 def _typed(frame: pd.DataFrame, row_type: type, source: str) -> tuple[Any, ...]:
-    """Rows of a stored table; what parquet widened for the sake of null is as it was."""
+    """Convert a stored table to rows, restoring types that parquet widened because of nulls."""
     hints = get_type_hints(row_type)
     columns = []
     for field in dataclasses.fields(row_type):
@@ -147,7 +147,7 @@ def _typed(frame: pd.DataFrame, row_type: type, source: str) -> tuple[Any, ...]:
 
 
 def _as(hint: Any, value: Any) -> Any:
-    """A stored value as its type says: a member of an enumeration, a tuple, an integer, None."""
+    """Convert a stored value to its type: an enumeration member, a tuple, an integer or None."""
     if get_origin(hint) is tuple:
         if not isinstance(value, np.ndarray):
             raise TypeError
@@ -162,7 +162,7 @@ def _as(hint: Any, value: Any) -> Any:
         return kind(value)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    # A whole number is a float as well, and a truth value is neither.
+    # An integer is also valid as a float; a boolean is valid as neither.
     if not isinstance(value, (int, float) if kind is float else kind) or (
         isinstance(value, bool) and kind is not bool
     ):

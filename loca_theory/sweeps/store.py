@@ -1,4 +1,4 @@
-"""One small file per finished point."""
+"""A store of results, one small file per finished point."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _ABANDONED_AFTER_S = 3600.0
 
 
 class ResultStore:
-    """Finished points in a folder, one JSON file each, named by experiment, version and key.
+    """A folder with one JSON file per finished point, named by experiment, version and key.
 
-    JSON keeps every float exactly (``repr`` round-trips) and executes nothing when read. A file
-    is believed only if it parses, carries the checksum of its own result and describes the very
-    point asked for; any other is reported in :attr:`rejected` and computed again.
+    JSON preserves every float exactly (``repr`` round-trips), and reading it executes no code. A
+    file is used only if it parses, its checksum matches its result and it describes the requested
+    point. Any other file is listed in :attr:`rejected`, and its point is computed again.
 
     Args:
-        folder: Where the files stand; created when needed.
+        folder: Folder of the files; created if needed.
         version: Version of the computing code (:func:`~loca_theory.sweeps.code_version`).
 
     Attributes:
-        rejected: One line for each file that was not believed, with the reason.
-        loaded: How many stored results it has given since it was opened.
-        saved: How many results it has taken since then.
+        rejected: One line for each rejected file, with the reason.
+        loaded: Number of results loaded since the store was opened.
+        saved: Number of results saved since then.
 
     Raises:
         ResourceError: the folder cannot be created or written to.
@@ -45,16 +45,16 @@ class ResultStore:
         self._remove_abandoned()
 
     def path(self, point: Point) -> Path:
-        """Where the point's result stands, or would."""
+        """Path of the point's file, whether or not it exists."""
         return self.folder / f"{self._prefix(point.experiment)}{point.key(self.version)}.json"
 
     def _prefix(self, experiment: str) -> str:
         return f"{experiment}@{self.version[:8]}-"
 
     def outdated(self) -> int:
-        """How many results of the experiments asked for were left by another version of the code.
+        """Count results of the loaded experiments that another version of the code stored.
 
-        They stay where they are, and are not used.
+        They are neither used nor deleted.
         """
         names = [path.name for path in self.folder.glob("*.json")]
         return sum(
@@ -64,7 +64,7 @@ class ResultStore:
         )
 
     def load(self, point: Point) -> dict[str, Any] | None:
-        """The stored result, or None if there is none that can be trusted."""
+        """Load a stored result; None if it does not exist or is rejected."""
         path = self.path(point)
         self._experiments.add(point.experiment)
         try:
@@ -82,10 +82,10 @@ class ResultStore:
         return content["result"]
 
     def save(self, point: Point, result: dict[str, Any]) -> None:
-        """Keep a result.
+        """Store a result.
 
         Raises:
-            ResourceError: it cannot be written; an earlier file stays as it was.
+            ResourceError: the file cannot be written; an earlier file is unchanged.
         """
         content = {
             "format": _FORMAT,
@@ -105,7 +105,7 @@ class ResultStore:
             return "without a result"
         if content.get("checksum") != _checksum(content["result"]):
             return "damaged (checksum)"
-        # As text: Python holds 1, 1.0 and True for equal, and NaN for unequal to itself.
+        # Compared as text, because in Python 1 == 1.0 == True and NaN != NaN.
         same_point = _canonical(content.get("point")) == _canonical(point.describe())
         if not same_point or content.get("version") != self.version:
             return "of another computation"

@@ -1,4 +1,4 @@
-"""Tables on disk, each beside the manifest that says how it was made."""
+"""Tables on disk, each with a manifest that describes how it was computed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TRIAL = "quick"
 
 
 def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[Path]:
-    """Stored tables whose names fit one of the patterns, in a folder and its subfolders, sorted.
+    """Find stored tables by name in a folder and its subfolders, sorted.
 
-    Those of trial runs of experiments, in folders ``quick``, mean nothing and are left out.
+    Tables in folders named ``quick`` are skipped, because they come from trial runs.
 
     Args:
-        folder: Where to look; None finds nothing.
-        patterns: Names without ``.parquet``, with wildcards.
+        folder: Folder to search; None finds nothing.
+        patterns: Names without ``.parquet``, with wildcards; one of them must match.
     """
     if folder is None:
         return []
@@ -37,15 +37,15 @@ def store_rows(
     folder: Path,
     name: str,
 ) -> list[Path]:
-    """Write ``name.parquet`` and ``name.manifest.json``, each complete or not at all.
+    """Write ``name.parquet`` and ``name.manifest.json``, each atomically.
 
-    A run killed in between leaves no manifest, never one that belongs to another table.
+    A run killed between the two leaves no manifest, so a manifest always belongs to its table.
 
     Args:
-        rows: The rows, with the same keys each, or a data frame of them.
-        manifest: Where they come from, as plain data.
-        folder: Where the files go; made if it is not there.
-        name: Their name.
+        rows: The rows, all with the same keys, or a data frame of them.
+        manifest: How the rows were computed, as plain data.
+        folder: Folder of the files; created if it does not exist.
+        name: Name of the files, without suffixes.
 
     Returns:
         The two files.
@@ -53,38 +53,38 @@ def store_rows(
     Raises:
         ResourceError: the folder cannot be written to.
     """
-    import pandas as pd  # takes longer than the exact engine's values
+    import pandas as pd  # here, because this takes longer than computing exact values
 
     writable_folder(folder)
-    table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    table, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     try:
-        origin.unlink(missing_ok=True)
+        manifest_path.unlink(missing_ok=True)
     except OSError as error:
-        msg = f"cannot replace {origin}: {error.strerror or error}; "
+        msg = f"cannot replace {manifest_path}: {error.strerror or error}; "
         msg += 'choose another folder="..."'
         raise ResourceError(msg) from error
     write_atomically(table, lambda path: frame.to_parquet(path, index=False))
     text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
-    write_atomically(origin, lambda path: path.write_text(text, encoding="utf-8"))
-    return [table, origin]
+    write_atomically(manifest_path, lambda path: path.write_text(text, encoding="utf-8"))
+    return [table, manifest_path]
 
 
 def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Read the table and the manifest that :func:`store_rows` wrote.
 
     Raises:
-        ResourceError: they are not there, or cannot be read as such.
+        ResourceError: a file is missing or cannot be read.
     """
     import pandas as pd
 
-    table, origin = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
-    for path in (table, origin):
+    table, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    for path in (table, manifest_path):
         if not path.exists():
             msg = f"there is no {path.name} in {folder}; name the folder that it was saved in, "
             raise ResourceError(msg + "or compute it again")
     try:
-        return pd.read_parquet(table), _read_object(origin)
+        return pd.read_parquet(table), _read_object(manifest_path)
     except (OSError, ValueError, RecursionError) as error:
         msg = f"{table} and its manifest cannot be read ({type(error).__name__}); "
         msg += "delete them and compute them again"
@@ -92,13 +92,13 @@ def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def is_stored(folder: Path, name: str) -> bool:
-    """Whether :func:`store_rows` has written under this name."""
+    """Whether :func:`store_rows` has written both files of this name."""
     return (folder / f"{name}.parquet").exists() and (folder / f"{name}.manifest.json").exists()
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
-        msg = f"{path} holds no JSON object"
-        raise ValueError(msg)  # noqa: TRY004, as for anything else that cannot be read
+        msg = f"{path} does not hold a JSON object"
+        raise ValueError(msg)  # noqa: TRY004, like other unreadable content
     return content

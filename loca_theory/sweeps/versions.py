@@ -1,20 +1,21 @@
-"""Version of the code behind a stored result, derived from what that code imports.
+"""Version of the code behind a stored result, derived from the imports of that code.
 
-A result depends on the module of the function that computes it, on every module that this one
-reaches by import, and on the libraries that they import. All are found by parsing the sources;
-nothing is imported for it. The rules:
+A result depends on the module of the function that computes it, on every module that this module
+imports directly or indirectly, and on the libraries that these modules import. All of them are
+found by parsing the sources, without importing anything. The rules:
 
-- Imports inside functions count, those under ``TYPE_CHECKING`` do not. Where a module can import by
-  name (:func:`importlib.import_module`), all text in it that names a module counts; a name that is
-  put together at run time stands for every module of the package that it begins with.
-- A name taken from a package leads to the module that defines it, through the imports of the
-  package's ``__init__`` and its tables of lazy exports. So one changed module of a package does not
-  make everything stale that takes another name from it. An ``__init__`` that does more than pass
-  names on (calls a function, say) counts where a name is taken from its package, but not where a
-  module of the package is: what it sets for all of them, such as torch's default type, is not seen.
-- The runner is left out: :mod:`loca_theory.sweeps.execution` and all of its package that it
-  imports. It hands points out and keeps what comes back, and the numbers do not depend on it.
-- Data files do not count: what a computation takes from one belongs in its parameters.
+- Imports inside functions count; imports under ``TYPE_CHECKING`` do not. If a module can import by
+  name (:func:`importlib.import_module`), every string in it that names a module counts. A name that
+  is completed at run time stands for every module of the package that it begins with.
+- A name imported from a package leads to the module that defines it, through the imports of the
+  package's ``__init__`` and its tables of lazy exports. A change in one module of a package
+  therefore does not outdate results that use other names of the package. An ``__init__`` that does
+  more than re-export names (calls a function, say) counts if a name is imported from its package,
+  but not if a module of the package is imported. Settings that it makes for all modules, such as
+  torch's default type, are not detected.
+- The runner does not count: :mod:`loca_theory.sweeps.execution` and all modules of its package that
+  it imports. It distributes points and stores their results, and the numbers do not depend on it.
+- Data files do not count: what a computation reads from a file must be among its parameters.
 """
 
 from __future__ import annotations
@@ -38,12 +39,11 @@ _RUNNERS_PACKAGE = _RUNNER.rpartition(".")[0]
 
 @dataclass(frozen=True)
 class Code:
-    """What a computation rests on.
+    """The code that a computation depends on.
 
     Attributes:
-        modules: A hash of each module's source and of where its imports lead, by the module's name.
-        libraries: The installed version of each library, by the name it is imported under; None
-            where it is not installed.
+        modules: Hash of each module's source and of the targets of its imports, by module name.
+        libraries: Installed version of each library, by import name; None if it is not installed.
     """
 
     modules: Mapping[str, str]
@@ -51,14 +51,14 @@ class Code:
 
     @property
     def version(self) -> str:
-        """A short hash of all of it."""
+        """Short hash of all modules and libraries."""
         lines = [f"{name} {found}" for name, found in sorted(self.modules.items())]
         lines += [f"{name}=={found}" for name, found in sorted(self.libraries.items())]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def code_version(*roots: Callable[..., Any] | str) -> str:
-    """Version of the code that computes a result: equal only for equal sources and libraries.
+    """Return a version of the code behind a result: equal only for equal sources and libraries.
 
     Args:
         roots: The functions that compute it, or names of modules; the name of a package stands for
@@ -68,7 +68,7 @@ def code_version(*roots: Callable[..., Any] | str) -> str:
         A short hash.
 
     Raises:
-        InvalidArgumentError: a root's source is not to be found.
+        InvalidArgumentError: the source of a root cannot be found.
 
     >>> from loca_theory.sweeps import generator
     >>> code_version(generator) == code_version("loca_theory.sweeps.seeds")
@@ -78,17 +78,17 @@ def code_version(*roots: Callable[..., Any] | str) -> str:
 
 
 def reached_code(*roots: Callable[..., Any] | str) -> Code:
-    """The modules and libraries that :func:`code_version` is made from; same arguments.
+    """Return the modules and libraries that :func:`code_version` hashes, for the same arguments.
 
     Raises:
-        InvalidArgumentError: a root's source is not to be found.
+        InvalidArgumentError: the source of a root cannot be found.
     """
     return _reached(tuple(sorted({_module_of(root) for root in roots})))
 
 
 @cache
 def package_version() -> str:
-    """Hash of all the package's code: equal on machines that run the same."""
+    """Hash of the whole package's code: equal on machines that run the same version."""
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -98,7 +98,7 @@ def package_version() -> str:
 
 
 def library_version(name: str) -> str | None:
-    """Installed version of a distribution, found without importing it."""
+    """Installed version of a distribution, found without importing it; None if not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -119,8 +119,8 @@ def _reached(roots: tuple[str, ...]) -> Code:
     start: list[str] = []
     for root in roots:
         if graph.file(root) is None and not graph.below(root):
-            msg = f"the source of {root!r} is not to be found; a computing function must stand in "
-            msg += "a module that can be imported"
+            msg = f"the source of {root!r} cannot be found; define the function in a module that "
+            msg += "can be imported"
             raise InvalidArgumentError(msg)
         start += [root, *graph.below(root)]
     runner = graph.follow([_RUNNER], lambda name: name.startswith(f"{_RUNNERS_PACKAGE}."))
@@ -146,32 +146,32 @@ def _hash(source: Source | None, leads_to: Mapping[Taken, set[str]]) -> str:
 
 @cache
 def _version_of_import(name: str) -> str | None:
-    """The version of what is imported under a name, mostly the distribution of that name."""
+    """Version of the distribution behind an import name, which mostly has the same name."""
     found = library_version(name)
     if found is None and find_spec(name) is not None:
-        # Slow, for it looks into every distribution.
+        # Slow, because it reads every distribution.
         owners = sorted(set(packages_distributions().get(name, ())))
         return ", ".join(f"{owner} {library_version(owner)}" for owner in owners) or None
     return found
 
 
 class _Graph:
-    """Which module leads where, among the packages whose sources count.
+    """Import graph of the packages whose sources count.
 
     Args:
-        packages: Names of the packages at the top.
+        packages: Names of the top-level packages.
     """
 
     def __init__(self, packages: Iterable[str]) -> None:
-        # What runs as __main__ is not known by the name that it is imported by.
+        # find_spec fails for __main__.
         self._specs = {name: None if name == "__main__" else find_spec(name) for name in packages}
 
     def is_ours(self, name: str) -> bool:
-        """Whether it lies in one of the packages."""
+        """Whether a module lies in one of the packages."""
         return name.partition(".")[0] in self._specs
 
     def _folders(self, name: str) -> tuple[Path, ...]:
-        """Where the package at the top of a name stands."""
+        """Folders of the top-level package of a name."""
         spec = self._specs.get(name.partition(".")[0])
         return tuple(
             Path(folder_of_part)
@@ -179,7 +179,7 @@ class _Graph:
         )
 
     def file(self, name: str) -> Path | None:
-        """The source of a module; None if there is none, as for a folder without ``__init__``."""
+        """Source file of a module; None if it has none, like a folder without ``__init__``."""
         top, _, rest = name.partition(".")
         if rest:
             return source_file(self._folders(top), rest)
@@ -187,7 +187,7 @@ class _Graph:
         return Path(spec.origin) if spec and spec.origin and spec.has_location else None
 
     def below(self, name: str) -> list[str]:
-        """All modules in a package, and in those below it; none if it is not a package."""
+        """All modules in a package and its subpackages; empty if the name is not a package."""
         rest = name.split(".")[1:]
         return [
             ".".join([name, *_parts(path.relative_to(folder))])
@@ -198,18 +198,18 @@ class _Graph:
         ]
 
     def source(self, name: str) -> Source | None:
-        """The parsed module."""
+        """Parse a module; None if it has no source file."""
         path = self.file(name)
         return parse(name, path) if path else None
 
     def follow(
         self, roots: Iterable[str], counts: Callable[[str], bool]
     ) -> dict[str, dict[Taken, set[str]]]:
-        """Every module that the roots reach through modules that count, and where each leads.
+        """Find every module that the roots reach, and the targets of its imports.
 
         Args:
             roots: Names of modules.
-            counts: Whether a module of ours is followed.
+            counts: Whether to include and follow a module.
         """
         found: dict[str, dict[Taken, set[str]]] = {}
         waiting = list(roots)
@@ -224,10 +224,10 @@ class _Graph:
         return found
 
     def _target(self, module: str, name: str | None) -> set[str]:
-        """The modules that taking a name from a module leads to, or a library's."""
+        """Find the modules that an import of a name from a module leads to."""
         if not self.is_ours(module):
             return {module}
-        if name is None and module.endswith("."):  # the rest is known at run time only
+        if name is None and module.endswith("."):  # the rest is known only at run time
             return set(self.below(module[:-1]))
         path = self.file(module)
         if name is None or (path and path.name != "__init__.py"):

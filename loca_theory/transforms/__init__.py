@@ -2,20 +2,20 @@
 
 Everything acts on the last one or two dimensions, accepts any leading batch dimensions and any
 length, odd or even, and is differentiable to any order (each map is linear and orthogonal or
-unitary, so the backward pass is the inverse map). A NumPy array may stand for a tensor, and the
-result is a tensor. Sparse tensors and float8 are refused, integers and complex numbers where the
-map is a real one; entries that are not finite spread, as in torch itself.
+unitary, so the backward pass is the inverse map). NumPy arrays are accepted as well; the result is
+always a tensor. Sparse tensors and float8 are refused, and so are integers and complex numbers if
+the map is real. Entries that are not finite propagate, as in torch itself.
 
 - :func:`dct`, :func:`idct`, :func:`dct2`, :func:`idct2`: DCT-II and its inverse, orthonormal.
-- :func:`dct_matrix`: the same map as a dense matrix, one shared copy a size, dtype and device.
+- :func:`dct_matrix`: the same map as a dense matrix, one shared copy per size, dtype and device.
 - :func:`idct2_sparse`: the inverse of a spectrum with few occupied locations.
 - :func:`rows_to_spectra`, :func:`spectra_to_rows`: the DCT of rows, written as columns, and back.
 - :func:`dft2`, :func:`idft2`: the unitary DFT of the paper's proofs.
-- :class:`RealSpectrum`: the real orthonormal coordinates in which every Fourier-based
-  approximation of a real matrix is a selection.
-- :class:`HalfSpectrum`: the index bookkeeping behind it, which needs numpy alone.
+- :class:`RealSpectrum`: real orthonormal coordinates; every Fourier-based approximation of a real
+  matrix selects some of them.
+- :class:`HalfSpectrum`: the index bookkeeping behind it, which needs only numpy.
 
-Importing this package does not import torch; using any of the above but the last does.
+Importing this package does not import torch; using any of these except :class:`HalfSpectrum` does.
 """
 
 from typing import TYPE_CHECKING

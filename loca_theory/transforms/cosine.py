@@ -1,6 +1,6 @@
 """Orthonormal DCT-II and its inverse, differentiable, on any device.
 
-Which path computes it was decided by measurement (``python -m benchmarks.transforms``):
+The default path was chosen by measurement (``python -m benchmarks.transforms``):
 
 - ``scipy`` (default on the CPU): :func:`scipy.fft.dctn`, a true real-to-real transform, with as
   many workers as torch has threads. Nothing else in pure Python packages was faster in float32
@@ -9,7 +9,7 @@ Which path computes it was decided by measurement (``python -m benchmarks.transf
 - ``fft`` (default elsewhere): one real FFT between a reordering and twiddles (Makhoul, 1980).
   torch has a fast FFT on every accelerator and a fast DCT on none.
 - ``matmul``: products with :func:`dct_matrix`; wins for small sizes in large batches on
-  accelerators. TF32 stays off unless asked for: it would leave three correct digits.
+  accelerators. TF32 is off by default, because it leaves three correct digits.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def dct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> 
     Args:
         x: Real tensor or NumPy array of shape (..., n), n at least 1. float16 and bfloat16
             are computed in float32 and cast back.
-        method: ``auto``, ``scipy`` (CPU only), ``fft`` or ``matmul``; see the module's text.
+        method: ``auto``, ``scipy`` (CPU only), ``fft`` or ``matmul``; see the module docstring.
         allow_tf32: Let the ``matmul`` path use TF32 on CUDA.
 
     Returns:
         Tensor of the shape and dtype of ``x``.
 
     Raises:
-        InvalidArgumentError: x is not a dense real floating tensor or array of 16 bits or more, has
-            no dimension or an empty last one; the method is unknown, or ``scipy`` was asked for off
-            the CPU.
+        InvalidArgumentError: x is not a dense real floating tensor or array of 16 bits or more, or
+            has no dimension or an empty last one; the method is unknown, or it is ``scipy`` and x
+            is not on the CPU.
 
     Source: the rows of C in the paper's section "Inverse Discrete Cosine Transform-based
     Reparameterization".
@@ -78,7 +78,7 @@ def _transform(
 ) -> torch.Tensor:
     x = real_tensor(x, "x")
     if x.ndim < dims or 0 in x.shape[x.ndim - dims :]:
-        msg = f"the DCT over {dims} dimension(s) needs them non-empty, not shape {tuple(x.shape)}"
+        msg = f"the DCT needs {dims} non-empty last dimension(s), not shape {tuple(x.shape)}"
         raise InvalidArgumentError(msg)
     if method not in get_args(Method):
         msg = f"unknown DCT method {method!r}; choose one of {', '.join(get_args(Method))}"
@@ -93,7 +93,7 @@ def _transform(
 
 
 class _OrthogonalTransform(torch.autograd.Function):
-    """The linear map and its transpose, each the other's backward pass."""
+    """The linear map and its transpose; each is the backward pass of the other."""
 
     @staticmethod
     def forward(

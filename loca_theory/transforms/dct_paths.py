@@ -1,7 +1,7 @@
-"""Three ways to compute the orthonormal DCT over the last one or two dimensions.
+"""Three implementations of the orthonormal DCT over the last one or two dimensions.
 
-Each takes ``(x, dims, inverse)`` with ``dims`` 1 or 2 and returns a new tensor; validation,
-dtype promotion and differentiation belong to :mod:`loca_theory.transforms.cosine`.
+Each takes ``(x, dims, inverse)`` with ``dims`` 1 or 2 and returns a new tensor. Validation, dtype
+promotion and differentiation are in :mod:`loca_theory.transforms.cosine`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def by_fft(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
 
 @contextmanager
 def float32_products(device: torch.device, *, allow_tf32: bool = False) -> Iterator[None]:
-    """Take the products inside in the dtype of their factors, whatever the caller's session says.
+    """Compute the products in this context in the dtype of their factors.
 
-    Outside autocast, and with CUDA's TF32 switch as given. Only for the products taken inside: a
-    backward pass through them runs under the settings of its own time.
+    The context disables autocast and sets CUDA's TF32 switch, whatever the session has set. A
+    backward pass through these products runs under the settings that hold when it runs.
     """
     with without_autocast(device), _tf32(allow_tf32) if device.type == "cuda" else nullcontext():
         yield
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Take the products inside in the dtype of their factors, at the precision of the session."""
+    """Compute the products in this context without autocast, at the precision of the session."""
     if torch.amp.is_autocast_available(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -69,10 +69,10 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    # The switch is one for all threads, and each GPU has its own thread in a backward pass: the
-    # last to leave puts back what the session had. The first, leaving earlier, does not touch it.
+    # All threads share the switch, and in a backward pass each GPU has its own thread: the last
+    # thread to leave restores the session's value. The first, if it leaves earlier, does nothing.
     switch = torch.backends.cuda.matmul
-    # torch 2.9 brought fp32_precision, and refuses to read allow_tf32 once the two disagree.
+    # torch 2.9 added fp32_precision, and refuses to read allow_tf32 once the two disagree.
     if hasattr(switch, "fp32_precision"):
         name, value = "fp32_precision", "tf32" if allowed else "ieee"
     else:
@@ -93,9 +93,9 @@ def _tf32(allowed: bool) -> Iterator[None]:
             _switched.pop()
 
 
-# Who is inside, as what they found: the first entry is the session's own. The lock holds for these
-# alone: where the session has set allow_tf32, another thread that reads it meanwhile gets torch's
-# error that the two names disagree.
+# The values that the active contexts found; the first entry is the session's own. The lock protects
+# only these contexts: if the session has set allow_tf32, another thread that reads it meanwhile
+# gets torch's error that the two names disagree.
 _switched: list[bool | str] = []
 _switch_lock = Lock()
 
@@ -103,7 +103,7 @@ _switch_lock = Lock()
 # Makhoul's reordering v = (x0, x2, x4, ..., x5, x3, x1) turns the DCT into the real part of a
 # twiddled DFT: with V = DFT(v), s the orthonormal factor and w_k = s_k exp(-iπk/2n),
 #     X_k = Re(w_k V_k),   X_{n-k} = -Im(w_k V_k)   (0 < k < n),
-# hence V_k = (X_k - i X_{n-k}) / conj-free inverse: V_k = conj(w_k) (X_k - i X_{n-k}) / s_k².
+# hence V_k = (X_k - i X_{n-k}) / w_k = conj(w_k) (X_k - i X_{n-k}) / s_k².
 # In two dimensions the first axis is twiddled in its complex-linear form,
 #     H_k = (w_k A_k + conj(w_k) A_{-k}) / 2,   A_k = conj(w_k) (H_k - i H_{n-k}) / s_k².
 
@@ -185,7 +185,7 @@ def _backward_2d(x: torch.Tensor) -> torch.Tensor:
     column_w = _twiddles(q, q // 2 + 1, x.dtype, x.device)[1]
     h = _pack(x).mul_(column_w)
     mirrored = h.index_select(-2, _mirror(p, x.device))
-    mirrored[..., 0, :] = 0  # the index p lies outside: X_p = 0
+    mirrored[..., 0, :] = 0  # the index p is out of range: X_p = 0
     a = torch.add(h, mirrored, alpha=-1j).mul_(row_w)
     y = torch.fft.irfft2(a, s=(p, q))
     return y.index_select(-2, row_index).index_select(-1, column_index)

@@ -1,4 +1,4 @@
-"""Devices by name, and one clear line where a device cannot do what is asked of it."""
+"""Selection of devices by name, and errors of devices in one line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 def resolve_device(name: str) -> str:
     """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that exists and computes.
 
-    ``auto`` is the current CUDA device where there is one that computes, the CPU elsewhere; of a
-    device that is there and does not compute it warns.
+    ``auto`` is the current CUDA device if it can compute, otherwise the CPU. If there is a CUDA
+    device that cannot compute, a warning is given.
 
     Raises:
-        InvalidArgumentError: the name is none of these.
-        ResourceError: CUDA was asked for by name, and there is none, or not that many devices, or
-            torch cannot compute on this one: its driver or architecture is too old, its memory
-            is full, or another process has it for itself.
+        InvalidArgumentError: the name is not one of these.
+        ResourceError: the name is that of a CUDA device, and there is none, there are not as many,
+            or torch cannot compute on it: its driver or architecture is too old, its memory is
+            full, or another process uses it exclusively.
     """
     match = isinstance(name, str) and re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", name)
     if not match:
@@ -37,11 +37,11 @@ def resolve_device(name: str) -> str:
         if count == 0:
             return "cpu"
         if obstacle := _obstacle("cuda"):
-            warnings.warn(f"{obstacle[0]}; the CPU computes instead", stacklevel=2)
+            warnings.warn(f"{obstacle[0]}; the CPU is used instead", stacklevel=2)
             return "cpu"
         return "cuda"
     if count == 0:
-        # A driver that is too old is told of by a warning alone.
+        # torch reports a driver that is too old only by a warning.
         reason = f" ({_first_sentence(said[0].message)})" if said else ""
         msg = f'no CUDA device is available to torch{reason}; choose device="cpu"'
         raise ResourceError(msg)
@@ -56,13 +56,13 @@ def resolve_device(name: str) -> str:
 
 
 def check_one_device(**tensors: torch.Tensor) -> None:
-    """Refuse tensors that are to act together and lie on different devices.
+    """Check that all tensors are on the same device.
 
     Args:
-        tensors: By the names of the caller's arguments.
+        tensors: Tensors by the names of the caller's arguments.
 
     Raises:
-        InvalidArgumentError: two of them do not share a device.
+        InvalidArgumentError: two of them are on different devices.
     """
     (first, one), *others = tensors.items()
     for name, other in others:
@@ -74,15 +74,15 @@ def check_one_device(**tensors: torch.Tensor) -> None:
 
 @contextmanager
 def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterator[None]:
-    """Say in one line that the memory of a device did not suffice, and for what.
+    """Turn an out-of-memory error in this context into one line that names the computation.
 
     Args:
-        what: What is computed inside.
-        device: Where.
-        way_out: What takes less memory.
+        what: The computation.
+        device: Its device.
+        way_out: Advice how to need less memory.
 
     Raises:
-        ResourceError: the device had no more memory.
+        ResourceError: the device ran out of memory.
     """
     try:
         yield
@@ -96,14 +96,14 @@ def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterat
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device had no room: each library says it in its own way."""
+    """Whether the error means that the device ran out of memory, in any library."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return bool(re.search(r"out of memory|ALLOC_FAILED|OutOfMemory", f"{type(error)} {error}"))
 
 
 def _sizes(error: BaseException) -> str:
-    """What was needed and what is free, as far as the library says it."""
+    """The memory that was needed and that is free, as far as the error names them."""
     wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
     free = re.search(r"of which ([\d.]+ \w+) is free", str(error))
     said = [f"it needs {wanted[1]} more"] if wanted else []
@@ -112,17 +112,20 @@ def _sizes(error: BaseException) -> str:
 
 
 def _obstacle(name: str) -> tuple[str, str] | None:
-    """Why a device that is there cannot compute, and a way out: torch learns it by trying."""
+    """Why a device cannot compute, and what to do; None if it can. Only an attempt shows it."""
     try:
         torch.zeros(1, device=name).add_(1.0).cpu()
     except RuntimeError as error:
         if is_out_of_memory(error):
             reason = _sizes(error) or _first_sentence(error)
-            return f"{name} has no memory left ({reason})", "end what else uses it"
+            return f"{name} has no memory left ({reason})", "end other processes that use it"
         reason = _first_sentence(error)
         if "busy or unavailable" in reason:
-            return f"{name} is in use ({reason})", "end what else uses it"
-        return f"torch cannot compute on {name} ({reason})", "install a build of torch for it"
+            return f"{name} is in use ({reason})", "end other processes that use it"
+        return (
+            f"torch cannot compute on {name} ({reason})",
+            "install a build of torch that supports it",
+        )
     return None
 
 

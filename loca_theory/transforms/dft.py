@@ -23,8 +23,8 @@ def dft2(x: TensorLike) -> torch.Tensor:
         Complex tensor of the same shape.
 
     Raises:
-        InvalidArgumentError: x is not a dense tensor or array of 16 bits or more, or has no two
-            dimensions with entries.
+        InvalidArgumentError: x is not a dense tensor or array of 16 bits or more, or does not have
+            two last dimensions that are not empty.
 
     Source: the appendix's proof of Theorem 1.
     """

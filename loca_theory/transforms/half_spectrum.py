@@ -1,4 +1,4 @@
-"""Which entries of the DFT of a real matrix are independent: pure index bookkeeping."""
+"""Indices of the independent entries of the DFT of a real matrix."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class HalfSpectrum:
     r"""The non-redundant half of the DFT of a real p×q matrix.
 
     ``F[-i, -j] == conj(F[i, j])``, so the pq entries fall into s *self-conjugate* ones (their own
-    partners, real) and m pairs, :math:`s + 2m = pq`. An entry is self-conjugate where
-    :math:`i \in \{0, p/2\}` and :math:`j \in \{0, q/2\}` (halves only of even numbers), hence
+    partners, real) and m pairs, :math:`s + 2m = pq`. An entry is self-conjugate if
+    :math:`i \in \{0, p/2\}` and :math:`j \in \{0, q/2\}` (p/2 and q/2 only if integer), hence
     :math:`s = (1 + [p \text{ even}])(1 + [q \text{ even}])`.
 
-    One member of each pair, its representative, is kept: the member with ``j < q - j``, or with
-    ``i < p - i`` where the column is its own mirror. This is the complement of the appendix's
+    One member of each pair is its *representative*: the member with ``j < q - j``, or with
+    ``i < p - i`` if the column is its own mirror image. This is the complement of the appendix's
     "condition U" (read with 0-based indices and n as K).
 
     Attributes:

@@ -1,7 +1,7 @@
-"""From what a caller passes to a tensor that the mathematics can take, or one clear refusal.
+"""Conversion of a caller's arguments to tensors that the mathematics can use.
 
-:func:`as_tensor` and :func:`real_tensor` look at types alone and never at entries: they cost about
-a microsecond and no synchronisation, in training as well. :func:`balanced` looks at the entries.
+:func:`as_tensor` and :func:`real_tensor` check only types, never entries: they cost about a
+microsecond and no synchronisation, in training as well. :func:`balanced` checks the entries.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from loca_theory.errors import InvalidArgumentError
 
 TensorLike: TypeAlias = torch.Tensor | NDArray[Any]
 
-# Squares of entries up to here, and sums of as many as fit into memory, are normal float32 numbers.
+# Squares of entries up to this size, and sums of as many squares as fit into memory, are normal
+# float32 numbers.
 _MODERATE = 2.0**32
 # Squares of entries beyond this power of two, or below its inverse, leave the range of float64.
 _LARGEST_EXPONENT = 480
 
 
 def as_tensor(value: TensorLike, name: str) -> torch.Tensor:
-    """A dense tensor of at least 16 bits an entry: the very one passed, or a NumPy array's entries.
+    """Check that a value is dense with at least 16 bits per entry, and make an array a tensor.
 
     Args:
-        value: A tensor or a NumPy array, whose memory is shared where it can be.
-        name: What the caller's argument is called.
+        value: A tensor or a NumPy array, whose memory is shared if possible.
+        name: Name of the caller's argument.
+
+    Returns:
+        The tensor that was passed, or one with the entries of the array.
 
     Raises:
-        InvalidArgumentError: it is neither, is sparse, or of a type that torch does not compute in.
+        InvalidArgumentError: the value is neither, is sparse, or has a type that torch does not
+            compute in.
     """
     if not isinstance(value, torch.Tensor):
         value = _from_numpy(value, name)
@@ -39,18 +44,18 @@ def as_tensor(value: TensorLike, name: str) -> torch.Tensor:
         msg = f"{name} must be dense, not {value.layout}; pass {name}.to_dense()"
         raise InvalidArgumentError(msg)
     if value.is_floating_point() and value.dtype.itemsize < torch.float16.itemsize:
-        msg = f"{name} must have 16 bits an entry or more, not {value.dtype}; widen it with "
+        msg = f"{name} must have 16 bits per entry or more, not {value.dtype}; widen it with "
         msg += f"{name}.float(), which is exact"
         raise InvalidArgumentError(msg)
     return value
 
 
 def real_tensor(value: TensorLike, name: str) -> torch.Tensor:
-    """As :func:`as_tensor`, of a real floating type.
+    """Like :func:`as_tensor`, for values of a real floating type.
 
     Args:
         value: A tensor or a NumPy array.
-        name: What the caller's argument is called.
+        name: Name of the caller's argument.
 
     Raises:
         InvalidArgumentError: as for :func:`as_tensor`, or the type is complex or integer.
@@ -64,10 +69,7 @@ def real_tensor(value: TensorLike, name: str) -> torch.Tensor:
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:
-    """The same numbers in a type to compute in.
-
-    float32 for float16 and bfloat16, float64 for integers; other types stay as they are.
-    """
+    """Convert float16 and bfloat16 to float32, and integers to float64; keep other types."""
     if x.dtype in (torch.float16, torch.bfloat16):
         return x.float()
     return x if x.is_floating_point() or x.is_complex() else x.double()
@@ -76,12 +78,12 @@ def widened(x: torch.Tensor) -> torch.Tensor:
 def balanced(value: TensorLike, name: str) -> tuple[torch.Tensor, int]:
     r"""(x, e) with value = 2ᵉ x and entries of x whose squares neither overflow nor vanish.
 
-    The power of two is exact. e = 0, and x the very entries passed, where the largest of them lies
-    between :math:`2^{-32}` and :math:`2^{32}` or all are 0.
+    The scaling is exact. If the largest magnitude lies between :math:`2^{-32}` and :math:`2^{32}`,
+    or all entries are 0, then e = 0 and the entries of x are those passed.
 
     Args:
         value: A real tensor or NumPy array; narrow floats and integers are widened.
-        name: What the caller's argument is called.
+        name: Name of the caller's argument.
 
     Raises:
         InvalidArgumentError: as for :func:`as_tensor`, the entries are complex, or some of them are
@@ -93,11 +95,11 @@ def balanced(value: TensorLike, name: str) -> tuple[torch.Tensor, int]:
 
 
 def usable(value: TensorLike, name: str) -> torch.Tensor:
-    """A real tensor, narrow floats and integers widened; see :func:`balanced`.
+    """Return a real tensor, with narrow floats and integers widened; see :func:`balanced`.
 
     Args:
         value: A real tensor or NumPy array.
-        name: What the caller's argument is called.
+        name: Name of the caller's argument.
 
     Raises:
         InvalidArgumentError: as for :func:`as_tensor`, or the entries are complex.
@@ -107,14 +109,14 @@ def usable(value: TensorLike, name: str) -> torch.Tensor:
 
 
 def ends(tensor: torch.Tensor, name: str) -> tuple[float, float]:
-    """Smallest and largest entry; 0 and 0 of none.
+    """Smallest and largest entry; 0 and 0 if the tensor is empty.
 
     Args:
         tensor: Real and floating.
-        name: What the caller's argument is called.
+        name: Name of the caller's argument.
 
     Raises:
-        InvalidArgumentError: some of its entries are not finite, or it has none in memory.
+        InvalidArgumentError: some entries are not finite, or the tensor is on the meta device.
     """
     if not tensor.numel():
         return 0.0, 0.0
@@ -122,7 +124,7 @@ def ends(tensor: torch.Tensor, name: str) -> tuple[float, float]:
         msg = f"{name} has no entries in memory: it is on the meta device; load it first"
         raise InvalidArgumentError(msg)
     low, high = (float(end) for end in tensor.detach().aminmax())
-    # NaN is both ends where it occurs at all.
+    # If an entry is NaN, aminmax returns NaN for both.
     if not (math.isfinite(low) and math.isfinite(high)):
         bad = int((~tensor.isfinite()).sum())
         msg = f"{name} must be finite: {bad} of {tensor.numel()} entries are NaN or infinite"
@@ -131,7 +133,7 @@ def ends(tensor: torch.Tensor, name: str) -> tuple[float, float]:
 
 
 def exponent_of(low: float, high: float) -> int:
-    """The power e of two of :func:`balanced`, of entries between low and high."""
+    """The exponent e of :func:`balanced` for entries between low and high."""
     largest = max(-low, high)
     if largest == 0 or 1 / _MODERATE <= largest <= _MODERATE:
         return 0
@@ -139,7 +141,7 @@ def exponent_of(low: float, high: float) -> int:
 
 
 def times_power_of_two(x: torch.Tensor, exponent: int) -> torch.Tensor:
-    """2ᵉ x; x itself for e = 0."""
+    """Return 2ᵉ x; x itself for e = 0."""
     if not exponent:
         return x
     # In two steps: the power alone may lie outside the range of the type.
@@ -153,15 +155,15 @@ def fits_squared(exponent: int) -> bool:
 
 
 def squared_units(energies: NDArray[np.float64], exponent: int, name: str) -> NDArray[np.float64]:
-    """4ᵉ times energies of what :func:`balanced` returned.
+    """Multiply energies of a tensor from :func:`balanced` by 4ᵉ, to undo the scaling.
 
     Args:
         energies: Sums of squares.
         exponent: e.
-        name: What the caller's argument is called.
+        name: Name of the caller's argument.
 
     Raises:
-        InvalidArgumentError: they do not fit float64.
+        InvalidArgumentError: the squares do not fit float64.
     """
     if not fits_squared(exponent):
         msg = f"{name} has entries of about 2^{exponent}, whose squares do not fit float64; divide "
@@ -175,7 +177,7 @@ def _from_numpy(value: Any, name: str) -> torch.Tensor:
         msg = f"{name} must be a torch tensor or a NumPy array, not {type(value).__name__}; "
         msg += "convert it with numpy.asarray"
         raise InvalidArgumentError(msg)
-    # torch shares only what is writable, runs forwards and has the machine's byte order.
+    # torch shares only arrays that are writable, without negative strides and in native byte order.
     native = value.astype(value.dtype.newbyteorder("="), copy=False)
     shareable = native.flags.writeable and min(native.strides, default=0) >= 0
     try:

@@ -25,11 +25,11 @@ def dct_matrix(
     Args:
         n: Order, at least 1.
         dtype: Floating dtype of the result.
-        device: Where the result lives.
+        device: Device of the result.
 
     Returns:
-        The (n, n) matrix. It is shared: one copy a size, dtype and device, so never write to it.
-        ``dct_matrix.cache_clear()`` frees all copies.
+        The (n, n) matrix. All callers share one copy per size, dtype and device, so never write to
+        it. ``dct_matrix.cache_clear()`` frees all copies.
 
     Raises:
         InvalidArgumentError: n is below 1, or the dtype is not a floating one.
@@ -58,7 +58,7 @@ def _shared_matrix(n: int, dtype: torch.dtype, device: torch.device) -> torch.Te
     phase = ((2 * sample + 1) * frequency) % (4 * n)
     matrix = np.sqrt(2.0 / n) * np.cos(np.pi * phase / (2 * n))
     matrix[0] = np.sqrt(1.0 / n)
-    # A tensor first made in inference mode could never be used in a graph later on.
+    # A tensor that was created in inference mode could not be used in a graph later.
     with torch.inference_mode(mode=False):
         return torch.from_numpy(matrix).to(dtype=dtype, device=device)
 

@@ -22,10 +22,10 @@ class RealSpectrum:
               \sqrt2\,\mathrm{Re}\,F_{\text{representatives}},\;
               \sqrt2\,\mathrm{Im}\,F_{\text{representatives}}\bigr) \in \mathbb R^{s+m+m},
 
-    an isometry of :math:`\mathbb R^{p\times q}`. The factor √2 is what the appendix writes as the
-    weight 2 in F^H, F^R and F^I. Keeping locations (methods F1, F2) or single real or imaginary
-    coefficients (F3) is keeping coordinates of this one orthonormal basis; without the √2 the
-    largest coefficients would not be the best ones.
+    an isometry of :math:`\mathbb R^{p\times q}`. The appendix writes the factor √2 as the weight 2
+    in F^H, F^R and F^I. Methods that retain locations (F1, F2) or single real or imaginary
+    coefficients (F3) retain coordinates of this one orthonormal basis; without the √2, the largest
+    coefficients would not be the best ones.
 
     Every method takes tensors or NumPy arrays and returns tensors of the same type; float16 and
     bfloat16 are computed in float32 and cast back.
@@ -53,7 +53,7 @@ class RealSpectrum:
         """Coordinates, shape (..., p·q), of real matrices, shape (..., p, q).
 
         Raises:
-            InvalidArgumentError: the last two dimensions are not (p, q), or the matrices are no
+            InvalidArgumentError: the last two dimensions are not (p, q), or the matrices are not a
                 dense real floating tensor or array of 16 bits or more.
         """
         matrix = real_tensor(matrix, "matrix")
@@ -64,10 +64,10 @@ class RealSpectrum:
         if matrix.numel() == 0:  # torch's FFTs refuse empty batches
             return matrix.flatten(-2)
         s = self.half.self_conjugate_count
-        # Every entry that is kept lies in the columns 0 .. q//2 that rfft2 computes.
+        # All entries that are retained lie in the columns 0 .. q//2 that rfft2 computes.
         spectrum = torch.fft.rfft2(widened(matrix), norm="ortho").flatten(-2)
-        kept = spectrum.index_select(-1, _retained_indices(self.half, matrix.device))
-        parts = torch.view_as_real(kept)
+        retained = spectrum.index_select(-1, _retained_indices(self.half, matrix.device))
+        parts = torch.view_as_real(retained)
         pairs = math.sqrt(2.0) * parts[..., s:, :]
         found = torch.cat([parts[..., :s, 0], pairs[..., 0], pairs[..., 1]], dim=-1)
         return found.to(matrix.dtype)
@@ -75,9 +75,9 @@ class RealSpectrum:
     def coordinate_energies(self, matrix: TensorLike) -> torch.Tensor:
         """Squares of the coordinates of one matrix, by kind and otherwise in no particular order.
 
-        First the s self-conjugate ones, then the m real and the m imaginary parts of the pairs, the
-        latter two in the same order. For what does not depend on the order: no table of locations
-        is made, and at most one copy of the matrix besides its spectrum.
+        The s self-conjugate ones come first, then the m real and the m imaginary parts of the
+        pairs, these two in the same order. Because the order is otherwise arbitrary, no table of
+        locations is needed, and at most one copy of the matrix besides its spectrum.
 
         Args:
             matrix: Real, shape (p, q).
@@ -112,7 +112,7 @@ class RealSpectrum:
         """Real matrices, shape (..., p, q), from coordinates, shape (..., p·q).
 
         Raises:
-            InvalidArgumentError: the last dimension is not p·q, or the coordinates are no dense
+            InvalidArgumentError: the last dimension is not p·q, or the coordinates are not a dense
                 real floating tensor or array of 16 bits or more.
         """
         given = self._coordinates(coordinates)
@@ -123,10 +123,10 @@ class RealSpectrum:
         s, m = self.half.self_conjugate_count, self.half.pair_count
         own, real, imaginary = coordinates.split([s, m, m], dim=-1)
         pairs = torch.complex(real, imaginary) / math.sqrt(2.0)
-        kept = torch.cat([torch.complex(own, torch.zeros_like(own)), pairs], dim=-1)
-        # In its own-mirror columns the half array holds both members of each pair.
+        retained = torch.cat([torch.complex(own, torch.zeros_like(own)), pairs], dim=-1)
+        # In columns that are their own mirror image, the half array holds both members of a pair.
         members, source = _mirrored_members(self.half, coordinates.device)
-        values = torch.cat([kept, kept.index_select(-1, source).conj()], dim=-1)
+        values = torch.cat([retained, retained.index_select(-1, source).conj()], dim=-1)
         indices = torch.cat([_retained_indices(self.half, coordinates.device), members])
         width = q // 2 + 1
         flat = values.new_zeros((*coordinates.shape[:-1], p * width))
@@ -148,13 +148,14 @@ class RealSpectrum:
         return self.merge_pairs(self._coordinates(coordinates).square())
 
     def merge_pairs(self, energies: torch.Tensor) -> torch.Tensor:
-        """Energy of each location from those of the coordinates.
+        """Energy of each location from the energies of the coordinates.
 
         Args:
             energies: Squared coordinates, shape (..., p·q).
 
         Returns:
-            Shape (..., s + m): those of self-conjugate entries, then real plus imaginary parts.
+            Shape (..., s + m): energies of self-conjugate entries, then of pairs (real part plus
+            imaginary part).
         """
         s, m = self.half.self_conjugate_count, self.half.pair_count
         own, real, imaginary = energies.split([s, m, m], dim=-1)
@@ -169,7 +170,7 @@ class RealSpectrum:
         return coordinates
 
 
-# Tensors first made in inference mode could never be used in a graph later on.
+# Tensors that were created in inference mode could not be used in a graph later.
 @lru_cache(maxsize=16)
 @torch.inference_mode(mode=False)
 def _retained_indices(half: HalfSpectrum, device: torch.device) -> torch.Tensor:
@@ -185,7 +186,7 @@ def _retained_indices(half: HalfSpectrum, device: torch.device) -> torch.Tensor:
 def _mirrored_members(
     half: HalfSpectrum, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Second members that the half array also holds: their indices, and those of their pairs."""
+    """Second members of pairs in the half array: their flat indices, and the pairs' indices."""
     i, j = half.representatives[:, 0], half.representatives[:, 1]
     chosen = (j == -j % half.q).nonzero()[0]
     indices = (-i[chosen] % half.p) * (half.q // 2 + 1) + j[chosen]

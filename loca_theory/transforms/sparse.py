@@ -16,8 +16,9 @@ from loca_theory.transforms.matrices import dct_matrix
 SparseMethod = Literal["auto", "scatter", "outer"]
 
 # Up to this many locations a sum of outer products beats scatter + fast inverse on the CPU, forward
-# and backward (`python -m benchmarks.transforms`): its cost grows with the locations, the other's
-# does not. They meet near 480 locations at 300x300, 600 at 768x768 and 1000 at 4096x4096.
+# and backward (`python -m benchmarks.transforms`): its cost grows with the number of locations, the
+# other's does not. They are equal near 480 locations at 300x300, 600 at 768x768 and 1000 at
+# 4096x4096.
 _OUTER_UP_TO = 384
 
 
@@ -33,11 +34,11 @@ def idct2_sparse(
     .. math:: C^\top \mathcal S(a, l) D
               = \sum_{n=1}^{B} a_n\, C_{l^1_n\cdot}^\top D_{l^2_n\cdot}
 
-    Components that share a location add up. Differentiable in ``values``; the gradient is the DCT
-    of the incoming gradient, read at the locations.
+    Values that share a location are added. Differentiable in ``values``; the gradient is the DCT of
+    the incoming gradient, at the locations.
 
     Args:
-        values: The coefficients a, shape (..., B), floating. float16 and bfloat16 are computed in
+        values: The coefficients a, floating, shape (..., B). float16 and bfloat16 are computed in
             float32 and cast back.
         locations: The locations l, integers of shape (B, 2), 0-based row and column, on the device
             of the values.
@@ -84,10 +85,10 @@ def _check(
         raise InvalidArgumentError(msg)
     check_one_device(values=values, locations=locations)
     if min(shape) < 1:
-        msg = f"the shape must be at least 1x1, not {shape[0]}x{shape[1]}"
+        msg = f"shape must be at least 1x1, not {shape[0]}x{shape[1]}"
         raise InvalidArgumentError(msg)
     rows, columns = locations.unbind(1)
     outside = (rows < 0) | (rows >= shape[0]) | (columns < 0) | (columns >= shape[1])
     if not locations.is_meta and bool(outside.any()):
-        msg = f"a location lies outside the {shape[0]}x{shape[1]} spectrum; indices are 0-based"
+        msg = f"locations must not lie outside the {shape[0]}x{shape[1]} spectrum; they are 0-based"
         raise InvalidArgumentError(msg)

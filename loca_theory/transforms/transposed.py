@@ -1,6 +1,6 @@
-"""One-dimensional cosine transforms that turn rows into columns on the way.
+"""One-dimensional cosine transforms that also turn rows into columns.
 
-Sparse products want the features along rows, contiguous over the tokens; linear layers want the
+Sparse products need one row per feature, contiguous over the tokens; linear layers need the
 opposite. Writing the result transposed costs nothing extra on the CPU, while transposing
 afterwards costs as much as the transform.
 """

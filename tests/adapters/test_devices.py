@@ -69,7 +69,7 @@ def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(search, start, ac
 
 @pytest.mark.parametrize("size", [1100, 20], ids=["long", "short"])
 @pytest.mark.parametrize("search", EXCHANGES)
-def test_an_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accelerator):
+def test_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accelerator):
     """The longer side is beyond the length from which the CPU searches a sample first."""
     here = LoCALinear(nn.Linear(1000, size), 50, zero_init=False, location_search=search).double()
     there = copy.deepcopy(here).to(accelerator)

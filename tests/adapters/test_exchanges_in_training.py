@@ -256,7 +256,9 @@ def test_going_elsewhere_forgets_what_was_left_out():
 
 def test_a_schedule_that_ends_before_the_first_regrowth_is_refused():
     model = LoCALinear(nn.Linear(9, 6), 10, location_search="swap")
-    with pytest.raises(InvalidArgumentError, match=r"alternating_steps=7 ends before .* every 30"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"alternating_steps=7 ends before .* at least 30"
+    ):
         LocationTraining(model, AlternatingSchedule(10, 20, 7))
 
 

@@ -30,9 +30,9 @@ from .searching import (
 
 
 def test_other_names_are_refused():
-    with pytest.raises(InvalidArgumentError, match=r"location search.*nowhere"):
+    with pytest.raises(InvalidArgumentError, match=r"location_search.*nowhere"):
         spectrum("nowhere")
-    with pytest.raises(InvalidArgumentError, match=r"start of the locations.*nowhere"):
+    with pytest.raises(InvalidArgumentError, match=r"init_locations.*nowhere"):
         spectrum(init_locations="nowhere")
 
 
@@ -51,7 +51,7 @@ def test_locations_are_no_parameter(search):
 @pytest.mark.parametrize("phase", ["locations", "both"])
 def test_there_is_no_phase_of_the_locations(search, phase):
     layer = spectrum(search)
-    with pytest.raises(InvalidArgumentError, match=f"{search} has no phase of the locations"):
+    with pytest.raises(InvalidArgumentError, match=f"location_search='{search}' has no phase"):
         layer.set_phase(phase)
     layer.set_phase("coefficients")
     assert layer.phase == "coefficients"

@@ -12,11 +12,11 @@ from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms import dct_matrix
 
-HOWS = ["implicit", "dense", "fft", "sparse"]
+IMPLEMENTATIONS = ["implicit", "dense", "fft", "sparse"]
 RULES = list(NEIGHBOURS)
-by_how = pytest.mark.parametrize("how", HOWS)
+by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 by_rule = pytest.mark.parametrize("rule", RULES)
-by_way_of_forming = pytest.mark.parametrize("how", HOWS[1:])
+by_materialised = pytest.mark.parametrize("implementation", IMPLEMENTATIONS[1:])
 by_sampling = pytest.mark.parametrize("pays", [True, False], ids=["sampled", "through product"])
 
 SHAPES = [(1, 1), (1, 6), (7, 1), (5, 8)]
@@ -93,10 +93,10 @@ def assert_close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=ROUNDING, atol=ROUNDING * scale)
 
 
-def apply(x, weight, bias, a, locations, indices, shape, rule="central", how="implicit"):
+def apply(x, weight, bias, a, locations, indices, shape, rule="central", implementation="implicit"):
     return increment_linear(
         x, weight, bias, a, locations, indices, SparsityPattern.of(indices, shape),
-        rows=shape[0], scaling=SCALING, rule=rule, how=how,
+        rows=shape[0], scaling=SCALING, rule=rule, implementation=implementation,
     )  # fmt: skip
 
 
@@ -114,10 +114,10 @@ def case(shape, batch=(5,), terms="weight and bias"):
     )
 
 
-def assert_it_is_the_dense_form(shape, batch, terms, how, rule, device="cpu"):
+def assert_it_is_the_dense_form(shape, batch, terms, implementation, rule, device="cpu"):
     """The operator on a device; the dense form on the CPU."""
     tensors = x, weight, bias, a, locations, indices = case(shape, batch, terms)
-    y = apply(*(t if t is None else t.to(device) for t in tensors), shape, rule, how)
+    y = apply(*(t if t is None else t.to(device) for t in tensors), shape, rule, implementation)
     assert y.device.type == torch.device(device).type
     delta = dense_increment(a, indices, shape)
     delta.retain_grad()
@@ -134,118 +134,136 @@ def assert_it_is_the_dense_form(shape, batch, terms, how, rule, device="cpu"):
     assert_close(of_l, place_by_place(rule, g_w, a, indices, shape))
 
 
-@by_how
+@by_implementation
 @by_shape
 @by_terms
-def test_output_and_gradients_are_those_of_the_dense_form(how, shape, terms, device):
-    assert_it_is_the_dense_form(shape, (5,), terms, how, "central", device)
+def test_output_and_gradients_are_those_of_the_dense_form(implementation, shape, terms, device):
+    assert_it_is_the_dense_form(shape, (5,), terms, implementation, "central", device)
 
 
-@by_how
+@by_implementation
 @by_tokens
-def test_leading_dimensions_are_tokens(how, batch, device):
-    assert_it_is_the_dense_form((5, 8), batch, "weight and bias", how, "eight-direction", device)
+def test_leading_dimensions_are_tokens(implementation, batch, device):
+    assert_it_is_the_dense_form(
+        (5, 8), batch, "weight and bias", implementation, "eight-direction", device
+    )
 
 
-@by_how
+@by_implementation
 @by_rule
 @by_shape
-def test_location_gradients_are_the_differences_of_the_documentation(how, rule, shape, device):
-    assert_it_is_the_dense_form(shape, (6,), "weight", how, rule, device)
+def test_location_gradients_are_the_differences_of_the_documentation(
+    implementation, rule, shape, device
+):
+    assert_it_is_the_dense_form(shape, (6,), "weight", implementation, rule, device)
 
 
-@by_how
+@by_implementation
 @by_rule
-def test_tokens_are_summed_over_blocks(how, rule, monkeypatch, device):
+def test_tokens_are_summed_over_blocks(implementation, rule, monkeypatch, device):
     for name in ("_BLOCK", "_BLOCK_ON_DEVICE"):
         monkeypatch.setattr(kernels, name, 1)
     assert len(list(kernels.blocks(torch.empty(50, 5, device=device), 8))) == 4
-    assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", how, rule, device)
+    assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", implementation, rule, device)
 
 
-@by_way_of_forming
+@by_materialised
 @by_rule
 @by_sampling
 def test_sampled_or_through_the_product_gradients_are_the_same(
-    how, rule, pays, monkeypatch, device
+    implementation, rule, pays, monkeypatch, device
 ):
     asked = []
     monkeypatch.setattr(operators, "sampling_pays", lambda *_: asked.append(pays) or pays)
-    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", how, rule, device)
+    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", implementation, rule, device)
     assert asked == [pays]
 
 
-@by_how
+@by_implementation
 @by_rule
-def test_gradients_of_one_group_do_not_need_the_other(how, rule):
+def test_gradients_of_one_group_do_not_need_the_other(implementation, rule):
     shape = (5, 8)
     x, weight, bias, a, locations, indices = case(shape)
-    y = apply(x, weight, bias, a, locations, indices, shape, rule, how)
+    y = apply(x, weight, bias, a, locations, indices, shape, rule, implementation)
     of_a, of_l = torch.autograd.grad(y.square().sum(), [a, locations])
-    alone = apply(x, weight, bias, a, None, indices, shape, rule, how)
+    alone = apply(x, weight, bias, a, None, indices, shape, rule, implementation)
     assert_close(torch.autograd.grad(alone.square().sum(), a)[0], of_a)
-    alone = apply(x, weight, bias, a.detach(), locations, indices, shape, rule, how)
+    alone = apply(x, weight, bias, a.detach(), locations, indices, shape, rule, implementation)
     assert_close(torch.autograd.grad(alone.square().sum(), locations)[0], of_l)
 
 
-@by_how
-def test_a_frozen_input_has_no_gradient_and_changes_none(how):
+@by_implementation
+def test_a_frozen_input_has_no_gradient_and_changes_none(implementation):
     shape = (5, 8)
     x, weight, bias, a, locations, indices = case(shape)
-    y = apply(x, weight, bias, a, locations, indices, shape, how=how)
+    y = apply(x, weight, bias, a, locations, indices, shape, implementation=implementation)
     wanted = torch.autograd.grad(y.square().sum(), [a, locations, bias])
     frozen = x.detach()
-    apply(frozen, weight, bias, a, locations, indices, shape, how=how).square().sum().backward()
+    apply(
+        frozen, weight, bias, a, locations, indices, shape, implementation=implementation
+    ).square().sum().backward()
     assert frozen.grad is None
     for mine, theirs in zip((a.grad, locations.grad, bias.grad), wanted, strict=True):
         assert_close(mine, theirs)
 
 
-@by_how
-def test_frozen_groups_have_no_gradient(how):
+@by_implementation
+def test_frozen_groups_have_no_gradient(implementation):
     shape = (5, 8)
     x, weight, bias, a, locations, indices = case(shape)
     for leaf in (bias, a, locations):
         leaf.requires_grad_(False)
-    apply(x, weight, bias, a, locations, indices, shape, how=how).sum().backward()
+    apply(
+        x, weight, bias, a, locations, indices, shape, implementation=implementation
+    ).sum().backward()
     assert x.grad is not None
     assert all(leaf.grad is None for leaf in (weight, bias, a, locations))
 
 
-@by_how
-def test_without_gradients_the_output_is_the_same(how):
+@by_implementation
+def test_without_gradients_the_output_is_the_same(implementation):
     shape = (9, 4)
     arguments = case(shape)
-    expected = apply(*arguments, shape, how=how)
+    expected = apply(*arguments, shape, implementation=implementation)
     with torch.no_grad():
-        y = apply(*arguments, shape, how=how)
+        y = apply(*arguments, shape, implementation=implementation)
     assert not y.requires_grad
     assert torch.equal(y, expected)
 
 
-@by_how
-def test_memory_layout_does_not_matter(how):
+@by_implementation
+def test_memory_layout_does_not_matter(implementation):
     shape = (5, 8)
     _, weight, bias, a, locations, indices = case(shape)
     x = normal(8, 12, seed=1).T[::2]
-    y = apply(x, weight.T.contiguous().T, bias, a, locations, indices, shape, how=how)
+    turned = weight.T.contiguous().T
+    y = apply(x, turned, bias, a, locations, indices, shape, implementation=implementation)
     g = normal(5, 6, seed=5).T
     found = torch.autograd.grad(y, [a, locations], g)
-    again = apply(x.contiguous(), weight, bias, a, locations, indices, shape, how=how)
+    again = apply(
+        x.contiguous(), weight, bias, a, locations, indices, shape, implementation=implementation
+    )
     wanted = torch.autograd.grad(again, [a, locations], g.contiguous())
     assert_close(y, again)
     for mine, theirs in zip(found, wanted, strict=True):
         assert_close(mine, theirs)
 
 
-@by_way_of_forming
+@by_materialised
 @by_rule
 @by_shape
-def test_the_increment_is_the_dense_one_and_so_are_its_gradients(how, rule, shape):
+def test_the_increment_is_the_dense_one_and_so_are_its_gradients(implementation, rule, shape):
     _, _, _, a, locations, indices = case(shape)
     pattern = SparsityPattern.of(indices, shape)
     delta = increment(
-        a, locations, indices, pattern, shape=shape, scaling=SCALING, rule=rule, how=how
+        a,
+        locations,
+        indices,
+        pattern,
+        shape=shape,
+        scaling=SCALING,
+        rule=rule,
+        implementation=implementation,
     )
     expected = dense_increment(a, indices, shape)
     assert_close(delta, expected)
@@ -255,12 +273,12 @@ def test_the_increment_is_the_dense_one_and_so_are_its_gradients(how, rule, shap
     assert_close(of_l, place_by_place(rule, g, a, indices, shape))
 
 
-@by_way_of_forming
-def test_the_increment_differentiates_what_asks_for_it(how):
+@by_materialised
+def test_the_increment_differentiates_what_asks_for_it(implementation):
     shape = (5, 8)
     _, _, _, a, locations, indices = case(shape)
     pattern = SparsityPattern.of(indices, shape)
-    rest = {"shape": shape, "scaling": SCALING, "rule": "central", "how": how}
+    rest = {"shape": shape, "scaling": SCALING, "rule": "central", "implementation": implementation}
     both = increment(a, locations, indices, pattern, **rest).square().sum()
     of_a, of_l = torch.autograd.grad(both, [a, locations])
     increment(a, None, indices, pattern, **rest).square().sum().backward()
@@ -272,14 +290,17 @@ def test_the_increment_differentiates_what_asks_for_it(how):
     assert a.grad is None
 
 
-@by_how
-def test_numerical_differentiation_agrees(how):
+@by_implementation
+def test_numerical_differentiation_agrees(implementation):
     shape = (3, 4)
     indices = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
     x, weight = normal(2, 4, seed=1).requires_grad_(), normal(3, 4, seed=2)
     a, bias = normal(4, seed=4).requires_grad_(), normal(3, seed=3).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda x, a, bias: apply(x, weight, bias, a, None, indices, shape, how=how), (x, a, bias)
+        lambda x, a, bias: apply(
+            x, weight, bias, a, None, indices, shape, implementation=implementation
+        ),
+        (x, a, bias),
     )
 
 
@@ -295,36 +316,42 @@ class Ignored(torch.autograd.Function):
         return None
 
 
-@by_how
-def test_an_output_whose_gradient_is_undefined_has_none_to_give(how):
+@by_implementation
+def test_an_output_whose_gradient_is_undefined_has_none_to_give(implementation):
     shape = (5, 8)
     arguments = case(shape)
-    y = apply(*arguments, shape, how=how)
+    y = apply(*arguments, shape, implementation=implementation)
     (Ignored.apply(y).sum() + arguments[0].sum()).backward()
     assert_close(arguments[0].grad, torch.ones_like(arguments[0]))
 
 
-@by_way_of_forming
-def test_numerical_differentiation_of_the_increment_agrees(how, device):
+@by_materialised
+def test_numerical_differentiation_of_the_increment_agrees(implementation, device):
     indices = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]]).to(device)
     pattern = SparsityPattern.of(indices, (3, 4))
-    rest = {"shape": (3, 4), "scaling": SCALING, "rule": "central", "how": how}
+    rest = {
+        "shape": (3, 4),
+        "scaling": SCALING,
+        "rule": "central",
+        "implementation": implementation,
+    }
     a = normal(4, seed=4).to(device).requires_grad_()
     assert torch.autograd.gradcheck(lambda a: increment(a, None, indices, pattern, **rest), a)
 
 
 # What the registration knows of the result differs between forming ΔW and not.
-by_kind = pytest.mark.parametrize("how", ["implicit", "fft"])
+by_kind = pytest.mark.parametrize("implementation", ["implicit", "fft"])
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 @by_kind
-def test_torch_accepts_the_registration_of_the_linear_operator(how):
+def test_torch_accepts_the_registration_of_the_linear_operator(implementation):
     shape = (5, 8)
     x, weight, bias, a, locations, indices = case(shape)
     pattern = list(SparsityPattern.of(indices, shape))
     arguments = (
-        x, weight, bias, a, locations, indices, pattern, 5, SCALING, "central", how, True,
+        x, weight, bias, a, locations, indices, pattern, 5, SCALING, "central", implementation,
+        True,
     )  # fmt: skip
     result = torch.library.opcheck(operators._linear_op, arguments)
     assert set(result.values()) == {"SUCCESS"}
@@ -342,27 +369,27 @@ def test_torch_accepts_the_registration_of_the_increment():
 
 @by_kind
 @pytest.mark.parametrize("needs", [[True, True, True], [False, True, False]], ids=str)
-def test_torch_accepts_the_registration_of_the_backward_operator(how, needs):
+def test_torch_accepts_the_registration_of_the_backward_operator(implementation, needs):
     shape = (5, 8)
     x, weight, _, a, _, indices = (t if t is None else t.detach() for t in case(shape))
     pattern = list(SparsityPattern.of(indices, shape))
     _, saved = operators._linear(
-        x, weight, None, a, None, indices, pattern, 5, SCALING, "central", how, True
+        x, weight, None, a, None, indices, pattern, 5, SCALING, "central", implementation, True
     )
     arguments = (
-        normal(5, 5, seed=5), x, weight, saved, a, indices, pattern, 8, SCALING, "central", how,
-        needs,
+        normal(5, 5, seed=5), x, weight, saved, a, indices, pattern, 8, SCALING, "central",
+        implementation, needs,
     )  # fmt: skip
     utils = ("test_schema", "test_faketensor")
     result = torch.library.opcheck(operators._linear_backward_op, arguments, test_utils=utils)
     assert set(result.values()) == {"SUCCESS"}
 
 
-@by_how
-def test_nothing_is_announced(how):
+@by_implementation
+def test_nothing_is_announced(implementation):
     shape = (5, 8)
     arguments = case(shape)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        apply(*arguments, shape, how=how).sum().backward()
+        apply(*arguments, shape, implementation=implementation).sum().backward()
     assert not seen

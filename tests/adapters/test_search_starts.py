@@ -191,7 +191,7 @@ def test_a_start_by_gradient_that_sees_none_says_so():
     model = LoCALinear(nn.Linear(9, 6), 10, init_locations="gradient")
     training = LocationTraining(model, AlternatingSchedule(recorded_steps=1), automatic=False)
     before = model.spectrum.indices.clone()
-    with pytest.warns(UserWarning, match="no gradient was seen, so its locations stay random"):
+    with pytest.warns(UserWarning, match="no gradient was recorded, so its locations stay random"):
         training.step()
     assert torch.equal(model.spectrum.indices, before)
 

@@ -89,13 +89,13 @@ def logits(model):
 
 
 REFUSED = {
-    "a search": ({"location_search": "nowhere"}, "location search.*'nowhere'"),
-    "a start": ({"init_locations": "nowhere"}, "start of the locations.*'nowhere'"),
+    "a search": ({"location_search": "nowhere"}, "location_search.*'nowhere'"),
+    "a start": ({"init_locations": "nowhere"}, "init_locations.*'nowhere'"),
     "no steps": ({"recorded_steps": 0}, "recorded_steps must be an integer of at least 1, not 0"),
     "part of a step": ({"recorded_steps": 1.5}, "recorded_steps must be an integer.*not 1.5"),
     "jointly": (
         {"location_search": "swap", "joint": True},
-        "joint=True learns locations by a gradient, which 'swap' has not",
+        "joint=True learns locations by a gradient, which location_search='swap' does not use",
     ),
 }
 

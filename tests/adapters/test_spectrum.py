@@ -134,23 +134,23 @@ def test_increment_and_output_are_the_definition(implementation, scaling):
 # --- errors ---
 
 BAD = {
-    "no component": ({"n_components": 0}, "q_proj: the number of components must be a positive"),
-    "negative": ({"n_components": -3}, "q_proj: the number of components must be a positive"),
-    "a truth value": ({"n_components": True}, "q_proj: the number of components .*not True"),
-    "a fraction": ({"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
+    "no component": ({"n_components": 0}, "q_proj: n_components must be a positive"),
+    "negative": ({"n_components": -3}, "q_proj: n_components must be a positive"),
+    "a truth value": ({"n_components": True}, "q_proj: n_components .*not True"),
+    "a fraction": ({"n_components": 2.0}, "q_proj: n_components .*not 2.0"),
     "too many": ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
-    "scaling 0": ({"scaling": 0}, "q_proj: the scaling must be positive and finite, not 0"),
-    "negative scaling": ({"scaling": -1.0}, "q_proj: the scaling must be positive .*not -1.0"),
-    "scaling nan": ({"scaling": math.nan}, "q_proj: the scaling must be positive .*not nan"),
-    "scaling inf": ({"scaling": math.inf}, "q_proj: the scaling must be positive .*not inf"),
-    "scaling text": ({"scaling": "1"}, "q_proj: the scaling must be positive .*not '1'"),
+    "scaling 0": ({"scaling": 0}, "q_proj: scaling must be positive and finite, not 0"),
+    "negative scaling": ({"scaling": -1.0}, "q_proj: scaling must be positive .*not -1.0"),
+    "scaling nan": ({"scaling": math.nan}, "q_proj: scaling must be positive .*not nan"),
+    "scaling inf": ({"scaling": math.inf}, "q_proj: scaling must be positive .*not inf"),
+    "scaling text": ({"scaling": "1"}, "q_proj: scaling must be positive .*not '1'"),
     "implementation": (
         {"implementation": "slow"},
         "q_proj: unknown implementation 'slow'; choose one of auto, dense, fft, sparse, implicit",
     ),
     "rule": (
         {"location_search": "sideways"},
-        "q_proj: unknown location search 'sideways'; choose one of central, forward, backward",
+        "q_proj: unknown location_search 'sideways'; choose one of central, forward, backward",
     ),
 }
 
@@ -337,10 +337,10 @@ SPOILT = {
     "too far down": "fc.spectrum: the checkpoint has locations outside 6×9",
     "too far along": "fc.spectrum: the checkpoint has locations outside 6×9",
     "negative": "fc.spectrum: the checkpoint has locations outside 6×9",
-    "fractions": r"fc.spectrum: locations must be integers of shape \(7, 2\), not torch.float32",
-    "too few locations": r"fc.spectrum: locations must be integers of shape \(7, 2\)",
+    "fractions": r"fc.spectrum: indices must be integers of shape \(7, 2\), not torch.float32",
+    "too few locations": r"fc.spectrum: indices must be integers of shape \(7, 2\)",
     "another shape": "fc.spectrum: the checkpoint is for a 9×6 layer, this one is 6×9",
-    "another count": "fc.spectrum: the checkpoint has 8 components, this layer 7",
+    "another count": "fc.spectrum: the checkpoint has 8 components, this layer has 7",
 }
 
 
@@ -706,5 +706,5 @@ def test_numbers_that_cannot_be_are_refused(name, value, message):
 
 
 def test_a_negative_seed_is_refused_with_the_name_of_the_layer():
-    with pytest.raises(InvalidArgumentError, match="fc: the seed must be an integer of at least 0"):
+    with pytest.raises(InvalidArgumentError, match="fc: seed must be an integer of at least 0"):
         CosineSpectrum((6, 9), 7, seed=-1, name="fc")

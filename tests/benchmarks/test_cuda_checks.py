@@ -157,7 +157,7 @@ def test_a_rival_without_time_says_so(session, monkeypatch):
     monkeypatch.setattr("benchmarks.cuda.comparison._too_many", lambda *_: ["b"])
     compare(session, "load", rivals_of("a", "b", calls=[]), judge=lambda *_: None)
     assert session.rows()["load | a"]["ms"] > 0
-    assert session.rows()["load | b"]["left_out"] == "no time to measure its time"
+    assert session.rows()["load | b"]["left_out"] == "no time for timing"
 
 
 def test_waits_for_the_device_are_counted(session, card):
@@ -252,7 +252,7 @@ def test_the_steps_of_searches_do_what_they_are_named_by(search, monkeypatch):
     after = spectrum.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert ("coefficients" in changed) == (search != "locations")
-    assert ("places" in changed) == (search in ("swap", "reselect"))
+    assert ("indices" in changed) == (search in ("swap", "reselect"))
     assert ("locations" in changed) == (search == "locations")
 
 

@@ -65,7 +65,7 @@ say(note="n")
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", "the process died of SIGSEGV"),
         ("os._exit(7)", "the process ended with exit code 7"),
-        ("start('b', limit=0.0); signal.pause()", "no answer for 0 s: stopped"),
+        ("start('b', limit=0.0); signal.pause()", "no output for 0 s: stopped"),
     ],
 )
 def test_a_row_that_takes_its_process_with_it_is_a_result_and_the_rest_goes_on(run, end, said):
@@ -88,7 +88,7 @@ if start("a"):
     signal.pause()
 """)
     assert outcome.rows["a"] == {
-        "key": "a", "s": 1.0, "error": "no answer for 0 s: stopped", "final": True
+        "key": "a", "s": 1.0, "error": "no output for 0 s: stopped", "final": True
     }  # fmt: skip
 
 
@@ -122,9 +122,9 @@ signal.pause()
         CHECK, lambda _: [sys.executable, "-c", SAYS + script], 600.0, tmp_path / "log", changed
     )
     assert outcome.rows["a"]["final"]
-    assert outcome.rows["b"] == {"key": "b", "error": "its time was over", "final": False}
+    assert outcome.rows["b"] == {"key": "b", "error": "time limit reached", "final": False}
     assert outcome.rows["c"] == {"key": "c", "peak_mib": 1.0}
-    assert outcome.notes == ["stopped after 1000000 s: its time was over"]
+    assert outcome.notes == ["stopped after 1000000 s: time limit reached"]
 
 
 def test_a_check_that_gets_nowhere_is_not_begun_again(run, tmp_path):
@@ -189,7 +189,7 @@ finish("dct2 | CuPy", load="dct2", rival="CuPy", error="out of memory: it needed
     }
     code, said, out = whole(scripts)
     assert code == 1
-    assert said.err.startswith("nothing was found by: One layer, forward and backward; Training")
+    assert said.err.startswith("no results from: One layer, forward and backward; Training")
     table = (out / "cuda.md").read_text()
     assert table in said.out
     assert table.startswith("# A card\n")
@@ -202,7 +202,7 @@ finish("dct2 | CuPy", load="dct2", rival="CuPy", error="out of memory: it needed
         "- logical cores 16",
         "- driver 580.1",
         "- torch 2.11.0",
-        "- cupy is missing; left out: CuPy's DCT beside dct2",
+        "- cupy is missing; not run: CuPy's DCT beside dct2",
         "## Targets: 0 of 1 reached",
         "| dct2, ours | time over rfft2's at most 2 | 2.5 | **not reached** |",
         "| CuPy |  | out of memory: it needed 2.00 GiB more |",
@@ -262,7 +262,7 @@ def test_an_end_of_the_terminal_keeps_what_there_is(whole, monkeypatch, number):
         for one, handler in before.items():
             signal.signal(one, handler)
     assert code == 130
-    assert "interrupted; what was found until then is in" in said.err
+    assert "interrupted; the results so far are in" in said.err
     assert (out / "details.zip").exists()
 
 
@@ -279,7 +279,7 @@ def test_a_missing_torch_is_named():
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=runner.ROOT, check=False
     )
-    said = "nothing was measured: torch is missing, which the package itself needs\n"
+    said = "nothing was measured: torch is missing, but the package needs it\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 
@@ -308,7 +308,7 @@ def test_an_interruption_stops_the_process_and_keeps_what_there_is(whole, monkey
     monkeypatch.setattr(command, "write_json", _interrupted)
     code, said, _ = whole({"device": f"say(row={MACHINE})", "transforms": "finish('a')"})
     assert code == 130
-    assert "interrupted; what was found until then is in" in said.err
+    assert "interrupted; the results so far are in" in said.err
 
 
 def _interrupted(*_):

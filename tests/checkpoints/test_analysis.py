@@ -316,7 +316,7 @@ def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(make):
     assert [row.mp_sigma, row.mp_distance, row.mp_wasserstein] == [None] * 3
     assert (row.spikes, row.outlier_mass) == (1, 1.0)
     assert row.tail_exponent is None
-    assert "the spectrum has no bulk: 1 eigenvalues, and rounding" in row.note
+    assert "the spectrum has no bulk: 1 eigenvalues, and the rest is rounding" in row.note
     assert found.summary.all.median_mp_distance is None
     assert found.summary.all.follow_mp == 0
     assert "The bulk of the spectrum is not close" in found.verdict
@@ -348,7 +348,7 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
     total = replace(analysis.summary.all, errors=tuple(won))
     text = verdict(total, 0.001)
     assert f"of {len(analysis.matrices)} increments are within" in text
-    assert f"At the budget of r = 2 {name} keeps 100% of it" in text
+    assert f"At the budget of r = 2, {name} retains 100% of the energy" in text
     space = {}
     exec(adapter_config(analysis.matrices, total), space)
     assert type(space["config"]).__name__ == config
@@ -427,7 +427,7 @@ BAD = {
     "a list": ([[1.0, 2.0]], "not a list; convert a matrix with numpy.asarray"),
     "no tensors": ({"a": 3}, "holds no tensor; pass what model.state_dict"),
     "meta": (torch.nn.Linear(20, 20, device="meta"), "on the meta device .* load them first"),
-    "a module alone": (torch.nn.Linear(20, 20), "these weights are no LoRA adapter, so a second"),
+    "a module alone": (torch.nn.Linear(20, 20), "these weights are not a LoRA adapter, so"),
 }
 
 
@@ -440,9 +440,9 @@ def test_what_cannot_be_analysed_is_one_line(base, message):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"ranks": [0]}, r"ranks must be whole numbers from 1 on, not \[0\]; write ranks=8"),
-        ({"ranks": [2.5]}, r"ranks must be whole numbers from 1 on, not \[2.5\]; write ranks="),
-        ({"epsilon": 1.0}, "between 0 and 1, not at 1.0; choose one such as epsilon=0.001"),
+        ({"ranks": [0]}, r"ranks must be positive whole numbers, not \[0\]; write ranks=8"),
+        ({"ranks": [2.5]}, r"ranks must be positive whole numbers, not \[2.5\]; write ranks="),
+        ({"epsilon": 1.0}, "epsilon must be at least 0 and below 1, not 1.0; .* epsilon=0.001"),
         ({"accounting": "money"}, "unknown accounting 'money'; choose from paper, main-text"),
         ({"device": "tpu"}, "unknown device 'tpu'; choose auto, cpu"),
         ({"include": "["}, r"include must be a regular expression, not '\['"),

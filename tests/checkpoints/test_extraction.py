@@ -43,7 +43,7 @@ def test_loca_keeps_the_largest_coefficients(tmp_path):
         left = float(energies[50:].sum() / energies.sum())
         assert row.error == pytest.approx(left, rel=1e-5)
         prefix = f"base_model.model.{name.removesuffix('.weight')}.loca_spectrum"
-        indices = found.tensors[f"{prefix}.places"]
+        indices = found.tensors[f"{prefix}.indices"]
         a = found.tensors[f"{prefix}.coefficients"].double()
         kept = torch.zeros(p, q, dtype=torch.float64)
         kept[indices[:, 0], indices[:, 1]] = a
@@ -135,7 +135,7 @@ def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name)
     folder.mkdir()
     (folder / name).write_bytes(b"not ours")
     with pytest.raises(
-        ResourceError, match=rf"adapter holds {re.escape(name)}, which is not as an ex"
+        ResourceError, match=rf"adapter holds {re.escape(name)}, which no extraction wrote"
     ):
         written(tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"not ours"}
@@ -207,7 +207,7 @@ def test_what_is_no_linear_layer_is_named(tmp_path):
     found = extract(*pair, "loca", components=5)
     reasons = {one.name: one.reason for one in found.skipped}
     assert reasons["embed.weight"].startswith("embedding")
-    assert reasons["norm.weight"].startswith("no matrix")
+    assert reasons["norm.weight"].startswith("not a matrix")
     assert [row.name for row in found.matrices] == list(LAYERS)
 
 
@@ -238,9 +238,9 @@ def test_sizes_that_differ_are_in_the_configuration(tmp_path):
 BAD = {
     "no size": (("loca",), {}, "either rank=8 or components=1000"),
     "two sizes": (("loca",), {"rank": 2, "components": 3}, "either rank=8 or components=1000"),
-    "components of LoRA": (("lora",), {"components": 3}, "components are LoCA's; .*rank=8"),
-    "no rank": (("lora",), {}, "say how large the adapter may be: rank=8"),
-    "nothing": (("lora",), {"rank": 0}, "a size of at least 1, not 0"),
+    "components of LoRA": (("lora",), {"components": 3}, "components is for LoCA only; .*rank=8"),
+    "no rank": (("lora",), {}, "the adapter needs exactly one size; pass rank=8"),
+    "nothing": (("lora",), {"rank": 0}, "rank must be at least 1, not 0"),
     "unknown": (("dora",), {"rank": 1}, "unknown method 'dora'; choose from loca, lora"),
 }
 

@@ -83,7 +83,7 @@ def test_what_is_no_plain_tensor_is_listed(tmp_path):
     content = {**tensors(1), "sparse.weight": torch.eye(20).to_sparse()}
     torch.save(content, tmp_path / "tuned.pt")
     opened = open_pair(write(tmp_path, "base", tensors(0)), tmp_path / "tuned.pt")
-    assert "no plain tensor" in reasons(opened)["sparse.weight"]
+    assert "not a plain tensor" in reasons(opened)["sparse.weight"]
 
 
 def test_a_tensor_that_declares_more_than_it_holds_is_damaged(tmp_path):
@@ -108,10 +108,10 @@ def test_what_cannot_be_compared_is_listed_with_its_reason(tmp_path):
     tuned = tensors(1, new=torch.ones(20, 20), **{**odd, "embed": torch.ones(32, 20)})
     found = reasons(pair(tmp_path, base, tuned))
     assert found == {
-        "bias": "no matrix: 1 dimensions",
-        "conv": "no matrix: 3 dimensions",
+        "bias": "not a matrix: 1 dimensions",
+        "conv": "not a matrix: 3 dimensions",
         "tiny": "too small: 3x400",
-        "quantised": "I8 is not a floating type: quantised, or no weight",
+        "quantised": "I8 is not a floating type: quantised, or not a weight",
         "embed": "resized from 30x20 to 32x20",
         "new": "only in the fine-tuned checkpoint",
         "gone": "only in the base checkpoint",
@@ -215,7 +215,7 @@ def test_adapters_that_are_not_understood(tmp_path):
     with pytest.raises(DamagedError, match="no number for lora_alpha"):
         open_pair(tmp_path / "adapter").increment("a.0.q.weight")
     (tmp_path / "adapter" / "adapter_config.json").write_text("[")
-    with pytest.raises(DamagedError, match="is no JSON"):
+    with pytest.raises(DamagedError, match="is not valid JSON"):
         open_pair(tmp_path / "adapter")
 
 
@@ -240,7 +240,7 @@ def test_factors_beyond_memory_are_refused_before_they_are_multiplied(tmp_path):
 
 def test_a_pattern_that_is_none(tmp_path):
     adapter(tmp_path / "adapter", {"alpha_pattern": {"(": 3}})
-    with pytest.raises(DamagedError, match="in alpha_pattern is not a pattern"):
+    with pytest.raises(DamagedError, match="in alpha_pattern is not a regular expression"):
         open_pair(tmp_path / "adapter").increment("a.0.q.weight")
 
 

@@ -209,7 +209,7 @@ def test_an_index_that_names_what_is_not_there(tmp_path, tensors):
 
 
 INDICES = {
-    "no JSON": ("{", DamagedError, "is no JSON"),
+    "no JSON": ("{", DamagedError, "is not valid JSON"),
     "a list": ("[]", DamagedError, "holds no JSON object"),
     "no map": ("{}", DamagedError, "weight_map"),
     "numbers": ('{"weight_map": {"a": 1}}', DamagedError, "weight_map"),

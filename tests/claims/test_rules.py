@@ -103,7 +103,7 @@ def test_each_part_has_its_own_bounds():
 @pytest.mark.parametrize("count", [1, 3], ids=["too few", "too many"])
 def test_a_rule_for_other_parts_is_refused(count):
     rule = Rule("inside", low=(0.0, 10.0))
-    with pytest.raises(InvalidArgumentError, match=f"bounds for 2 .*, and there are {count}"):
+    with pytest.raises(InvalidArgumentError, match=f"bounds for 2 .*, but there are {count}"):
         verdict(rule, *[Estimate("", 0.5)] * count)
 
 

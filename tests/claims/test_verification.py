@@ -212,7 +212,7 @@ def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier
     assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
     result = VerificationResult(manifest={}, ledger=ledger, claims=(one,))
     if lost:
-        with pytest.raises(VerdictsChangedError, match=r"^1 verdict is not .*: f2\.law; say so"):
+        with pytest.raises(VerdictsChangedError, match=r"^1 verdict is not .*: f2\.law; if this"):
             result.require_expected()
     else:
         result.require_expected()

@@ -41,8 +41,8 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
             "outlier_mass", "spikes", "stable_rank", "errors"} <= set(row)  # fmt: skip
     assert set(row["errors"][0]) == {"r", "method", "error", "iid_error", "shuffled_error"}
     assert row["spikes"] == 1
-    assert document["skipped"] == [{"name": "norm.weight", "reason": "no matrix: 1 dimensions"}]
-    assert "At the budget of r = 4 LoRA keeps" in document["summary"]["verdict"]
+    assert document["skipped"] == [{"name": "norm.weight", "reason": "not a matrix: 1 dimensions"}]
+    assert "At the budget of r = 4, LoRA retains" in document["summary"]["verdict"]
 
 
 def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
@@ -155,8 +155,8 @@ BAD = {
     "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
     "no name": (("", "tuned.safetensors"), 2, "there is no file or folder without a name"),
     "one alone": (("base.safetensors",), 2, "a second checkpoint is needed"),
-    "nothing": ((), 2, "name BASE and FINETUNED, or neither and --demo"),
-    "a demonstration of something": (("base.safetensors", "--demo"), 2, "or neither and --demo"),
+    "nothing": ((), 2, "give BASE and FINETUNED, or only --demo"),
+    "a demonstration of something": (("base.safetensors", "--demo"), 2, "or only --demo"),
     "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
                          "widen --include REGEX, --exclude REGEX or --max-size N"),
     "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,

@@ -104,9 +104,9 @@ BAD = {
     "a grid of no structure": (
         ("--structures", "ar1", "--fraction", "0.1"),
         2,
-        "--fraction LIST belongs to spiked, none of which is among --structures NAMES",
+        "--fraction LIST has no effect unless --structures NAMES includes spiked",
     ),
-    "too many spikes": (("--spikes", "25"), 2, "24x24 matrix has room for at most 24 spikes"),
+    "too many spikes": (("--spikes", "25"), 2, "24x24 matrix can have at most 24 spikes"),
     "level": (("--level", "0"), 2, "level must lie between 0 and 1"),
     "both shapes": (("--shape", "3x4"), 2, "either --K"),
 }

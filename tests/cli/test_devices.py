@@ -59,6 +59,6 @@ def test_a_card_that_torch_cannot_use_names_the_flag(cli, monkeypatch):
     done = cli(*DENSE, "--device", "cuda:0")
     assert done.err == (
         "loca-theory: torch cannot compute on cuda:0 (CUDA error: no kernel image is available); "
-        "install a build of torch for it, or choose --device cpu\n"
+        "install a build of torch that supports it, or choose --device cpu\n"
     )
     assert (done.code, done.out) == (1, "")

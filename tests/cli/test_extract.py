@@ -34,7 +34,7 @@ def test_an_adapter_is_written_with_its_errors(cli, here, pair, arguments, kind,
     document = json.loads(done.out)
     assert [row["numbers"] for row in document["rows"]] == [numbers] * 2
     assert all(0 < row["error"] < 1 for row in document["rows"])
-    assert document["skipped"] == [{"name": "norm.weight", "reason": "no matrix: 1 dimensions"}]
+    assert document["skipped"] == [{"name": "norm.weight", "reason": "not a matrix: 1 dimensions"}]
     config = json.loads((here / "adapter" / "adapter_config.json").read_text())
     assert config["peft_type"] == kind
     assert config["target_modules"] == ["layers.0.q_proj", "layers.1.q_proj"]

@@ -385,7 +385,11 @@ ODD = {
         [{"quantity": "increment", "name": "a", "p": 4, "q": 4, "values": [1.0, 2.0, 3.0, 4.0]}],
         "the table has no weights",
     ),
-    "budget": ("budgets-summary", [{"task": "text"}], r"lacks what it shows \(KeyError: 'mean'\)"),
+    "budget": (
+        "budgets-summary",
+        [{"task": "text"}],
+        r"lacks data that it shows \(KeyError: 'mean'\)",
+    ),
 }
 
 

@@ -161,7 +161,7 @@ def test_one_draw_has_no_standard_error_and_says_so(cli):
         *SMALL, "--draws", 1, "--engine", "monte-carlo", "--methods", "D,R", "--format", "json"
     )
     assert done.code == 0
-    assert done.err == "note: one draw has no standard error; it is left empty\n"
+    assert done.err == "note: one draw has no standard error, so it is left empty\n"
     assert {row["standard_error"] for row in parse(done.out)["rows"]} == {None}
     table = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--methods", "D")
     assert re.search(r"0\.\d{4} ± \?", table.out)
@@ -176,7 +176,7 @@ def test_a_method_that_the_engine_does_not_know_is_said(cli):
     assert done.code == 0
     assert done.err == (
         "note: R has no value from the engine exact at this size; "
-        "ask for --engine monte-carlo or asymptotic\n"
+        "use --engine monte-carlo or asymptotic\n"
     )
 
 
@@ -206,7 +206,7 @@ def test_a_method_of_the_users_own(cli, own_module):
     assert "0.8100" in done.out
     done = cli("simulate", "--K", 16, "--r", 1, "--methods", own_module, "--sampler", "reduced")
     assert (done.code, done.err) == (
-        2, "loca-theory: own has no law to draw from without a matrix; use --sampler dense\n"
+        2, "loca-theory: own has no reduced sampler; use --sampler dense\n"
     )  # fmt: skip
 
 
@@ -345,7 +345,7 @@ def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
     (here / "loca-results").write_text("in the way")
     blocked = cli(*SMALL, "--format", "json")
     assert blocked.code == 0
-    assert blocked.err == ("note: this folder is not writable, so an interrupted run starts anew\n")
+    assert blocked.err == ("note: this folder is not writable, so a killed run cannot be resumed\n")
     assert cli(*SMALL, "--format", "json", "--quiet").err == ""
     (here / "loca-results").unlink()
     assert parse(blocked.out)["rows"] == parse(cli(*SMALL, "--format", "json").out)["rows"]
@@ -475,7 +475,7 @@ BAD = {
     "budget above the matrix": (
         ("--K", 16, "--r", 9),
         2,
-        "rank 9 spends 288 numbers on the 256 of a 16x16 matrix; choose r <= 8",
+        "rank 9 spends 288 numbers, but a 16x16 matrix has only 256; choose r <= 8",
     ),
     "budget above the locations": (
         ("--K", 16, "--r", 8, "--accounting", "main-text"),
@@ -488,7 +488,7 @@ BAD = {
     "draws without end": (("--K", 16, "--r", 1, "--draws", 10**15), 2, "is not in the range"),
     "a negative seed": (("--K", 16, "--r", 1, "--seed", -1), 2, "the seed must not be negative"),
     "a seed of 70 bits": (("--K", 16, "--r", 1, "--seed", 2**70), 2, "is not in the range"),
-    "no value bits": (("--K", 16, "--r", 1, "--value-bits", 0), 2, "at least 1 bit"),
+    "no value bits": (("--K", 16, "--r", 1, "--value-bits", 0), 2, "must be at least 1, not 0"),
     "value bits without end": (
         ("--K", 16, "--r", 1, "--value-bits", 10**400),
         2,
@@ -510,17 +510,17 @@ BAD = {
     "no law of its own": (
         ("--K", 16, "--r", 1, "--methods", "D,DoRA", "--sampler", "reduced"),
         2,
-        "DoRA has no law to draw from without a matrix; use --sampler dense",
+        "DoRA has no reduced sampler; use --sampler dense",
     ),
     "nothing exact": (
         ("--K", 16, "--r", 1, "--methods", "DoRA", "--engine", "exact"),
         2,
-        "nothing to compute: DoRA cannot be had from exact",
+        "nothing to compute: DoRA cannot be evaluated by engine exact",
     ),
     "R at a size without an exact value": (
         ("--K", 768, "--r", 8, "--methods", "R", "--engine", "exact"),
         2,
-        "nothing to compute: R cannot be had from exact",
+        "nothing to compute: R cannot be evaluated by engine exact",
     ),
     "nothing simulated": (
         ("--K", 16, "--r", 1, "--methods", "U,M1", "--engine", "monte-carlo"),

@@ -128,7 +128,7 @@ def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch
         r"note: (\d+) results in \S+points were computed by another version", second.err
     )
     assert int(found[1]) == len(files)
-    assert "left there and not used" in second.err
+    assert "neither used nor deleted" in second.err
     for path, digest in files.items():
         assert hashlib.sha256(path.read_bytes()).digest() == digest
     assert len(list(points.iterdir())) == 2 * len(files)

@@ -111,7 +111,7 @@ def test_it_loads_torch_only_to_compute_and_never_peft(here):
 
 
 BAD = {
-    "more components than locations": (("--components", "37"), "37 components do not fit: a 6×6"),
+    "more components than locations": (("--components", "37"), "for a 6×6 spectrum, not 37"),
     "no problem": (("--problems", "0"), "number of problems must be at least 1, not 0"),
     "no step": (("--steps", "-1"), "number of steps must be at least 1, not -1"),
     "no rate": (("--lr", "0"), "lr must be positive"),
@@ -121,10 +121,16 @@ BAD = {
         ("--interpretation", "odd"),
         "unknown interpretation 'odd'; choose from default",
     ),
-    "condition below one": (("--condition", "0.5"), "condition number is at least 1, not 0.5"),
+    "condition below one": (
+        ("--condition", "0.5"),
+        "condition number must be finite and at least 1, not 0.5",
+    ),
     "condition no number": (("--condition", "good"), "numbers of at least 1, or gaussian"),
     "size of one": (("--size", "1"), "size must be at least 2, not 1"),
-    "too few steps": (("--search", "pursuit", "--steps", "3"), "locations move for 2 of 3 steps"),
+    "too few steps": (
+        ("--search", "pursuit", "--steps", "3"),
+        "locations move in only 2 of 3 steps",
+    ),
 }
 
 

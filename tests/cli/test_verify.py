@@ -40,7 +40,7 @@ def test_the_table_names_verdicts_and_files(cli, here):
     assert done.code == 0, done.err
     assert "condition-u" in done.out
     assert "supported under assumptions" in done.out
-    assert "assumed besides" in done.out
+    assert "also assumed" in done.out
     for name in ("claims.json", "CLAIMS.md"):
         assert f"wrote {here / 'ledger' / name}" in done.err
 
@@ -84,7 +84,7 @@ def test_a_changed_verdict_is_said_and_can_fail(cli, here):
     (here / "mine.toml").write_text(LEDGER, encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
     assert done.code == 0
-    assert "note: mine is not supported, and the ledger expects supported" in done.err
+    assert "note: mine is not supported, but the ledger expects supported" in done.err
     done = cli("verify", "--ledger", "mine.toml", *QUICK, "--as-expected", "--quiet")
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith(
@@ -132,9 +132,9 @@ def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
     done = cli("verify", "condition-u", "theorem2.cosine-law", *QUICK)
     assert "supported under assumptions" in done.out
     assert (
-        "note: CLAIMS.md keeps what earlier runs have observed for 1 of these claims, for 1 with "
-        "older code; different from now: condition-u (not supported at tier default with seed 0 "
-        "and older code, now supported under assumptions)\n"
+        "note: CLAIMS.md keeps the observations of earlier runs for 1 of these claims, 1 of them "
+        "with older code; differing verdicts: condition-u (not supported at tier default with seed "
+        "0 and older code, now supported under assumptions)\n"
     ) in done.err
     page = (here / "loca-results" / "CLAIMS.md").read_text(encoding="utf-8")
     assert page.count("- observed with an older version of the code") == 2
@@ -224,8 +224,8 @@ def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(cli, here
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         "loca-theory: claim 'condition-u': the check fourier.condition_u fails with KeyError: "
-        "'key'; --debug shows where. Mend the check or name other claims: what was observed of "
-        "them is kept\n"
+        "'key'; --debug shows where. Fix the check, or name other claims, whose finished "
+        "observations are stored\n"
     )
     assert len(list((here / "loca-results" / "points").glob("*.json"))) == 1
     done = cli("verify", "condition-u", *QUICK, "--debug")
@@ -336,7 +336,7 @@ def test_a_page_of_someone_else_is_not_replaced(cli, here):
     done = cli("verify", "parseval.unitary", *QUICK, "--out", ".")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "loca-theory: CLAIMS.md was not written here; move it away, or choose another folder\n"
+        "loca-theory: CLAIMS.md was not written by verify; move it away, or choose another folder\n"
     )
     assert [path.name for path in here.iterdir()] == ["CLAIMS.md"]
 
@@ -363,18 +363,18 @@ def test_a_ledger_edited_into_nonsense_names_the_line(cli, here):
     (here / "mine.toml").write_text(LEDGER.replace('"identity"', '"guess"'), encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml")
     assert done.code == 1
-    assert "mine.toml, line 6: kind 'guess' is none of" in done.err
+    assert "mine.toml, line 6: unknown kind 'guess'; choose from" in done.err
     (here / "mine.toml").write_text(f'{LEDGER}figure = "nope"', encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml")
     assert done.code == 1
-    assert "mine.toml, line 2: claim 'mine': no figure 'nope'; there are sim_1, " in done.err
+    assert "mine.toml, line 2: claim 'mine': unknown figure 'nope'; choose from sim_1, " in done.err
     (here / "mine.toml").write_text(
         LEDGER.replace("high = 1e-12", "high = [1, 2]"), encoding="utf-8"
     )
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
     assert done.code == 1
     assert (
-        "mine.toml, line 2: claim 'mine': its rule has bounds for 2 estimates, not for 1"
+        "mine.toml, line 2: claim 'mine': its rule has bounds for 2 estimates, but the check made 1"
         in done.err
     )
     assert len(done.err.splitlines()) == 1

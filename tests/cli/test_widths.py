@@ -52,7 +52,7 @@ COMMANDS = {
                   r"\d+ / \d+"),
     "toy": (("--problems", 4, "--steps", 40, "--search", "central,annealed-pursuit",
              "--interpretation",
-             "default,deviation,places", *STUDY), r"\d+\.\d\d\.\.\d+\.\d\d"),
+             "default,standard-deviation,indices", *STUDY), r"\d+\.\d\d\.\.\d+\.\d\d"),
 }  # fmt: skip
 
 

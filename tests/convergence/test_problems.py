@@ -312,12 +312,12 @@ def test_the_mean_curvature_does_not_depend_on_the_size(size, condition):
     ("options", "message"),
     [
         ({"size": 1}, "the size must be at least 2, not 1"),
-        ({"components": 0}, "0 components do not fit: a 6×6 spectrum has 1 to 36 locations"),
-        ({"components": 37}, "37 components do not fit: a 6×6 spectrum has 1 to 36 locations"),
-        ({"size": 2, "components": 5}, "a 2×2 spectrum has 1 to 4 locations"),
-        ({"condition": 0.99}, "a condition number is at least 1, not 0.99"),
-        ({"condition": math.inf}, "a condition number is at least 1, not inf"),
-        ({"condition": math.nan}, "a condition number is at least 1, not nan"),
+        ({"components": 0}, "components must lie between 1 and 36 for a 6×6 spectrum, not 0"),
+        ({"components": 37}, "components must lie between 1 and 36 for a 6×6 spectrum, not 37"),
+        ({"size": 2, "components": 5}, "between 1 and 4 for a 2×2 spectrum, not 5"),
+        ({"condition": 0.99}, "a condition number must be finite and at least 1, not 0.99"),
+        ({"condition": math.inf}, "a condition number must be finite and at least 1, not inf"),
+        ({"condition": math.nan}, "a condition number must be finite and at least 1, not nan"),
     ],
     ids=["size", "none", "too many", "too many of 4", "below 1", "inf", "nan"],
 )

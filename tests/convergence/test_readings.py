@@ -75,7 +75,7 @@ def test_every_name_is_a_interpretation_of_its_own():
     [
         (
             "odd",
-            "unknown interpretation 'odd'; choose from default, .*or join some by",
+            "unknown interpretation 'odd'; choose from default, .*or join several by",
         ),
         ("", "unknown interpretation ''"),
         ("sum+", "unknown interpretation ''"),

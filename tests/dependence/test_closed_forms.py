@@ -154,16 +154,20 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        pytest.param(lambda: selection_loss_with_spike(-1.0, 0.1), "t >= 0", id="negative spike"),
         pytest.param(
-            lambda: selection_loss_with_spike(0.1, 1.0), "retained fraction < 1", id="keeps all"
+            lambda: selection_loss_with_spike(-1.0, 0.1), "t must not be", id="negative spike"
+        ),
+        pytest.param(
+            lambda: selection_loss_with_spike(0.1, 1.0),
+            "retained must lie strictly between 0 and 1",
+            id="keeps all",
         ),
         pytest.param(lambda: low_rank_loss_with_spike(10, 10, 0.01, 0.5), "hidden", id="hidden"),
         pytest.param(
-            lambda: low_rank_loss_with_shared_mean(9, 9, -1.0, 0.5, 0.6), "variance", id="mean"
+            lambda: low_rank_loss_with_shared_mean(9, 9, -1.0, 0.5, 0.6), "spread must", id="mean"
         ),
-        pytest.param(lambda: limit_boundary(0.5), "r/K < 1/2", id="half"),
-        pytest.param(lambda: limit_boundary(0.1, 2.0), "0 < aspect <= 1", id="aspect above 1"),
+        pytest.param(lambda: limit_boundary(0.5), "between 0 and 1/2", id="half"),
+        pytest.param(lambda: limit_boundary(0.1, 2.0), r"aspect in \(0, 1\]", id="aspect above 1"),
     ],
 )
 def test_refusals(call, message):

@@ -49,7 +49,12 @@ def test_every_command_explains_itself(name):
             "linear probing trains a new head, and generation has none",
         ),
         ("comparison", ["--full"], 2, "--quick and --full exclude each other"),
-        ("comparison", ["--jobs", 0], 2, "0 workers make no sense; give a positive number"),
+        (
+            "comparison",
+            ["--jobs", 0],
+            2,
+            "--jobs must be a positive number, or -1 for one per core, not 0",
+        ),
         ("comparison", ["--out", ""], 2, "Invalid value for '--out': the name of the folder is"),
         ("comparison", ["--seeds", 1], 2, "Invalid value for '--seeds': 1 is not in the range"),
         ("comparison", ["--device", "cuda"], 1, "no CUDA device is available to torch"),

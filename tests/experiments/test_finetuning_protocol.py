@@ -232,7 +232,7 @@ def test_gradients_of_locations_do_not_stifle_the_rest(begin, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["loca-reselect", "loca-swap"])
-def test_an_regrowth_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
+def test_regrowth_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
     monkeypatch.setattr(sitting.Runner, "run", lambda *_: pytest.fail("something ran"))
     configuration = Configuration("vision", name, 1, {"alternating": 0.1})
     with pytest.raises(InvalidArgumentError, match="prunes and regrows components every 3 steps"):

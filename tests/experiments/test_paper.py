@@ -409,7 +409,11 @@ def test_latex_that_does_not_fit(source, said):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"\xff\xfe\x00", "no UTF-8 text"), (b"hello", "no LaTeX with tables"), (None, "cannot read")],
+    [
+        (b"\xff\xfe\x00", "not UTF-8 text"),
+        (b"hello", "not LaTeX with tables"),
+        (None, "cannot read"),
+    ],
     ids=["binary", "prose", "missing"],
 )
 def test_files_that_are_no_paper(tmp_path, content, said):
@@ -423,26 +427,29 @@ def test_files_that_are_no_paper(tmp_path, content, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a = ", "broken.toml is no TOML"),
+        ("a = ", "broken.toml is not TOML"),
         ("rows = []", "broken.toml lacks 'fields'"),
         (MINIMAL + "rows = [{ model = 'x' }]", "row 1 lacks 'values'"),
         (MINIMAL + "rows = [{ values = { b = 1 } }]", "row 1: 'b' is not among the fields"),
-        (MINIMAL + "rows = [{ values = { a = true } }]", "row 1, 'a': a value is a number"),
-        (MINIMAL + "rows = [{ values = { a = [] } }]", "row 1, 'a': a value is a number"),
+        (MINIMAL + "rows = [{ values = { a = true } }]", "row 1, 'a': a value must be a number"),
+        (MINIMAL + "rows = [{ values = { a = [] } }]", "row 1, 'a': a value must be a number"),
         (MINIMAL + "rows = [{ values = {}, spreads = { a = 1 } }]", "a spread but no value"),
         (MINIMAL + "rows = [{ values = { a = 1 }, spreads = { a = 'x' } }]", "is not a number"),
         (MINIMAL + "rows = [{ values = {}, modle = 'x' }]", "unknown key 'modle'"),
-        (MINIMAL + "rows = []\naxes = { line = ['method', 'row'] }", "a role is one of"),
+        (MINIMAL + "rows = []\naxes = { line = ['method', 'row'] }", "a role must be one of"),
         (MINIMAL + "rows = [{ model = 1, values = {} }]", "row 1: model is not a text"),
-        (MINIMAL + "rows = [{ values = 1 }]", "row 1: values by field"),
-        (MINIMAL + "rows = [{ values = {}, prior_work = 'no' }]", "prior_work is true or false"),
+        (MINIMAL + "rows = [{ values = 1 }]", "row 1: values and spreads must be tables"),
+        (
+            MINIMAL + "rows = [{ values = {}, prior_work = 'no' }]",
+            "prior_work must be true or false",
+        ),
         (MINIMAL + "rows = 1", "rows is not a list"),
         (
             "rows = []\ntable = { label = 1, title = '', kind = '' }\nfields = {}",
             "label is not a text",
         ),
-        (MINIMAL.replace('{ a = { printed = "a" } }', "1") + "rows = []", "fields. is no table"),
-        (MINIMAL.replace('"text"', '"prose"') + "rows = []", "kind is one of"),
+        (MINIMAL.replace('{ a = { printed = "a" } }', "1") + "rows = []", "fields. is not a table"),
+        (MINIMAL.replace('"text"', '"prose"') + "rows = []", "kind must be one of"),
     ],
 )
 def test_files_that_break_the_schema(text, said):

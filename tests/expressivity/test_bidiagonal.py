@@ -102,9 +102,9 @@ def test_rows_grow_with_rank_and_stay_within_the_matrix():
 
 @pytest.mark.parametrize("r", [0, -1, 6], ids=lambda r: f"r = {r}")
 def test_a_rank_out_of_range_is_refused(r):
-    with pytest.raises(InvalidArgumentError, match=rf"needs 1 <= r <= 5, not {r}"):
+    with pytest.raises(InvalidArgumentError, match=rf"r must satisfy 1 <= r <= 5, and is {r}"):
         sample_leading_eigenvalues(9, 5, r, np.random.default_rng(0))
-    with pytest.raises(InvalidArgumentError, match=rf"needs 1 <= r <= 5, not {r}"):
+    with pytest.raises(InvalidArgumentError, match=rf"r must satisfy 1 <= r <= 5, and is {r}"):
         leading_rows(9, 5, r)
 
 

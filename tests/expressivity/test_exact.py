@@ -212,7 +212,7 @@ def test_an_unknown_method_is_refused():
 
 
 def test_a_count_beyond_the_matrix_is_refused():
-    with pytest.raises(InvalidArgumentError, match="42 locations asked of the 34"):
+    with pytest.raises(InvalidArgumentError, match="42 locations, but the half spectrum of 8x8"):
         exact_error("F2", Budget(8, 8, 4, Accounting.MAIN_TEXT))
 
 

@@ -73,7 +73,7 @@ def test_low_rank_share_at_its_ends(aspect):
     "arguments", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, 1.5)], ids=lambda a: f"{a}"
 )
 def test_low_rank_share_refuses_what_is_no_share(arguments):
-    with pytest.raises(InvalidArgumentError, match="needs 0 <= rank fraction <= 1 and 0 < aspect"):
+    with pytest.raises(InvalidArgumentError, match=r"rank_fraction must lie in \[0, 1\] and"):
         low_rank_fraction(*arguments)
 
 

@@ -238,7 +238,7 @@ def test_a_formula_cannot_be_simulated(method):
 
 @pytest.mark.parametrize("method", ["DoRA", "VeRA"])
 def test_a_method_without_reduced_form_is_refused(method):
-    with pytest.raises(InvalidArgumentError, match=f'{method} has no law .*; use sampler="dense"'):
+    with pytest.raises(InvalidArgumentError, match=f'{method} has no reduced .* sampler="dense"'):
         estimate(method, (8, 8), (1,))
 
 

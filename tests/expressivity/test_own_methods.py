@@ -210,7 +210,7 @@ def test_a_method_is_found_by_module_and_attribute(attribute):
             "methods_for_this_test:Nameless",
             "Nameless needs a name: a short text without commas",
         ),
-        ("methods_for_this_test:D", "is called D, as a method of the package is; give it another"),
+        ("methods_for_this_test:D", "has the name D of a method of the package; give it another"),
         (":own", r"cannot import the method :own \(ValueError"),
         ("methods_for_this_test:", r"cannot import the method methods_for_this_test: \(Attr"),
     ],
@@ -414,7 +414,7 @@ def test_a_limit_that_is_no_number_is_refused(found, message):
     ids=["methods", "simulate", "analyze", "approximate"],
 )
 def test_a_method_without_functions_is_refused(use):
-    message = r"nothing has no function of a method; define approximate\(matrix, budget, rng\)"
+    message = r"nothing defines no function of a method; add approximate\(matrix, budget, rng\)"
     with pytest.raises(InvalidArgumentError, match=message):
         use(Nothing())
 
@@ -435,7 +435,7 @@ def test_an_approximation_of_another_shape_is_refused():
 
 def test_a_method_that_lacks_what_an_engine_needs_says_so():
     with pytest.raises(
-        InvalidArgumentError, match="nothing to compute: rows cannot be had from ex"
+        InvalidArgumentError, match="nothing to compute: rows cannot be evaluated by engine ex"
     ):
         simulate(8, ranks=1, methods=TopRows(), engine="exact")
     with pytest.raises(

@@ -234,14 +234,14 @@ def test_an_unknown_method_is_refused():
     ("options", "message"),
     [
         ({"ranks": (1, 6)}, "budget larger than the matrix"),
-        ({"ranks": (0,)}, r"ranks must be whole numbers from 1 on, not \(0,\)"),
+        ({"ranks": (0,)}, r"ranks must be positive whole numbers, not \(0,\)"),
         ({"shapes": ((10, 10), (0, 3))}, "at least one row"),
         ({"draws": 0}, "at least 1 draw"),
         ({"seed": -2}, "must not be negative"),
-        ({"value_bits": 0}, "at least 1 bit"),
+        ({"value_bits": 0}, "value_bits must be at least 1, not 0"),
         (
             {"ranks": (5,), "accounting": Accounting.MAIN_TEXT, "methods": ("D", "F2")},
-            "66 locations asked of the 52",
+            "66 locations, but the half spectrum of 10x10 has only 52",
         ),
     ],
     ids=["rank", "no rank", "shape", "draws", "seed", "bits", "locations"],
@@ -259,7 +259,7 @@ def test_a_interpretation_that_exceeds_the_half_spectrum_matters_only_to_the_met
 
 
 def test_the_reduced_sampler_is_refused_for_methods_without_it():
-    with pytest.raises(InvalidArgumentError, match=r'DoRA has no law .*; use sampler="dense"'):
+    with pytest.raises(InvalidArgumentError, match=r'DoRA has no reduced .*; use sampler="dense"'):
         simulation(methods=("D", "DoRA"), sampler=Sampler.REDUCED)
 
 

@@ -53,7 +53,7 @@ BAD_ENTRIES = {
     "sparse": (entries().to_sparse(), r"must be dense, not torch\.sparse_coo; pass \w+\.to_dense"),
     "float8": (
         entries().to(torch.float8_e5m2),
-        r"16 bits an entry or more.* widen it with \w+\.fl",
+        r"16 bits per entry or more.* widen it with \w+\.fl",
     ),
     "list": (entries().tolist(), r"not list; convert it with numpy\.asarray"),
 }

@@ -85,7 +85,7 @@ def test_draws_follow_it():
 
 @pytest.mark.parametrize("bad", [(0, 1), (-1, 1), (1, 0), (np.inf, 1), (np.nan, 1)])
 def test_refusals(bad):
-    with pytest.raises(InvalidArgumentError, match="positive ratio and sigma"):
+    with pytest.raises(InvalidArgumentError, match="ratio and sigma must be positive"):
         MarchenkoPastur(*bad)
     with pytest.raises(InvalidArgumentError, match="between 0 and 1"):
         MarchenkoPastur(1.0).isf(1.5)

@@ -91,7 +91,7 @@ def test_zeros_are_counted_before_small_entries_vanish_beside_large_ones():
 
 def test_the_printed_noise_swamps_entries_far_below_it():
     x = torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e-300
-    with pytest.raises(AcceptanceError, match="the printed test's loop kept 0 of"):
+    with pytest.raises(AcceptanceError, match="the printed loop accepted 0 of"):
         PrintedTest(samples=1000, copies=4).p_value(histogram(x), np.random.default_rng(0))
 
 
@@ -201,7 +201,7 @@ def test_the_literal_percentile_rejects_nothing():
 
 
 def test_the_loop_ends_and_says_what_to_change():
-    with pytest.raises(AcceptanceError, match=r"kept 0 of 50 perturbed copies.*raise epsilon"):
+    with pytest.raises(AcceptanceError, match=r"accepted 0 of 50 perturbed copies.*raise epsilon"):
         printed(1e-5 * rng().standard_normal(5000))
     # Where it depends on the bins, which are not printed, the finest that end are taken.
     x = 2e-3 * rng().standard_normal(5000)

@@ -72,7 +72,7 @@ def test_the_recovery_shows_every_share_with_its_interval(tables):
 @pytest.mark.parametrize(
     ("change", "titles"),
     [
-        ({"interpretations": ("default", "deviation")}, ["default", "deviation"]),
+        ({"interpretations": ("default", "standard-deviation")}, ["default", "standard-deviation"]),
         ({"conditions": (None, 1.0)}, ["Gaussian weights", "condition 1"]),
         ({"components": (1, 2, 3, 4, 5)}, [f"{n} components" for n in range(1, 6)]),
         (

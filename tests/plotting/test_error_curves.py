@@ -145,7 +145,7 @@ def test_the_key_says_what_the_names_stand_for(tables):
     key = " ".join(draw_errors(table).get_supxlabel().split())
     for name, method in METHODS.items():
         assert f"{name} = {' '.join(method.title.split())}" in key
-    assert "Simulated: DoRA, VeRA (3 draws; bands of ±2 standard errors reach ±" in key
+    assert "Simulated: DoRA, VeRA (3 draws; ±2 standard errors at most ±" in key
 
 
 @pytest.mark.parametrize("name", ["exact alone", "limits alone"])

@@ -56,7 +56,7 @@ def test_an_analysis_has_verdict_tables_pictures_and_manifest(analysis, page):
     texts = Texts(page.html).texts
     assert analysis.verdict in texts
     assert analysis.config in texts
-    for heading in ("What the fine-tune did to 2 matrices", "Every matrix", "Left out", "Manifest"):
+    for heading in ("Increments of 2 matrices", "Every matrix", "Skipped", "Manifest"):
         assert heading in texts
     for view in views(analysis):
         assert view.title in texts
@@ -101,8 +101,8 @@ def test_any_result_that_is_drawn_has_a_page(monkeypatch):
     monkeypatch.setattr("loca_theory.plotting.page._MOST_ROWS", 3)
     result = simulate(16, ranks=[1, 2], methods=["D", "R"], engine="exact")
     texts = Texts(report(result).html).texts
-    assert "Errors of methods" in texts
-    assert "The first 3 of 4 rows; to_frame() has all." in texts
+    assert "Reconstruction errors" in texts
+    assert "The first 3 of 4 rows; to_frame() returns all." in texts
     rows = [f"{row.error:.4g}" for row in result.rows]
     assert [error for error in texts if error in rows] == rows[:3]
 

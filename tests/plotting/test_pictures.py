@@ -135,7 +135,8 @@ def test_an_unknown_picture_lists_those_there_are(results):
 def test_what_cannot_be_drawn_is_refused_with_what_can():
     adapter = extract(*demo_pair(), "lora", rank=1, include="0.down")
     with pytest.raises(
-        InvalidArgumentError, match="Extraction cannot be drawn; what can be is SimulationResult, "
+        InvalidArgumentError,
+        match="Extraction cannot be drawn; result must be one of SimulationResult, ",
     ):
         plot(adapter)
     with pytest.raises(InvalidArgumentError, match="dict cannot be drawn"):

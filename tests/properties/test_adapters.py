@@ -16,7 +16,7 @@ reproducible = settings(max_examples=20, deadline=None, derandomize=True, databa
 # Comparisons are of a few hundred float64 operations.
 ROUNDING = 1e-10
 
-hows = st.sampled_from(["implicit", "dense", "fft", "sparse"])
+implementations = st.sampled_from(["implicit", "dense", "fft", "sparse"])
 rules = st.sampled_from(sorted(NEIGHBOURS))
 sides = st.integers(1, 12)
 
@@ -48,15 +48,15 @@ def assert_close(actual, expected):
 
 
 @reproducible
-@given(cases(), hows, rules)
-def test_the_layer_is_the_dense_one_and_so_are_its_gradients(case, how, rule):
+@given(cases(), implementations, rules)
+def test_the_layer_is_the_dense_one_and_so_are_its_gradients(case, implementation, rule):
     shape, indices, a, x, weight = case
     c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
     for leaf in (a, x):
         leaf.requires_grad_()
     y = increment_linear(
         x, weight, None, a, None, indices, SparsityPattern.of(indices, shape),
-        rows=shape[0], scaling=1.5, rule=rule, how=how,
+        rows=shape[0], scaling=1.5, rule=rule, implementation=implementation,
     )  # fmt: skip
     expected = x @ (weight + 1.5 * c.T @ spectrum_of(indices, a, shape) @ d).T
     assert_close(y, expected)
@@ -68,16 +68,16 @@ def test_the_layer_is_the_dense_one_and_so_are_its_gradients(case, how, rule):
 
 @reproducible
 @given(cases(), rules)
-def test_all_ways_have_the_same_location_gradient(case, rule):
+def test_all_implementations_have_the_same_location_gradient(case, rule):
     shape, indices, a, x, weight = case
     pattern, found = SparsityPattern.of(indices, shape), []
     g = torch.cos(torch.arange(len(x) * shape[0], dtype=torch.float64)).view(-1, shape[0])
-    for how in ("implicit", "dense", "fft", "sparse"):
+    for implementation in ("implicit", "dense", "fft", "sparse"):
         locations = indices.double().requires_grad_()
-        rest = {"scaling": 1.5, "rule": rule, "how": how}
+        rest = {"scaling": 1.5, "rule": rule, "implementation": implementation}
         y = increment_linear(x, weight, None, a, locations, indices, pattern, rows=shape[0], **rest)
         found += torch.autograd.grad(y, locations, g)
-        if how != "implicit":
+        if implementation != "implicit":
             delta = increment(a, locations, indices, pattern, shape=shape, **rest)
             found += torch.autograd.grad(delta, locations, g.T @ x)
     for other in found[1:]:

@@ -93,9 +93,17 @@ def test_an_unreachable_scheduler_is_named(deaf, backend, scheme):
 @pytest.mark.parametrize(
     ("cluster", "error", "message"),
     [
-        (Cluster(Backend.RAY, "nowhere"), InvalidArgumentError, "no address of a ray scheduler"),
+        (
+            Cluster(Backend.RAY, "nowhere"),
+            InvalidArgumentError,
+            "is not an address of a ray scheduler",
+        ),
         (Cluster(Backend.RAY, "localhost:99999"), ResourceError, "answered at localhost:99999"),
-        (Cluster(Backend.DASK, "odd://x"), InvalidArgumentError, "no address of a dask scheduler"),
+        (
+            Cluster(Backend.DASK, "odd://x"),
+            InvalidArgumentError,
+            "is not an address of a dask scheduler",
+        ),
     ],
     ids=["ray, no port", "ray, no such port", "dask, no such protocol"],
 )

@@ -265,7 +265,7 @@ def test_a_killed_worker_is_one_error_and_not_the_end(at_once, store, undisturbe
 
     original = make_compute()
     with pytest.raises(
-        ResourceError, match=r"a worker process was killed.*use fewer, such as jobs=1"
+        ResourceError, match=r"a worker process was killed.*use fewer workers, such as jobs=1"
     ):
         Runner(store, jobs=2).run(make_points(), compute)
     assert store.load(make_points()[0]) == undisturbed[0]

@@ -255,7 +255,7 @@ def test_roots_are_functions_or_names_in_any_order():
 
 @pytest.mark.parametrize("name", ["no_such_package", "loca_theory.no_such_module", "__main__"])
 def test_a_root_without_a_source_is_refused(name):
-    with pytest.raises(InvalidArgumentError, match=f"the source of '{name}' is not to be found"):
+    with pytest.raises(InvalidArgumentError, match=f"the source of '{name}' cannot be found"):
         code_version(name)
 
 

@@ -68,7 +68,7 @@ OF_AN_OLD_DRIVER = (
 )
 OF_AN_OLD_CARD = (
     r"^torch cannot compute on cuda \(CUDA error: no kernel image is available for execution on "
-    r'the device\); install a build of torch for it, or choose device="cpu"$'
+    r'the device\); install a build of torch that supports it, or choose device="cpu"$'
 )
 
 
@@ -88,16 +88,16 @@ def test_where_no_device_is_the_cpu_is_taken_unless_one_is_asked_for(cards, seen
 
 
 NO_ROOM = (
-    r"^cuda has no memory left \(it needs 2.00 GiB more, and 1.20 GiB are free\); end what else "
-    r'uses it, or choose device="cpu"$'
+    r"^cuda has no memory left \(it needs 2.00 GiB more, and 1.20 GiB are free\); end other "
+    r'processes that use it, or choose device="cpu"$'
 )
 NO_ROOM_AT_ALL = (
-    r"^cuda has no memory left \(CUDA error: out of memory\); end what else uses it, or choose "
-    r'device="cpu"$'
+    r"^cuda has no memory left \(CUDA error: out of memory\); end other processes that use it, or "
+    r'choose device="cpu"$'
 )
 IN_USE = (
     r"^cuda is in use \(CUDA error: CUDA-capable device\(s\) is/are busy or unavailable\); end "
-    r'what else uses it, or choose device="cpu"$'
+    r'other processes that use it, or choose device="cpu"$'
 )
 
 
@@ -116,7 +116,7 @@ def test_a_device_that_does_not_compute_is_refused_with_the_reason(cards, fails,
     with pytest.raises(ResourceError, match=message):
         resolve_device("cuda")
     reason = message.partition(";")[0]
-    with pytest.warns(UserWarning, match=f"{reason}; the CPU computes instead$"):
+    with pytest.warns(UserWarning, match=f"{reason}; the CPU is used instead$"):
         assert resolve_device("auto") == "cpu"
 
 

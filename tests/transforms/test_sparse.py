@@ -210,7 +210,7 @@ def test_a_shape_without_entries_is_refused(shape):
 )
 def test_a_location_outside_is_refused(method, location):
     locations = torch.tensor([[0, 0], location])
-    with pytest.raises(InvalidArgumentError, match="outside the 3x4 spectrum; indices are 0-based"):
+    with pytest.raises(InvalidArgumentError, match="outside the 3x4 spectrum; they are 0-based"):
         idct2_sparse(torch.ones(2), locations, (3, 4), method=method)
 
 

@@ -1,7 +1,7 @@
 """Real data and real pretrained models, small enough for two cores.
 
-A task is prepared once, in a folder: its data and, where no package carries one, a pretrained
-model, as safetensors. Nothing else is read afterwards, by however many workers.
+A task is prepared once: its data and, unless an installed package contains one, a pretrained model
+are written to a folder as safetensors. All workers then read these files only.
 """
 
 from experiments.finetuning.tasks.prepared import Prepared, Split, load

@@ -1,6 +1,6 @@
-"""Docstrings, byte by byte, for a small GPT that has learned source code without them.
+"""Task ``generation``: bytes of docstrings, for a small GPT pretrained on source without them.
 
-Both of Python's own standard library; what is tested comes from files that were never read.
+Source and docstrings are those of Python's standard library; training and test files differ.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from experiments.finetuning.tasks.pretraining import pretrain
 from loca_theory.errors import ResourceError
 
 _BYTES, _BATCH = 256, 16
-_LEFT_OUT = ("test", "site-packages", "idlelib", "lib2to3", "encodings")
+_EXCLUDED = ("test", "site-packages", "idlelib", "lib2to3", "encodings")
 _FRACTIONS = {"validation": 0.15, "test": 0.25}
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Bytes of docstrings, and a model of the source they were taken from."""
+    """Make the splits of docstring bytes, and pretrain a model on the source without docstrings."""
     root = Path(sysconfig.get_paths()["stdlib"])
     paths = [
         path
         for path in sorted(root.rglob("*.py"))
-        if not any(part in path.relative_to(root).as_posix() for part in _LEFT_OUT)
+        if not any(part in path.relative_to(root).as_posix() for part in _EXCLUDED)
     ]
     choice = random.Random(0)
     choice.shuffle(paths)
@@ -49,10 +49,10 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         splits[split] = {"input_ids": blocks, "labels": blocks}
     source = _blocks("\n".join(_separated(path)[0] for path in parts["train"]), length)
     if min(len(source), *(len(split["labels"]) for split in splits.values())) == 0:
-        msg = f"no source of Python's standard library in {root}; use a Python that has it"
+        msg = f"{root} has no source files of Python's standard library; use a Python that does"
         raise ResourceError(msg)
     with torch.random.fork_rng(devices=[]):
-        # Modules draw their start from this generator and take no other; it is put back after.
+        # Modules initialise from the global generator and take no other; it is restored afterwards.
         torch.default_generator.manual_seed(0)
         model = _model(chosen)
         pretrain(
@@ -106,7 +106,7 @@ def _separated(path: Path) -> tuple[str, list[str]]:
         found.append(words)
         target = node.body[0]
         if not isinstance(node, ast.Module) and target.lineno == node.lineno:
-            continue  # all on one line
+            continue  # definition and docstring are on one line
         lines[target.lineno - 1 : target.end_lineno] = [""] * (
             (target.end_lineno or target.lineno) - target.lineno + 1
         )

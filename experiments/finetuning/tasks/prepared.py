@@ -1,4 +1,4 @@
-"""A task as it lies on disk, and in memory."""
+"""Prepared tasks on disk and in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loca_theory.sweeps import write_atomically
 from loca_theory.sweeps.files import writable_folder
 
 Split = dict[str, torch.Tensor]
-"""Examples: arguments of the model, the first dimension counts them."""
+"""Examples of a split as arguments of the model; the first dimension is that of the examples."""
 
 SPLITS = ("train", "validation", "test")
 _DATA, _MODEL, _ABOUT = "data.safetensors", "model.safetensors", "about.json"
@@ -30,10 +30,10 @@ class Prepared:
     """A prepared task.
 
     Attributes:
-        folder: Where it lies.
-        task: Its name.
-        settings: What it was prepared with.
-        digest: Hash of data and pretrained weights: what the results rest on.
+        folder: Folder of the task.
+        task: Name of the task.
+        settings: Settings that it was prepared with.
+        digest: Hash of data and pretrained weights.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Prepared:
 
 
 def stored(folder: Path, task: str, key: Mapping[str, Any]) -> Prepared | None:
-    """What an earlier run prepared with the same settings, if it is there and whole."""
+    """The task as an earlier run prepared it with the same settings; None if missing or damaged."""
     try:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if about["key"] != json.loads(json.dumps(key)) or about["digest"] != digest_of(folder):
@@ -59,11 +59,11 @@ def write(
     """Store a prepared task.
 
     Args:
-        folder: Where.
-        task: Its name.
-        key: What it was prepared with.
+        folder: Folder to write to.
+        task: Name of the task.
+        key: Settings that it was prepared with.
         splits: ``train``, ``validation`` and ``test``.
-        model: State of the pretrained model, empty if a package carries it.
+        model: State of the pretrained model; a placeholder if an installed package contains it.
 
     Raises:
         ResourceError: the folder cannot be written to.
@@ -85,10 +85,10 @@ def write(
 
 @lru_cache(maxsize=2)
 def load(folder: Path, digest: str) -> tuple[dict[str, Split], Split]:
-    """Splits and the state of the pretrained model; the last two asked for stay in memory.
+    """Load the splits and the state of the pretrained model; the last two tasks stay in memory.
 
     Raises:
-        ResourceError: the files are damaged or not those of that digest.
+        ResourceError: the files are damaged, or their digest is another one.
     """
     try:
         if digest_of(folder) != digest:

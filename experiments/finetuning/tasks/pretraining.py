@@ -1,4 +1,4 @@
-"""A plain training loop, for models that no package carries."""
+"""A plain training loop, for pretrained models that no installed package contains."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from torch import nn
 
 from experiments.finetuning.tasks.prepared import Split
 
-# The same everywhere: between numbers of threads sums differ in their last bits.
+# Fixed on all machines, because sums depend on the number of threads in their last bits.
 _THREADS = 2
 
 
 def pretrain(model: nn.Module, examples: Split, *, steps: int, batch: int, rate: float) -> None:
-    """AdamW with a linear schedule over random batches.
+    """Train a model on random batches with AdamW and a linear schedule.
 
     Args:
-        model: Returns its loss for the arguments in ``examples``.
-        examples: What to learn.
-        steps: How long.
-        batch: Examples a step.
-        rate: Learning rate at the beginning.
+        model: A model that returns its loss for the arguments in ``examples``.
+        examples: The training set.
+        steps: Number of steps.
+        batch: Examples per step.
+        rate: Initial learning rate.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(_THREADS)

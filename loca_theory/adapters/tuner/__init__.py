@@ -1,7 +1,7 @@
 """LoCA as a method of Hugging Face PEFT.
 
-Importing this package teaches PEFT the method: ``get_peft_model(model, LoCAConfig(...))``,
-``PeftModel.from_pretrained`` and all the rest then work as for PEFT's own methods.
+Importing this package registers the method with PEFT: ``get_peft_model(model, LoCAConfig(...))``,
+``PeftModel.from_pretrained`` and the rest of PEFT then work as for its own methods.
 """
 
 from loca_theory.adapters.tuner.registration import check_peft

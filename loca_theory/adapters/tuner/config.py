@@ -25,41 +25,45 @@ class LoCAConfig(PeftConfig):
     """Configuration of a :class:`LoCAModel`.
 
     Attributes:
-        n_frequency: B, learned components a target layer.
+        n_frequency: B, the number of learned components per target layer.
         scaling: α. The paper finds 1 to 2 best.
         target_modules: Names of the linear layers to adapt, a regular expression, or
-            ``all-linear``; None for the query and value layers PEFT knows of the architecture.
-        exclude_modules: Names, or a regular expression, of layers to leave out.
-        n_frequency_pattern: B of single layers, by the end of their name or a regular expression.
+            ``all-linear``; None for PEFT's query and value layers of the architecture.
+        exclude_modules: Names of layers not to adapt, or a regular expression.
+        n_frequency_pattern: B of individual layers, by the end of their name or a regular
+            expression.
         init_weights: True for ΔW = 0 at the start, False for random coefficients.
         random_loc_seed: Seed of the random locations. Each layer draws its own.
-        fan_in_fan_out: Whether targets store their weight transposed. For information: it is
-            found out by itself, and set, for ``Conv1D`` of transformers.
+        fan_in_fan_out: Whether target layers store their weight transposed. For information only:
+            it is detected and set automatically for ``Conv1D`` of transformers.
         bias: ``none``, ``all`` or ``loca_only``: which biases are trained.
         modules_to_save: Further modules to train and save, such as a new head.
         layers_to_transform: Indices of the layers to adapt.
-        layers_pattern: Name of the list these indices belong to.
-        alternating_steps: B_s, steps after which the locations are frozen; 0 for fixed random
-            ones (V1 of the ablation), None for no end (V2). An adapter saved after that stays
-            frozen when it is loaded to be trained on; one saved before begins a new schedule,
-            unless the Trainer resumes from it or the training is told where it stood.
+        layers_pattern: Name of the module list that ``layers_to_transform`` indexes.
+        alternating_steps: B_s, the number of steps after which the locations are frozen; 0 for
+            fixed random locations (V1 of the ablation), None to freeze them never (V2). An adapter
+            that is saved after these steps stays frozen if it is loaded for further training. An
+            adapter that is saved earlier starts a new schedule, unless the Trainer resumes from it
+            or ``LocationTraining.go_to`` sets the step.
         coefficient_steps: B_a.
         location_steps: B_l.
-        joint: Learn both in every step (V3).
-        as_printed: Count steps from 1 as Algorithm 1 does: its first phase is a step shorter.
+        joint: Learn coefficients and locations in every step (V3).
+        as_printed: Count steps from 1 as Algorithm 1 does: its first phase is one step shorter.
         location_search: How locations are searched for: ``central``, ``forward`` (V4), ``backward``
             (V5) or ``eight-direction`` differences, or pruning and regrowing across the spectrum:
-            ``reselect``, ``swap`` or ``swap-raw``, which need no learning rate of the locations
-            and move components once in B_a + B_l steps. ``swap`` compares the curvature with the
-            loss: under a GradScaler, which scales the loss, use ``reselect``, or bfloat16.
-        init_locations: ``random``, or ``gradient``: where the first batches promise most.
-            Coefficients are not learned until then.
-        recorded_steps: Of how many steps the gradients are summed before components are pruned and
-            regrown, and for the start by ``gradient``.
+            ``reselect``, ``swap`` or ``swap-raw``, which do not use a learning rate of the
+            locations and move components once every B_a + B_l steps. The moves of ``swap`` depend
+            on the scale of the loss: with a GradScaler, which changes it, use ``reselect`` or
+            bfloat16.
+        init_locations: ``random``, or ``gradient`` for the locations with the largest predicted
+            decrease of the loss in the first batches. Coefficients are not learned until these
+            locations are found.
+        recorded_steps: Number of steps whose gradients are summed before pruning and regrowing, and
+            at the start for ``init_locations="gradient"``.
         implementation: ``auto``, ``dense``, ``fft``, ``sparse`` or ``implicit``.
 
     Raises:
-        InvalidArgumentError: a value out of range, or settings that exclude each other.
+        InvalidArgumentError: a value is out of range, or settings exclude each other.
     """
 
     n_frequency: int = field(default=1000, metadata={"help": "Learned components per layer."})
@@ -68,10 +72,10 @@ class LoCAConfig(PeftConfig):
         default=None, metadata={"help": "Names, or a regular expression, of the target layers."}
     )
     exclude_modules: list[str] | str | None = field(
-        default=None, metadata={"help": "Names, or a regular expression, to leave out."}
+        default=None, metadata={"help": "Names, or a regular expression, of layers not to adapt."}
     )
     n_frequency_pattern: dict[str, int] = field(
-        default_factory=dict, metadata={"help": "Components of single layers, by name."}
+        default_factory=dict, metadata={"help": "Components of individual layers, by name."}
     )
     init_weights: bool = field(default=True, metadata={"help": "Start at an increment of 0."})
     random_loc_seed: int = field(default=777, metadata={"help": "Seed of the locations."})
@@ -93,16 +97,19 @@ class LoCAConfig(PeftConfig):
     )
     coefficient_steps: int = field(default=10, metadata={"help": "Steps of a coefficient phase."})
     location_steps: int = field(default=20, metadata={"help": "Steps of a location phase."})
-    joint: bool = field(default=False, metadata={"help": "Learn both in every step."})
+    joint: bool = field(
+        default=False, metadata={"help": "Learn coefficients and locations in every step."}
+    )
     as_printed: bool = field(default=False, metadata={"help": "Count steps as Algorithm 1 does."})
     location_search: LocationSearch = field(
         default="central", metadata={"help": "How locations are searched for."}
     )
     init_locations: InitialLocations = field(
-        default="random", metadata={"help": "Where locations start."}
+        default="random", metadata={"help": "Initial locations."}
     )
     recorded_steps: int = field(
-        default=4, metadata={"help": "Steps whose gradients pruning and regrowing goes by."}
+        default=4,
+        metadata={"help": "Steps whose gradients are summed before pruning and regrowing."},
     )
     implementation: Implementation = field(
         default="auto", metadata={"help": "How the increment is applied."}
@@ -134,14 +141,16 @@ class LoCAConfig(PeftConfig):
         check_search(self.location_search)
         check_initial_locations(self.init_locations)
         if self.joint and is_prune_and_regrow(self.location_search):
-            msg = f"joint=True learns locations by a gradient, which {self.location_search!r} "
-            msg += "has not"
+            msg = "joint=True learns locations by a gradient, which location_search="
+            msg += f"{self.location_search!r} does not use; set joint=False"
             raise InvalidArgumentError(msg)
 
     def _check_numbers(self) -> None:
-        counts = {"n_frequency": self.n_frequency, **(self.n_frequency_pattern or {})}
+        counts = {"n_frequency": self.n_frequency}
+        for pattern, count in (self.n_frequency_pattern or {}).items():
+            counts[f"n_frequency_pattern[{pattern!r}]"] = count
         for name, count in counts.items():
-            check_whole("the number of components", count, 1, note=f" ({name})")
+            check_whole(name, count, 1)
         check_scaling("scaling", self.scaling)
         check_whole("random_loc_seed", self.random_loc_seed, 0)
         for name in ("init_weights", "joint", "as_printed", "fan_in_fan_out"):
@@ -150,7 +159,7 @@ class LoCAConfig(PeftConfig):
                 raise InvalidArgumentError(msg)
 
     def schedule(self) -> AlternatingSchedule:
-        """When coefficients and when locations are learned."""
+        """The schedule of the phases in which coefficients and locations are learned."""
         return AlternatingSchedule(
             coefficient_steps=self.coefficient_steps,
             location_steps=self.location_steps,

@@ -1,4 +1,4 @@
-"""A linear layer with LoCA adapters, under PEFT's contract."""
+"""A linear layer with LoCA adapters: the tuner layer for PEFT."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
     Args:
         base_layer: The layer to adapt, or another tuner's layer around it.
-        name: Its full name, for messages and for the seed of its locations.
+        name: Full name of the layer, for messages and for the seed of its locations.
 
     Raises:
-        InvalidArgumentError: it is not linear.
+        InvalidArgumentError: the layer is not linear.
     """
 
     adapter_layer_names = ("loca_spectrum",)
@@ -46,7 +46,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         """Add an adapter, or replace the one of that name.
 
         Raises:
-            InvalidArgumentError: more components than locations.
+            InvalidArgumentError: there are more components than locations.
         """
         learns = not config.inference_mode and config.alternating_steps != 0
         self.loca_spectrum[adapter_name] = CosineSpectrum(
@@ -65,21 +65,21 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
 
     def spectrum(self, adapter_name: str) -> CosineSpectrum | None:
-        """The spectrum of an adapter, if this layer has it."""
+        """The spectrum of an adapter; None if this layer does not have the adapter."""
         found: Any = dict(self.loca_spectrum.items()).get(adapter_name)
         return found
 
     def _freeze_non_trainable_peft_weights(
         self, adapter_names: str | Sequence[str] | None = None
     ) -> None:
-        # PEFT has just set requires_grad of all parameters alike; the phase decides.
+        # PEFT has just set requires_grad of all parameters to one value; the phase selects some.
         del adapter_names
         spectra: Any = self.loca_spectrum.values()
         for spectrum in spectra:
             spectrum.set_trainable(any(p.requires_grad for p in spectrum.parameters()))
 
     def get_delta_weight(self, adapter_name: str) -> torch.Tensor:
-        """ΔW of an adapter, as the base layer stores its weight."""
+        """ΔW of an adapter, in the layout of the base layer's weight."""
         spectrum: Any = self.loca_spectrum[adapter_name]
         delta = spectrum.increment()
         return delta.T if self.fan_in_fan_out else delta
@@ -90,7 +90,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
         Args:
             safe_merge: Change nothing unless the result is finite.
-            adapter_names: Which; None for the active ones.
+            adapter_names: Adapters to merge; None for the active ones.
 
         Raises:
             InvalidArgumentError: the base weight is quantised, or the result is not finite.
@@ -112,7 +112,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
     @torch.no_grad()
     def unmerge(self) -> None:
-        """Subtract what was merged."""
+        """Subtract the merged increments from the weight of the base layer."""
         if not self.merged:
             warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
             return
@@ -127,7 +127,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         return with_increment(base.weight.data, delta, self.name)
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The base layer with the increments of the active adapters."""
+        """Apply the base layer with the increments of the active adapters."""
         if self.disable_adapters:
             if self.merged:
                 self.unmerge()

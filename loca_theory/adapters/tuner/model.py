@@ -1,4 +1,4 @@
-"""A model with LoCA adapters, under PEFT's contract."""
+"""A model with LoCA adapters: the tuner model for PEFT."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from loca_theory.errors import InvalidArgumentError
 
 
 class LoCAModel(BaseTuner):
-    """LoCA around a model; made by ``get_peft_model(model, LoCAConfig(...))``.
+    """A model with LoCA adapters; ``get_peft_model(model, LoCAConfig(...))`` creates it.
 
-    Each trainable adapter has a :class:`~loca_theory.adapters.LocationTraining`, found under its
-    name in ``location_training``, which counts the steps of the optimiser by itself.
+    Each trainable adapter has a :class:`~loca_theory.adapters.LocationTraining`, which counts the
+    steps of the optimiser automatically. ``location_training`` has them by adapter name.
 
     Args:
         model: The model to adapt.
@@ -38,7 +38,7 @@ class LoCAModel(BaseTuner):
 
     @property
     def location_training(self) -> dict[str, LocationTraining]:
-        """What takes each adapter through its schedule."""
+        """The training of each adapter's locations, by adapter name."""
         found: dict[str, LocationTraining] = {}
         for layer in self.model.modules():
             if isinstance(layer, LoCALayer):
@@ -71,14 +71,15 @@ class LoCAModel(BaseTuner):
     @contextmanager
     def _enable_peft_forward_hooks(self, *_: Any, **options: Any) -> Iterator[None]:
         if options.get("adapter_names") is not None:
-            msg = "LoCA has no mixed batches: adapter_names must be the same for all samples"
+            msg = "LoCA does not support mixed batches; omit adapter_names and choose one adapter "
+            msg += "for all samples with set_adapter"
             raise InvalidArgumentError(msg)
         yield
 
     def _replace_module(
         self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module
     ) -> None:
-        # The adapters are on their device already, and a module that is put back has its weights.
+        # The adapters are already on their device, and a module that is restored has its weights.
         del child
         setattr(parent, child_name, new_module)
 
@@ -86,9 +87,9 @@ class LoCAModel(BaseTuner):
     def _remap_adapter_state_dict_for_load(
         cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
-        # Continuous locations, or the mark of a search, are in a checkpoint that was saved while
-        # locations moved, and not in a model made for inference; it shall know of them all the
-        # same.
+        # A checkpoint that was saved before the locations were frozen has `locations` or
+        # `searching`, but a model for inference does not, so PEFT does not rename these keys. The
+        # spectrum needs them to recognise such a checkpoint.
         found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
         for name in ("locations", "searching"):
             end, named = f".loca_spectrum.{name}", f".loca_spectrum.{adapter_name}.{name}"

@@ -1,8 +1,9 @@
-"""Teaching PEFT a method that it does not ship.
+"""Registration of LoCA with PEFT.
 
-PEFT has no public way in: its methods are members of the enum :class:`peft.PeftType`, which this
-module extends at run time before it calls PEFT's own ``register_peft_method``. Everything here
-that leans on PEFT's inside is checked first, so that a PEFT that changed says so.
+PEFT has no public interface for new methods: its methods are members of the enum
+:class:`peft.PeftType`. This module extends the enum at run time and then calls PEFT's own
+``register_peft_method``. It checks the version of PEFT and that the enum was extended, so that a
+change of PEFT's internals causes a clear error.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from packaging.version import Version
 
 from loca_theory.errors import ResourceError
 
-# The versions that the tests of tests/adapters pass with.
+# The tests in tests/adapters pass with PEFT from the first version up to before the second.
 TESTED = ("0.21", "0.22")
 NAME = "LOCA"
 HOW_TO_LOAD = """
 ## How to load
 
-This adapter was trained with LoCA of the package `loca-theory`, which PEFT has to be taught first:
+This adapter was trained with LoCA. The package `loca-theory` registers LoCA with PEFT on import:
 
 ```python
 import loca_theory.adapters  # pip install "loca-theory[adapters]"
@@ -34,10 +35,10 @@ model = PeftModel.from_pretrained(base_model, "PATH_OR_NAME_OF_THIS_ADAPTER")
 
 
 def check_peft() -> None:
-    """See whether PEFT is there and one that this package was tested with.
+    """Check that PEFT is installed in a version that this package was tested with.
 
     Raises:
-        ResourceError: it is not.
+        ResourceError: PEFT is missing or has another version.
     """
     low, high = TESTED
     wanted = f'pip install "peft>={low},<{high}"'
@@ -47,15 +48,15 @@ def check_peft() -> None:
         msg = f'LoCA in PEFT needs peft: {wanted}, or pip install "loca-theory[adapters]"'
         raise ResourceError(msg) from None
     if not Version(low) <= Version(found) < Version(high):
-        msg = f"LoCA was tested with peft {low} up to before {high}, and this is {found}: {wanted}"
+        msg = f"LoCA was tested with peft>={low},<{high}, but peft {found} is installed: {wanted}"
         raise ResourceError(msg)
 
 
 def register(config_class: type, model_class: type) -> None:
-    """Make PEFT know the method. Does nothing the second time.
+    """Register the method with PEFT; a second call does nothing.
 
     Raises:
-        ResourceError: the inside of PEFT is not what this was written for.
+        ResourceError: PEFT's enum of methods cannot be extended.
     """
     from peft import PeftModel
     from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
@@ -78,7 +79,7 @@ def register(config_class: type, model_class: type) -> None:
 
 
 def _extend(enum: Any) -> None:
-    """Add the member to an enum of strings."""
+    """Add the member ``NAME`` to an enum of strings."""
     if NAME in enum.__members__:
         return
     member = str.__new__(enum, NAME)

@@ -1,4 +1,4 @@
-"""Costs: multiplications of the forms of ΔW, and numbers of parameters."""
+"""Costs: operations for the forms of ΔW, and numbers of parameters."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ _ORDERS: dict[str, Callable[[_Numbers], float]] = {
 
 
 def growth(setting: Setting, *, form: str, order: str) -> Measurement:
-    """Growth of the operations when a size is doubled, over that of the order; one part per size.
+    """Growth of the operations when a size is doubled, relative to the growth of the order.
 
-    Products of matrices are counted by torch while ΔW is formed; of the fast transform, the
-    multiplications of a recursion that is run (:func:`fast_cosine`).
+    There is one estimate per size. Torch counts the operations of the matrix products while ΔW is
+    formed. For the fast transform, the multiplications of a recursion are counted while it runs
+    (:func:`fast_cosine`).
 
     Args:
-        setting: The source of the spectrum.
+        setting: Random generator of the spectrum.
         form: ``sparse``, Σ a c dᵀ as one product of p×B and B×q; ``dense``, Cᵀ S D; ``four
             indices``, the sum over all of S for every entry of ΔW; ``fast``, fast transforms of
             columns and rows; ``low rank``, BA.
@@ -69,7 +70,7 @@ def _operations(setting: Setting, form: str, sizes: _Numbers) -> int:
         elif form == "dense":
             _ = c.T @ spectrum @ d
         elif form == "four indices":
-            # (C ⊗ D)ᵀ vec S; meta tensors have shapes, which is what is counted by, and no entries.
+            # (C ⊗ D)ᵀ vec S. The count needs only shapes, so meta tensors without entries suffice.
             _ = torch.empty(p * q, p * q, device="meta") @ torch.empty(p * q, 1, device="meta")
         else:
             _ = torch.zeros(p, r) @ torch.zeros(r, q)
@@ -77,7 +78,7 @@ def _operations(setting: Setting, form: str, sizes: _Numbers) -> int:
 
 
 def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """The DCT-II without its norming, Σ_j x_j cos(π(2j+1)k/2n), and the multiplications it took.
+    """Unnormalised DCT-II, Σ_j x_j cos(π(2j+1)k/2n), and its number of multiplications.
 
     Lee's recursion: half-length transforms of x_j ± x_{n−1−j}, the latter divided by
     2 cos(π(2j+1)/2n).
@@ -109,7 +110,7 @@ def parameters(
         setting: Not used.
         method: ``lora`` with rank ``budget``, or ``loca`` with that many coefficients per matrix.
         width: Width of the model.
-        layers: Its layers.
+        layers: Number of its layers.
         budget: Rank or number of components.
 
     Source: the parameter columns of the tables of results.

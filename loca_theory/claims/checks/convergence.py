@@ -1,4 +1,4 @@
-"""The toy experiment as a rate, under several interpretations of its description."""
+"""Success rates of the toy experiment, under several interpretations of its description."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ from loca_theory.sweeps import Runner
 def recovery(
     setting: Setting, *, search: str, interpretations: Sequence[str] = ("default",)
 ) -> Measurement:
-    """Fraction of random problems in which all true locations are found, a part an interpretation.
+    """Fraction of random problems in which a search finds all true locations.
+
+    There is one estimate per interpretation.
 
     Args:
-        setting: How much work: 1000, 4000 or 20000 problems, divided among the interpretations.
-        search: How locations move: ``central`` is the paper's.
-        interpretations: What is assumed of the description
+        setting: Tier (1000, 4000 or 20000 problems, divided among the interpretations) and random
+            generator.
+        search: Name of the search; ``central`` is the paper's.
+        interpretations: Interpretations of the paper's description
             (:data:`~loca_theory.convergence.INTERPRETATIONS`).
 
     Source: appendix "Toy Experiment of the Convergence".
@@ -41,19 +44,19 @@ def recovery(
     diverged = ", ".join(f"{name}: {row.diverged}" for name, row in rows.items())
     return Measurement.of(
         (Estimate.fraction(_recovered(row), problems, name) for name, row in rows.items()),
-        f"{problems} problems an interpretation; diverged: {diverged}.",
+        f"{problems} problems per interpretation; diverged: {diverged}.",
     )
 
 
 def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
-    """Fraction of random problems in which one search ends at a lower loss than the other.
+    """Fraction of random problems in which one search ends at a lower loss than another.
 
-    Those in which the first diverges count as its failures.
+    A problem in which the first search diverges counts as a failure.
 
     Args:
-        setting: How much work.
-        search: The one that is to end lower.
-        over: The other; the problems are the same.
+        setting: Tier and random generator.
+        search: The search that should end at the lower loss.
+        over: The search to compare with, on the same problems.
 
     Source: the figure toy_experiment_loss.
     """
@@ -69,12 +72,13 @@ def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
 
 
 def uniqueness(setting: Setting) -> Measurement:
-    """Smallest rank of the map from F₂ to the outputs, over random problems, 36 being all.
+    """Smallest rank, over random problems, of the map from F₂ to the outputs; full rank is 36.
 
-    In vec F₂ the loss is quadratic with the matrix Γ ⊗ Σ, whose rank is that of Γ times that of Σ.
+    As a function of vec F₂ the loss is quadratic. The rank of its matrix Γ ⊗ Σ is the rank of Γ
+    times the rank of Σ.
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
 
     Source: the footnote that the solution is unique.
     """
@@ -89,14 +93,14 @@ def uniqueness(setting: Setting) -> Measurement:
 
 
 def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
-    """Fraction recovered by one search less that of another; the problems are the same.
+    """Fraction of problems recovered by one search, less that of another on the same problems.
 
     Source: the remark that closes the appendix on the toy experiment.
     """
     problems = setting.scaled(200, 8000, 40_000)
     rows = _rows(setting, (search, over), "default", problems)
     better, worse = (Estimate.fraction(_recovered(rows[name]), problems) for name in (search, over))
-    # As if on different problems, which is on the safe side.
+    # The error for independent problems is on the safe side: both searches solve the same ones.
     error = hypot(better.standard_error, worse.standard_error)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
     return Measurement.of(Estimate("", better.value - worse.value, error, problems), note)
@@ -105,13 +109,14 @@ def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
 def descent(setting: Setting, *, refitted: bool = False, over: str = "start") -> Measurement:
     """Fraction of toy problems in which a step along the location gradient lowers the loss.
 
-    Coefficients are at their least-squares values for random locations. One component off the
-    border moves by one location along one axis, against the sign of the central difference.
+    The locations are random, and the coefficients have their least-squares values. One component
+    that is not at the border moves by one location along one axis, against the sign of the central
+    difference.
 
     Args:
-        setting: How much work.
-        refitted: Compare with all coefficients fitted anew at the new locations, not as they were.
-        over: What the loss is lower than: that at the ``start``, or after the ``opposite`` step.
+        setting: Tier and random generator.
+        refitted: Refit all coefficients after the step; otherwise they stay as they are.
+        over: The loss to compare with: the one at the ``start``, or after the ``opposite`` step.
 
     Source: "the difference approximation generally works well"; the quadratic loss is that of the
     toy experiment (:mod:`loca_theory.convergence.problems`).
@@ -122,16 +127,16 @@ def descent(setting: Setting, *, refitted: bool = False, over: str = "start") ->
         _is_lowered(setting, problems, i, refitted=refitted, over=over) for i in range(wanted)
     ]
     counted = [outcome for outcome in outcomes if outcome is not None]
-    note = f"{wanted - len(counted)} problems without a component that can move are left out."
+    note = f"{wanted - len(counted)} problems without a component that can move are excluded."
     return Measurement.of(Estimate.fraction(sum(counted), len(counted)), note)
 
 
 def _is_lowered(
     setting: Setting, problems: Problems, i: int, *, refitted: bool, over: str
 ) -> bool | None:
-    """The outcome of one problem; None where no component can move."""
+    """Whether the loss of one problem is lowered; None if no component can move."""
     size = problems.size
-    # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, rows of F one after the other.
+    # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, where vec stacks the rows of F.
     curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
     truth = np.zeros(size**2)
     np.add.at(truth, problems.indices[i].numpy(), problems.coefficients[i].numpy())
@@ -163,11 +168,11 @@ def _is_lowered(
 def _fitted(
     curvature: NDArray[np.float64], truth: NDArray[np.float64], indices: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The spectrum at these locations with the smallest loss."""
-    retained = np.unique(indices)
+    """The spectrum with the smallest loss whose coefficients all lie at these locations."""
+    support = np.unique(indices)
     spectrum = np.zeros_like(truth)
-    normal = curvature[np.ix_(retained, retained)]
-    spectrum[retained] = np.linalg.lstsq(normal, curvature[retained] @ truth, rcond=None)[0]
+    normal = curvature[np.ix_(support, support)]
+    spectrum[support] = np.linalg.lstsq(normal, curvature[support] @ truth, rcond=None)[0]
     return spectrum
 
 

@@ -1,4 +1,4 @@
-"""Dense matrices, transformed and sorted: the laws behind the errors, and Theorem 2."""
+"""Simulated dense matrices: the laws behind the errors, and Theorem 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 _Array = NDArray[np.float64]
-_ENTRIES = 2**20  # drawn at a time
+_ENTRIES = 2**20  # number of entries drawn at a time
 
 
 def _cosine(draws: _Array, count: int) -> _Array:
@@ -23,7 +23,7 @@ def _cosine(draws: _Array, count: int) -> _Array:
 
 
 def _fourier(draws: _Array, count: int, *, is_weighted: bool) -> _Array:
-    """Energy of the ``count`` largest real or imaginary parts, those of pairs counted twice."""
+    """Energy of the ``count`` largest real or imaginary parts; those of pairs count twice."""
     half = HalfSpectrum(*draws.shape[1:])
     spectra = np.fft.fft2(draws, norm="ortho")
     single, pairs = (spectra[:, *where.T] for where in (half.self_conjugate, half.representatives))
@@ -44,14 +44,14 @@ _RETAINED: dict[str, Callable[[_Array, int], _Array]] = {
 def difference(
     setting: Setting, *, methods: Sequence[str], sizes: Sequence[int], r: int
 ) -> Measurement:
-    """Mean difference of two methods' relative errors on the same dense draws, one part per size.
+    """Mean difference of two methods' relative errors on the same dense draws, for each size.
 
     Args:
-        setting: How much work.
-        methods: The two: ``D``, the Kr largest cosine coefficients; ``F3``, the Kr largest real or
-            imaginary parts of the half spectrum, those of conjugate pairs weighted by √2; ``F3
-            raw``, the same chosen by unweighted absolute values.
-        sizes: K.
+        setting: Tier and random generator.
+        methods: The two methods: ``D``, the Kr largest cosine coefficients; ``F3``, the Kr largest
+            real or imaginary parts of the half spectrum, those of conjugate pairs weighted by √2;
+            ``F3 raw``, the same chosen by unweighted absolute values.
+        sizes: Values of K.
         r: LoRA's rank, which sets the budget.
 
     Source: Theorem 2; the choice of the top N3 coefficients in the main text, and the weight 2 of
@@ -70,7 +70,7 @@ def difference(
 
 
 def value(setting: Setting, *, method: str, sizes: Sequence[int], r: int) -> Measurement:
-    """Mean relative error on dense draws less the exact expectation, one part per size.
+    """Mean relative error on dense draws less the exact expectation, one estimate per size.
 
     Source: the expectations of order statistics in the proof of Theorem 1.
     """

@@ -1,4 +1,4 @@
-"""The section on non-i.i.d. effects: its covariance, and where low rank overtakes."""
+"""The section on non-i.i.d. effects: its covariance, and the ρ at which LoRA overtakes LoCA."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from loca_theory.expressivity import Budget, exact_error
 from loca_theory.increments import squared_singular_values
 
 SIZE = 300
-# Steps of 0.05 hold any crossing up to 0.3, the printed and the observed ones.
+# All printed and all observed crossings are below 0.3.
 _GRID = tuple(round(0.05 * i, 2) for i in range(7))
 
 
 def marginals(setting: Setting, *, structure: str, rho: float) -> Measurement:
-    """Variance of an entry under a covariance, at one ρ.
+    """Variance of an entry under a covariance structure with one ρ.
 
     Source: "while maintaining the marginal distributions of individual parameters".
     """
@@ -33,16 +33,16 @@ def marginals(setting: Setting, *, structure: str, rho: float) -> Measurement:
 def same_draw_gap(
     setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Measurement:
-    """Mean error of R less that of D on the same correlated matrices, one part per rank.
+    """Mean error of R less that of D on the same correlated matrices, one estimate per rank.
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
         structure: ``equicorrelated``, (1−ρ)I + ρ11ᵀ, or ``shared-mean``, I + ρ11ᵀ as printed.
-        rhos: ρ for each rank.
-        ranks: r.
+        rhos: One ρ for each rank.
+        ranks: Values of r.
 
     Source: "the critical correlation value where LoRA's reconstruction ability begins to
-    outperform LoCA", and the third implication, that advantages persist.
+    outperform LoCA", and the third implication, that LoCA's advantage persists.
     """
     draws, seed = setting.scaled(25, 100, 400), setting.seed()
     parts = []
@@ -65,15 +65,15 @@ def same_draw_gap(
 def reference_gap(
     setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Measurement:
-    """Mean loss of R over K², less that of D for independent entries, one part per rank.
+    """Mean loss of R over K², less that of D for independent entries, one estimate per rank.
 
-    The figures divide by K² whatever ρ is; :func:`reference_crossings` divides by E‖W‖².
+    The figures divide by K² for every ρ; :func:`reference_crossings` divides by E‖W‖².
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
         structure: As in :func:`same_draw_gap`.
-        rhos: ρ for each rank.
-        ranks: r.
+        rhos: One ρ for each rank.
+        ranks: Values of r.
 
     Source: the axis "L/K²" of the figures, and the printed ρ_c.
     """
@@ -102,18 +102,18 @@ def _low_rank_losses(
 def reference_crossings(
     setting: Setting, *, structure: str, ranks: Sequence[int], differences: bool = False
 ) -> Measurement:
-    """The ρ at which R's error passes below that of D for independent entries, one part per rank.
+    """The ρ at which R's error falls below that of D for independent entries, one per rank.
 
-    Errors are relative to E‖W‖². The mean gap is found on a grid, once more where a straight line
-    between the grid's values crosses, and the parabola through three values gives the root; its
-    error is that of the gap over the slope. Where there is no crossing up to 0.3 the part is 0.3,
-    exactly.
+    Errors are relative to E‖W‖². The mean gap between the two errors is computed on a grid of ρ,
+    and once more where the straight line between the grid values around the crossing is 0. The
+    parabola through these three values gives the root. Its standard error is that of the gap
+    divided by the slope. If there is no crossing up to 0.3, the estimate is exactly 0.3.
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
         structure: As in :func:`same_draw_gap`.
-        ranks: r, increasing.
-        differences: The steps from rank to rank instead, from a quarter of the draws.
+        ranks: Values of r, increasing.
+        differences: Return the steps from rank to rank instead, from a quarter of the draws.
 
     Source: the printed ρ_c and the figure sim_3.
     """
@@ -137,11 +137,11 @@ def reference_crossings(
         middle = float(a + (b - a) * high / (high - low))
         there = gaps(middle)[:, index]
         # The parabola of ρ as a function of the gap, and its slope where the gap is 0.
-        method = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
-        error = abs(method[1]) * there.std(ddof=1) / np.sqrt(draws)
-        parts.append(Estimate(f"r = {r}", float(method[2]), float(error), draws))
+        parabola = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
+        error = abs(parabola[1]) * there.std(ddof=1) / np.sqrt(draws)
+        parts.append(Estimate(f"r = {r}", float(parabola[2]), float(error), draws))
     if differences:
-        # Errors of neighbours are positively correlated (same draws), so this is on the safe side.
+        # Neighbouring ranks share their draws: the sum of both errors is on the safe side.
         parts = [
             Estimate(
                 f"{a.name} to {b.name}",

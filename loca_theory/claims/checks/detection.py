@@ -16,7 +16,7 @@ from loca_theory.increments import spectral_statistics, squared_singular_values
 
 _Array = NDArray[np.float64]
 SIZE = 300
-# The printed values are taken to be means of so many draws.
+# Number of draws of which each printed value is assumed to be the mean.
 _AVERAGED = 100
 
 
@@ -60,12 +60,12 @@ def _correlation_null(setting: Setting, draws: int) -> _Array:
 def statistic(
     setting: Setting, *, rhos: Sequence[float], printed: Sequence[float] = ()
 ) -> Measurement:
-    """Mean of T, columns as they are, a part a value of ρ.
+    """Mean of T without centring of columns, one estimate per ρ.
 
     Args:
-        setting: How much work.
-        rhos: ρ of (1−ρ)I + ρ11ᵀ.
-        printed: Printed values of T; then each part is the printed value less the mean, in
+        setting: Tier and random generator.
+        rhos: Values of ρ in (1−ρ)I + ρ11ᵀ.
+        printed: Printed values of T. If given, each estimate is the printed value less the mean, in
             standard errors of a mean of 100 draws.
 
     Source: the four printed values of T.
@@ -87,10 +87,10 @@ def critical_level(setting: Setting, *, printed: float, columns: str = "raw") ->
     """Fraction of 300×300 matrices with independent entries whose T exceeds the printed value.
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
         printed: The printed critical value.
-        columns: ``raw``, or ``standardised`` to mean 0 and variance 1, as those of a sample
-            correlation matrix are.
+        columns: ``raw``, or ``standardised`` to mean 0 and variance 1, as for a sample correlation
+            matrix.
 
     Source: "the critical value at the 0.95 significance level is 0.005".
     """
@@ -105,16 +105,16 @@ def critical_level(setting: Setting, *, printed: float, columns: str = "raw") ->
 def critical_value(setting: Setting, *, printed: float, rounding: float, size: int) -> Measurement:
     """Fractions of matrices whose T exceeds the printed value less, and plus, half a last digit.
 
-    The 0.95 quantile prints as that value if more than 0.05 lie beyond the first and fewer than
-    0.05 beyond the second.
+    The 0.95 quantile rounds to the printed value if the first fraction is above 0.05 and the second
+    is below 0.05.
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
         printed: The printed critical value.
-        rounding: Its last digit.
+        rounding: Unit of its last digit.
         size: K.
 
-    Source: as :func:`critical_level`.
+    Source: as for :func:`critical_level`.
     """
     null = _null(setting, setting.scaled(250, 1500, 10_000), size, size)
     parts = [
@@ -129,12 +129,12 @@ def critical_value(setting: Setting, *, printed: float, rounding: float, size: i
 
 
 def power(setting: Setting, *, rhos: Sequence[float], is_centred: bool) -> Measurement:
-    """Fraction of correlated matrices whose T exceeds its 0.95 quantile, a part a value of ρ.
+    """Fraction of correlated matrices whose T exceeds its 0.95 quantile, one estimate per ρ.
 
     Args:
-        setting: How much work.
-        rhos: ρ of (1−ρ)I + ρ11ᵀ.
-        is_centred: Subtract each column's mean first, as a sample correlation matrix does.
+        setting: Tier and random generator.
+        rhos: Values of ρ in (1−ρ)I + ρ11ᵀ.
+        is_centred: Subtract each column's mean first, as for a sample correlation matrix.
 
     Source: "all these test statistics substantially exceed the critical value".
     """

@@ -1,4 +1,4 @@
-"""Claims on fine-tuning with adapters, decided from the stored tables of experiments."""
+"""Claims on fine-tuning with adapters, measured from the stored tables of experiments."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ _COLUMNS = (*_RUN, "measure", "metric", "diverged")
 def load(
     results: Path | None, pattern: str, columns: Sequence[str], key: Sequence[str]
 ) -> pd.DataFrame | None:
-    """All rows of the tables whose names fit the pattern and which have the columns.
+    """Read all tables whose names match a pattern and which have some columns.
+
+    A run that is in two tables counts once. If no table is found, the result is None.
 
     Args:
         results: Folder of the tables.
-        pattern: Of their names.
-        columns: Columns that are needed.
-        key: Columns that name a run; what two tables both have must be the same, and counts once.
+        pattern: Pattern of the tables' names.
+        columns: Columns that a table needs.
+        key: Columns that identify a run.
 
     Raises:
-        ResourceError: a table cannot be read, or two disagree on a run.
+        ResourceError: a table cannot be read, or two tables disagree on a run.
     """
     found, names = [], []
     for path in find_tables(results, [pattern]):
@@ -44,20 +46,20 @@ def load(
     if not found:
         return None
     rows = pd.concat(found, ignore_index=True)
-    # Of what is a list, its text is compared.
+    # Lists cannot be hashed, so rows are compared as text.
     rows = rows.loc[~rows.astype(str).duplicated()]
     if rows.duplicated(list(key)).any():
         run = rows[rows.duplicated(list(key))].iloc[0][list(key)]
         msg = f"{' and '.join(names)} disagree on the run {', '.join(map(str, run))}; "
-        msg += "give a folder that holds one of them"
+        msg += "give a folder that has only one of them"
         raise ResourceError(msg)
     return rows
 
 
 def _scores(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a column ``score``, more being better.
+    """The rows with an additional column ``score``; a larger score is better.
 
-    Runs that diverged have the worst score that any run of their task has.
+    A run that diverged gets the worst score of its task.
     """
     sign = np.where(rows["measure"].isin(_LOWER_IS_BETTER), -1.0, 1.0)
     signed = pd.Series(sign * rows["metric"].to_numpy(dtype=np.float64), index=rows.index)
@@ -75,16 +77,17 @@ def _diverged(rows: pd.DataFrame, methods: Sequence[str]) -> str:
 def advantage(
     setting: Setting, *, table: str, method: str, over: str, smallest: int = 0
 ) -> Measurement:
-    """Mean difference of two methods over seeds, paired and relative, over tasks and budgets.
+    """Mean relative difference of two methods, paired by seed, over tasks and budgets.
 
-    Positive where the first is better. A run that diverged counts as the worst of its task.
+    It is positive if the first method is better. A run that diverged counts as the worst of its
+    task.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names.
-        method: The method that the paper holds to be at least as good.
-        over: The other one.
-        smallest: Of each task so many budgets, the smallest; 0 for all.
+        setting: Has the folder of the tables.
+        table: Pattern of the tables' names.
+        method: The method that the paper claims to be at least as good.
+        over: The method to compare with.
+        smallest: Number of budgets of each task to use, the smallest first; 0 for all.
 
     Source: the paper's tables of results.
     """
@@ -104,15 +107,17 @@ def advantage(
 def with_fewer(
     setting: Setting, *, table: str, method: str, r: float, over: str, over_r: float
 ) -> Measurement:
-    """The same for one method at a small budget and another at a large one.
+    """Mean relative difference of a method at a small budget and another at a large one.
+
+    Pairing and signs are those of :func:`advantage`.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names.
-        method: The method with few parameters, as many as LoRA's of rank r.
-        r: Its budget.
-        over: The other one.
-        over_r: The other's budget.
+        setting: Has the folder of the tables.
+        table: Pattern of the tables' names.
+        method: The method with few parameters.
+        r: Its budget, as the rank at which LoRA has as many parameters.
+        over: The method to compare with.
+        over_r: The budget of that method.
 
     Source: "comparable or superior results to LoRA-family methods" with fewer parameters.
     """
@@ -158,9 +163,10 @@ def _compared(
 
 
 def _pooled(parts: Sequence[Estimate], note: str) -> Measurement:
-    """One part for all: their mean, so that the number of comparisons is fixed beforehand.
+    """The mean of all estimates as one, so that the number of comparisons is fixed beforehand.
 
-    Budgets share their seeds; the error is that of equal errors fully correlated, at most.
+    Budgets share their seeds, so the standard error is the one for full correlation, which is an
+    upper bound.
     """
     values = np.array([part.value for part in parts])
     errors = np.array([part.standard_error for part in parts])
@@ -175,13 +181,13 @@ def _pooled(parts: Sequence[Estimate], note: str) -> Measurement:
 def best_setting(
     setting: Setting, *, table: str, column: str, low: float, high: float
 ) -> Measurement:
-    """Mean of LoCA within a range of a setting less that outside, relative, paired by seed.
+    """Relative difference of LoCA's mean score inside a range of a setting and outside it.
 
-    A run that diverged counts as the worst of its task.
+    Scores are paired by seed. A run that diverged counts as the worst of its task.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names.
+        setting: Has the folder of the tables.
+        table: Pattern of the tables' names.
         column: The setting that varies, ``scaling`` or ``alternating``.
         low: Lower end of the range.
         high: Upper end.
@@ -207,13 +213,13 @@ def best_setting(
 
 
 def speed(setting: Setting, *, table: str, rival: str) -> Measurement:
-    """Steps per second over LoRA's, the smallest over the models measured.
+    """Steps per second relative to LoRA's, the smallest over the models measured.
 
-    The table holds one measurement for each, without an error; the value is taken as it is.
+    The table has one measurement per model without a standard error, so the value counts as exact.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names.
+        setting: Has the folder of the tables.
+        table: Pattern of the tables' names.
         rival: The form of LoCA.
 
     Source: the table complexity, and the sentence that times are closer than the orders.
@@ -228,15 +234,15 @@ def speed(setting: Setting, *, table: str, rival: str) -> Measurement:
 
 
 def training(setting: Setting, *, table: str, method: str, over: str = "") -> Measurement:
-    """How the validation loss falls, a mean over runs of all tasks and seeds.
+    """Decrease of the validation loss, as a mean over the runs of all tasks and seeds.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names.
+        setting: Has the folder of the tables.
+        table: Pattern of the tables' names.
         method: The method that learns locations.
-        over: If given, the value is by how much lower the last loss is than this method's, with
-            the same seed and relative to it; else the fraction of steps from record to record in
-            which the loss falls.
+        over: Method to compare with. If given, the value is how much lower the last loss is than
+            this method's with the same seed, relative to the latter. Otherwise it is the fraction
+            of steps from record to record in which the loss falls.
 
     Source: the figure training_process and the paragraph on the estimated gradients.
     """

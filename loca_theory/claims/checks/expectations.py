@@ -1,4 +1,4 @@
-"""Order statistics and the brackets made of them, as the appendix prints them."""
+"""Order statistics and the brackets built from them, as printed in the appendix."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from loca_theory.expressivity import Budget, exact_error, expected_top_sum
 def density(setting: Setting, *, rank: str) -> Measurement:
     r"""Largest deviation of the integral of the printed density from the order statistic's law.
 
-    Printed is :math:`h_l = n \binom{n-1}{l-1} h\, H^{l-1} (1 - H)^{n-l}` for the l-th largest of n.
-    The law is binomial: the l-th largest is at most x if at most l − 1 of the n exceed x.
+    The printed density is :math:`h_l = n \binom{n-1}{l-1} h\, H^{l-1} (1 - H)^{n-l}` for the l-th
+    largest of n. The law is binomial: the l-th largest is at most x if at most l − 1 of the n
+    exceed x.
 
     Args:
         setting: Not used.
-        rank: Read l as that of the l-th ``largest``, as printed, or ``smallest``.
+        rank: Whether l counts from the ``largest``, as printed, or from the ``smallest``.
 
     Source: the lemma on order statistics in the proof of Theorem 1.
     """
@@ -37,9 +38,9 @@ def density(setting: Setting, *, rank: str) -> Measurement:
 
 
 def mean_bound(setting: Setting) -> Measurement:
-    r"""Largest excess of E X_(l) over :math:`\mu + \sigma\sqrt{(n-l)/l}`; l-th largest of n.
+    r"""Largest excess of E X_(l), the l-th largest of n, over :math:`\mu + \sigma\sqrt{(n-l)/l}`.
 
-    χ²₁ and χ²₂, n = 2, 10 and 200, all l.
+    The variables are χ²₁ and χ²₂, with n = 2, 10 and 200, and all l.
 
     Source: the remark on order-statistic bounds.
     """
@@ -60,8 +61,8 @@ def bounds_compared(setting: Setting, *, means: bool, sizes: Sequence[int]) -> M
 
     Args:
         setting: Not used.
-        means: With the terms μ, which the printed comparison leaves out.
-        sizes: Even K.
+        means: Include the terms μ, which the printed comparison omits.
+        sizes: Even values of K.
 
     Source: the displayed inequality of the remark in the proof of Theorem 1.
     """
@@ -79,13 +80,13 @@ def bounds_compared(setting: Setting, *, means: bool, sizes: Sequence[int]) -> M
     size, r = min(gaps, key=lambda key: gaps[key])
     return Measurement.exact(
         gaps[size, r],
-        f"Smallest at K = {size}, r = {r}. That one upper bound lies below another says nothing "
-        "of what they bound.",
+        f"Smallest at K = {size}, r = {r}. The order of two upper bounds says nothing about the "
+        "order of what they bound.",
     )
 
 
 def bracket(setting: Setting) -> Measurement:
-    """Smallest of M₂ − kept(F2) and kept(F2) − M₁ over K², K = 4 to 60 and all r < K/3.
+    """Smallest gap in M₁ ≤ E(K² − L_F^(2)) ≤ M₂, over K², for K = 4 to 60 and all r < K/3.
 
     Source: M₁ ≤ E(K² − L_F^(2)) ≤ M₂ in the proof of Theorem 1.
     """

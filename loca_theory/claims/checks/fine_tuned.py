@@ -1,4 +1,4 @@
-"""Claims on the matrices of one fine-tuned model, decided from stored tables."""
+"""Claims on the matrices of one fine-tuned model, measured from stored tables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def increments(
 ) -> Measurement:
     """Median of a statistic over the matrices of a full fine-tune that are not embeddings.
 
-    The matrices are all that the model has: the median is exact.
+    The median counts as exact, because these are all matrices of the model.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names, as ``loca-theory analyze`` writes them.
+        setting: Has the folder of the tables.
+        table: Pattern of the names of the tables, which ``loca-theory analyze`` writes.
         column: ``tv``, ``tv_p_value_as_printed``, ``mp_distance``, ….
-        is_complement: Take 1 less the statistic: of a p-value by the upper tail, the percentile.
+        is_complement: Use 1 less the statistic, which turns an upper-tail p-value into the
+            percentile.
 
     Source: Fig. 1 of the paper.
     """
@@ -41,14 +42,14 @@ def increments(
 
 
 def weights_spectrum(setting: Setting, *, table: str) -> Measurement:
-    """Kolmogorov distance of W′'s spectrum from Marchenko and Pastur's law, one part per matrix.
+    """Kolmogorov distance of W′'s spectrum from Marchenko and Pastur's law, for each matrix.
 
-    The law's σ is fitted to the bulk, as for ΔW. A spectrum without a bulk counts as 1 away, the
-    largest distance there is.
+    The law's σ is fitted to the bulk, as for ΔW. A spectrum without a bulk has distance 1, the
+    largest possible.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names, as ``loca-theory analyze`` writes them.
+        setting: Has the folder of the tables.
+        table: Pattern of the names of the tables, which ``loca-theory analyze`` writes.
 
     Source: the figure spectral_analysis_appendix.
     """
@@ -69,15 +70,15 @@ def _distance(fit: BulkFit) -> float:
 
 
 def rank_advantage(setting: Setting, *, table: str) -> Measurement:
-    """LoCA's effective rank less LoRA's, of the block means shown, the smallest over the layers.
+    """Effective rank of LoCA's block means less that of LoRA's, the smallest over the layers.
 
-    The effective rank is the exponential of the entropy of the fractions of σ².
+    The effective rank is the exponential of the entropy of the normalised squared singular values.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names.
+        setting: Has the folder of the tables.
+        table: Pattern of the tables' names.
 
-    Source: the figure visualization_W, and that LoCA's pattern is more diverse than LoRA's.
+    Source: the figure visualization_W; LoCA's pattern is said to be more diverse than LoRA's.
     """
     found = _pictures(setting, table, "loca"), _pictures(setting, table, "lora")
     both = [name for name in found[0] if name in found[1]]
@@ -89,15 +90,15 @@ def rank_advantage(setting: Setting, *, table: str) -> Measurement:
 
 
 def picture_normality(setting: Setting, *, table: str) -> Measurement:
-    """Total variation of the block means of a full fine-tune's ΔW from normal, one part per matrix.
+    """Total variation of the block means of a full fine-tune's ΔW from normal, for each matrix.
 
-    Counting is taken out.
+    The bias of the counting noise is removed.
 
     Args:
-        setting: Where the tables are.
-        table: Pattern of their names.
+        setting: Has the folder of the tables.
+        table: Pattern of the tables' names.
 
-    Source: the figure visualization_W, and that full fine-tuning looks Gaussian there.
+    Source: the figure visualization_W; full fine-tuning is said to look Gaussian.
     """
     found = _pictures(setting, table, "full")
     if not found:
@@ -111,7 +112,7 @@ def picture_normality(setting: Setting, *, table: str) -> Measurement:
 
 
 def _pictures(setting: Setting, table: str, method: str) -> dict[str, _Array]:
-    """The block means of each matrix."""
+    """Block means of each matrix, by task and layer."""
     key = ("task", "method", "layer", "row")
     rows = load(setting.results, table, (*key, "values"), key)
     if rows is None:

@@ -27,7 +27,7 @@ def parseval(setting: Setting, *, factor: str, transform: str) -> Measurement:
     r"""Largest :math:`|c\,\|F\|^2 / \|X\|^2 - 1|` over random matrices of sizes 2 to 16.
 
     Args:
-        setting: The source of matrices; the identity holds for each or for none.
+        setting: Random generator of the matrices; the identity holds for all or for none.
         factor: c: ``1/K`` as printed, or ``1``.
         transform: ``unitary`` (the appendix's H) or ``unnormalised``.
 
@@ -111,7 +111,7 @@ def _covariances(size: int) -> tuple[_Array, _Array]:
 def independence(setting: Setting, *, product: str) -> Measurement:
     """Largest entry of a product that vanishes if Re F and Im F are independent, sizes 2 to 8.
 
-    With A and B the maps to vec Re F and vec Im F, and Σ_R = AAᵀ, Σ_I = BBᵀ.
+    A and B are the maps to vec Re F and vec Im F; Σ_R = AAᵀ and Σ_I = BBᵀ.
 
     Args:
         setting: Not used.
@@ -134,7 +134,7 @@ def independence(setting: Setting, *, product: str) -> Measurement:
 
 
 def covariance_identity(setting: Setting, *, form: str) -> Measurement:
-    """Largest deviation of Σ_R and Σ_I from what they are said to be, even and odd sizes 2 to 8.
+    """Largest deviation of Σ_R and Σ_I from the printed formulas, even and odd sizes 2 to 8.
 
     Args:
         setting: Not used.
@@ -159,9 +159,10 @@ def covariance_identity(setting: Setting, *, form: str) -> Measurement:
 
 
 def locations_of_one(setting: Setting) -> Measurement:
-    """Diagonal locations where Σ_R is 1 and the four printed ones: how many are in one list alone.
+    """Number of differences between the diagonal positions where Σ_R is 1 and the printed ones.
 
-    Even sizes 4 to 8; printed are (0,0), (K/2,K/2), (K²/2,K²/2), ((K²+K)/2,(K²+K)/2).
+    The sizes are even, 4 to 8. The printed positions are (0,0), (K/2,K/2), (K²/2,K²/2) and
+    ((K²+K)/2,(K²+K)/2).
     """
     del setting
     wrong = 0
@@ -176,7 +177,8 @@ def locations_of_one(setting: Setting) -> Measurement:
 def block_form(setting: Setting) -> Measurement:
     """Deviation of Σ_R and Σ_I from the printed blocks, in the order of the conjugate pairs.
 
-    I₄ and 0₄, then Δ₂ with entries 0.5, and Δ₂⁻ with 0.5 and −0.5; even sizes 4 to 8.
+    The blocks are I₄ and 0₄, then Δ₂ with entries 0.5, and Δ₂⁻ with 0.5 and −0.5. The sizes are
+    even, 4 to 8.
 
     Source: equations (sigmar) and (sigmai).
     """
@@ -200,7 +202,7 @@ def block_form(setting: Setting) -> Measurement:
 
 
 def permutation_order(setting: Setting, *, size: int) -> Measurement:
-    """Rows of Σ_R over rows of the printed permutation U ∈ ℝ^{K×K}.
+    """Number of rows of Σ_R over that of the printed permutation U ∈ ℝ^{K×K}.
 
     Source: the sentence before equation (sigmar).
     """
@@ -209,7 +211,7 @@ def permutation_order(setting: Setting, *, size: int) -> Measurement:
 
 
 def is_marked(i: int, j: int, size: int) -> bool:
-    """Condition U as printed, n read as K.
+    """Whether condition U as printed marks an entry; its n is taken to be K.
 
     Args:
         i: Row.
@@ -225,11 +227,11 @@ def is_marked(i: int, j: int, size: int) -> bool:
 
 
 def condition_u(setting: Setting, *, first: int) -> Measurement:
-    """Conjugate pairs of which condition U does not mark exactly one member, sizes 3 to 12.
+    """Number of conjugate pairs of which condition U does not mark exactly one, sizes 3 to 12.
 
     Args:
         setting: Not used.
-        first: Where indices begin: 0, or 1 as "1 ≤ i, j ≤ K" says; they are frequencies modulo K.
+        first: The first index: 0, or 1 as in "1 ≤ i, j ≤ K". Indices are frequencies modulo K.
 
     Source: condition U and the reference matrix of the appendix.
     """

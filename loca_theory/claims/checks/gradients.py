@@ -1,4 +1,4 @@
-"""The reparameterisation and its gradients: equations of section 4 and Algorithm 1."""
+"""The reparameterisation and its gradients: the equations of section 4 and Algorithm 1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _scattered(values: _Array, indices: NDArray[np.int64], shape: tuple[int, int
 
 
 def cosine_matrix(setting: Setting, *, source: str) -> Measurement:
-    """Largest deviation of CCᵀ from I for the printed C, or of the package's C from the printed.
+    """Largest deviation of CCᵀ from I for the printed C, or of the package's C from that C.
 
     Args:
         setting: Not used.
@@ -65,14 +65,14 @@ def sparse_sum(setting: Setting) -> Measurement:
 
 
 def _indices(setting: Setting) -> NDArray[np.int64]:
-    """Distinct locations off the border, where the printed difference has both neighbours."""
+    """Distinct locations that have both neighbours of the printed difference on each axis."""
     inner = [(i, j) for i in range(1, _ROWS - 1) for j in range(1, _COLUMNS - 1)]
     chosen = setting.rng.choice(len(inner), _COMPONENTS, replace=False)
     return np.array(inner)[chosen]
 
 
 def _layer(setting: Setting) -> tuple[CosineSpectrum, torch.Tensor]:
-    """A spectrum that learns both, after a backward pass with a random ∂L/∂ΔW, and the latter."""
+    """A spectrum after a backward pass with a random ∂L/∂ΔW, and that ∂L/∂ΔW."""
     layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, scaling=_SCALING).double()
     with torch.no_grad():
         layer.set_indices(torch.from_numpy(_indices(setting)))
@@ -90,7 +90,7 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
     [S(a_n, l + e) - S(a_n, l - e)] D]/2`, with dense matrices.
 
     Args:
-        setting: The source of the problem.
+        setting: Random generator of the problem.
         form: ``printed``, :math:`\alpha a_n (Z_{l^2, l^1+1} - Z_{l^2, l^1-1})/2` with
             Z = D (∂L/∂ΔW)ᵀ Cᵀ, or ``package``, the gradient that the layer computes.
 
@@ -116,7 +116,7 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
 
 
 def coefficient_identity(setting: Setting) -> Measurement:
-    """Largest deviation of α Z[l] from ∂L/∂a of the layer and from differences of the dense form.
+    """Largest deviation of α Z[l] from ∂L/∂a, both of the layer and of the dense form.
 
     Source: appendix "Computational Efficiency of Gradient Estimation".
     """
@@ -128,7 +128,7 @@ def coefficient_identity(setting: Setting) -> Measurement:
     worst = 0.0
     for n, (i, j) in enumerate(indices.tolist()):
         unit = _scattered(np.ones(1), np.array([[i, j]]), g.shape)
-        # L is linear in a: the difference is the derivative.
+        # L is linear in a, so its value at a unit coefficient is the derivative.
         derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
         found = _SCALING * float(z[j, i])
         worst = max(worst, abs(found - derivative))
@@ -137,9 +137,9 @@ def coefficient_identity(setting: Setting) -> Measurement:
 
 
 def first_location_gradient(setting: Setting) -> Measurement:
-    """Smallest location gradient when locations first move: a = 0, then B_a steps for a.
+    """Smallest location gradient when locations first move, after B_a steps of a from a = 0.
 
-    The loss is ‖ΔW − M‖²/2 for a random M, the locations are off the border.
+    The loss is ‖ΔW − M‖²/2 for a random M. No location is at the border.
 
     Source: lines 1 to 8 of Algorithm 1.
     """
@@ -161,13 +161,13 @@ def first_location_gradient(setting: Setting) -> Measurement:
 
 
 def first_phase(setting: Setting, *, first: int) -> Measurement:
-    """Steps before locations first move by t mod (B_a + B_l) < B_a, over B_a = 10; B_l = 20.
+    """Steps before locations first move under t mod (B_a + B_l) < B_a, divided by B_a.
 
     Args:
         setting: Not used.
         first: The first t, 1 as printed.
 
-    Source: lines 2 and 5 of Algorithm 1; the steps are those of the experiments.
+    Source: lines 2 and 5 of Algorithm 1; B_a = 10 and B_l = 20, as in the experiments.
     """
     del setting
     coefficients, locations = 10, 20

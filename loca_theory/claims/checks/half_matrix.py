@@ -1,4 +1,4 @@
-"""The half of the spectrum without redundancy: the weighted matrices F^H and F^S, its size."""
+"""The non-redundant half of the spectrum: the weighted matrices F^H and F^S, and its size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loca_theory.transforms import HalfSpectrum, dft2
 
 
 def _weights(size: int) -> NDArray[np.float64]:
-    """1 where an entry is its own counterpart, else 0 where condition U holds and 2 where not."""
+    """Weights: 1 if an entry is its own counterpart, else 0 if condition U holds and 2 if not."""
     weights = np.empty((size, size))
     for i in range(size):
         for j in range(size):
@@ -25,7 +25,7 @@ def energy(setting: Setting, *, matrix: str) -> Measurement:
     """Largest relative deviation of a weighted sum from ‖W‖², sizes 3 to 12.
 
     Args:
-        setting: The source of matrices; the identity holds for each or for none.
+        setting: Random generator of the matrices; the identity holds for all or for none.
         matrix: ``F^H``, weighted |F|², or ``F^S``, weighted Re(F)² beside weighted Im(F)².
 
     Source: the matrices F^H and F^S and their sums in the appendix's proposition.
@@ -44,11 +44,11 @@ def energy(setting: Setting, *, matrix: str) -> Measurement:
 
 
 def coordinates(setting: Setting) -> Measurement:
-    """Deviation of the covariance of what F^R and F^I are squares of from what is said of it.
+    """Deviation from the identity of the covariance of the variables whose squares are F^R and F^I.
 
-    √weight·Re F and √weight·Im F, for all entries of weight 1 or 2, are jointly normal; they are
-    independent N(0, 1), so that their squares are independent χ²₁, if their covariance is the
-    identity. Im F of an entry that is its own counterpart is 0. Sizes 3 to 8.
+    These are √weight·Re F and √weight·Im F, for all entries of weight 1 or 2. They are jointly
+    normal. If their covariance is the identity they are independent N(0, 1), so their squares are
+    independent χ²₁. Im F of an entry that is its own counterpart must be 0. Sizes 3 to 8.
 
     Source: the laws of F^R and F^I for R = 0, 1 and −1 in the proof of Theorem 1.
     """
@@ -69,7 +69,7 @@ def squared_twice(setting: Setting, *, power: int) -> Measurement:
     """Largest deviation of |F^H|^power from Re(F)² over entries with R = 0, relative to the latter.
 
     Args:
-        setting: The source of matrices; the identity holds for each or for none.
+        setting: Random generator of the matrices; the identity holds for all or for none.
         power: 2 as printed, or 1.
 
     Source: "When R = 0, |F^H|² = Re(F)²" in the proof of Theorem 1.
@@ -84,10 +84,10 @@ def squared_twice(setting: Setting, *, power: int) -> Measurement:
 
 
 def fourierft_span(setting: Setting, *, size: int) -> Measurement:
-    """Dimension of what FourierFT reaches with every location, over that of all matrices.
+    """Dimension of the matrices that FourierFT reaches with every location, over K².
 
-    It learns a real spectrum and takes the real part of the inverse FFT: the rank of that linear
-    map, built column by column, over K².
+    FourierFT learns a real spectrum and takes the real part of the inverse FFT. The dimension is
+    the rank of this linear map, which is built column by column.
 
     Args:
         setting: Not used.
@@ -102,7 +102,7 @@ def fourierft_span(setting: Setting, *, size: int) -> Measurement:
 
 
 def search_space(setting: Setting, *, size: int) -> Measurement:
-    """Independent locations of the half spectrum less the pq/2 locations of [p]×[q/2].
+    """Number of independent locations of the half spectrum, less the pq/2 of [p]×[q/2].
 
     Source: the search space Ω₁ of the main text.
     """

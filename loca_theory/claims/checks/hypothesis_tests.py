@@ -20,7 +20,7 @@ from loca_theory.increments import (
 )
 
 LEVEL = 0.05
-# In units of the entries' standard deviation the printed noise of 1e-5 is as good as none.
+# The entries below have unit variance, for which the printed noise of 1e-5 is negligible.
 _NOISE = 1e-5
 
 
@@ -37,9 +37,9 @@ def printed_rejections(setting: Setting, *, law: str, tail: str, size: int) -> M
     """Fraction of size×size matrices that the printed test rejects at level 0.05.
 
     Args:
-        setting: How much work.
-        law: ``normal``, or ``t5``: Student's with 5 degrees of freedom.
-        tail: Which tail the p-value is: ``upper``, or ``percentile`` taken literally.
+        setting: Tier and random generator.
+        law: ``normal``, or ``t5`` for Student's with 5 degrees of freedom.
+        tail: The p-value: the ``upper`` tail, or the ``percentile`` taken literally.
         size: Rows and columns.
 
     Source: appendix "Details of the Hypothesis Testing".
@@ -52,11 +52,13 @@ def printed_rejections(setting: Setting, *, law: str, tail: str, size: int) -> M
 
 
 def calibrated_rejections(setting: Setting, *, law: str, size: int) -> Measurement:
-    """The same for the calibrated test of "total variation at most 0.001".
+    """Fraction of size×size matrices that the calibrated test rejects at level 0.05.
+
+    Its null hypothesis is "total variation at most 0.001".
 
     Source: the null hypothesis of the paper; :func:`~loca_theory.increments.calibrated_test`.
     """
-    # A level of 0.05 is told from nothing by more runs than a power of one half.
+    # Judging a level of 0.05 takes more runs than judging a power of one half.
     runs = setting.scaled(300, 600, 3000) if law == "normal" else setting.scaled(18, 60, 300)
     rejected = sum(
         calibrated_test(_entries(setting, law, size), setting.rng, replicates=99).p_value <= LEVEL
@@ -69,10 +71,10 @@ def loop_ends(setting: Setting, *, standard_deviation: float, bins: int) -> Meas
     """Fraction of runs in which the printed loop finds its 100 copies within ε = 0.001 of G.
 
     Args:
-        setting: How much work.
-        standard_deviation: Standard deviation of the entries, in which the noise σ_e = 10⁻⁵ is
-            small or not.
-        bins: Bins in one standard deviation, which are not printed.
+        setting: Tier and random generator.
+        standard_deviation: Standard deviation of the entries, which decides whether the noise
+            σ_e = 10⁻⁵ is small.
+        bins: Bins per standard deviation, a number that is not printed.
 
     Source: step 3 of the testing procedure.
     """

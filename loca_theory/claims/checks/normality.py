@@ -1,9 +1,9 @@
-"""Proposition 1: the law of ΔW = W′ − W₀ by simulated M-estimators.
+"""Proposition 1: the law of ΔW = W′ − W₀, from simulated M-estimators.
 
 The model is a layer of K outputs and d inputs, Y = XW̄ + E with isotropic X, so that Fisher's
 information is a multiple of the identity and assumption (A2) holds. W̄ is drawn around W̄₀ with
-standard deviation σ̄ (A1); W′ is estimated from n′ samples and W₀ from N. Simulated is W′ − W̄, to
-which W̄ − W̄₀ and W̄₀ − W₀ are added.
+standard deviation σ̄ (A1); W′ is estimated from n′ samples and W₀ from N. Only W′ − W̄ is simulated;
+W̄ − W̄₀ and W̄₀ − W₀ enter through their exact variances.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _BATCHES = 20
 def _least_squares(setting: Setting, n: int, replicates: int, ar: float) -> _Array:
     """(XᵀX)⁻¹XᵀE of every replicate, shape (replicates, d, K), E standard normal.
 
-    X enters through XᵀX = LLᵀ alone, and given X the product XᵀE is L times standard normal
-    numbers. Neighbouring inputs have the correlation ``ar``.
+    X enters only through XᵀX = LLᵀ. Given X, the product XᵀE is L times standard normal numbers.
+    Neighbouring inputs have the correlation ``ar``.
     """
     own = np.arange(_INPUTS)
     mix = np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own)))
@@ -48,14 +48,14 @@ def _factors(setting: Setting, n: int, replicates: int) -> _Array:
 
 
 def _huber(x: _Array, y: _Array) -> NDArray[np.floating]:
-    """Huber's estimator with unit scale by reweighted least squares, a column of y at a time."""
+    """Huber's estimator with unit scale for each column of y, by reweighted least squares."""
     w = np.linalg.solve(x.T @ x, x.T @ y)
     for _ in range(_ROUNDS):
         weight = np.minimum(1.0, _TUNING / np.maximum(np.abs(y - x @ w), 1e-12))
         weighted = x.T[None] * weight.T[:, None, :]  # (K, d, n)
         moment = weighted @ y.T[..., None]
         before, w = w, np.linalg.solve(weighted @ x, moment)[..., 0].T
-        if np.abs(w - before).max() < 1e-6:  # against errors of about 0.1
+        if np.abs(w - before).max() < 1e-6:  # far below the errors, which are about 0.1
             break
     return w
 
@@ -84,20 +84,20 @@ def _asymptotic_variance(estimator: str) -> float:
 
 
 def variance(setting: Setting, *, estimator: str, samples: Sequence[int]) -> Measurement:
-    """n′(Var ΔW − σ̄²)/σ₀² − 1 for each sample size n′, and by how much it falls with each step.
+    """n′(Var ΔW − σ̄²)/σ₀² − 1 for each sample size n′, and its decrease with each step of n′.
 
-    The part σ̄² of the variance is added by construction, so it is taken at its exact value: what
-    is measured is the mean square of W′ − W̄.
+    The part σ̄² of the variance is added by construction and taken at its exact value. What is
+    measured is the mean square of W′ − W̄.
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
         estimator: ``least-squares`` with normal errors, or ``huber`` with Student's errors (3
             degrees of freedom).
-        samples: n′, increasing; there are 8 parameters an output.
+        samples: Values of n′, increasing; an output has 8 parameters.
 
     Source: Proposition 1.
     """
-    # Reweighting takes some hundred times as long.
+    # Reweighted least squares takes about a hundred times as long.
     numbers = (60_000, 200_000, 600_000) if estimator == "least-squares" else (800, 4000, 15_000)
     replicates = setting.scaled(*numbers)
     base = _asymptotic_variance(estimator)
@@ -109,7 +109,7 @@ def variance(setting: Setting, *, estimator: str, samples: Sequence[int]) -> Mea
 
 
 def _steps(parts: Sequence[Estimate]) -> list[Estimate]:
-    """By how much each part exceeds the next; they are independent."""
+    """The difference of each estimate and the next, which are independent."""
     return [
         Estimate(
             f"{a.name} less {b.name}",
@@ -122,16 +122,16 @@ def _steps(parts: Sequence[Estimate]) -> list[Estimate]:
 
 
 def distance(setting: Setting, *, samples: Sequence[int], differences: bool = False) -> Measurement:
-    """Total variation of an entry of ΔW from the normal law of its variance, a part an n′.
+    """Total variation of an entry of ΔW from the normal law of its variance, one estimate per n′.
 
-    Of least squares an entry is normal given the inputs, so its density is the mean of normal
-    densities over draws of the inputs, and is compared with the normal one on a grid. The error
-    is that of independent batches of draws.
+    Given the inputs, an entry of the least-squares estimate is normal. Its density is therefore the
+    mean of normal densities over draws of the inputs, which is compared with the normal one on a
+    grid. The standard error comes from independent batches of draws.
 
     Args:
-        setting: How much work.
-        samples: n′; there are 8 parameters an output.
-        differences: By how much it falls with each step of n′ instead.
+        setting: Tier and random generator.
+        samples: Values of n′; an output has 8 parameters.
+        differences: Return the decrease with each step of n′ instead.
 
     Source: Proposition 1.
     """
@@ -158,10 +158,10 @@ def _total_variation(setting: Setting, n: int, replicates: int) -> float:
 
 
 def neighbour_correlation(setting: Setting, *, ar: float = 0.0) -> Measurement:
-    """Correlation of the errors of neighbouring parameters of an output, by least squares.
+    """Correlation of the least-squares errors of neighbouring parameters of an output.
 
     Args:
-        setting: How much work.
+        setting: Tier and random generator.
         ar: Correlation of neighbouring inputs, ρ^|i−j|; 0 for isotropic ones.
 
     Source: assumption (A2) of Proposition 1.
@@ -175,7 +175,7 @@ def neighbour_correlation(setting: Setting, *, ar: float = 0.0) -> Measurement:
 def random_parameter(setting: Setting) -> Measurement:
     """P(√n g(X_n, S) ≤ t) less Φ(t) at t = −1, 0, 1.
 
-    g is the standardised mean of n = 2000 gamma variables of shape s, and S uniform on (½, 2),
+    g is the standardised mean of n = 2000 gamma variables of shape s. S is uniform on (½, 2) and
     independent of them.
 
     Source: the lemma in the derivation of Proposition 1.

@@ -1,4 +1,4 @@
-"""Statements about the paper's own tables, decided from the printed numbers."""
+"""Statements about the paper's own tables, checked against the printed numbers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def cola(setting: Setting, *, size: str) -> Measurement:
 
 
 def glue_wins(setting: Setting) -> Measurement:
-    """The smaller fraction, over the two models, of GLUE tasks on which LoCA is above FourierFT.
+    """Fraction of GLUE tasks on which LoCA is above FourierFT, the smaller of the two models.
 
     Source: section 5.1, on the table of GLUE results.
     """
@@ -110,14 +110,14 @@ def glue_wins(setting: Setting) -> Measurement:
 
 
 def averages(setting: Setting, *, table: str, leave_out: Sequence[str] = ()) -> Measurement:
-    """Largest deviation of a printed mean from that of its row, in units of the last digit.
+    """Largest deviation of a printed mean from the mean of its row, in units of the last digit.
 
-    A mean rounded to its last digit deviates by half a unit at most.
+    A correctly rounded mean deviates by at most half a unit.
 
     Args:
         setting: Not used.
         table: ``glue`` (one decimal) or ``vit`` (two).
-        leave_out: Rows that are not looked at.
+        leave_out: Rows to exclude.
 
     Source: the columns of averages of the tables of results.
     """
@@ -134,7 +134,7 @@ def averages(setting: Setting, *, table: str, leave_out: Sequence[str] = ()) -> 
 
 
 def end_to_end(setting: Setting) -> Measurement:
-    """LoCA's lead over the best other method, the smallest of BLEU, METEOR and ROUGE-L.
+    """Smallest lead of LoCA over the best other method on BLEU, METEOR and ROUGE-L.
 
     Source: section 5.2, on the table NLG with GPT-2 large.
     """
@@ -148,7 +148,7 @@ def end_to_end(setting: Setting) -> Measurement:
 
 
 def instruction(setting: Setting) -> Measurement:
-    """LoCA's smallest lead over FourierFT on MT-Bench and Vicuna, four LLaMA models.
+    """Smallest lead of LoCA over FourierFT on MT-Bench and Vicuna, over four LLaMA models.
 
     Source: section 5.3, on the table Instruction.
     """
@@ -158,7 +158,7 @@ def instruction(setting: Setting) -> Measurement:
 
 
 def memory(setting: Setting, *, forms: Sequence[str]) -> Measurement:
-    """FourierFT's memory less LoCA's, in MB, a part a form of LoCA: the smallest over the models.
+    """FourierFT's memory less that of each form of LoCA, in MB, the smallest over the models.
 
     Args:
         setting: Not used.

@@ -24,7 +24,7 @@ from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 _PAIRS = {"first": ("F1", "R"), "second": ("R", "F2"), "third": ("F2", "D")}
-# As the figures draw it: the line U for F1, and the brackets of F2.
+# The figures show the line U for F1, and the brackets M1 and M2 of F2.
 _PLOTTED = (("U", "R"), ("R", "M1"), ("M1", "M2"), ("M2", "D"))
 
 
@@ -37,20 +37,21 @@ def order(
     fractions: Sequence[float] = (),
     inequality: str = "all",
 ) -> Measurement:
-    """The smallest gap between neighbours of F1 > R > F2 > D, in relative error.
+    """Smallest gap between neighbours in F1 > R > F2 > D, in relative error.
 
-    F1, F2 and D (the law of F3) are exact; R is simulated through the bidiagonal model. A part a
-    shape and rank: the smaller of the gaps in which R stands; and one exact part for the others.
+    F1, F2 and D (which has the law of F3) are exact. R is simulated with the bidiagonal model.
+    There is one estimate per shape and rank, the smaller of the gaps next to R, and one exact
+    estimate for all other gaps.
 
     Args:
-        setting: How much work.
-        sizes: K.
-        shapes: Rows and columns, for matrices that are not square.
-        ranks: r, the same at every size; those with r ≥ K/3 are left out.
-        fractions: Ranks as fractions of (K−1)/3, the largest that the theorem covers; rounded down,
-            at least 1.
+        setting: Tier and random generator.
+        sizes: Values of K.
+        shapes: Rows and columns of matrices that are not square.
+        ranks: Values of r, the same at every size; those with r ≥ K/3 are skipped.
+        fractions: Ranks as fractions of (K−1)/3, the largest rank that the theorem covers; rounded
+            down, but at least 1.
         inequality: ``first`` (F1 > R), ``second`` (R > F2), ``third`` (F2 > D), ``all``, or
-            ``plotted``: U > R > M1 > M2 > D, the methods of the figures.
+            ``plotted`` (U > R > M1 > M2 > D, the methods of the figures).
 
     Source: Theorem 1 of the paper.
     """
@@ -92,15 +93,15 @@ def _error(method: str, budget: Budget, low_rank: float) -> float:
 def small_sizes(
     setting: Setting, *, smallest: int = 2, better: str = "F2", rounding: str = "down"
 ) -> Measurement:
-    """Inequalities of Theorem 1 that fail at small K, all of them by exact expectations.
+    """Number of inequalities of Theorem 1 that fail at small K, by exact expectations.
 
     Args:
-        setting: How much work: K up to 12, 24 or 40.
-        smallest: Smallest K that counts.
+        setting: Tier: K up to 12, 24 or 40.
+        smallest: Smallest K to use.
         better: ``F2``, or ``M1``, the bracket that the proof compares with R.
-        rounding: Of the N2 = 2Kr/3 locations: ``down``, or to the ``nearest`` whole number.
+        rounding: Rounding of N2 = 2Kr/3: ``down``, or to the ``nearest`` whole number.
 
-    Source: Theorem 1, which bounds K by r < K/3 alone; the chain of inequalities in its proof.
+    Source: Theorem 1, which bounds K only by r < K/3; the chain of inequalities in its proof.
     """
     largest = setting.scaled(12, 24, 40)
     methods = [better if method == "F2" else method for method in THEOREM_1_ORDER]
@@ -123,13 +124,13 @@ def small_sizes(
 def third_inequality(
     setting: Setting, *, accounting: str, sizes: Sequence[int], ranks: Sequence[int]
 ) -> Measurement:
-    """The smallest exact L_F2 − L_F3, relative, when N2 is counted in one way or another.
+    """Smallest exact L_F2 − L_F3, relative to K², under one accounting of N2.
 
     Args:
         setting: Not used.
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
-        sizes: K.
-        ranks: r.
+        sizes: Values of K.
+        ranks: Values of r.
 
     Source: "N_2 = 2/3 N_0" in the main text; 2Kr/3 in the proof.
     """
@@ -144,7 +145,7 @@ def third_inequality(
 
 
 def limit_threshold(setting: Setting) -> Measurement:
-    """The smallest r/K at which two methods' errors meet in the limit K → ∞.
+    """Smallest r/K at which the errors of two methods meet in the limit K → ∞.
 
     Source: the bound r < K/3 of Theorem 1.
     """
@@ -155,10 +156,10 @@ def limit_threshold(setting: Setting) -> Measurement:
 
 
 def random_locations_retained(setting: Setting) -> Measurement:
-    """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from counting all choices.
+    """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from a full enumeration.
 
-    Every choice of Kr of the half spectrum's locations is gone through at K = 3 and 4; a
-    self-conjugate location carries energy 1 in the mean, a pair 2.
+    At K = 3 and 4, every choice of Kr locations of the half spectrum is enumerated. A
+    self-conjugate location has mean energy 1, a pair has 2.
 
     Source: the displayed expectation of K² − L_F^(1) in the proof of Theorem 1.
     """
@@ -182,8 +183,8 @@ def random_locations_loss(setting: Setting, *, size: int, r: int) -> Measurement
     loss = size**2 * exact_error("F1", Budget(size, size, r))
     return Measurement.exact(
         loss / (2 * size * r),
-        f"At K = {size}, r = {r} the loss is {loss:.6g}; what is kept is "
-        f"{size**2 - loss:.6g}, next to 2Kr = {2 * size * r}.",
+        f"At K = {size}, r = {r} the loss is {loss:.6g}; the retained energy is "
+        f"{size**2 - loss:.6g}, close to 2Kr = {2 * size * r}.",
     )
 
 
@@ -216,7 +217,7 @@ def cosine_covariance(setting: Setting) -> Measurement:
 
 
 def first_of_the_target(setting: Setting) -> Measurement:
-    """The smallest gap error(M2) − error(D), exact, over K = 4 to 60 and all r < K/3.
+    """Smallest exact gap error(M2) − error(D) over K = 4 to 60 and all r < K/3.
 
     Source: the first inequality of equation (finaltarget), Σψ ≥ M2.
     """

@@ -14,10 +14,11 @@ from loca_theory.expressivity import Budget, retained_energies
 def dora_expectation(setting: Setting, *, factor: str, size: int, r: int) -> Measurement:
     r"""E‖(A − A_r)Λ‖² over c·E‖A − A_r‖², less 1.
 
-    As a mean over draws of ‖(A − A_r)Λ‖² − c‖A − A_r‖², over the mean of the second term.
+    It is computed as the mean over draws of ‖(A − A_r)Λ‖² − c‖A − A_r‖², divided by the mean of the
+    second term.
 
     Args:
-        setting: The source of matrices.
+        setting: Tier and random generator.
         factor: c: ``printed``, √2 Γ((n+1)/2)/Γ(n/2), the mean of χ_n, or ``second-moment``, n.
         size: n.
         r: Rank.
@@ -42,7 +43,7 @@ def dora_expectation(setting: Setting, *, factor: str, size: int, r: int) -> Mea
 
 
 def dora_like_low_rank(setting: Setting, *, size: int, r: int) -> Measurement:
-    """Mean relative loss of DoRA less that of LoRA, over LoRA's, on the same draws.
+    """Mean loss of DoRA less that of LoRA on the same draws, relative to LoRA's.
 
     Source: the closing sentence of the outline on DoRA.
     """
@@ -58,12 +59,12 @@ def dora_like_low_rank(setting: Setting, *, size: int, r: int) -> Measurement:
 
 
 def dora_eigenvalues(setting: Setting, *, source: str) -> Measurement:
-    """Largest relative deviation of the r largest values from what the best A_r is made of, n = 12.
+    """Largest relative deviation of ‖A‖² less r squared values from the loss of the best A_r.
 
-    ‖A − A_r‖² of the best A_r is ‖A‖² less the squares of its r values, r = 1 to 4.
+    The two agree if the best A_r is made of these values. n = 12, r = 1 to 4.
 
     Args:
-        setting: The source of matrices; the identity holds for each or for none.
+        setting: Random generator of the matrices; the identity holds for all or for none.
         source: ``eigenvalues`` in absolute value, as printed, or ``singular values``.
 
     Source: "Λ_r contains r largest eigenvalues of A" in the outline on DoRA.
@@ -82,8 +83,9 @@ def dora_eigenvalues(setting: Setting, *, source: str) -> Measurement:
 def vera_like_noise(setting: Setting, *, size: int, r: int) -> Measurement:
     """Mean relative error of VeRA over that of as many random orthonormal coordinates, less 1.
 
-    n + r coordinates of n² keep their fraction of the energy. VeRA's diagonals are fitted by
-    alternating least squares, which finds a local optimum; its best is at least as good.
+    n + r of the n² coordinates retain the fraction (n + r)/n² of the energy. VeRA's diagonals are
+    fitted by alternating least squares, which finds a local optimum; the best fit is at least as
+    good.
 
     Source: the paragraph on VeRA, whose error is said to be about that of white noise.
     """
@@ -93,9 +95,10 @@ def vera_like_noise(setting: Setting, *, size: int, r: int) -> Measurement:
     for _ in range(draws):
         w = torch.from_numpy(setting.rng.standard_normal((size, size)))
         retained = retained_energies(w, "VeRA", budget, setting.rng)[0]
-        errors.append(1 - retained / size**2)  # E‖W‖² = n² for ‖W‖², which varies by more than kept
+        # Divided by E‖W‖² = n², since ‖W‖² itself varies more than the retained energy.
+        errors.append(1 - retained / size**2)
     retained = 1 - float(np.mean(errors))
     return Measurement.of(
         Estimate.mean(np.array(errors) / noise - 1),
-        f"n = {size}, r = {r}: VeRA keeps {retained:.4f} of the energy, noise {1 - noise:.4f}.",
+        f"n = {size}, r = {r}: VeRA retains {retained:.4f} of the energy, noise {1 - noise:.4f}.",
     )

@@ -1,4 +1,4 @@
-"""Singular values: the loss of low rank, the density of Wishart matrices and its largest value."""
+"""Singular values: the loss of low rank, the Wishart density and the largest eigenvalue."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NODES = 80
 
 
 def low_rank_sum(setting: Setting, *, first: str) -> Measurement:
-    """Largest relative deviation of Σ|λ_i|² from ‖W − Ŵ_R‖², the sum from K−r+1 or from r+1.
+    """Largest relative deviation of Σ|λ_i|² from ‖W − Ŵ_R‖², summed from K−r+1 or from r+1.
 
     Args:
-        setting: The source of matrices; the identity holds for each or for none.
+        setting: Random generator of the matrices; the identity holds for all or for none.
         first: ``K-r+1``, as printed, or ``r+1``.
 
     Source: the expression for L_R in the appendix's proposition.
@@ -38,13 +38,13 @@ def constant(setting: Setting) -> Measurement:
     r"""Largest deviation from 1 of ∫ g_L over λ₁ > … > λ_K with the printed C, K = 1, 2, 3.
 
     :math:`C = (π/2)^{K^2/2} / Γ_K(K/2)^2`. With λ_i = u_i², u₁ = s, u_{i+1} = u_i t_i the ordered
-    region becomes a box on which the integrand is smooth, and Gauss–Legendre converges.
+    region becomes a box on which the integrand is smooth, so Gauss–Legendre quadrature converges.
 
     Source: the density of the Wishart eigenvalues and its constant.
     """
     del setting
     x, w = np.polynomial.legendre.leggauss(_NODES)
-    s, ws = 7 * (1 + x), 7 * w  # u beyond 14 carries nothing
+    s, ws = 7 * (1 + x), 7 * w  # the integrand is negligible beyond u = 14
     t, wt = (1 + x) / 2, w / 2
     worst = 0.0
     for size in (1, 2, 3):
@@ -69,8 +69,8 @@ def constant(setting: Setting) -> Measurement:
 def density(setting: Setting) -> Measurement:
     r"""Largest deviation from 1 of the integral of the displayed g(A), K = 1 to 4.
 
-    In the Cholesky factor A = LLᵀ, :math:`dA = 2^K \prod_i l_{ii}^{K-i+1} dL`, the integrand is a
-    product, and each factor is integrated numerically.
+    With A = LLᵀ and :math:`dA = 2^K \prod_i l_{ii}^{K-i+1} dL`, the integrand is a product over the
+    entries of the Cholesky factor L. Each factor of the product is integrated numerically.
 
     Source: the density of the Wishart distribution in the proof of Theorem 1.
     """
@@ -92,9 +92,9 @@ def _integral(function: Callable[[float], float]) -> float:
 
 
 def exchangeable(setting: Setting, *, factor: int) -> Measurement:
-    """Largest deviation of the law of the larger of two from what ``factor`` times g gives.
+    """Largest deviation of ``factor`` times a joint density from the law of the ordered values.
 
-    g is the density of two normal variables with correlation 0.5, which are exchangeable; factor·g
+    g is the density of two normal variables with correlation 0.5, which are exchangeable. factor·g
     is integrated over x₂ ≤ x₁ ≤ t and compared with P(both ≤ t), for t = −1, 0, 1, 2.
 
     Args:
@@ -107,7 +107,7 @@ def exchangeable(setting: Setting, *, factor: int) -> Measurement:
     rho, worst = 0.5, 0.0
     law = stats.multivariate_normal(cov=np.array([[1.0, rho], [rho, 1.0]]))
     for t in (-1.0, 0.0, 1.0, 2.0):
-        # Given x₁ the other is normal around ρ x₁.
+        # Given x₁, the other variable is normal with mean ρ x₁.
         ordered = integrate.quad(
             lambda x: stats.norm.pdf(x) * special.ndtr((1 - rho) * x / np.sqrt(1 - rho**2)),
             -np.inf,
@@ -118,10 +118,10 @@ def exchangeable(setting: Setting, *, factor: int) -> Measurement:
 
 
 def largest_eigenvalue(setting: Setting, *, sizes: Sequence[int]) -> Measurement:
-    r"""(E λ₁ − 4K + 2)/K^{1/3}, one part per size; by the expansion with c = 1 it tends to −3.04.
+    r"""(E λ₁ − 4K + 2)/K^{1/3} for each size, which tends to −3.04 by the expansion with c = 1.
 
-    That is 2^{4/3} E χ, χ of Tracy and Widom's law. The 2 is of the lower order O(1): Johnstone's
-    centring :math:`(\sqrt{K-1} + \sqrt K)^2 = 4K - 2 + O(1/K)` holds it.
+    The limit is 2^{4/3} E χ, with χ from Tracy and Widom's law. The 2 is a term of lower order,
+    O(1), of Johnstone's centring :math:`(\sqrt{K-1} + \sqrt K)^2 = 4K - 2 + O(1/K)`.
 
     Source: equation (maxeigenvaluecalcu).
     """
@@ -134,7 +134,7 @@ def largest_eigenvalue(setting: Setting, *, sizes: Sequence[int]) -> Measurement
 
 
 def limit(setting: Setting, *, printed: bool, sizes: Sequence[int]) -> Measurement:
-    """4 − E(1 − L_R)/K as printed, or 4 − E(K² − L_R)/K, for r = 1, one part per size.
+    """4 − E(1 − L_R)/K as printed, or 4 − E(K² − L_R)/K, for r = 1, one estimate per size.
 
     Source: the displayed limit after the expansion of λ₁ in the proof of Theorem 1.
     """

@@ -1,4 +1,4 @@
-"""Orthonormal bases of the p×q matrices, as coordinates in and out."""
+"""Orthonormal bases of the p×q matrices: maps from a matrix to its coordinates and back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Basis(ABC):
-    """An orthonormal basis. One of your own overrides the first two functions.
+    """An orthonormal basis; your own overrides :meth:`coordinates` and :meth:`matrix`.
 
-    Equal bases share one transform where several methods look at one matrix.
+    Methods whose bases compare equal share one transform of a matrix.
     """
 
     @abstractmethod
@@ -25,7 +25,7 @@ class Basis(ABC):
         """The p×q matrix with these coordinates."""
 
     def energies(self, matrix: torch.Tensor) -> torch.Tensor:
-        """Squared coordinates in a tensor of their own, for sums that no order matters to."""
+        """Squared coordinates in a new tensor, for sums that do not depend on their order."""
         return self.coordinates(matrix).square()
 
 
@@ -59,7 +59,7 @@ class Cosine(Basis):
         return idct2(coordinates.unflatten(0, (p, q)))
 
     def energies(self, matrix: torch.Tensor) -> torch.Tensor:
-        """See :class:`Basis`; in the memory of the coordinates."""
+        """See :class:`Basis`; the squares overwrite the coordinates."""
         return self.coordinates(matrix).square_()
 
 
@@ -83,7 +83,7 @@ class Fourier(Basis):
         return RealSpectrum(p, q).inverse(coordinates)
 
     def energies(self, matrix: torch.Tensor) -> torch.Tensor:
-        """See :class:`Basis`; in order by kind only, and without a table of the pairs."""
+        """See :class:`Basis`; ordered only by kind, which needs no table of the pairs."""
         from loca_theory.transforms import RealSpectrum
 
         return RealSpectrum(*matrix.shape).coordinate_energies(matrix)

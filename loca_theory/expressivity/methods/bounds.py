@@ -1,4 +1,4 @@
-"""Bounds: formulas that no approximation of a given matrix stands behind."""
+"""Bounds: formulas for an error, without an approximation of a given matrix."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from loca_theory.expressivity.order_statistics import expected_top_sum
 
 @dataclass(frozen=True)
 class Bound(NamedMethod):
-    """A value for every budget, and its limit for large matrices.
+    """A formula for the error at a budget, and its limit for large matrices.
 
     Attributes:
-        error: The value.
-        large: Its limit; None where the value depends on proportions alone and so is its own.
+        error: The formula.
+        large: Its limit; None if the formula depends only on proportions and is its own limit.
     """
 
     _: KW_ONLY
@@ -45,7 +45,7 @@ def printed_line(budget: Budget) -> float:
 
 
 def rate_distortion(budget: Budget) -> float:
-    """2^(−2b/pq): the least error of any code of the b bits that LoRA's factors take.
+    """2^(−2b/pq): the least error of any code with the b bits that LoRA's factors occupy.
 
     Source: the rate-distortion function of a Gaussian source (Shannon, 1959).
     """
@@ -53,12 +53,12 @@ def rate_distortion(budget: Budget) -> float:
 
 
 def upper_bracket(budget: Budget) -> float:
-    """The error of F2 if the self-conjugate locations were not there: at least that of F2."""
+    """Upper bound on the error of F2: its error without the self-conjugate locations."""
     return _of_pairs(budget, budget.half.pair_count)
 
 
 def lower_bracket(budget: Budget) -> float:
-    """The error of F2 if every location were a pair; can fall below 0, by s/pq at most."""
+    """Lower bound on the error of F2, as if every location were a pair; at least −s/pq."""
     return _of_pairs(budget, budget.half.location_count)
 
 

@@ -1,4 +1,4 @@
-"""What methods that retain coordinates of an orthonormal basis have in common."""
+"""Base class of the methods that retain coordinates of an orthonormal basis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CoordinateMethod(NamedMethod, ABC):
 
     Attributes:
         basis: The basis.
-        reorders: Whether :meth:`mean_sums` puts the energies into another order.
+        reorders: Whether :meth:`mean_sums` may reorder the energies in place.
     """
 
     basis: Basis
@@ -31,7 +31,7 @@ class CoordinateMethod(NamedMethod, ABC):
 
     @abstractmethod
     def count(self, budget: Budget) -> int:
-        """How many coordinates, or groups of them, the budget pays for."""
+        """Number of coordinates, or of groups of them, that the budget pays for."""
 
     @abstractmethod
     def chosen(
@@ -41,13 +41,13 @@ class CoordinateMethod(NamedMethod, ABC):
 
     @abstractmethod
     def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
-        """Mean retained energies from the squared coordinates, :meth:`Basis.energies`."""
+        """Mean retained energies, from the squared coordinates of :meth:`Basis.energies`."""
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:
         """See :class:`Method`."""
-        import torch  # exact values do without it
+        import torch  # not needed for exact values
 
         coordinates = self.basis.coordinates(matrix)
         mask = torch.zeros_like(coordinates, dtype=torch.bool)
@@ -60,7 +60,7 @@ class CoordinateMethod(NamedMethod, ABC):
         budgets: Sequence[Budget],
         rng: np.random.Generator | None = None,
     ) -> Array:
-        """See :class:`Method`; exact, so that no generator is used."""
+        """See :class:`Method`; the mean is exact, so ``rng`` is not used."""
         del rng
         return self.mean_sums(self.basis.energies(matrix), budgets)
 
@@ -70,7 +70,7 @@ class CoordinateMethod(NamedMethod, ABC):
 
 
 def total(energies: torch.Tensor) -> float:
-    """The sum in double precision, by pieces: torch would widen a copy of the whole."""
+    """Sum in double precision, by pieces because torch would widen a copy of the whole."""
     import torch
 
     return sum(float(piece.sum(dtype=torch.float64)) for piece in energies.split(_PIECE))
@@ -85,8 +85,8 @@ def largest_sums(energies: torch.Tensor, counts: Sequence[int]) -> Array:
     """Sums of the largest values.
 
     Args:
-        energies: A vector, which may be put into another order.
-        counts: How many values each sum takes.
+        energies: A vector, which may be reordered in place.
+        counts: Number of values in each sum.
 
     Returns:
         One sum per count, accumulated in double precision.

@@ -1,9 +1,9 @@
 r"""VeRA: Ŵ = diag(b) B diag(d) A with frozen random B (p×r) and A (r×q), and trained b and d.
 
 That is p + r numbers, far fewer than LoRA's (p+q)r. For fixed d each b_i is the least-squares
-coefficient of row i on row i of B diag(d) A; for fixed b, d solves an r×r system. The two are
-alternated from d = 1 until the retained energy stops growing, which gives a local optimum: the true
-optimum retains at least as much.
+coefficient of row i on row i of B diag(d) A; for fixed b, d solves an r×r system. The two steps
+alternate, starting at d = 1, until the retained energy stops growing. The result is a local
+optimum; the global optimum retains at least as much.
 
 Source: the paper's appendix "Extended Analysis on other LoRA Variants".
 """
@@ -29,12 +29,12 @@ _TOLERANCE = 1e-8
 
 @dataclass(frozen=True)
 class FrozenFactors(NamedMethod):
-    """The two diagonals between frozen random factors, by alternating least squares."""
+    """VeRA: two diagonals with frozen random factors, fitted by alternating least squares."""
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:
-        """diag(b) B diag(d) A."""
+        """The fitted diag(b) B diag(d) A."""
         return _fit(matrix, *_draw_factors(matrix, budget.r, rng))
 
     def retained_energies(
@@ -46,16 +46,16 @@ class FrozenFactors(NamedMethod):
         """Each rank uses the leading part of the same frozen factors."""
         left, right = _draw_factors(matrix, max(budget.r for budget in budgets), rng)
         energy = float(matrix.double().square().sum())
-        losses = [
+        residuals = [
             matrix - _fit(matrix, left[:, : budget.r], right[: budget.r]) for budget in budgets
         ]
-        return np.array([energy - float(loss.double().square().sum()) for loss in losses])
+        return np.array([energy - float(rest.double().square().sum()) for rest in residuals])
 
 
 def _draw_factors(
     matrix: torch.Tensor, rank: int, rng: np.random.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """B (p×r) and A (r×q), drawn so that a smaller rank sees the leading part."""
+    """B (p×r) and A (r×q); those of a smaller rank are the leading part."""
     import torch
 
     p, q = matrix.shape
@@ -64,21 +64,21 @@ def _draw_factors(
 
 
 def _fit(matrix: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Alternating least squares for the two diagonals."""
+    """Fit the two diagonals by alternating least squares."""
     import torch
 
-    seen, gram = matrix @ right.T, right @ right.T
+    projected, gram = matrix @ right.T, right @ right.T
     b, d = torch.zeros_like(left[:, 0]), torch.ones_like(left[0])
     retained = matrix.new_zeros(())
     for _ in range(_ROUNDS):
         rows = left * d
-        gains = (seen * rows).sum(dim=1)
+        products = (projected * rows).sum(dim=1)
         lengths = ((rows @ gram) * rows).sum(dim=1)
-        b = gains / lengths.clamp_min(torch.finfo(matrix.dtype).tiny)
-        before, retained = retained, (b * gains).sum()
+        b = products / lengths.clamp_min(torch.finfo(matrix.dtype).tiny)
+        before, retained = retained, (b * products).sum()
         if retained - before <= _TOLERANCE * retained:
             break
         weighted = left * b[:, None]
         normal = (weighted.T @ weighted) * gram
-        d = torch.linalg.pinv(normal, hermitian=True) @ (weighted * seen).sum(dim=0)
+        d = torch.linalg.pinv(normal, hermitian=True) @ (weighted * projected).sum(dim=0)
     return (b[:, None] * left * d) @ right

@@ -1,10 +1,11 @@
 r"""Low rank: LoRA's best approximation, and DoRA's column magnitudes times a low-rank direction.
 
 - **LoRA** (R): the truncated singular value decomposition (Eckart–Young).
-- **DoRA**: W = AΛ with unit columns of A and their lengths in Λ; Ŵ = A_r Λ, A_r the best rank-r
-  approximation of A. Its loss is :math:`\|(A-A_r)Λ\|^2`. For Gaussian W, A and Λ are independent
-  and the expected loss is :math:`p\,E\|A-A_r\|^2`, because :math:`E\,Λ_{jj}^2 = p`; the outline in
-  the paper prints the mean of χ there.
+- **DoRA**: W = AΛ, where A has unit columns and the diagonal Λ holds the column lengths of W;
+  Ŵ = A_r Λ, where A_r is the best rank-r approximation of A. The loss is
+  :math:`\|(A-A_r)Λ\|^2`. For Gaussian W, A and Λ are independent and the expected loss is
+  :math:`p\,E\|A-A_r\|^2`, because :math:`E\,Λ_{jj}^2 = p`; the paper's outline prints the mean of χ
+  instead.
 
 Source: the paper's proof of Theorem 1 and its appendix "Extended Analysis on other LoRA Variants".
 """
@@ -78,7 +79,7 @@ class LowRank(NamedMethod):
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
         """From the bidiagonal model, relative to the draw's own ‖W‖².
 
-        That ratio is independent of ‖W‖², so it has the same mean, and the smaller variance.
+        This ratio is independent of ‖W‖², so it has the same mean and a smaller variance.
         """
         ranks = [budget.r for budget in budgets]
         values, energy = sample_leading_eigenvalues(budgets[0].p, budgets[0].q, max(ranks), rng)
@@ -92,8 +93,8 @@ class ColumnNormalised(NamedMethod):
     def rank(self, budget: Budget) -> int:
         """Rank of the direction.
 
-        The paper's outline gives DoRA LoRA's rank and does not charge the q magnitudes; so do
-        ``paper`` and ``main-text``. The other accountings charge them.
+        The paper's outline gives DoRA the rank of LoRA and does not charge for the q magnitudes.
+        The accountings ``paper`` and ``main-text`` follow it; the others charge for them.
         """
         if budget.accounting in (Accounting.PAPER, Accounting.MAIN_TEXT):
             return budget.r
@@ -103,7 +104,7 @@ class ColumnNormalised(NamedMethod):
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:
-        """A_r Λ."""
+        """The product A_r Λ."""
         del rng
         lengths = _column_lengths(matrix)
         return _truncated(matrix / lengths, self.rank(budget)) * lengths
@@ -122,7 +123,7 @@ class ColumnNormalised(NamedMethod):
         lengths = _column_lengths(matrix)
         directions = matrix / lengths
         # A_r = U_r U_rᵀ A = A V_r V_rᵀ: column j retains Σ_{i≤r} (u_iᵀ a_j)² = Σ_{i≤r} σ_i² V_ji²
-        # of its direction's unit energy. The smaller of the two Gram matrices gives either.
+        # of its direction's unit energy. The smaller of the two Gram matrices gives the sum.
         is_wide = matrix.shape[0] < matrix.shape[1]
         gram = directions @ directions.T if is_wide else directions.T @ directions
         values, vectors = torch.linalg.eigh(gram)

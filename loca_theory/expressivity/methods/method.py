@@ -1,4 +1,4 @@
-"""A method: one way to approximate a matrix within a budget, and what is known of its error."""
+"""The base class of methods, which approximate a matrix within a budget."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Array = NDArray[np.float64]
 class Engine(StrEnum):
     """How an error is obtained.
 
-    - ``exact``: a closed evaluation of the expectation, to rounding.
-    - ``asymptotic``: the limit of large matrices at the same proportions; no finite-size statement.
+    - ``exact``: the expectation, computed without sampling, accurate to rounding error.
+    - ``asymptotic``: the limit of large matrices at the same proportions; finite sizes may differ.
     - ``monte-carlo``: a mean over random draws, with its standard error.
     """
 
@@ -34,23 +34,23 @@ class Engine(StrEnum):
 
 
 class Method:
-    r"""One way to approximate a matrix W by Ŵ within a budget.
+    r"""A method that approximates a matrix W by Ŵ within a budget.
 
-    A method of your own is a subclass with a ``name`` and :meth:`approximate`; that alone gives it
-    Monte Carlo errors, an error on a real matrix and a line in the figure. Each further function
-    that it overrides gives it an engine: :meth:`expected_errors` the exact one, :meth:`limit` the
-    asymptotic one, :meth:`sample` draws that need no matrix.
+    To add your own method, write a subclass with a ``name`` and :meth:`approximate`. This is enough
+    for Monte Carlo errors, errors on a real matrix and a line in the figure. Further functions that
+    the subclass overrides add engines: :meth:`expected_errors` the exact one, :meth:`limit` the
+    asymptotic one, and :meth:`sample` draws that need no matrix.
 
     Errors are relative, :math:`\|W-\hat W\|^2/\|W\|^2` in Frobenius norm; expectations are those
-    for independent N(0, 1) entries. The matrices that it is given are floating tensors with
-    finite entries, of the budget's shape.
+    for independent N(0, 1) entries. The functions get matrices of the budget's shape: tensors of a
+    floating-point type with finite entries.
 
     Attributes:
         name: Short name in tables and figures.
-        title: What it is, in a few words.
-        reference: Where it was published.
-        is_oracle: Whether it has to see W to choose what its numbers stand for, as selections do.
-            Training does not see W, and can at best reach the error of such a method.
+        title: Title in a few words.
+        reference: Publication.
+        is_oracle: Whether the method needs W to choose what its numbers stand for, as selections
+            do. Training does not know W, and can at best reach the error of such a method.
 
     >>> import torch
     >>> from loca_theory.expressivity import Budget, Method, retained_energies
@@ -73,19 +73,19 @@ class Method:
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:
-        """Ŵ, of the shape of W.
+        """Approximate W by Ŵ, of the same shape.
 
         Args:
             matrix: W.
-            budget: What may be spent.
-            rng: Source of the method's random choices, where it makes any.
+            budget: The budget.
+            rng: Source of the method's random choices, if it makes any.
 
         Raises:
-            InvalidArgumentError: this method approximates no matrix.
+            InvalidArgumentError: this method does not approximate matrices.
         """
         del matrix, budget, rng
-        msg = f"{self.name} is a formula, not an approximation of a given matrix; a method of your "
-        msg += "own needs approximate(matrix, budget, rng) for that"
+        msg = f"{self.name} is a formula, not an approximation of a given matrix; your own method "
+        msg += "must define approximate(matrix, budget, rng)"
         raise InvalidArgumentError(msg)
 
     def retained_energies(
@@ -94,7 +94,7 @@ class Method:
         budgets: Sequence[Budget],
         rng: np.random.Generator | None = None,
     ) -> Array:
-        """‖W‖² − ‖W − Ŵ‖² for several budgets, one draw of the method's random choices each."""
+        """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
         total = _energy(matrix)
         return np.array(
             [
@@ -109,19 +109,19 @@ class Method:
         budgets: Sequence[Budget],
         rng: np.random.Generator | None = None,
     ) -> Array:
-        """The mean of :meth:`retained_energies` over the random choices; one draw if unknown."""
+        """Mean of :meth:`retained_energies` over the random choices, or one draw if unknown."""
         return self.retained_energies(matrix, budgets, rng)
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
         """Exact expected errors, for budgets of one shape.
 
         Raises:
-            InvalidArgumentError: there is no closed evaluation at this shape.
+            InvalidArgumentError: the method has no exact value at this shape.
         """
         raise self._lacks(Engine.EXACT, budgets[0])
 
     def limit(self, budget: Budget) -> float:
-        """The error as p, q → ∞ with the proportions that the budget takes held fixed.
+        """The error as p, q → ∞ while the proportions of the budget stay fixed.
 
         Raises:
             InvalidArgumentError: the limit is not known.
@@ -129,22 +129,22 @@ class Method:
         raise self._lacks(Engine.ASYMPTOTIC, budget)
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
-        """One draw of the errors for budgets of one shape, by their law and without a matrix.
+        """Draw the errors for budgets of one shape from their law, without a matrix.
 
-        Draws are sequential: a smaller budget reads a prefix of what a larger one reads.
+        Draws are sequential: a smaller budget uses a prefix of the numbers that a larger one uses.
 
         Raises:
             InvalidArgumentError: the law is not known.
         """
         del budgets, rng
-        msg = f'{self.name} has no law to draw from without a matrix; use sampler="dense"'
+        msg = f'{self.name} has no reduced sampler; use sampler="dense"'
         raise InvalidArgumentError(msg)
 
     def check_budget(self, budget: Budget) -> None:
-        """Refuse a budget that buys more than the matrix holds.
+        """Check that the budget does not buy more than the matrix holds.
 
         Raises:
-            InvalidArgumentError: it does; the message says how much.
+            InvalidArgumentError: the budget is too large; the message gives the numbers.
         """
 
     def engines(self, p: int, q: int) -> frozenset[Engine]:
@@ -177,7 +177,7 @@ class Method:
 def checked_approximation(
     method: Method, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None
 ) -> torch.Tensor:
-    """Ŵ by :meth:`Method.approximate`, in the matrix's type and on its device.
+    """Call :meth:`Method.approximate` and check Ŵ; return it in the matrix's type, on its device.
 
     Raises:
         InvalidArgumentError: the method fails, or returns anything but a real, finite tensor of
@@ -203,16 +203,19 @@ def checked_approximation(
 
 
 def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
-    """What a function of a method returns: one number per budget, or a number for one budget.
+    """Call a function of a method and check that it returns one number per budget.
+
+    With a single budget, rather than a sequence, the function must return a number.
 
     Args:
         method: The method.
         function: ``expected_errors``, ``limit``, ``sample``, ``retained_energies`` or
             ``mean_retained_energies``.
-        arguments: What it takes, the budget or the list of budgets among it.
+        arguments: Arguments of the function; they include one budget or one sequence of budgets.
 
     Raises:
-        InvalidArgumentError: the function fails, or returns anything else or what is not finite.
+        InvalidArgumentError: the function fails, or returns anything else or numbers that are not
+            finite.
     """
     counts = [(len(one),) for one in arguments if isinstance(one, Sequence)]
     (shape,) = counts or [()]
@@ -233,7 +236,7 @@ def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
 
 
 def _call(method: Method, function: str, *arguments: Any) -> Any:
-    """Call a function of a method; whatever a user's own raises is one line that names it."""
+    """Call a function of a method; turn what it raises into a one-line error that names it."""
     called = getattr(method, function)
     try:
         return called(*arguments)
@@ -263,12 +266,12 @@ def _takes(called: Callable[..., Any], count: int) -> bool:
 
 @dataclass(frozen=True)
 class NamedMethod(Method):
-    """A method of a family: what differs between its members is given when one is made.
+    """Base class of families of methods, whose members get name and title as arguments.
 
     Attributes:
         name: Short name.
-        title: What it is.
-        reference: Where it was published.
+        title: Title in a few words.
+        reference: Publication.
     """
 
     name: str

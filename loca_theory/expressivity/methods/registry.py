@@ -1,4 +1,4 @@
-"""The methods that ship with the package, and methods by name."""
+"""The methods of the package, and functions that find methods by name."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ METHODS: dict[str, Method] = {
 """The methods by name, in the order of tables and legends."""
 
 DEFAULT_METHODS = tuple(method for method in METHODS.values() if method.defines("limit"))
-"""The methods with a formula: those that ``simulate`` compares unless told otherwise."""
+"""The methods with a known limit, which ``simulate`` compares by default."""
 
 _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
 
 
 def find_method(method: str | Method) -> Method:
-    """A method by its name, by ``module:attribute``, or itself.
+    """Find a method by its name or by ``module:attribute``, or check a given one.
 
     Args:
-        method: The name of one that ships with the package, the location of one's own (an instance
-            of :class:`Method`, or a class that takes no arguments), or an object.
+        method: The name of a method of the package, or your own: an instance of :class:`Method`, a
+            subclass that takes no arguments, or the ``module:attribute`` of either.
 
     Raises:
-        InvalidArgumentError: there is none of that name, the module does not import or has no such
-            attribute, or what is there is not a method with a function.
+        InvalidArgumentError: no method has this name, the module cannot be imported or has no such
+            attribute, or the object is not a method or defines none of a method's functions.
     """
     if isinstance(method, str):
         if ":" not in method:
@@ -73,7 +73,7 @@ def find_method(method: str | Method) -> Method:
     if isinstance(found, type) and issubclass(found, Method):
         try:
             found = found()
-        except Exception as error:  # a user's class does anything
+        except Exception as error:  # a user's class may raise anything
             msg = f"{origin}() failed ({type(error).__name__}: {error}); pass an object instead"
             raise InvalidArgumentError(msg) from error
     if not isinstance(found, Method):
@@ -85,19 +85,19 @@ def find_method(method: str | Method) -> Method:
         msg = f"{origin} needs a name: a short text without commas, not {name!r}"
         raise InvalidArgumentError(msg)
     if found is not METHODS.get(name, found):
-        msg = f"{origin} is called {name}, as a method of the package is; give it another name"
+        msg = f"{origin} has the name {name} of a method of the package; give it another name"
         raise InvalidArgumentError(msg)
     if not any(map(found.defines, _FUNCTIONS)):
-        msg = f"{name} has no function of a method; define approximate(matrix, budget, rng)"
+        msg = f"{name} defines no function of a method; add approximate(matrix, budget, rng)"
         raise InvalidArgumentError(msg)
     return found
 
 
 def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
-    """Methods as :func:`find_method` finds them, each once.
+    """Find several methods as :func:`find_method` does.
 
     Raises:
-        InvalidArgumentError: as for :func:`find_method`, or two are of one name.
+        InvalidArgumentError: as for :func:`find_method`, or two methods have the same name.
     """
     found = [find_method(one) for one in several(methods)]
     names = [method.name for method in found]
@@ -109,23 +109,23 @@ def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method
 
 
 def own_titles(methods: Iterable[Method]) -> dict[str, str]:
-    """The titles of those methods that do not ship with the package, for a manifest."""
+    """Titles of the methods that are not part of the package, for a manifest."""
     return {one.name: one.title for one in methods if one.name not in METHODS and one.title}
 
 
 def definition(method: Method) -> str | None:
-    """What tells a user's method from another of its name, so that results can be stored.
+    """Digest that distinguishes a user's method from another of the same name in a store.
 
     Returns:
-        A digest of the object's state and of the file that defines its class; None where there is
-        no file, as in a notebook, or the state cannot be pickled.
+        A digest of the object's state and of the file that defines its class; None if there is no
+        file, as in a notebook, or the state cannot be pickled.
     """
     path = getattr(sys.modules.get(type(method).__module__), "__file__", None)
     if path is None:
         return None
     try:
         return hashlib.sha256(Path(path).read_bytes() + pickle.dumps(vars(method))).hexdigest()
-    except Exception:  # a method may hold anything
+    except Exception:  # pickling a user's object may raise anything
         return None
 
 
@@ -136,8 +136,8 @@ def _imported(spec: str) -> object:
         for part in attribute.split("."):
             value = getattr(value, part)
     except Exception as error:
-        # Whatever the user's module does when it is imported.
+        # Importing a user's module may raise anything.
         msg = f"cannot import the method {spec} ({type(error).__name__}: {error}); write "
-        msg += "module:attribute, of a module that Python finds"
+        msg += "module:attribute with a module that Python can import"
         raise InvalidArgumentError(msg) from error
     return value

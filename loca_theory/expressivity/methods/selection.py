@@ -1,7 +1,7 @@
-r"""Selections: the largest coordinates of an orthonormal basis, chosen by looking at W.
+r"""Selections: the largest coordinates of an orthonormal basis, chosen with knowledge of W.
 
-Under independent N(0, 1) entries the coordinates of every orthonormal basis are again independent
-N(0, 1), so a selection retains a sum of largest order statistics. Draws of it need no matrix: by
+If the entries are independent N(0, 1), so are the coordinates in every orthonormal basis, and a
+selection retains a sum of the largest order statistics. Draws of this sum need no matrix: by
 Rényi's representation the k-th smallest upper tail probability of n variables is
 :math:`1 - \exp(-\sum_{j\le k} E_j/(n-j+1))` with independent exponentials :math:`E_j`, so only the
 retained variables are drawn.
@@ -66,7 +66,7 @@ class Selection(CoordinateMethod):
         return coordinates.square().topk(self.count(budget)).indices
 
     def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
-        """Sums of the largest energies, which are reordered."""
+        """Sums of the largest energies; reorders ``energies`` in place."""
         return largest_sums(energies, [self.count(budget) for budget in budgets])
 
     def retained_energies(
@@ -75,7 +75,7 @@ class Selection(CoordinateMethod):
         budgets: Sequence[Budget],
         rng: np.random.Generator | None = None,
     ) -> Array:
-        """See :class:`~loca_theory.expressivity.Method`; nothing is random."""
+        """See :class:`~loca_theory.expressivity.Method`; ``rng`` is not used."""
         return self.mean_retained_energies(matrix, budgets, rng)
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
@@ -95,9 +95,9 @@ class Selection(CoordinateMethod):
 
 @dataclass(frozen=True)
 class LocationSelection(Selection):
-    """The strongest locations of the DFT, both numbers of each: the paper's F2.
+    """The strongest locations of the DFT, with both numbers of each: the paper's F2.
 
-    The energies are s χ²_1 variables of the self-conjugate entries and m χ²_2 ones of the pairs.
+    The energies of the s self-conjugate entries are χ²_1 variables, those of the m pairs χ²_2.
     """
 
     basis: Basis = FOURIER
@@ -116,7 +116,7 @@ class LocationSelection(Selection):
         return both_parts(energies.topk(self.count(budget)).indices, budget)
 
     def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
-        """Sums of the strongest locations."""
+        """Sums of the energies of the strongest locations."""
         spectrum = _spectrum(budgets[0].p, budgets[0].q)
         return super().mean_sums(spectrum.merge_pairs(energies), budgets)
 
@@ -131,7 +131,7 @@ class LocationSelection(Selection):
         return 1 - location_fraction(2 * self.count(budget) / (budget.p * budget.q))
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
-        """From s χ²_1 variables and the largest of m χ²_2 ones."""
+        """From s χ²_1 variables and the largest of m χ²_2 variables."""
         n, half = budgets[0].p * budgets[0].q, budgets[0].half
         counts = [self.count(budget) for budget in budgets]
         own = rng.chisquare(1, half.self_conjugate_count)
@@ -147,10 +147,10 @@ def _largest(n: int, count: int, df: int, rng: np.random.Generator) -> Array:
 
 
 def both_parts(locations: torch.Tensor, budget: Budget) -> torch.Tensor:
-    """Indices of the coordinates of locations of the half spectrum."""
+    """Indices of all coordinates that belong to locations of the half spectrum."""
     import torch
 
-    # The imaginary part of a pair stands pair_count behind its real part.
+    # The imaginary part of a pair comes pair_count entries after its real part.
     pairs = locations[locations >= budget.half.self_conjugate_count]
     return torch.cat([locations, pairs + budget.half.pair_count])
 

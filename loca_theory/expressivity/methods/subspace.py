@@ -1,7 +1,8 @@
-r"""Subspaces: coordinates chosen at random, without looking at W.
+r"""Subspaces: coordinates chosen at random, without knowledge of W.
 
-Of independent N(0, 1) entries a subspace of dimension d retains d/pq on average, whichever it is.
-The paper's F1 and FourierFT as shipped spend their numbers on subspaces of other dimensions.
+If the entries are independent N(0, 1), every subspace of dimension d retains the fraction d/pq of
+the energy on average. The paper's F1, and FourierFT as shipped, reach subspaces whose dimension
+differs from the number of coefficients that they spend.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subspace(CoordinateMethod):
-    """N random coordinates of a basis, their indices given by a seed.
+    """N random coordinates of a basis, with indices from a seed.
+
+    The method draws items: here coordinates, in :class:`RandomLocations` locations, and in
+    :class:`RandomCosines` indices of the full spectrum.
 
     Attributes:
         basis: The basis.
@@ -40,18 +44,18 @@ class Subspace(CoordinateMethod):
         return budget.random_coefficients
 
     def items(self, budget: Budget) -> int:
-        """Number of things that are drawn from."""
+        """Number of items to draw from."""
         return budget.p * budget.q
 
     def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
-        """What each drawn thing retains."""
+        """Energy that each item retains."""
         del budget
         return coordinates.square()
 
     def draw(
         self, budget: Budget, count: int, rng: np.random.Generator | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Items in random order, and which of them retain something that none before did."""
+        """Drawn items in order, and whether each retains energy that no earlier one does."""
         drawn = random_indices(self.items(budget), count, required(rng))
         return drawn, np.ones(count, dtype=bool)
 
@@ -70,7 +74,7 @@ class Subspace(CoordinateMethod):
         budgets: Sequence[Budget],
         rng: np.random.Generator | None = None,
     ) -> Array:
-        """See :class:`~loca_theory.expressivity.Method`; smaller budgets take the first draws."""
+        """See :class:`~loca_theory.expressivity.Method`; smaller budgets use the first items."""
         counts = [self.count(budget) for budget in budgets]
         drawn, is_new = self.draw(budgets[0], max(counts), rng)
         energies = self.item_energies(self.basis.coordinates(matrix.detach()), budgets[0])
@@ -78,33 +82,33 @@ class Subspace(CoordinateMethod):
         return prefix_sums(np.where(is_new, found, 0.0), counts)
 
     def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
-        """The proportion of the items, of the whole energy."""
+        """The whole energy times the fraction of the items that is drawn."""
         counts = np.array([self.count(budget) for budget in budgets], dtype=np.float64)
         return total(energies) / self.items(budgets[0]) * counts
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
-        """1 − N over the number of items."""
+        """1 − N/n, where n is the number of items."""
         counts = np.array([self.count(budget) for budget in budgets])
         return 1 - counts / self.items(budgets[0])
 
     def limit(self, budget: Budget) -> float:
-        """As the expected error."""
+        """The same as the expected error."""
         return 1 - self.count(budget) / (budget.p * budget.q)
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
-        """From the energies of the items, met one after another."""
+        """Sums of the energies of the drawn items."""
         counts = [self.count(budget) for budget in budgets]
         energies = self._drawn_energies(budgets[0], max(counts), rng)
         return 1 - prefix_sums(energies, counts) / (budgets[0].p * budgets[0].q)
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
-        del budget  # all coordinates have one law
+        del budget  # all coordinates have the same law
         return rng.standard_normal(count) ** 2
 
 
 @dataclass(frozen=True)
 class RandomLocations(Subspace):
-    """Random locations of the half spectrum, both numbers of each: the paper's F1."""
+    """Random locations of the half spectrum, with both numbers of each: the paper's F1."""
 
     basis: Basis = FOURIER
 
@@ -113,11 +117,11 @@ class RandomLocations(Subspace):
         return budget.random_locations
 
     def items(self, budget: Budget) -> int:
-        """The independent locations."""
+        """Number of independent locations."""
         return budget.half.location_count
 
     def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
-        """Of both parts."""
+        """Energy of both parts of each location."""
         from loca_theory.transforms import RealSpectrum
 
         return RealSpectrum(budget.p, budget.q).location_energies(coordinates)
@@ -129,7 +133,7 @@ class RandomLocations(Subspace):
         return both_parts(super().chosen(coordinates, budget, rng), budget)
 
     def limit(self, budget: Budget) -> float:
-        """The self-conjugate locations, at most four, vanish."""
+        """The limit, without the self-conjugate locations, of which there are at most four."""
         return 1 - 2 * self.count(budget) / (budget.p * budget.q)
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
@@ -138,8 +142,8 @@ class RandomLocations(Subspace):
         own = rng.chisquare(1, s)
         positions = rng.choice(half.location_count, s, replace=False)
         energies = 2.0 * rng.standard_exponential(count)
-        met = positions < count
-        energies[positions[met]] = own[met]
+        is_drawn = positions < count
+        energies[positions[is_drawn]] = own[is_drawn]
         return energies
 
 
@@ -147,7 +151,7 @@ class RandomLocations(Subspace):
 class RandomCosines(Subspace):
     """Real coefficients at random indices of the full spectrum: FourierFT as shipped.
 
-    Either index of a conjugate pair finds the pair's one cosine, and the sine is never retained.
+    Either index of a conjugate pair selects the cosine of the pair; the sine is never retained.
     With s self-conjugate entries and m pairs, N random indices of n = pq retain on average
     :math:`s N/n + m\\,(1 - \\tfrac{(n-N)(n-N-1)}{n(n-1)})`.
     """
@@ -155,7 +159,7 @@ class RandomCosines(Subspace):
     basis: Basis = FOURIER
 
     def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
-        """Of the cosine that an index of the full spectrum finds."""
+        """Energy of the cosine that each index of the full spectrum selects."""
         return coordinates[self._cosine_of(budget)].square()
 
     def draw(
@@ -168,7 +172,7 @@ class RandomCosines(Subspace):
     def chosen(
         self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
     ) -> torch.Tensor:
-        """Indices of the cosines that random indices find."""
+        """Indices of the cosines that random indices of the full spectrum select."""
         return self._cosine_of(budget).to(coordinates.device)[
             super().chosen(coordinates, budget, rng)
         ]
@@ -180,14 +184,14 @@ class RandomCosines(Subspace):
         return np.array([self._retained(budget, own, paired) for budget in budgets])
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
-        """See the class."""
+        """See the formula of the class."""
         half = budgets[0].half
         s, m = float(half.self_conjugate_count), float(half.pair_count)
         sums = [self._retained(budget, s, m) for budget in budgets]
         return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
 
     def limit(self, budget: Budget) -> float:
-        """Half of what pairs hold, where either index is drawn."""
+        """The limit, in which a pair retains half its energy if either of its indices is drawn."""
         missed = 1 - self.count(budget) / (budget.p * budget.q)
         return 1 - (1 - missed**2) / 2
 
@@ -197,7 +201,7 @@ class RandomCosines(Subspace):
         return own * count / n + paired * is_hit
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
-        # From a stream of their own: how much of it they use up depends on how many there are.
+        # The indices use a stream of their own, because their number decides how much they consume.
         stream = np.random.default_rng(rng.integers(1 << 63, size=4))
         _, is_new = self.draw(budget, count, stream)
         energies = rng.standard_normal(count) ** 2
@@ -205,7 +209,7 @@ class RandomCosines(Subspace):
         return energies
 
     def _cosine_of(self, budget: Budget) -> torch.Tensor:
-        """The coordinate that each index of the full spectrum finds, shape (p·q,)."""
+        """The coordinate that each index of the full spectrum selects, shape (p·q,)."""
         import torch
 
         p, q, half = budget.p, budget.q, budget.half
