@@ -53,10 +53,10 @@ def main(session: Session, task: str | None) -> None:
             title=f"{session.settings(name)['title']}: {session.settings(name)['metric']}",
             note="differences are from V1, random locations, on the same seeds",
         )
-    _beside_the_paper(lines, chosen)
+    _print_with_paper(lines, chosen)
 
 
-def _beside_the_paper(lines: list[Row], chosen: list[str]) -> None:
+def _print_with_paper(lines: list[Row], chosen: list[str]) -> None:
     """Print the paper's table next to these results."""
     paper = load("ablation")
     printed = Table(box=None, pad_edge=False)

@@ -162,7 +162,7 @@ def _line(row: dict[str, Any]) -> str:
         return f"{where}: diverged after {row['steps']} steps"
     return (
         f"{where}: {row['metric']} {row['value']:.4g} after {row['steps']} steps, "
-        f"{row['trained']:,} trained numbers beside the head"
+        f"{row['trained']:,} trained parameters besides the head"
     )
 
 

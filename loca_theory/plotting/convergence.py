@@ -256,8 +256,8 @@ def _title(kind: tuple[object, ...], rows: pd.DataFrame) -> str:
         "components": f"{components} components",
         "condition": "Gaussian weights" if is_gaussian else f"condition {condition:g}",
     }
-    told = [text for name, text in parts.items() if len(rows[name].drop_duplicates()) > 1]
-    return ", ".join(told) or f"{parts['components']}, {parts['condition']}"
+    differing = [text for name, text in parts.items() if len(rows[name].drop_duplicates()) > 1]
+    return ", ".join(differing) or f"{parts['components']}, {parts['condition']}"
 
 
 def _colors(searches: Iterable[str]) -> dict[str, str]:

@@ -103,8 +103,8 @@ def find_drawing(
     paper = find_figure(label)
     folder = None if out is None else _arguments.path("out", out)
     if results is not None and not _arguments.path("results", results).is_dir():
-        msg = f"results must be an existing folder, and there is no folder {results}; name the "
-        msg += 'folder of the stored tables, or leave out results="..."'
+        msg = f"there is no folder {results}; name the folder of the stored tables, or leave out "
+        msg += 'results="..."'
         raise ResourceError(msg)
     where = Path(results or out or _DEFAULT_RESULTS)
     if isinstance(paper.data, Stored):

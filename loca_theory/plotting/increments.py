@@ -257,8 +257,8 @@ def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
 def _of(table: pd.DataFrame, quantity: str) -> list[Any]:
     rows = table[table["quantity"] == quantity].to_dict("records")
     if not rows:
-        msg = f"table has no rows with quantity {quantity!r}, because the analysed checkpoint does "
-        msg += "not hold them (an adapter, for example, does not hold the weights)"
+        msg = f"the table has no {quantity}, because the analysed checkpoint does not hold them "
+        msg += "(an adapter, for example, does not hold the weights)"
         raise InvalidArgumentError(msg)
     return rows
 

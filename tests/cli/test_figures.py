@@ -367,8 +367,8 @@ def test_a_folder_of_results_has_to_be_there(cli):
     done = cli("figures", "budget", "--results", "nowhere")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "loca-theory: there is no folder nowhere; give that of the stored tables, or leave out "
-        "--results DIR\n"
+        "loca-theory: there is no folder nowhere; name the folder of the stored tables, or leave "
+        "out --results DIR\n"
     )
 
 
@@ -388,7 +388,7 @@ ODD = {
     "budget": (
         "budgets-summary",
         [{"task": "text"}],
-        r"lacks data that it shows \(KeyError: 'mean'\)",
+        r"lacks data .* \(KeyError: 'mean'\)",
     ),
 }
 

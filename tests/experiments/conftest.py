@@ -70,7 +70,7 @@ def computed(vision, tasks_folder):
 
 @pytest.fixture
 def session(vision, tasks_folder):
-    """A quick sitting beside the prepared task, with a store of its own."""
+    """A quick session beside the prepared task, with a store of its own."""
     import shutil
 
     from experiments.finetuning.session import Session

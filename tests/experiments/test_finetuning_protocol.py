@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from experiments.finetuning import session as sitting
+from experiments.finetuning import session as session_module
 from experiments.finetuning.methods import methods
 from experiments.finetuning.protocol import Configuration, best_rate, point
 from experiments.finetuning.settings import settings, task_names
@@ -95,13 +95,13 @@ def made_up(session, monkeypatch):
             results.append({"validation": 0.9 if best else 0.5, "metric": 0.1 if best else 0.9})
         return results
 
-    monkeypatch.setattr(sitting.Runner, "run", run)
+    monkeypatch.setattr(session_module.Runner, "run", run)
     return dataclasses.replace(session, quick=False), asked
 
 
 def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up, vision, monkeypatch):
     session, asked = made_up
-    monkeypatch.setattr(sitting.Session, "prepared", lambda *_: vision)
+    monkeypatch.setattr(session_module.Session, "prepared", lambda *_: vision)
     cells = [Configuration("vision", name, 2) for name in ("lora", "loca", "full")]
     rates = session.tuned(cells, "")
     assert [rates[configuration] for configuration in cells[:2]] == [3e-3, 3e-2]
@@ -147,7 +147,7 @@ def test_what_is_finished_is_not_made_again(session, monkeypatch):
         made.append(one.parameters["method"])
         return compute(one, folder)
 
-    monkeypatch.setattr(sitting, "compute", counted)
+    monkeypatch.setattr(session_module, "compute", counted)
     rated = [(configuration, 1e-2) for configuration in CELLS[:2]]
     first = without_time(session.repeated(rated[:1], ""))
     assert without_time(session.repeated(rated, ""))[:2] == first
@@ -233,7 +233,7 @@ def test_gradients_of_locations_do_not_stifle_the_rest(begin, monkeypatch):
 
 @pytest.mark.parametrize("name", ["loca-reselect", "loca-swap"])
 def test_regrowth_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
-    monkeypatch.setattr(sitting.Runner, "run", lambda *_: pytest.fail("something ran"))
+    monkeypatch.setattr(session_module.Runner, "run", lambda *_: pytest.fail("something ran"))
     configuration = Configuration("vision", name, 1, {"alternating": 0.1})
     with pytest.raises(InvalidArgumentError, match="prunes and regrows components every 3 steps"):
         session.repeated([(Configuration("vision", "lora", 1), 1e-3), (configuration, 1e-2)], "")

@@ -525,7 +525,7 @@ class TestDiffusion:
 def test_list_names_everything():
     output = call("list")
     for name in ("roberta-base", "STS-B", "gpt2-medium", "Alpaca", "RESISC45", "cartoons",
-                 "no clipping", "GPT-4 as the judge", "6, 66, 666", "not run"):  # fmt: skip
+                 "no gradient clip", "GPT-4 as the judge", "6, 66, 666", "not run"):  # fmt: skip
         assert name in output
 
 
