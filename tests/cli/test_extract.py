@@ -79,7 +79,7 @@ def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, p
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = cli("extract", "none", "none", "--r", "2", "--out", "model")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("loca-theory: model holds model.safetensors, which is not as")
+    assert done.err.startswith("loca-theory: model holds model.safetensors, which no extraction wrote")
     assert len(done.err.splitlines()) == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

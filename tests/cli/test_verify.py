@@ -251,7 +251,7 @@ def test_a_ledger_with_an_unknown_check_is_refused_before_anything_is_measured(c
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "loca-theory: mine.toml, line 13: claim 'wrong': no check 'fourier.nothing' in "
+        "loca-theory: mine.toml, line 13: claim 'wrong': there is no check 'fourier.nothing' in "
         "loca_theory.claims.checks\n"
     )
     assert not list((here / "loca-results" / "points").glob("*.json"))

@@ -206,7 +206,7 @@ def test_devices():
 
 @pytest.mark.parametrize("empty", ["shapes", "ranks", "methods", "engines"])
 def test_an_empty_grid_is_refused(empty):
-    with pytest.raises(InvalidArgumentError, match=f"^{empty} (is empty|must be whole numbers)"):
+    with pytest.raises(InvalidArgumentError, match=f"^{empty} (is empty|must be positive whole numbers)"):
         simulation(**{empty: ()})
 
 
