@@ -26,8 +26,8 @@ from experiments.paper.tables import load
 
 def sweep(session: Session, task: str) -> list[Finished]:
     """Run every variant and search at the task's budget."""
-    rates = session.tuned(configurations(session, task, VARIANTS + SEARCHES), f"ablation, {task}")
-    return session.repeated(rates.items(), f"ablation, {task}", described(session))
+    rates = session.tune(configurations(session, task, VARIANTS + SEARCHES), f"ablation, {task}")
+    return session.run_on_all_seeds(rates.items(), f"ablation, {task}", described(session))
 
 
 @session_command

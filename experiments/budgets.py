@@ -28,8 +28,8 @@ def sweep(session: Session, task: str) -> list[Finished]:
     wanted = configurations(session, task, _FRAME)
     for r in ranks(session, task):
         wanted += configurations(session, task, BUDGETED, r)
-    rates = session.tuned(wanted, f"budgets, {task}")
-    return session.repeated(rates.items(), f"budgets, {task}", described(session))
+    rates = session.tune(wanted, f"budgets, {task}")
+    return session.run_on_all_seeds(rates.items(), f"budgets, {task}", described(session))
 
 
 @session_command

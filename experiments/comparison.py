@@ -26,8 +26,8 @@ def compare(
     """Tune the learning rate of every method and run it on all seeds."""
     for name in names:
         find_method(name)
-    rates = session.tuned(configurations(session, task, names, r), f"comparison, {task}")
-    return session.repeated(rates.items(), f"comparison, {task}", described(session))
+    rates = session.tune(configurations(session, task, names, r), f"comparison, {task}")
+    return session.run_on_all_seeds(rates.items(), f"comparison, {task}", described(session))
 
 
 @session_command

@@ -47,7 +47,7 @@ def main(session: Session) -> None:
         session.say(f"measuring {model}")
         rivals = _QUICK if session.quick else layer.MODEL_RIVALS
         rounds = 2 if session.quick else _ROUNDS
-        found = layer.compare("models", index, session.where, rounds, rivals)
+        found = layer.compare("models", index, session.resolved_device, rounds, rivals)
         rows += [
             {
                 "model": model.name.split(",")[0],
@@ -57,7 +57,7 @@ def main(session: Session) -> None:
                 "steps_per_s": row["steps_per_s"],
                 "of_lora": row["of_lora"],
                 "peak_mib": row["peak_mib"],
-                "device": session.where,
+                "device": session.resolved_device,
             }
             for row in found
         ]

@@ -23,8 +23,8 @@ def main(session: Session, task: str) -> None:
 
     Example: python -m experiments.patterns --task vision
     """
-    rates = session.tuned(configurations(session, task, METHODS), f"patterns, {task}")
-    done = session.repeated(rates.items(), f"patterns, {task}", described(session))
+    rates = session.tune(configurations(session, task, METHODS), f"patterns, {task}")
+    done = session.run_on_all_seeds(rates.items(), f"patterns, {task}", described(session))
     first = session.seeds_of(task)[0]
     found = {
         one.configuration.method: one.result["increments"]["patterns"]

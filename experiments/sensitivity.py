@@ -34,7 +34,7 @@ def sweep(session: Session, task: str) -> list[Row]:
     """Vary one setting at a time; each row has the name and the value of the setting."""
     r = session.settings(task)["r"]
     plain = {name: Configuration(task, name, r) for name in METHODS}
-    rates = session.tuned(list(plain.values()), f"sensitivity, {task}")
+    rates = session.tune(list(plain.values()), f"sensitivity, {task}")
     rate_of = {name: rates[configuration] for name, configuration in plain.items()}
     wanted: list[tuple[str, float, Configuration, float]] = []
     for name in METHODS:
@@ -59,7 +59,7 @@ def sweep(session: Session, task: str) -> list[Row]:
         configuration = Configuration(task, "loca", r, location_rate=value)
         wanted.append(("location rate", value, configuration, rate_of["loca"]))
     rated = [(configuration, rate) for *_, configuration, rate in wanted]
-    done = session.repeated(rated, f"sensitivity, {task}", described(session))
+    done = session.run_on_all_seeds(rated, f"sensitivity, {task}", described(session))
     labels = [entry[:2] for entry in wanted for _ in session.seeds_of(task)]
     return [
         {**one.row, "setting": setting, "label": LABELS[setting], "value": value}

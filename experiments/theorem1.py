@@ -16,7 +16,7 @@ from loca_theory.expressivity import (
     theorem_1_violations,
 )
 
-# The ordering of the theorem, and the same with each of the two brackets instead of F2.
+# The ordering of the theorem, and the same with each of the bounds M1 and M2 instead of F2.
 _ORDERS = (THEOREM_1_ORDER, ("F1", "R", "M1", "D"), ("F1", "R", "M2", "D"))
 
 

@@ -22,8 +22,10 @@ def main(session: Session) -> None:
     tasks = ["vision", "text", "generation"] if session.full else ["vision", "text"]
     lines = []
     for task in tasks:
-        rates = session.tuned(configurations(session, task, METHODS), f"training process, {task}")
-        done = session.repeated(rates.items(), f"training process, {task}", described(session))
+        rates = session.tune(configurations(session, task, METHODS), f"training process, {task}")
+        done = session.run_on_all_seeds(
+            rates.items(), f"training process, {task}", described(session)
+        )
         lines += [line for one in done for line in one.curve]
     session.store("training_process", {"": lines})
     session.draw("training_process", lines)

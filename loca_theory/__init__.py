@@ -1,18 +1,22 @@
 """Check the theory of LoCA: what low-rank, Fourier and cosine adapters can reconstruct.
 
-There is one function per task. Each returns a typed result with ``to_frame()`` and
-``save(folder)``. The commands of ``loca-theory`` have the same names and take the same arguments:
+There is one function per task. Each of these functions returns a typed result with ``to_frame()``
+and ``save(folder)``, and ``loca-theory`` has a command of the same name:
 
 - ``simulate``: compute expected reconstruction errors of Gaussian matrices for each method.
-- ``correlate``: compare methods when entries are dependent, and measure which statistics detect it.
-- ``toy``: measure how often learned locations end at the true ones.
-- ``analyze``: describe what a fine-tune changed, and which adapter retains it. ``demo_pair``
-  makes a small pair of checkpoints to try it on.
-- ``extract``: convert a fine-tune to the best LoCA or LoRA adapter.
-- ``verify``: decide claims of the paper.
+- ``correlate``: compare methods on matrices with dependent entries, and measure how often
+  statistical tests detect the dependence.
+- ``toy``: measure how often training finds the true locations of a sparse increment.
+- ``analyze``: describe what a fine-tune changed, and which adapter retains most of the change.
+- ``extract``: convert a full fine-tune to the LoCA or LoRA adapter with the smallest error.
+- ``verify``: check claims of the paper, and give each claim a verdict.
 - ``methods``: list the methods. To add one, subclass ``Method``.
-- ``figure``: draw a figure of the paper from stored data.
-- ``plot``: draw a result. ``report`` makes a page of it.
+
+Further functions draw results and supply data:
+
+- ``plot``: draw a result. ``report`` makes an HTML page of a result.
+- ``figure``: draw a figure of the paper from stored data (command: ``loca-theory figures``).
+- ``demo_pair``: make a small pair of checkpoints, to try ``analyze`` and ``extract``.
 
 >>> import loca_theory as loca
 >>> loca.simulate(768, ranks=[8], methods=["D", "F2"], engine="exact").to_frame()["error"].round(4)

@@ -1,4 +1,4 @@
-"""Convert arguments of public functions to plain values; errors are one line."""
+"""Check arguments of public functions, and convert them to plain Python values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from loca_theory.errors import InvalidArgumentError
 _T = TypeVar("_T")
 
 
-def several(values: _T | Iterable[_T]) -> tuple[_T, ...]:
-    """Return one value or several as a tuple; a string is one value."""
+def as_tuple(values: _T | Iterable[_T]) -> tuple[_T, ...]:
+    """Return the values of an iterable as a tuple; any other value, or a string, as a 1-tuple."""
     if isinstance(values, Iterable) and not isinstance(values, str):
         return tuple(values)
     return (cast("_T", values),)
 
 
 def integers(argument: str, values: Any) -> tuple[int, ...]:
-    """Return one whole number or several, which may be NumPy's, as a tuple.
+    """Convert a whole number, or an iterable of them, to a tuple of ``int``.
 
     Args:
         argument: Name of the argument, for the message.
@@ -33,7 +33,7 @@ def integers(argument: str, values: Any) -> tuple[int, ...]:
 
 
 def numbers(argument: str, values: Any) -> tuple[float, ...]:
-    """Return one number or several, which may be NumPy's, as a tuple.
+    """Convert a number, or an iterable of numbers, to a tuple of ``float``.
 
     Args:
         argument: Name of the argument, for the message.
@@ -56,7 +56,8 @@ def ranks(values: Any) -> tuple[int, ...]:
     except InvalidArgumentError:
         found = ()
     if not found or min(found) < 1:
-        msg = f"ranks must be positive whole numbers, not {values!r}; write ranks=8"
+        msg = f"ranks must be positive whole numbers, not {values!r}; "
+        msg += "write for example ranks=8 or ranks=[8, 16]"
         raise InvalidArgumentError(msg)
     return tuple(dict.fromkeys(found))
 
@@ -100,7 +101,7 @@ def instance(argument: str, value: Any, kind: type[_T]) -> _T:
     return value
 
 
-def whole(argument: str, value: Any) -> int:
+def whole_number(argument: str, value: Any) -> int:
     """Return a whole number as an ``int``.
 
     Raises:
@@ -113,7 +114,7 @@ def whole(argument: str, value: Any) -> int:
         raise InvalidArgumentError(msg) from None
 
 
-def real(argument: str, value: Any) -> float:
+def real_number(argument: str, value: Any) -> float:
     """Return a number as a ``float``.
 
     Raises:
@@ -126,14 +127,14 @@ def real(argument: str, value: Any) -> float:
         raise InvalidArgumentError(msg) from None
 
 
-def make_whole(specification: object, *fields: str) -> None:
-    """Convert fields of a frozen specification to ``int``.
+def fields_to_int(specification: object, *fields: str) -> None:
+    """Convert fields of a frozen dataclass instance to ``int``, in place.
 
     Raises:
         InvalidArgumentError: a field is not a whole number.
     """
     for name in fields:
-        object.__setattr__(specification, name, whole(name, getattr(specification, name)))
+        object.__setattr__(specification, name, whole_number(name, getattr(specification, name)))
 
 
 def _index(value: Any) -> int:
@@ -152,7 +153,7 @@ def _converted(
     argument: str, values: Any, convert: Callable[[Any], _T], wanted: str
 ) -> tuple[_T, ...]:
     try:
-        return tuple(convert(value) for value in several(values))
+        return tuple(convert(value) for value in as_tuple(values))
     except (TypeError, ValueError):
         msg = f"{argument} must be {wanted}, not {values!r}"
         raise InvalidArgumentError(msg) from None

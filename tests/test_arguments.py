@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loca_theory import InvalidArgumentError
-from loca_theory._arguments import integers, numbers, several
+from loca_theory._arguments import as_tuple, integers, numbers
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_numbers_are_plain():
 
 
 def test_a_text_is_one_value():
-    assert several("swap") == ("swap",)
-    assert several(["swap", "central"]) == ("swap", "central")
-    assert several(None) == (None,)
+    assert as_tuple("swap") == ("swap",)
+    assert as_tuple(["swap", "central"]) == ("swap", "central")
+    assert as_tuple(None) == (None,)
 
 
 @pytest.mark.parametrize("given", [8.5, [8, 8.5], "8", None, [[8]]], ids=str)

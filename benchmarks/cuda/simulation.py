@@ -20,7 +20,7 @@ from loca_theory.sweeps import Runner
 
 # (K, ranks, methods, draws, seconds on the CPU); the large loads have only methods of dense linear
 # algebra. If the seconds are None, the CPU would take minutes and is not measured.
-_SIMULATED = tuple(method.name for method in DEFAULT_METHODS if method.is_approximation)
+_SIMULATED = tuple(method.name for method in DEFAULT_METHODS if method.can_approximate)
 LOADS = (
     (300, (8, 32), _SIMULATED, 64, 5.0),
     (1024, (8,), ("R", "F2", "D"), 3, 5.0),

@@ -77,7 +77,7 @@ def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterato
                 yield ""
     own = [claim.id for claim in claims if claim.subject != PAPER]
     if own:
-        yield f"On this package's own code: {', '.join(_link(one) for one in own)}."
+        yield f"About this package's own code: {', '.join(_link(one) for one in own)}."
         yield ""
 
 
@@ -86,7 +86,7 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     yield f"### `{claim.id}`"
     yield ""
     erratum = " an erratum ·" if claim.erratum else ""
-    own = " on this package, not on the paper ·" if claim.subject != PAPER else ""
+    own = " about this package, not of the paper ·" if claim.subject != PAPER else ""
     yield f"{_badge(verdict)}{erratum}{own} {claim.kind} · {claim.section.passage}"
     yield ""
     yield _text(claim.statement)

@@ -47,7 +47,7 @@ def configurations(
 
 
 def described(session: Session) -> Any:
-    """A function that decides what is described of the increments of a run.
+    """Make the argument ``analyse`` of :meth:`Session.run_on_all_seeds`.
 
     Full fine-tunes get reconstruction errors, and the runs of the first seed get images.
     """

@@ -1,4 +1,4 @@
-"""A session: it computes the missing runs and reuses the stored ones."""
+"""A session computes the runs of an experiment that are not stored, and writes its results."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Finished:
 
     @property
     def curve(self) -> list[Row]:
-        """The evaluations of the run on the validation set."""
+        """The table rows of the evaluations on the validation set during the run."""
         return curve_rows(self.configuration, self.run, self.result)
 
 
 @dataclass(frozen=True)
 class Session:
-    """The extent of the experiments, where they run and where their results go.
+    """Options of the experiments: which runs to do, on which device, and where to write results.
 
     Attributes:
         out: Folder of runs, tables and figures.
@@ -79,8 +79,8 @@ class Session:
         return self.out / "quick" if self.quick else self.out
 
     @property
-    def where(self) -> str:
-        """The device, with ``auto`` resolved.
+    def resolved_device(self) -> str:
+        """The device that ``device`` stands for; ``auto`` stands for a GPU if there is one.
 
         Raises:
             InvalidArgumentError: ``device`` is not the name of a device.
@@ -102,14 +102,17 @@ class Session:
         return prepare(task, self.out / "tasks", quick=self.quick, say=self.say)
 
     def seeds_of(self, task: str) -> list[int]:
-        """The seeds of the results on a task."""
+        """The seeds with which every configuration of a task is run."""
         listed = self.settings(task)["seeds"]
         return list(range(self.seeds)) if self.seeds else listed
 
-    def tuned(
+    def tune(
         self, configurations: Sequence[Configuration], title: str
     ) -> dict[Configuration, float]:
-        """Find the best learning rate of each configuration on validation set and tuning seeds."""
+        """Find the learning rate of each configuration with the best mean validation metric.
+
+        The mean is over the tuning seeds; a rate with fewer diverged runs is preferred.
+        """
         wanted = [
             (configuration, rate, seed)
             for configuration in configurations
@@ -135,13 +138,13 @@ class Session:
             and rate in (self._rates(configuration)[0], self._rates(configuration)[-1])
         ]
         if at_end:
-            self.say(f"note: the best rate is the first or last of four for {', '.join(at_end)}")
+            self.say(f"note: the lowest or highest rate tried is best for {', '.join(at_end)}")
         return best
 
     def _rates(self, configuration: Configuration) -> tuple[float, ...]:
-        """The learning rates to try; from twice the task's budget on all are one grid step lower.
+        """The learning rates to try; one grid step lower from twice the task's default rank on.
 
-        With more trained numbers the increment grows faster at the same rate.
+        The more numbers are trained, the faster the increment grows at the same rate.
         """
         method, own = find_method(configuration.method), self.settings(configuration.task)["r"]
         rates = method.rates(configuration.task)
@@ -149,25 +152,26 @@ class Session:
             rates = method.rates(configuration.task, beyond=1)[: len(rates)]
         return rates[1:2] if self.quick else rates
 
-    def repeated(
+    def run_on_all_seeds(
         self,
-        rated: Iterable[tuple[Configuration, float]],
+        rates: Iterable[tuple[Configuration, float]],
         title: str,
         analyse: Callable[[Configuration, int], Mapping[str, Any] | None] | None = None,
     ) -> list[Finished]:
         """Run every configuration at its learning rate on all seeds.
 
         Args:
-            rated: Configurations, each with its learning rate.
+            rates: Pairs of a configuration and its learning rate.
             title: Title of the progress bar.
-            analyse: Returns what to describe of the increments of a configuration and seed.
+            analyse: Function of a configuration and a seed that returns which properties of the
+                increments to store, or None to store none.
 
         Returns:
             The runs, ordered by configuration, then by seed.
         """
         wanted = [
             (configuration, rate, seed)
-            for configuration, rate in rated
+            for configuration, rate in rates
             for seed in self.seeds_of(configuration.task)
         ]
         return self._run(wanted, title, analyse)
@@ -188,18 +192,18 @@ class Session:
                 prepared[configuration.task],
                 rate=rate,
                 seed=seed,
-                device=self.where,
+                device=self.resolved_device,
                 tunes=tunes,
                 analyse=analyse(configuration, seed) if analyse else None,
             )
             for configuration, rate, seed in wanted
         ]
-        # Sweeps of single settings share the run with all settings at their default values.
+        # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({one.key(""): one for one in points}.values())
         store = ResultStore(self.out / "runs", version())
         self.say(title)
         with progress_bar(title, "runs", quiet=self.quiet) as bar:
-            jobs = 1 if self.where.startswith("cuda") else self.jobs
+            jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
             results = Runner(store, jobs, progress=bar).run(
                 distinct,
                 partial(compute, folder=self.out / "tasks"),
@@ -214,7 +218,7 @@ class Session:
         ]
 
     def _checked(self, configurations: Sequence[Configuration]) -> dict[str, Prepared]:
-        """Prepare the tasks, and check that every configuration can be run before any is."""
+        """Prepare the tasks, and check beforehand that every configuration can be run."""
         peft()
         resolve_device(self.device)
         writable_folder(self.out)
@@ -241,25 +245,27 @@ class Session:
         about = manifest(
             grid={task: self.settings(task) for task in tasks},
             seed=0,
-            device=self.where,
+            device=self.resolved_device,
             dtype="float32",
         )
         for table, rows in tables.items():
-            self.wrote(store_rows(rows, about, self.folder, f"{name}-{table}" if table else name))
+            self.report_written(
+                store_rows(rows, about, self.folder, f"{name}-{table}" if table else name)
+            )
 
-    def draw(self, label: str, rows: Sequence[Row], own: str = "") -> None:
-        """Draw a figure as ``loca-theory figures`` does from its stored table, and save it.
+    def draw(self, label: str, rows: Sequence[Row], suffix: str = "") -> None:
+        """Draw a figure of the paper from the rows of its table, and save it.
 
         Args:
             label: Label of the figure.
-            rows: Rows of its table.
-            own: Suffix of the label in the names of the files.
+            rows: The rows.
+            suffix: Text to append to the label in the names of the files.
         """
         draw, table = find_figure(label).draw, pd.DataFrame(list(rows))
-        self.wrote(save_figure(draw(table), self.folder, label + own))
+        self.report_written(save_figure(draw(table), self.folder, label + suffix))
 
-    def wrote(self, paths: Sequence[Path]) -> None:
-        """Print the paths of written files."""
+    def report_written(self, paths: Sequence[Path]) -> None:
+        """Print the paths of written files on stderr unless the session is quiet."""
         for path in paths:
             self.say(f"wrote {path}")
 

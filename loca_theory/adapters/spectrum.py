@@ -16,7 +16,13 @@ from loca_theory.adapters.parameters import SpectrumParameters, requires_grad
 from loca_theory.adapters.processes import is_distributed
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.locations.gradient import LocationGradient
-from loca_theory.locations.prune_and_regrow import dropped, largest, most_swaps, reselect, swap
+from loca_theory.locations.prune_and_regrow import (
+    components_to_drop,
+    largest,
+    most_moved,
+    reselect,
+    swap,
+)
 
 
 class CosineSpectrum(SpectrumParameters):
@@ -108,7 +114,7 @@ class CosineSpectrum(SpectrumParameters):
         ΔW. If the spectrum is already recording, it adds the next step.
 
         Args:
-            progress: Fraction of the time for moves that is over, in [0, 1].
+            progress: Fraction already elapsed of the steps in which components may move, in [0, 1].
             turn: Number of the move.
         """
         if self._statistics is not None:
@@ -119,7 +125,7 @@ class CosineSpectrum(SpectrumParameters):
         self._statistics = GradientStatistics(self._size, self.scaling, dtype, a.device)
         self._progress = progress
         if self.location_search == "reselect" and not self.needs_initialisation:
-            self._dropped = dropped(a, progress, turn).sort().values
+            self._dropped = components_to_drop(a, progress, turn).sort().values
 
     def forget(self) -> None:
         """Stop recording, and discard the statistics."""
@@ -170,7 +176,7 @@ class CosineSpectrum(SpectrumParameters):
             after = reselect(before, dropped, predicted_decrease)
         else:
             curvature = None if is_raw else statistics.curvature(self.indices)
-            count = most_swaps(before.shape[0], self._progress, use_curvature=not is_raw)
+            count = most_moved(before.shape[0], self._progress, use_curvature=not is_raw)
             after = swap(
                 self.coefficients.to(predicted_decrease.dtype),
                 before,

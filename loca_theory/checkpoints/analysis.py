@@ -160,7 +160,7 @@ def analyze(
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
         epsilon: Total variation that still counts as normal.
-        accounting: How budgets are counted.
+        accounting: What is charged to a budget.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         printed: Settings of the test of normality as the paper prints it.

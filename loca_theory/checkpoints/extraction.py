@@ -1,4 +1,4 @@
-"""Conversion of a full fine-tune to the best LoCA or LoRA adapter, in PEFT's format."""
+"""Conversion of a full fine-tune to the LoCA or LoRA adapter with the smallest error, for PEFT."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Method = Literal["loca", "lora"]
 TITLES = {"loca": "LoCA", "lora": "LoRA"}
 
-# Up to this side a full SVD is faster than computing only the leading singular vectors.
+# A full SVD of a matrix with at most this many rows or columns is faster than a truncated one.
 _FULL_SVD_UP_TO = 1024
 # GPT-2 and its relatives store these weights transposed (``Conv1D``).
 _TRANSPOSED = re.compile(r"\.(c_attn|q_attn|c_proj|c_fc)\.weight$")
@@ -53,8 +53,7 @@ The best approximation of a full fine-tune by a {title} adapter, matrix by matri
 Its relative squared error over the {count} adapted increments is {error:.1%}. Changes to other
 tensors are not part of the adapter. Left out: {left_out}.
 
-The names of its layers are of the form `{first}`; load it into the model class that uses these
-names.
+Its weights have names such as `{first}`. Load it into the model class that uses these names.
 
 ```python
 {imports}from peft import PeftModel
@@ -158,7 +157,7 @@ class Extraction(Result):
         """Load the adapter and the tables that :meth:`save` wrote.
 
         Raises:
-            ResourceError: they are missing, or another version of the package wrote them.
+            ResourceError: a file is missing, or another version of the package wrote it.
         """
         tables, adapter = super().load(folder), SafetensorsCheckpoint(Path(folder) / WEIGHTS)
         tensors = {name: adapter.load(name) for name in adapter.entries}
@@ -193,9 +192,10 @@ def extract(
     max_size: int | None = None,
     runner: Runner = DEFAULT_RUNNER,
 ) -> Extraction:
-    """Turn a full fine-tune into the best adapter of a given method and size, matrix by matrix.
+    """Approximate each increment of a full fine-tune by the best adapter of a method and size.
 
-    Embeddings are left out because an adapter of linear layers cannot represent them.
+    The best adapter has the smallest squared error. Embeddings are left out because an adapter of
+    linear layers cannot represent them.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
@@ -251,7 +251,7 @@ def extract(
         runner.progress(len(pair.names), len(pair.names))
     if not matrices:
         msg = f"no linear layer is left to extract (left out: {_reasons(skipped)}); "
-        msg += 'widen include="...", exclude="..." or max_size="..."'
+        msg += 'change include="...", exclude="..." or max_size="..."'
         raise InvalidArgumentError(msg)
     return Extraction(
         manifest=manifest(
@@ -282,7 +282,7 @@ class _Size:
         find("method", self.method, TITLES)
         for name in ("rank", "components"):
             if getattr(self, name) is not None:
-                _arguments.make_whole(self, name)
+                _arguments.fields_to_int(self, name)
         if self.method == "lora" and self.components is not None:
             msg = "components is for LoCA only; give the size of a LoRA adapter as a rank, "
             msg += "such as rank=8"

@@ -91,8 +91,8 @@ class Settings:
     def __post_init__(self) -> None:
         find_methods(self.methods)
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
-        _arguments.make_whole(self, "seed")
-        if not 0 <= _arguments.real("epsilon", self.epsilon) < 1:
+        _arguments.fields_to_int(self, "seed")
+        if not 0 <= _arguments.real_number("epsilon", self.epsilon) < 1:
             msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
             raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from loca_theory._arguments import whole
+from loca_theory._arguments import whole_number
 from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sources import (
@@ -29,11 +29,12 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 if TYPE_CHECKING:
     import torch
 
-_MATRIX = 2
-_ROWS = 1024
+_MATRIX_DIMENSIONS = 2
+_ROWS_AT_ONCE = 1024
 
 SMALLEST_SIDE = 16
-"""Matrices with a shorter side are too small for the statistics and are skipped."""
+"""Fewest rows and fewest columns for which the statistics are computed; smaller matrices are
+skipped."""
 
 # Types that can be subtracted; a tensor of any other type is quantised or not a weight.
 _FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
@@ -47,7 +48,7 @@ class Selection:
         include: Regular expression; the name must contain a match.
         exclude: Regular expression; the name must not contain a match.
         max_size: Largest number of entries, or None for no limit.
-        smallest_side: Matrices with a shorter side are left out.
+        smallest_side: Matrices with fewer rows or fewer columns are left out.
 
     Raises:
         InvalidArgumentError: an expression is not valid, or max_size is not a positive integer.
@@ -66,7 +67,7 @@ class Selection:
             except (re.error, TypeError) as error:
                 msg = f"{name} must be a regular expression, not {pattern!r}: {error}"
                 raise InvalidArgumentError(msg) from error
-        if self.max_size is not None and whole("max_size", self.max_size) < 1:
+        if self.max_size is not None and whole_number("max_size", self.max_size) < 1:
             msg = f"max_size must be at least 1, not {self.max_size}"
             raise InvalidArgumentError(msg)
 
@@ -115,7 +116,7 @@ class CheckpointPair:
                     self.skipped.append(Skipped(name, "only in the base checkpoint"))
 
     def _match(self) -> dict[str, str]:
-        """Base name of every fine-tuned name that has a counterpart in the base."""
+        """Map the name of each fine-tuned tensor that is also in the base to its name there."""
         tuned = [*self.tuned.entries, *self.tuned.damaged]
         if self.base is None:
             return {}
@@ -159,7 +160,7 @@ class CheckpointPair:
             reason = f"tied to {tied}"
         elif unfit := [entry.dtype for entry in entries if not _FLOATS.match(entry.dtype)]:
             reason = f"{unfit[0]} is not a floating type: quantised, or not a weight"
-        elif len(shape) != _MATRIX:
+        elif len(shape) != _MATRIX_DIMENSIONS:
             reason = f"not a matrix: {len(shape)} dimensions"
         elif min(shape) < self.selection.smallest_side:
             reason = f"too small: {shape[0]}x{shape[1]}"
@@ -202,7 +203,9 @@ class CheckpointPair:
             del tuned
             if base is not None:
                 # In blocks of rows: the whole widened base would be as large as the increment.
-                for rows, other in zip(change.split(_ROWS), base.split(_ROWS), strict=True):
+                for rows, other in zip(
+                    change.split(_ROWS_AT_ONCE), base.split(_ROWS_AT_ONCE), strict=True
+                ):
                     rows.sub_(other.to(wide))
         except NotImplementedError as error:
             msg = f"{name} of type {kind} cannot be widened: {error}"
@@ -240,7 +243,7 @@ def _same_module(own: str, name: str) -> bool:
 
 
 def _most_entries() -> int:
-    """Number of single-precision entries of which two copies fit into the machine's memory."""
+    """Largest number of entries of a matrix of which this machine can hold two float32 copies."""
     return psutil.virtual_memory().total // 8
 
 
@@ -250,7 +253,8 @@ def open_pair(
     """Open two checkpoints side by side, or increments alone.
 
     Args:
-        first: The base. Without ``second``: a LoRA adapter, or ΔW itself, a 2-D array or tensor.
+        first: The base checkpoint. If ``second`` is None: a LoRA adapter, or ΔW as a 2-D array or
+            tensor.
         second: The fine-tuned checkpoint, or a LoRA adapter of the base.
         selection: Which matrices to compare.
 
@@ -268,7 +272,7 @@ def open_pair(
         pair = CheckpointPair(adapter or open_checkpoint(first), None, chosen)
         if adapter is None and not is_array(first):
             what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
-            msg = f"{what} not a LoRA adapter, so a second checkpoint is needed to compare with"
+            msg = f"{what} not a LoRA adapter; pass the fine-tuned checkpoint as well"
             raise InvalidArgumentError(msg)
     elif adapter is not None:
         # The adapter holds the whole increment; the base only serves to check that it fits.
@@ -279,8 +283,8 @@ def open_pair(
     if not pair.names and not any(one.damaged for one in pair.skipped):
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
-        msg = f"no matrix is left ({why or 'nothing matches'}); "
-        msg += 'widen include="...", exclude="..." or max_size="..."'
+        msg = f"no matrix is left to compare (left out: {why or 'all, by their names'}); "
+        msg += 'change include="...", exclude="..." or max_size="..."'
         raise InvalidArgumentError(msg)
     return pair
 
@@ -294,7 +298,7 @@ def _adapter(source: Source) -> LoraIncrements | None:
 
 
 def _prefixes(tuned: list[str], base: set[str]) -> Iterator[tuple[str, bool]]:
-    """Prefixes that one side's names may have: (prefix, whether the fine-tuned side has it)."""
+    """Prefixes that the names of one side may have, and whether this is the fine-tuned side."""
     for longer, shorter, is_tuned in ((tuned, base, True), (base, set(tuned), False)):
         counts: Counter[str] = Counter()
         for name in longer:

@@ -33,7 +33,7 @@ _INDEX = ".index.json"
 _PICKLES = (".bin", ".pt", ".pth")
 _ALONE = "increment"  # the name given to a single matrix
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
-_MATRIX = 2  # dimensions
+_MATRIX_DIMENSIONS = 2
 _SMALLEST_SIDE = 2
 
 
@@ -269,7 +269,7 @@ def _tensors(source: Source) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 def _matrix(array: TensorLike) -> torch.Tensor:
     from loca_theory.transforms.inputs import as_tensor, usable
 
-    if array.ndim != _MATRIX or min(array.shape) < _SMALLEST_SIDE:
+    if array.ndim != _MATRIX_DIMENSIONS or min(array.shape) < _SMALLEST_SIDE:
         msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
         msg += "columns, such as the weight of one layer"
         raise InvalidArgumentError(msg)

@@ -1,6 +1,6 @@
 """The ledger: every checkable statement of the paper, its check, and its verdict.
 
-- :func:`verify`: decide one claim, several or all; returns a :class:`VerificationResult`.
+- :func:`verify`: check one claim, several or all; returns a :class:`VerificationResult`.
 - :func:`load_ledger`: read the claims (``claims.toml``): section, statement, assumptions, check,
   and an acceptance rule that is fixed before anything is measured.
 - :mod:`loca_theory.claims.checks`: the checks, one module per subject. A check returns a

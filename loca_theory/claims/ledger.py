@@ -57,13 +57,14 @@ class Claim:
         added: Assumptions that the check adds. If there are any, a claim that holds is *supported
             under assumptions*.
         arguments: Arguments of the check.
-        comparisons: Number of random estimates, each of which needs a confidence interval.
+        comparisons: Number of confidence intervals of the claim, one per random estimate of its
+            check. The family-wise error rate is divided among the intervals of all claims.
         cost: Seconds at the default tier; the longest checks start first.
         tables: Names, or patterns of names, of the stored tables that it needs.
         figure: ID of the figure that shows it (``loca-theory figures ID``); empty if there is none.
         note: Remark for the reader.
-        erratum: Whether the statement is an erratum as printed. The note names the claim with the
-            statement that is meant.
+        erratum: Whether the printed statement is an erratum. If so, the note names the claim with
+            the statement that the paper must mean.
         subject: One of :data:`SUBJECTS`.
         undecided: Tiers at which the claim may be inconclusive although the ledger expects a
             decision.
@@ -133,10 +134,11 @@ class Claim:
         except (ResourceError, SweepInterruptedError):
             raise
         except LocaTheoryError as error:
-            why = f"the check {self.check} fails: {error}"
+            why = f"the check {self.check} raised an error: {error}"
             raise self.error(why) from error
         except Exception as error:
-            error.add_note(f"claim {self.id!r}: the check {self.check} fails")
+            kind = type(error).__name__
+            error.add_note(f"claim {self.id!r}: the check {self.check} raised {kind}")
             raise
         if why := self.objection(found):
             raise self.error(why)
@@ -145,13 +147,14 @@ class Claim:
     def objection(self, found: Measurement) -> str:
         """Why a measurement does not fit this claim; empty if it fits.
 
-        The family-wise error rate is divided among the declared comparisons, so there must not be
-        more random estimates than these. A rule with several bounds needs as many estimates.
+        The family-wise error rate is divided among the declared intervals (``comparisons``), so a
+        check must not make more random estimates than that. A rule with several bounds needs as
+        many estimates as bounds.
         """
         count = sum(one.is_random for one in found.estimates)
         if count > self.comparisons:
             why = f"'comparisons' is {self.comparisons}, but the number of random estimates is"
-            return f"{why} {count}; declare them all, or the family-wise error rate does not hold"
+            return f"{why} {count}; set it to {count}, or the family-wise error rate does not hold"
         if found.estimates and self.rule.length not in (1, len(found.estimates)):
             count = len(found.estimates)
             why = f"its rule has bounds for {self.rule.length} estimates, but the check made"
@@ -175,7 +178,7 @@ class Ledger:
 
     @property
     def comparisons(self) -> int:
-        """Number of intervals of all claims, whether they are run or not."""
+        """Number of confidence intervals of all claims, including those that are not run."""
         return sum(claim.comparisons for claim in self.claims)
 
     def error_rate(self, claim: Claim) -> float:
@@ -200,7 +203,7 @@ class Ledger:
         chosen: set[str] = set()
         known = [claim.id for claim in self.claims]
         for name in names:
-            mine = [one for one in known if is_named(one, str(name))]
+            mine = [one for one in known if stands_for(str(name), one)]
             if not mine:
                 msg = f"unknown claim {name!r}; {_hint(str(name), known)}"
                 raise InvalidArgumentError(msg)
@@ -211,16 +214,16 @@ class Ledger:
 def _hint(name: str, known: Sequence[str]) -> str:
     family = f"{name.rstrip('.')}."
     if count := sum(one.startswith(family) for one in known):
-        return f"{family} with a dot stands for {count} claims"
-    # Families are candidates too, so that a misspelt family finds the right one.
+        return f"write {family} with a dot for its {count} claims"
+    # Suggest families too, because the name may be a misspelt family.
     families = dict.fromkeys(f"{one.partition('.')[0]}." for one in known if "." in one)
     near = get_close_matches(name, [*known, *families], n=3, cutoff=0.6)
     return f"nearest: {', '.join(near)}" if near else "`loca-theory verify --list` lists all"
 
 
-def is_named(one: str, name: str) -> bool:
-    """Whether a name stands for a claim: its id or, with a dot at the end, its family."""
-    return one == name or (name.endswith(".") and one.startswith(name))
+def stands_for(name: str, claim: str) -> bool:
+    """Whether a name is the id of a claim or, if it ends in a dot, the beginning of the id."""
+    return claim == name or (name.endswith(".") and claim.startswith(name))
 
 
 class _Listed(Protocol):

@@ -12,10 +12,10 @@ from loca_theory.claims.summary import family_in_words, tally
 
 _PREFACE = """\
 Written by `loca-theory verify`. Each statement is the paper's, in our words. If the paper can be
-read in several ways, each interpretation is a claim of its own. The verdict follows from the
-observed number and its error by a rule that was fixed before anything was measured. An erratum is a
-statement that cannot be meant as it is printed; its note names the claim that is meant. Claims on
-this package's own code are marked, and counted separately."""
+read in several ways, each interpretation is a claim of its own. The rule that turns the observed
+number and its error into a verdict was fixed for each claim beforehand. An erratum is a statement
+that cannot be meant as it is printed; its note names the claim that is meant. Claims about this
+package's own code are marked, and counted separately."""
 WRITTEN_BY = _PREFACE.partition(".")[0]
 """Text by which a CLAIMS.md of this package is recognised."""
 _OLD = "observed with an older version of the code"

@@ -23,7 +23,7 @@ from loca_theory.claims.ledger import (
     Ledger,
     LedgerError,
     Section,
-    is_named,
+    stands_for,
 )
 from loca_theory.claims.measurement import Tier
 from loca_theory.claims.rules import Rule, Verdict
@@ -116,7 +116,7 @@ class _Reader:
             if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
                 refuse(index, "claims", "a section needs 'claims', a list of ids and families")
             for name in names:
-                mine = [one for one in known if is_named(one, name)]
+                mine = [one for one in known if stands_for(name, one)]
                 if not mine:
                     refuse(index, "claims", f"no claim is named {name!r}")
                 for one in mine:

@@ -89,9 +89,9 @@ class VerificationResult(Result):
     def to_json(self) -> dict[str, Any]:
         """The content of claims.json.
 
-        The keys are ``claims``, ``counts`` (verdicts of the claims on the paper), ``errata`` (how
-        many of the unsupported ones are errata), ``package`` (verdicts of the claims on this
-        package), ``family`` (the family-wise error rate and the number of comparisons) and
+        The keys are ``claims``, ``counts`` (verdicts of the claims of the paper), ``errata`` (how
+        many of the unsupported ones are errata), ``package`` (verdicts of the claims about
+        this package), ``family`` (the family-wise error rate and the number of comparisons) and
         ``manifest``.
         """
         return {

@@ -2,21 +2,21 @@ r"""Acceptance rules: from measured numbers and their errors to a verdict.
 
 Every rule judges a confidence interval of each number. An exact number has an interval of length 0,
 a fraction of trials has the exact interval of Clopper and Pearson, and a mean has Student's
-interval :math:`\bar x \pm t_{n-1}\, s/\sqrt n`. The intervals of one run at one tier all hold
-together with probability at least 1 − :data:`FAMILY_WISE`, whatever their dependence (Bonferroni).
-Half of the rate is divided equally among the intervals of empirical claims, which rest on few
-seeds, and half among all others (:meth:`loca_theory.claims.Ledger.error_rate`). The rate is
-nominal. It is exact for exact numbers and proportions. For means it assumes normality, which means
-of many replicates nearly have. A repeated run, at a deeper tier or with another seed, adds further
-chances of a wrong verdict.
+interval :math:`\bar x \pm t_{n-1}\, s/\sqrt n`. In one run at one tier, all intervals contain their
+true values with probability at least 1 − :data:`FAMILY_WISE`, whatever their dependence
+(Bonferroni). Half of this error rate is divided equally among the intervals of empirical claims,
+which rest on few seeds, and half among all other intervals
+(:meth:`loca_theory.claims.Ledger.error_rate`). The rate holds for exact numbers and for fractions.
+For means it is nominal: Student's interval assumes normality, and means of many replicates are
+nearly normal. Another run, at a deeper tier or with another seed, adds chances of a wrong verdict.
 
 - ``inside``: the statement says that the number lies in [low, high]. It is supported if the
   interval lies in [low, high], not supported if the two are disjoint, and inconclusive otherwise. A
   wrong verdict of either kind requires an interval that misses the true number.
 - ``near``: the statement gives the value itself. It is not supported if the interval excludes the
   value; otherwise it is supported if the interval is at most 2·precision long, and inconclusive if
-  it is longer. A number that is wrongly supported lies within 2·precision of the value; a wrong
-  rejection requires an interval that misses the true number.
+  it is longer. If the interval contains the true number, a supported value is at most 2·precision
+  away from it, and a rejection is right.
 
 If a claim has several numbers, all must pass. One number that fails makes the claim not supported;
 if none fails, one that is inconclusive makes the claim inconclusive.
@@ -34,7 +34,7 @@ from loca_theory.claims.measurement import Estimate, Measurement
 from loca_theory.errors import InvalidArgumentError
 
 FAMILY_WISE = 0.01
-"""Nominal probability that any interval of the ledger misses its true value, in one run."""
+"""Nominal probability that at least one interval of the ledger misses its true value in a run."""
 
 
 class Verdict(StrEnum):
@@ -72,7 +72,7 @@ class Rule:
 
     @property
     def length(self) -> int:
-        """Number of estimates that it has bounds for; 1 if all have the same."""
+        """Number of estimates that the rule has bounds for; 1 if the bounds apply to all."""
         return max(len(self.low), len(self.high), len(self.value))
 
     def in_words(self, index: int | None = None) -> str:
@@ -92,7 +92,7 @@ class Rule:
         Args:
             estimate: What was measured.
             index: Index of the estimate among those of the claim.
-            error_rate: Probability with which its interval may miss the true value.
+            error_rate: Probability with which the estimate's interval may miss the true value.
         """
         low, high = estimate.interval(error_rate)
         if self.kind == "near":
@@ -119,9 +119,9 @@ class Decision:
         verdict: The verdict.
         estimate: The estimate with the worst verdict and, among those, the smallest margin; None if
             the claim was not run.
-        low: Lower end of its interval.
-        high: Upper end of its interval.
-        index: Its index among the claim's estimates.
+        low: Lower end of the estimate's interval.
+        high: Upper end of the estimate's interval.
+        index: Index of the estimate among those of the claim.
     """
 
     verdict: Verdict

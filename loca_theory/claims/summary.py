@@ -11,7 +11,7 @@ from loca_theory.claims.rules import FAMILY_WISE, Verdict
 
 Entries = Sequence[Entry]
 
-_SUBJECTS = dict(zip(SUBJECTS, ("the paper", "this package"), strict=True))
+_SUBJECTS = dict(zip(SUBJECTS, ("of the paper", "about this package"), strict=True))
 
 
 def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
@@ -26,7 +26,7 @@ def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
 
 
 def count_errata(entries: Entries) -> int:
-    """Number of errata among the unsupported claims on the paper."""
+    """Number of errata among the unsupported claims of the paper."""
     return sum(
         one.claim.erratum and one.claim.subject == PAPER and one.verdict is Verdict.NOT_SUPPORTED
         for one in entries
@@ -41,11 +41,11 @@ def tally(entries: Entries) -> list[str]:
         found = counts(entries, subject)
         each = [f"{count} {name}" for name, count in found.items() if count]
         if errata and subject == PAPER:
-            text = f" (of them {errata} {'erratum' if errata == 1 else 'errata'})"
+            text = f" (of which {errata} {'is an erratum' if errata == 1 else 'are errata'})"
             each = [one + text * one.endswith(Verdict.NOT_SUPPORTED) for one in each]
         if total := sum(found.values()):
             claims = "claim" if total == 1 else "claims"
-            lines.append(f"{total} {claims} on {title}: {', '.join(each)}")
+            lines.append(f"{total} {claims} {title}: {', '.join(each)}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Decide claims through the sweep store, with one point per claim."""
+"""Check claims through the sweep store, with one point per claim."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verify(
     ledger: Ledger | str | Path | None = None,
     runner: Runner = DEFAULT_RUNNER,
 ) -> VerificationResult:
-    """Decide claims of the paper.
+    """Check claims of the paper, and give each a verdict.
 
     >>> verify("parseval.unitary", tier="quick").claims[0].verdict
     <Verdict.SUPPORTED: 'supported'>
@@ -50,7 +50,7 @@ def verify(
             the claim's arguments.
         ResourceError: the folder of tables does not exist, or a file that a check needs is damaged.
     """
-    chosen = () if names is None else _arguments.several(names)
+    chosen = () if names is None else _arguments.as_tuple(names)
     if names is not None and not chosen:
         msg = "names is empty; name a claim, or leave it out for all"
         raise InvalidArgumentError(msg)
@@ -65,7 +65,7 @@ def verify(
 
 @dataclass(frozen=True)
 class Verification:
-    """The claims to decide, and the settings of their checks.
+    """The claims to check, and the settings of their checks.
 
     Attributes:
         ledger: The ledger.
@@ -88,7 +88,7 @@ class Verification:
 
     def __post_init__(self) -> None:
         self.ledger.find(self.names)
-        _arguments.make_whole(self, "seed")
+        _arguments.fields_to_int(self, "seed")
         if self.results is None and Path(DEFAULT_RESULTS).is_dir():
             object.__setattr__(self, "results", Path(DEFAULT_RESULTS))
         if self.results is not None and not self.results.is_dir():
@@ -97,7 +97,7 @@ class Verification:
             raise ResourceError(msg)
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> VerificationResult:
-        """Decide every claim.
+        """Check every claim.
 
         Args:
             runner: How to run; each claim is a point.

@@ -126,7 +126,7 @@ _COLUMNS = (
     _Column("shape", lambda one, _: _shape(one)),
     _Column("TV", lambda one, _: f"{one.tv:.4f}"),
     _Column("p", lambda one, _: f"{one.tv_p_value:.3f}"),
-    _Column("p printed", lambda one, _: _number(one.tv_p_value_as_printed), only_wide=True),
+    _Column("p (paper)", lambda one, _: _number(one.tv_p_value_as_printed), only_wide=True),
     _Column("zeros", lambda one, _: f"{one.zero_fraction:.0%}", only_wide=True),
     _Column("MP dist.", lambda one, _: _number(one.mp_distance), only_wide=True),
     _Column("outside", lambda one, _: f"{one.outlier_mass:.0%}"),

@@ -9,12 +9,11 @@ import click
 
 from loca_theory.cli.analysis_tables import note_damaged, print_analysis, print_matrices
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import DEVICE, SEED, Common, default_option, options
+from loca_theory.cli.options import ACCOUNTING, DEVICE, SEED, Common, default_option, options
 from loca_theory.cli.output import print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import note_written, open_store, running
-from loca_theory.expressivity import Accounting
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
@@ -47,7 +46,7 @@ SELECTION = (
         "--max-size",
         type=Entries(),
         metavar="N",
-        help="Skip matrices with more than N entries, such as 50M.",
+        help="Skip matrices with more than N entries; write 1000000, 500k or 50M.",
     ),
 )
 
@@ -55,7 +54,11 @@ SELECTION = (
 @click.command("analyze")
 @click.argument("base", metavar="[BASE]", required=False)
 @click.argument("tuned", metavar="[FINETUNED]", required=False)
-@click.option("--demo", is_flag=True, help="Analyse a small pair that comes with the package.")
+@click.option(
+    "--demo",
+    is_flag=True,
+    help="Analyse a small pair of checkpoints that comes with the package.",
+)
 @default_option(
     "--r",
     "ranks",
@@ -66,21 +69,16 @@ SELECTION = (
 @click.option(
     "--methods",
     type=NameList(),
-    help="Methods to compare, or 'all', in addition to LoRA, LoCA, FourierFT and their variants. "
-    "Name your own method as module:attribute.",
+    help="Methods to compare with R, F1, FourierFT, F2, F3, D and S, which are always included; "
+    "'all' stands for those of the package. Name your own method as module:attribute.",
 )
 @default_option(
     "--epsilon",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.001,
-    help="Largest total variation that counts as normal.",
+    help="Largest total variation from a normal law that counts as normal.",
 )
-@default_option(
-    "--accounting",
-    type=click.Choice([one.value for one in Accounting]),
-    default=Accounting.PAPER.value,
-    help="How budgets are counted; LoRA's is (p+q)r numbers.",
-)
+@ACCOUNTING
 @options(
     *SELECTION,
     SEED,
@@ -102,11 +100,12 @@ def command(
     epsilon: float,
     accounting: str,
 ) -> int:
-    """Test if a fine-tune's changes are normal and independent, and which adapter retains them.
+    """Test if the weight changes of a fine-tune are normal and independent, and compare adapters.
 
-    BASE and FINETUNED are .safetensors files, PyTorch files that load without running code, folders
-    (also of sharded checkpoints), Hugging Face cache folders or hub:org/name[@revision]. FINETUNED
-    may also be a LoRA adapter of PEFT. Such an adapter can be analysed without BASE.
+    BASE and FINETUNED are .safetensors files, PyTorch files (loaded without executing code),
+    folders with a checkpoint (sharded or not), Hugging Face cache folders or
+    hub:org/name[@revision]. FINETUNED may also be the folder of a LoRA adapter of PEFT. To analyse
+    a LoRA adapter, you can also omit BASE.
 
     \b
     Examples:

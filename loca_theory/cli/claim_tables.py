@@ -29,6 +29,12 @@ _STYLES = {
     Verdict.NOT_RUN: "dim",
 }
 _GAP, _INDENT = "  ", "    "
+_HEADINGS = ("claim", "verdict", "observed", "supported if", "n", "time")
+_NOTES = (
+    "observed: the number that decides the verdict, ± its standard error",
+    "interval: the confidence interval of that number",
+    "n: number of random draws or training runs behind it; 1 if it is exact",
+)
 # Lines of text longer than this are hard to read, however wide the window.
 _TEXT_WIDTH = 100
 
@@ -39,12 +45,14 @@ def print_claims(result: VerificationResult) -> None:
     A claim takes one line if all claims fit the console that way, else two.
     """
     out, entries = console(), result.claims
-    first = _padded([(one.id, _verdict(one)) for one in entries])
-    second = _padded([_observation(one) for one in entries])
-    cells = {one.id: (a, b) for one, a, b in zip(entries, first, second, strict=True)}
+    first = _padded([_HEADINGS[:2], *((one.id, _verdict(one)) for one in entries)])
+    second = _padded([_HEADINGS[2:], *map(_observation, entries)])
+    rows = list(zip(first, second, strict=True))
+    cells = {one.id: row for one, row in zip(entries, rows[1:], strict=True)}
     between = _GAP
-    if any(len(_joined(a, b, _GAP)) > out.width for a, b in cells.values()):
+    if any(len(_joined(a, b, _GAP)) > out.width for a, b in rows):
         between = f"\n{_INDENT}"
+    out.print(_joined(*rows[0], between), style="dim", highlight=False)
     for title, listed in by_section(entries).items():
         _print_title(title, out)
         for one in listed:
@@ -57,7 +65,8 @@ def print_claims(result: VerificationResult) -> None:
     out.print()
     for line in tally(entries):
         out.print(line, style="bold", highlight=False)
-    out.print(family_in_words(result.ledger), style="dim", highlight=False)
+    for line in (*_NOTES, family_in_words(result.ledger)):
+        out.print(line, style="dim", highlight=False)
 
 
 def _verdict(one: Entry) -> str:
@@ -68,7 +77,7 @@ def _verdict(one: Entry) -> str:
 def _observation(one: Entry) -> tuple[str, str, str, str]:
     if one.estimate is None:
         return "", "", "", ""
-    return one.shown, one.bounds, f"n {one.estimate.n}", f"{one.seconds:.1f} s"
+    return one.shown, one.bounds, str(one.estimate.n), f"{one.seconds:.1f} s"
 
 
 def _padded(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -119,7 +128,7 @@ def _print_details(one: Entry, out: Console) -> None:
 
 
 def print_ledger(claims: Sequence[Claim]) -> None:
-    """Print the claims by section, without deciding any."""
+    """Print the claims by section, without checking them."""
     out = console()
     for title, listed in by_section(claims).items():
         _print_title(title, out)

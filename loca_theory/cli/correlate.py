@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import POINTS, SEED, WORKERS, Common, default_option, options
+from loca_theory.cli.options import PARTIAL_RESULTS, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
@@ -41,24 +41,33 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     type=NameList(),
     default=",".join(Protocol),
     metavar="NAMES",
-    help="same-draw: all methods approximate the same matrix; iid-reference: only LoRA "
-    "approximates dependent entries. Default: both.",
+    help="Which methods approximate the matrix with dependent entries. same-draw: all; "
+    "iid-reference: only R (LoRA), and the others have their errors for independent entries. "
+    "Default: both.",
 )
 @click.option(
     "--methods",
     type=NameList(),
     metavar="NAMES",
-    help="Methods to compare, or 'all', in addition to R and D. Name your own method as "
-    "module:attribute. Default: R, F2, D, S and U; under iid-reference R, D, M1, M2 and U.",
+    help="Methods to compare with R and D, which are always included; 'all' stands for those of "
+    "the package. Name your own method as module:attribute. Default: F2, S and U under same-draw; "
+    "M1, M2 and U under iid-reference.",
 )
-@click.option("--rho", type=NumberList(), help="Correlations.  [default: 0..0.4..0.01]")
+@click.option(
+    "--rho",
+    type=NumberList(),
+    help="Correlations of the structures other than 'spiked' and 'power-law'.  "
+    "[default: 0..0.4..0.01]",
+)
 @click.option(
     "--fraction",
     type=NumberList(),
-    help="Fractions of the energy in the spikes of 'spiked'.  [default: 0..0.4..0.02]",
+    help="Fractions of the energy that 'spiked' has in random directions.  [default: 0..0.4..0.02]",
 )
 @click.option(
-    "--exponent", type=NumberList(), help="Exponents of 'power-law'.  [default: 0..1.5..0.1]"
+    "--exponent",
+    type=NumberList(),
+    help="Exponents with which the variances of 'power-law' decay.  [default: 0..1.5..0.1]",
 )
 @default_option(
     "--draws",
@@ -72,17 +81,27 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     type=click.IntRange(1, 1000),
     default=1,
     metavar="INTEGER",
-    help="Number of spikes of 'spiked'.",
+    help="Number of random directions of 'spiked', which have equal energy.",
 )
 @default_option(
     "--null-draws",
     type=click.IntRange(1, 10_000_000),
     default=4000,
     metavar="INTEGER",
-    help="Number of random draws of the test statistics under independence.",
+    help="Number of random draws of each test statistic for independent entries.",
 )
-@default_option("--level", type=float, default=0.05, help="Size of the tests.")
-@options(SEED, *WORKERS, out=f"Folder for tables, manifests, figures and {POINTS}")
+@default_option(
+    "--level",
+    type=float,
+    default=0.05,
+    help="Significance level of the tests of independence.",
+)
+@options(
+    SEED,
+    *WORKERS,
+    out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
+    f"{PARTIAL_RESULTS}",
+)
 def command(
     *,
     common: Common,

@@ -29,7 +29,11 @@ _MOST_ROWS = 60
     help="Kind of adapter.",
 )
 @click.option(
-    "--r", "rank", type=click.IntRange(min=1), metavar="R", help="LoRA rank, which sets the budget."
+    "--r",
+    "rank",
+    type=click.IntRange(min=1),
+    metavar="R",
+    help="LoRA rank; LoCA gets the budget of this rank.",
 )
 @click.option(
     "--components",
@@ -56,10 +60,10 @@ def command(
 ) -> int:
     """Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.
 
-    Writes an adapter that PEFT can load (LoCA after "import loca_theory.adapters") to --out. LoCA
-    uses the largest DCT coefficients of the increment of each linear layer, LoRA its truncated
-    singular value decomposition. With --r, LoCA gets (p + q) R / 2 coefficients: in the paper's
-    budget, the location of a coefficient costs as much as the coefficient.
+    PEFT can load the adapter; for LoCA, import loca_theory.adapters first. For each linear layer,
+    LoCA stores the largest DCT coefficients of the weight change, and LoRA the truncated singular
+    value decomposition. With --r, LoCA stores (p + q) R / 2 coefficients of a p×q matrix, because
+    the paper counts a coefficient and its location as one number each.
 
     \b
     Examples:
@@ -114,7 +118,7 @@ def _print(result: Extraction, folder: Path) -> None:
     name = {"loca": "LoCA", "lora": "LoRA"}[result.method]
     out.print()
     out.print(
-        f"{name} with {numbers:,} learned numbers leaves {result.error:.1%} of the energy of "
+        f"{name} with {numbers:,} learned numbers: relative squared error {result.error:.1%} over "
         f"{len(result.matrices)} increments.",
         highlight=False,
     )

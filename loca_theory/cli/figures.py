@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context, *, common: Common, labels: tuple[str, ...], results: Path | None
 ) -> None:
-    """Draw figures of the paper; without ID, all that can be drawn.
+    """Draw figures of the paper, such as sim_1; without ID, all that can be drawn.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
-    belongs to other settings, it is computed with --seed and stored first; all of them take some
-    minutes. Tables of `analyze`, `verify` and the fine-tuning experiments are not computed; a note
-    names those that are missing.
+    belongs to other settings, it is computed with --seed and stored first, which takes some
+    minutes for all figures. Tables of `analyze`, `verify` and the fine-tuning experiments are not
+    computed here; if one is missing, a note gives the command that computes it.
 
     \b
     Examples:

@@ -15,14 +15,13 @@ _COMMANDS = {
     "simulate": "Compute the expected reconstruction error of a Gaussian matrix for each method.",
     "correlate": "Compare methods on dependent entries, and measure the power of tests for "
     "dependence.",
-    "toy": "Measure how often learned locations end at the true ones in the paper's toy "
-    "experiment.",
-    "analyze": "Test if a fine-tune's changes are normal and independent, and which adapter "
-    "retains them.",
+    "toy": "Measure how often training finds the locations that generated the paper's toy data.",
+    "analyze": "Test if the weight changes of a fine-tune are normal and independent, and compare "
+    "adapters.",
     "extract": "Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.",
-    "verify": "Decide claims of the paper; without CLAIM, all of them.",
+    "verify": "Check claims of the paper, and give each a verdict; without CLAIM, all of them.",
     "methods": "List the methods that the other commands compare; with NAME, only those named.",
-    "figures": "Draw figures of the paper; without ID, all that can be drawn.",
+    "figures": "Draw figures of the paper, such as sim_1; without ID, all that can be drawn.",
 }
 
 

@@ -20,12 +20,16 @@ _ALL = "all"
 
 @click.command("methods")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@options(out="Folder for the table and its manifest.  [default: nothing is stored]")
+@options(
+    out="Folder for the table and a manifest (settings and versions, as JSON).  "
+    "[default: nothing is stored]"
+)
 def command(*, common: Common, names: tuple[str, ...]) -> None:
     """List the methods that the other commands compare; with NAME, only those named.
 
-    Name your own method as module:attribute. An oracle needs the matrix that it approximates, which
-    is not known during training.
+    Name your own method as module:attribute. A method marked as oracle chooses what it stores by
+    looking at the matrix. Training does not know this matrix, so it can at best reach the oracle's
+    error.
 
     \b
     Examples:

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Accounting
 from loca_theory.sweeps import Backend, Cluster, Runner
 
 DEFAULT_OUT = Path("loca-results")
-# End of the help of --out, for commands that store only finished points without it.
-POINTS = (
-    "finished points, from which an interrupted run continues.  "
-    f"[default: {DEFAULT_OUT}, for the points only]"
+# End of the help of --out, for commands that store only partial results without it.
+PARTIAL_RESULTS = (
+    "partial results, from which an interrupted run continues.  "
+    f"[default: {DEFAULT_OUT}, for the partial results only]"
 )
 
 # An option whose help shows its default.
@@ -119,6 +120,15 @@ DEVICE = default_option(
     default="auto",
     metavar="auto|cpu|cuda[:N]",
     help="Device for dense linear algebra.",
+)
+ACCOUNTING = default_option(
+    "--accounting",
+    type=click.Choice([one.value for one in Accounting]),
+    default=Accounting.PAPER.value,
+    help="What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value and the "
+    "location of a chosen value cost one number each; main-text: as paper, with twice as many "
+    "locations for F2; trainable: locations are free; dof: as paper, but the budget is r(p+q-r) "
+    "numbers; bits: as many bits as LoRA.",
 )
 WORKERS = (
     default_option(

@@ -6,8 +6,9 @@ import click
 
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import (
+    ACCOUNTING,
     DEVICE,
-    POINTS,
+    PARTIAL_RESULTS,
     SEED,
     WORKERS,
     Common,
@@ -50,20 +51,17 @@ _MOST_DRAWS = 10_000_000
 @click.option(
     "--engine",
     type=click.Choice([*(engine.value for engine in Engine), "all"]),
-    help="How to compute errors. Default: exact if a method has it, together with monte-carlo.",
+    help="How errors are computed. exact: the expectation, by formula; asymptotic: the limit of "
+    "large matrices; monte-carlo: the mean of random draws; all: all three. Engines that a method "
+    "does not have are skipped. Default: exact and monte-carlo.",
 )
-@default_option(
-    "--accounting",
-    type=click.Choice([accounting.value for accounting in Accounting]),
-    default=Accounting.PAPER.value,
-    help="How budgets are counted; LoRA's is (p+q)r numbers.",
-)
+@ACCOUNTING
 @default_option(
     "--value-bits",
     type=click.IntRange(max=1024),
     default=16,
     metavar="INTEGER",
-    help="Bits per stored number (for RD and --accounting bits).",
+    help="Bits per stored value (for RD and --accounting bits).",
 )
 @default_option(
     "--draws",
@@ -75,14 +73,16 @@ _MOST_DRAWS = 10_000_000
 @click.option(
     "--sampler",
     type=click.Choice([sampler.value for sampler in Sampler]),
-    help="reduced: draw errors from their law; dense: draw matrices. Default: reduced if a method "
-    "has such a law.",
+    help="How monte-carlo draws errors. reduced: from the law of the error, without a matrix; "
+    "dense: by approximating random matrices. Default: reduced for the methods that have it, dense "
+    "for the others.",
 )
 @options(
     SEED,
     DEVICE,
     *WORKERS,
-    out=f"Folder for the table, its manifest, the figure and {POINTS}",
+    out="Folder for the table, a manifest (settings and versions, as JSON), the figure and "
+    f"{PARTIAL_RESULTS}",
 )
 def command(
     *,
@@ -144,7 +144,7 @@ def command(
 
 
 def _note_gaps(simulation: Simulation, common: Common) -> None:
-    for method in simulation.without_engine:
+    for method in simulation.unevaluated_methods:
         others = {one for p, q in simulation.shapes for one in method.engines(p, q)}
         note(
             f"{method.name} has no value from the engine {' or '.join(simulation.engines)} at this "

@@ -1,10 +1,10 @@
-"""``loca-theory toy``: recovery rates of searches in the paper's toy experiment."""
+"""``loca-theory toy``: how often searches solve the paper's toy problem."""
 
 from __future__ import annotations
 
 import click
 
-from loca_theory.cli.options import POINTS, SEED, WORKERS, Common, default_option, options
+from loca_theory.cli.options import PARTIAL_RESULTS, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running, write_result
@@ -25,10 +25,12 @@ _PRINTED = "gaussian"
     "interpretations",
     type=NameList(),
     default=DEFAULT_INTERPRETATION,
-    help="Interpretations of what the paper leaves open: 'all', or names from "
+    help="Interpretations of what the paper's description leaves open: 'all', or names from "
     f"{', '.join(INTERPRETATIONS)}; A+B combines two.",
 )
-@default_option("--size", "sizes", type=IntegerList(), default="6", help="Sizes K of the weights.")
+@default_option(
+    "--size", "sizes", type=IntegerList(), default="6", help="Sizes K of the K×K weights."
+)
 @default_option(
     "--components", type=IntegerList(), default="3", help="Numbers of components of the spectrum."
 )
@@ -38,18 +40,24 @@ _PRINTED = "gaussian"
     type=NameList(),
     default=_PRINTED,
     metavar="LIST",
-    help="Condition numbers of the fixed weights: 1 for orthogonal, gaussian as in the paper.",
+    help="Condition numbers of the fixed weight matrices; 1: orthogonal matrices; gaussian: "
+    "Gaussian matrices, as in the paper.",
 )
 @click.option(
     "--problems",
     type=int,
-    help="Number of random problems of each kind.  [default: 2000 up to size 8, 1000 up to 16, "
-    "400 up to 32, 200 up to 64, then 100]",
+    help="Number of random problems of each combination.  [default: 2000 up to size 8, 1000 up to "
+    "16, 400 up to 32, 200 up to 64, then 100]",
 )
 @default_option("--steps", type=int, default=4000, help="Gradient evaluations per problem.")
 @default_option("--lr", type=float, default=0.02, help="Learning rate of the coefficients.")
 @default_option("--location-lr", type=float, default=0.05, help="Learning rate of the locations.")
-@options(SEED, *WORKERS, out=f"Folder for tables, manifests, figures and {POINTS}")
+@options(
+    SEED,
+    *WORKERS,
+    out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
+    f"{PARTIAL_RESULTS}",
+)
 def command(
     *,
     common: Common,
@@ -63,7 +71,10 @@ def command(
     lr: float,
     location_lr: float,
 ) -> None:
-    """Measure how often learned locations end at the true ones in the paper's toy experiment.
+    """Measure how often training finds the locations that generated the paper's toy data.
+
+    The data come from a weight change with a few DCT coefficients, whose locations each search has
+    to find.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Print recovery rates."""
+"""Print how often each search solves the problems."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from loca_theory.cli.output import console, plain_table, print_table
 from loca_theory.convergence import RecoveryRow
 
 _NOTES = (
-    "low..high: exact 95% interval; diverged problems count as not recovered",
-    "found: mean number of true locations that are occupied at the end",
+    "solved: all locations that generated the data are found; diverged: not solved",
+    "low..high: exact (Clopper–Pearson) 95% interval of the percentage solved",
+    "found: mean number of these locations that are occupied at the end",
     "median loss: final loss, in units of the loss at ΔW = 0",
 )
 
 
 def print_recovery(rows: Sequence[RecoveryRow]) -> None:
-    """Print the recovery rate of each search: all details if there is only one kind of problem."""
+    """Print the success rate of each search: all details if there is only one kind of problem."""
     out = console()
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     steps = rows[0].steps
-    out.print(f"Problems whose true locations are all found, after {steps} steps", style="bold")
+    out.print(f"Problems solved by each search, after {steps} steps", style="bold")
     if len(kinds) == 1:
         first = rows[0]
         out.print(f"{first.problems} problems: {_words(first)}", highlight=False)
     out.print()
     print_table(_full(rows) if len(kinds) == 1 else _compared(rows, kinds), out)
-    for line in _NOTES if len(kinds) == 1 else _NOTES[:1]:
+    for line in _NOTES if len(kinds) == 1 else _NOTES[:2]:
         out.print(line, style="dim", highlight=False)
 
 
 def _full(rows: Sequence[RecoveryRow]) -> Table:
-    table = plain_table("search", "recovered", "low..high", "found", "median loss", "diverged")
+    table = plain_table("search", "solved", "low..high", "found", "median loss", "diverged")
     for row in rows:
         table.add_row(
             row.search,

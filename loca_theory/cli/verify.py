@@ -1,4 +1,4 @@
-"""``loca-theory verify``: decide the claims of the ledger."""
+"""``loca-theory verify``: check the claims of the ledger."""
 
 from __future__ import annotations
 
@@ -36,29 +36,32 @@ class BrokenCheckError(LocaTheoryError):
 @click.option(
     "--quick",
     is_flag=True,
-    help="Use few draws: minutes for all claims, but more are inconclusive.",
+    help="Use few random draws. All claims take minutes, but more of them stay inconclusive.",
 )
-@click.option("--deep", is_flag=True, help="Use many draws: an hour or more for all claims.")
+@click.option(
+    "--deep", is_flag=True, help="Use many random draws. All claims take an hour or more."
+)
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit with code 3 if a claim is not supported; inconclusive or not run does not count.",
+    help="Exit with code 3 if the verdict on a claim is 'not supported'.",
 )
 @click.option(
     "--as-expected",
     is_flag=True,
-    help="Fail if a verdict differs from the one the ledger expects, or is unexpectedly "
-    "inconclusive.",
+    help="Exit with code 1 if a verdict is not the one that the ledger expects, or is inconclusive "
+    "although the ledger expects a decision.",
 )
 @click.option(
-    "--list", "only_list", is_flag=True, help="List the claims of the ledger without deciding them."
+    "--list", "only_list", is_flag=True, help="List the claims of the ledger without checking them."
 )
 @click.option(
     "--results",
     type=Folder(),
     metavar="DIR",
-    help="Folder with the experiments' tables for the empirical claims, searched with its "
-    f"subfolders.  [default: the folder of --out, else {DEFAULT_OUT}, if it exists]",
+    help="Folder with the tables of experiments, on which claims about trained models are checked; "
+    "its subfolders are searched too.  "
+    f"[default: the folder of --out if it exists, else {DEFAULT_OUT}]",
 )
 @click.option(
     "--ledger",
@@ -70,8 +73,8 @@ class BrokenCheckError(LocaTheoryError):
 @options(
     SEED,
     *WORKERS,
-    out="Folder for CLAIMS.md, claims.json and claims.parquet, which also include earlier runs.  "
-    f"[default: {DEFAULT_OUT}]",
+    out="Folder for CLAIMS.md, claims.json and claims.parquet. If it holds the results of earlier "
+    f"runs, the new results are merged into them.  [default: {DEFAULT_OUT}]",
 )
 def command(
     *,
@@ -85,12 +88,13 @@ def command(
     results: Path | None,
     ledger_path: Path | None,
 ) -> int:
-    """Decide claims of the paper; without CLAIM, all of them.
+    """Check claims of the paper, and give each a verdict; without CLAIM, all of them.
 
-    A name that ends in a dot stands for all claims whose names begin with it. A verdict follows
-    from the observation of a check by a rule that was fixed in advance. For each claim, CLAIMS.md
-    and claims.json keep the observation at the deepest tier; if several seeds disagree, they keep
-    the first. claims.parquet has the same content as a table.
+    A name that ends in a dot stands for all claims whose names begin with it. For each claim, a
+    check measures one or several numbers, and a rule that was fixed beforehand turns them into the
+    verdict. If you check a claim again, CLAIMS.md, claims.json and claims.parquet (the same content
+    as a table) keep the result with the most draws: --deep before the default before --quick. With
+    equally many draws, they keep the earlier result if another seed gives another verdict.
 
     \b
     Examples:
@@ -133,13 +137,13 @@ def command(
 def _run(verification: Verification, common: Common) -> VerificationResult:
     store = open_store(common, version())
     try:
-        with running(common, store, "deciding", "claims") as runner:
+        with running(common, store, "checking", "claims") as runner:
             return verification.run(runner)
     except Exception as error:
         notes = getattr(error, "__notes__", None)
         if isinstance(error, LocaTheoryError) or not notes:
             raise
-        msg = f"{notes[-1]} with {type(error).__name__}: {error}; --debug shows where. Fix the "
+        msg = f"{notes[-1]}: {error}; --debug shows where. Fix the "
         msg += "check, or name other claims, whose finished observations are stored"
         raise BrokenCheckError(msg) from error
 

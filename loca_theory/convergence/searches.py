@@ -12,8 +12,8 @@ from loca_theory._lookup import find
 from loca_theory.convergence.state import State
 from loca_theory.locations.gradient import LocationGradient, location_gradient
 from loca_theory.locations.prune_and_regrow import (
-    dropped,
-    most_swaps,
+    components_to_drop,
+    most_moved,
     predicted_decreases,
     reselect,
     swap,
@@ -21,15 +21,16 @@ from loca_theory.locations.prune_and_regrow import (
 
 Noise = Callable[[int], torch.Tensor]
 
-# Initial temperature of the annealed pursuit, on a logarithmic scale.
+# Initial scale of the noise that ``annealed-pursuit`` adds to the logarithm of predicted decreases.
 _TEMPERATURE = 0.3
 
 
 class Search:
     """Base class of searches, which move the components of a batch of problems.
 
-    The base class itself never moves them. Every step of a run costs one evaluation of the
-    gradient, and either updates the coefficients or moves the components.
+    A component is a coefficient with its location in the spectrum. Every step of a run evaluates
+    the gradient once, and either updates the coefficients or moves the components. The base class
+    itself never moves components.
 
     Args:
         state: The batch.
@@ -52,12 +53,12 @@ class Search:
         """Move the components once.
 
         Args:
-            progress: Fraction of the time for moves that is over, in [0, 1).
+            progress: Fraction already elapsed of the steps in which components may move, in [0, 1).
         """
 
 
 class Gradient(Search):
-    r"""Gradient descent on continuous locations, in phases that alternate with the coefficients.
+    r"""Gradient descent on continuous locations and on the coefficients, in alternating phases.
 
     Args:
         state: The batch.
@@ -66,8 +67,9 @@ class Gradient(Search):
         momentum: Momentum of the updates of the locations (heavy ball).
         jitter: Initial scale, in indices, of Laplace noise that is added to each update; it falls
             linearly to zero.
-        reach: Initial distance of the neighbours in the difference, as a fraction of the size; it
-            shrinks to one index. The difference is divided by the distance.
+        reach: Initial distance, as a fraction of the size, from a location to the neighbours that
+            enter the finite difference. The distance shrinks to one index, and the difference is
+            divided by it.
     """
 
     def __init__(
@@ -146,15 +148,15 @@ class Gradient(Search):
 class Swap(Search):
     """Move components of least saliency to the free locations of largest predicted decrease.
 
-    This happens at the end of each period. With curvature, a component moves only if the predicted
-    decrease exceeds its saliency. Without it, the number of components that move falls over time,
-    as in dynamic sparse training.
+    Components move in the last step of each period. If the curvature is used, a component moves
+    only if the predicted decrease exceeds its saliency. If it is not used, the number of components
+    that move falls over time, as in dynamic sparse training.
 
     Args:
         state: The batch.
         noise: As in :class:`Search`.
-        use_curvature: Whether to rank by predicted decrease and saliency, else by the magnitudes of
-            gradient and coefficients.
+        use_curvature: If True, locations are ranked by predicted decrease, and components by
+            saliency. If False, they are ranked by the magnitudes of gradient and coefficient.
     """
 
     def __init__(self, state: State, noise: Noise, *, use_curvature: bool = True) -> None:
@@ -169,7 +171,7 @@ class Swap(Search):
     def move(self, progress: float) -> None:
         """Prune and regrow once in each problem."""
         state, components = self.state, self.state.indices.shape[1]
-        count = most_swaps(components, progress, use_curvature=self.curvature is not None)
+        count = most_moved(components, progress, use_curvature=self.curvature is not None)
         predicted_decrease, here = predicted_decreases(state.gradient(), self.curvature), None
         if self.curvature is not None:
             here = self.curvature.gather(1, state.indices)
@@ -177,21 +179,22 @@ class Swap(Search):
 
 
 class Reselection(Swap):
-    """Drop some components for one gradient, and move them to the best locations by it.
+    """Compute the gradient without the weakest components, and move these to the best locations.
 
-    :func:`~loca_theory.locations.prune_and_regrow.dropped` selects the weakest components, and
-    fewer of them over time.
+    The best locations have the largest predicted decreases by that gradient.
+    :func:`~loca_theory.locations.prune_and_regrow.components_to_drop` selects the weakest
+    components; their number falls over time.
     """
 
     _turn = 0
 
     def move(self, progress: float) -> None:
         """Reselect once in each problem."""
-        self.reselect(dropped(self.state.acting, progress, self._turn))
+        self.reselect(components_to_drop(self.state.acting, progress, self._turn))
         self._turn += 1
 
     def reselect(self, dropped: torch.Tensor) -> None:
-        """Drop the given (P, k) components for one gradient, and choose their locations anew."""
+        """Compute the gradient without the given (P, k) components, and choose their locations."""
         state = self.state
         z = state.gradient(state.acting.scatter(1, dropped, 0.0))
         predicted_decrease = predicted_decreases(self.perturbed(z), self.curvature)
@@ -203,13 +206,16 @@ class Reselection(Swap):
 
 
 class CyclicPursuit(Reselection):
-    """Drop one component at a time, in turn, for one gradient, and move it to the best location.
+    """In each move, compute the gradient without one component, and move it to the best location.
+
+    The components take turns.
 
     Args:
         state: The batch.
         noise: As in :class:`Search`.
-        temperature: Initial scale of the Gumbel noise on the logarithm of each predicted decrease,
-            whose standard deviation is about 1.3 times this; it falls linearly to zero.
+        temperature: Initial scale of the Gumbel noise that is added to the logarithm of each
+            predicted decrease. The scale falls linearly to zero; the standard deviation of the
+            noise is about 1.3 times the scale.
     """
 
     def __init__(self, state: State, noise: Noise, *, temperature: float = 0.0) -> None:
@@ -241,7 +247,7 @@ class Pursuit(Search):
         self._count = 0
 
     def moves_at(self, step: int) -> bool:
-        """Whether a component is still to be placed."""
+        """Whether a component has not been placed yet."""
         return step < self.state.indices.shape[1]
 
     def move(self, progress: float) -> None:
@@ -249,7 +255,8 @@ class Pursuit(Search):
         del progress
         state = self.state
         decrease = predicted_decreases(state.gradient(), state.curvature)
-        # From the last to the first, because under ``overwrite`` the last at a location counts.
+        # Place the last component first: under ``overwrite``, only the last component at a location
+        # has an effect.
         next_one = state.indices.shape[1] - 1 - self._count
         decrease = decrease.scatter(1, state.indices[:, next_one + 1 :], -1.0)
         indices = state.indices.clone()
@@ -273,34 +280,49 @@ class SearchKind:
 
 
 SEARCHES: dict[str, SearchKind] = {
-    "coefficients-only": SearchKind("locations stay as they are", Search),
-    "central": SearchKind("central differences, as in the paper", Gradient),
-    "forward": SearchKind("forward differences (V4)", partial(Gradient, rule="forward")),
-    "backward": SearchKind("backward differences (V5)", partial(Gradient, rule="backward")),
+    "coefficients-only": SearchKind("learn the coefficients; locations do not move", Search),
+    "central": SearchKind("gradient by central differences, as in the paper", Gradient),
+    "forward": SearchKind(
+        "gradient by forward differences (V4)", partial(Gradient, rule="forward")
+    ),
+    "backward": SearchKind(
+        "gradient by backward differences (V5)", partial(Gradient, rule="backward")
+    ),
     "eight-direction": SearchKind(
-        "the steepest of 8 one-sided differences (the paper's remark)",
+        "gradient by the steepest of 8 one-sided differences (the paper's remark)",
         partial(Gradient, rule="eight-direction"),
     ),
-    "momentum": SearchKind("central, with momentum 0.9", partial(Gradient, momentum=0.9)),
-    "jitter": SearchKind("central, with noise that fades", partial(Gradient, jitter=1.0)),
+    "momentum": SearchKind(
+        "central differences, with momentum 0.9", partial(Gradient, momentum=0.9)
+    ),
+    "jitter": SearchKind(
+        "central differences, with noise that falls to zero", partial(Gradient, jitter=1.0)
+    ),
     "shrinking": SearchKind(
-        "central over a distance that shrinks from K/2 to 1", partial(Gradient, reach=0.5)
+        "central differences over a distance that shrinks from K/2 to 1",
+        partial(Gradient, reach=0.5),
     ),
     "swap-raw": SearchKind(
-        "move the smallest |a| to the largest |Z|", partial(Swap, use_curvature=False)
+        "move components with the smallest |a| to locations with the largest |Z|",
+        partial(Swap, use_curvature=False),
     ),
-    "swap": SearchKind("move the least a²h to the largest Z²/h while the latter is larger", Swap),
+    "swap": SearchKind(
+        "move components with the smallest a²h to locations with the largest Z²/h, if larger", Swap
+    ),
     "reselect": SearchKind(
-        "drop the weakest for one gradient, then move them to the largest Z²/h", Reselection
+        "compute Z without the smallest |a|, then move these components to the largest Z²/h",
+        Reselection,
     ),
     "cyclic-pursuit": SearchKind(
-        "drop each in turn, then move it to the largest Z²/h", CyclicPursuit
+        "compute Z without one component in turn, then move it to the largest Z²/h",
+        CyclicPursuit,
     ),
     "annealed-pursuit": SearchKind(
-        "cyclic-pursuit with noise that fades", partial(CyclicPursuit, temperature=_TEMPERATURE)
+        "cyclic-pursuit, with noise that falls to zero",
+        partial(CyclicPursuit, temperature=_TEMPERATURE),
     ),
     "pursuit": SearchKind(
-        "orthogonal matching pursuit (a reference: solves for the coefficients)", Pursuit
+        "orthogonal matching pursuit, which fits coefficients by least squares", Pursuit
     ),
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from loca_theory._arguments import real
+from loca_theory._arguments import real_number
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Problems
 from loca_theory.errors import InvalidArgumentError
@@ -30,7 +30,7 @@ class Rates:
 
     def __post_init__(self) -> None:
         for name, rate in vars(self).items():
-            if not 0 < real(name, rate) < math.inf:
+            if not 0 < real_number(name, rate) < math.inf:
                 msg = f"{name} must be positive and finite, not {rate:g}"
                 raise InvalidArgumentError(msg)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory._arguments import instance, integers, make_whole, several
+from loca_theory._arguments import as_tuple, fields_to_int, instance, integers
 from loca_theory.convergence import simulation as one
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, find_interpretation
 from loca_theory.convergence.problems import Family
@@ -48,7 +48,7 @@ def toy(
     seed: int = 0,
     runner: Runner = DEFAULT_RUNNER,
 ) -> ToyResult:
-    """Measure how often learned locations end at the true ones in the paper's toy experiment.
+    """Measure how often training finds the locations that generated the toy problem's data.
 
     Args:
         searches: Algorithms that move components, by their names in
@@ -77,11 +77,11 @@ def toy(
     [('coefficients-only', False), ('swap', True)]
     """
     study = ConvergenceStudy(
-        searches=several(searches),
-        interpretations=several(interpretations),
+        searches=as_tuple(searches),
+        interpretations=as_tuple(interpretations),
         sizes=integers("sizes", sizes),
         components=integers("components", components),
-        conditions=tuple(map(_condition, several(conditions))),
+        conditions=tuple(map(_condition, as_tuple(conditions))),
         problems=problems,
         steps=steps,
         rates=Rates(lr, location_lr),
@@ -128,7 +128,7 @@ class ConvergenceStudy:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        make_whole(self, "steps", "seed", *(["problems"] if self.problems is not None else []))
+        fields_to_int(self, "steps", "seed", *(["problems"] if self.problems is not None else []))
         for name in ("problems", "steps"):
             number = getattr(self, name)
             if number is not None and number < 1:
@@ -156,7 +156,7 @@ class ConvergenceStudy:
 
     @property
     def version(self) -> str:
-        """Version of the code and libraries that its stored blocks depend on."""
+        """Version of the code and libraries that the stored results depend on."""
         return one.version()
 
     def families(self) -> list[Family]:

@@ -1,6 +1,6 @@
 r"""Closed forms of losses and crossings under dependence.
 
-All losses are relative to pq, the energy of the independent part, unless stated otherwise.
+Unless stated otherwise, losses are relative to pq, the expected energy of the independent part.
 
 Source: the spiked-model limits of F. Benaych-Georges and R. R. Nadakuditi, J. Multivar. Anal. 111
 (2012), applied to the paper's question.
@@ -24,7 +24,7 @@ _NODES, _FAR = 32, 9.0
 
 
 def _half_normal_nodes(scale: float) -> tuple[_Array, _Array]:
-    """Nodes and weights for E f(|g|), g standard normal and f smooth on a scale below 1.
+    """Nodes and weights for E f(|g|), where g is standard normal and f varies on the given scale.
 
     The rule is Gauss–Legendre on panels whose edges double from the scale up to 9 standard
     deviations.
@@ -52,7 +52,8 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
         retained: The fraction f of the coefficients that is retained, in (0, 1).
 
     Returns:
-        The loss relative to pq, in the limit of large matrices. At t = 0 it is the loss of D.
+        The loss relative to pq, in the limit of large matrices. At t = 0 it is the loss of the
+        method D for independent entries.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
@@ -76,8 +77,8 @@ def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> f
     r"""Loss of the best rank-r approximation of a matrix with a strong spike.
 
     The spike takes one rank: it raises the largest squared singular value to
-    :math:`(θ^2+p)(θ^2+q)/θ^2 = θ^2 + p + q + pq/θ^2`. For the other r − 1 ranks there remains an
-    independent (p−1)×(q−1) matrix, less the energy pq/θ² that the spike took from it:
+    :math:`(θ^2+p)(θ^2+q)/θ^2 = θ^2 + p + q + pq/θ^2`. The other r − 1 ranks approximate an
+    independent (p−1)×(q−1) matrix, whose energy is smaller by pq/θ², which went to the spike:
 
     .. math:: \frac{(p-1)(q-1)}{pq}\, L_R^{(p-1)(q-1)}(r-1) - \frac1{t\,pq}, \qquad θ^2 = t\,pq .
 
@@ -85,7 +86,8 @@ def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> f
         p: Rows.
         q: Columns.
         t: θ²/(pq); the spike must lie outside the bulk, θ⁴ > pq.
-        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy.
+        loss_without: Loss at rank r − 1 of an independent (p−1)×(q−1) matrix, relative to its own
+            energy.
 
     Returns:
         The loss relative to pq.
@@ -107,21 +109,22 @@ def low_rank_loss_with_shared_mean(
 
     The mean is a spike whose strength is drawn anew for every matrix: W = Z + θ 11ᵀ/√(pq) with
     θ ~ N(0, s²). If θ² is below √(pq), the spike is hidden in the bulk and the loss is that of
-    independent entries. Otherwise it takes one rank, as in :func:`low_rank_loss_with_spike`. With
-    a = (pq)^{1/4}/s the expected loss is
+    independent entries. Otherwise the spike takes one rank, as in :func:`low_rank_loss_with_spike`.
+    With a = (pq)^{1/4}/s the expected loss is
 
     .. math:: (2Φ(a)-1)\, L_R(r) + 2(1-Φ(a)) \tfrac{(p-1)(q-1)}{pq} L_R^{(p-1)(q-1)}(r-1)
               - \tfrac{2}{s^2}\bigl[φ(a)/a - (1 - Φ(a))\bigr] ,
 
-    where the last term is the mean of 1/θ², restricted to θ² > √(pq).
+    where the subtracted term is the mean of 1/θ², restricted to θ² > √(pq).
 
     Args:
         p: Rows.
         q: Columns.
-        spread: s²: pq·ρ for Σ = I + ρ11ᵀ, and pq·ρ/(1−ρ) in units of the noise for
-            Σ = (1−ρ)I + ρ11ᵀ.
-        loss: L_R(r) of independent p×q entries, relative to their own energy.
-        loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy.
+        spread: The variance s² of θ: pq·ρ for Σ = I + ρ11ᵀ; for Σ = (1−ρ)I + ρ11ᵀ it is
+            pq·ρ/(1−ρ), in units of the variance 1−ρ of the independent part.
+        loss: Loss at rank r of an independent p×q matrix, relative to its own energy.
+        loss_without: Loss at rank r − 1 of an independent (p−1)×(q−1) matrix, relative to its own
+            energy.
 
     Returns:
         The loss relative to pq times the variance of the independent part.
@@ -143,18 +146,18 @@ def low_rank_loss_with_shared_mean(
 
 
 def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -> float:
-    r"""Exact loss of D when all entries share one random mean.
+    r"""Exact expected loss of the method D when all entries share one random mean.
 
     11ᵀ is the DCT atom of frequency zero, so only the coefficient at that frequency depends on the
     mean: it is N(0, τ²), the other pq − 1 are N(0, σ²), and all are independent.
 
     Args:
         budget: Shape, rank and accounting.
-        noise: σ².
-        atom: τ².
+        noise: The variance σ² of all other coefficients.
+        atom: The variance τ² of the coefficient at frequency zero.
 
     Returns:
-        The expected loss (not relative).
+        The expected squared error; it is not divided by an energy.
     """
     n = budget.p * budget.q
     if noise == 0:
@@ -164,11 +167,12 @@ def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -
 
 
 def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
-    r"""Fraction of the energy in one random spike at which R and D have the same loss.
+    r"""Fraction of the energy in one random spike at which the methods R and D have the same loss.
 
-    This is the line of the phase diagram, for large matrices. It solves :math:`1 - R(ρ) = D(t)`
-    for t, where R(ρ) is the fraction that rank truncation retains under the Marchenko–Pastur law
-    and the paper's budget is f = ρ(1 + c)/2, and returns t/(1+t).
+    This is the line of the phase diagram, for large matrices. The function solves
+    :math:`1 - R(ρ) = D(t)` for t and returns t/(1+t). R(ρ) is the fraction of the energy that rank
+    truncation retains under the Marchenko–Pastur law, and D(t) is
+    :func:`selection_loss_with_spike` at the paper's budget, f = ρ(1 + c)/2.
 
     Args:
         ratio: ρ = r/min(p, q), in (0, 1/2).

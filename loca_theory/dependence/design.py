@@ -47,12 +47,12 @@ class Design:
         ranks: LoRA ranks.
         structures: Names of structures.
         protocols: Protocols.
-        methods: Methods in addition to R and D, which the crossings compare; None for the lines of
-            the paper's figures. Under ``same-draw`` a method is applied to the draws if it
-            approximates matrices; under ``iid-reference`` its exact error is used if it has one.
+        methods: Methods in addition to the methods R and D, which the crossings compare; None for
+            the lines of the paper's figures. Under ``same-draw`` a method is applied to the draws
+            if it approximates matrices; under ``iid-reference`` its exact error is used, if known.
         rho: Values of the parameter ``rho``, increasing; None for the default.
-        fraction: Values of ``fraction``, likewise.
-        exponent: Values of ``exponent``, likewise.
+        fraction: Values of the parameter ``fraction``, increasing; None for the default.
+        exponent: Values of the parameter ``exponent``, increasing; None for the default.
         draws: Number of draws of each structure, at least 2; all values share the random numbers.
         seed: Root seed.
         level: Size of the tests.
@@ -81,12 +81,12 @@ class Design:
     spikes: int = 1
 
     def __post_init__(self) -> None:
-        _arguments.make_whole(self, "p", "q", "draws", "seed", "null_draws", "spikes")
+        _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws", "spikes")
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
         if self.draws < 2:
             msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
             raise InvalidArgumentError(msg)
-        if not 0 < _arguments.real("level", self.level) < 1:
+        if not 0 < _arguments.real_number("level", self.level) < 1:
             msg = f"the level must lie between 0 and 1, and is {self.level}"
             raise InvalidArgumentError(msg)
         for name in self.structures:
@@ -138,8 +138,8 @@ class Design:
         for method in find_methods(self.methods or ()):
             if method.name in with_value:
                 continue
-            if method.is_approximation or Engine.EXACT in method.engines(self.p, self.q):
-                other = Protocol.SAME_DRAW if method.is_approximation else Protocol.IID_REFERENCE
+            if method.can_approximate or Engine.EXACT in method.engines(self.p, self.q):
+                other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
                 msg = f"{method.name} has no value under {', '.join(self.protocols)}; leave it "
                 msg += f'out, or use protocols="{other}"'
             else:

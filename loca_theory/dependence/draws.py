@@ -102,9 +102,9 @@ def compute(given: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[s
         own: The user's own methods, by name.
 
     Returns:
-        ``losses``: moments for each method, one number per rank; ``gap``: moments of R − D on the
-        same draws; ``statistics``: each statistic's value in every draw;
-        ``centred_statistics``: the same for the centred matrices, or None.
+        ``losses``: moments for each method, one number per rank; ``gap``: moments of the loss of
+        the method R minus the loss of D on the same draws; ``statistics``: each statistic's value
+        in every draw; ``centred_statistics``: the same for the centred matrices, or None.
     """
     parameters = given.parameters
     p, q = parameters["p"], parameters["q"]
@@ -222,7 +222,7 @@ class Blocks:
         return _mean_and_error([result["losses"][method] for result in self.results])
 
     def gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean of R − D on the same draws and its standard error, one per rank."""
+        """Mean loss of the method R minus D on the same draws, and its standard error, by rank."""
         return _mean_and_error([result["gap"] for result in self.results])
 
     def statistic(self, name: str, *, is_centred: bool) -> NDArray[np.float64]:

@@ -37,10 +37,10 @@ class Prediction:
     def error(self, structure: str, method: str, value: float) -> float | None:
         """Expected error of a method relative to E‖W‖²; None if there is no closed form.
 
-        Only R and D have closed forms. That of D is exact under ``shared-mean`` and
-        ``equicorrelated``. The others are leading orders in the size: R follows from the spiked
-        model, and D under ``spiked`` from the mixture law that a random spike gives the
-        coefficients.
+        Only the methods R and D have closed forms. The error of D is exact under ``shared-mean``
+        and ``equicorrelated``. The other errors are leading orders in the size: that of R follows
+        from the spiked model, and that of D under ``spiked`` follows from the mixture law of the
+        coefficients of a random spike.
         """
         match structure, method:
             case (("shared-mean" | "equicorrelated"), ("R" | "D")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from loca_theory._arguments import several
+from loca_theory._arguments import as_tuple
 from loca_theory._lookup import member
 from loca_theory.expressivity import Method, find_methods
 
@@ -19,8 +19,9 @@ class Protocol(StrEnum):
     """What the low-rank error is compared with.
 
     - ``same-draw``: every method approximates the same correlated matrix.
-    - ``iid-reference``: R approximates the correlated matrix; the other methods stay at their exact
-      values for independent entries. The paper's printed crossings follow from this protocol.
+    - ``iid-reference``: only the method R approximates the correlated matrix; the other methods
+      have their exact errors for independent entries. The paper's printed crossings follow from
+      this protocol.
     """
 
     SAME_DRAW = "same-draw"
@@ -28,7 +29,7 @@ class Protocol(StrEnum):
 
     def draws(self, method: Method) -> bool:
         """Whether a method approximates the correlated draws."""
-        return method.is_approximation if self is Protocol.SAME_DRAW else method is COMPARED[0]
+        return method.can_approximate if self is Protocol.SAME_DRAW else method is COMPARED[0]
 
 
 def find_protocols(names: str | Iterable[str]) -> tuple[Protocol, ...]:
@@ -37,4 +38,4 @@ def find_protocols(names: str | Iterable[str]) -> tuple[Protocol, ...]:
     Raises:
         InvalidArgumentError: a name is unknown; the message lists the known names.
     """
-    return tuple(member(Protocol, "protocol", name) for name in several(names))
+    return tuple(member(Protocol, "protocol", name) for name in as_tuple(names))

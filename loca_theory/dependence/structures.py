@@ -1,18 +1,23 @@
-r"""Gaussian matrices whose entries are not independent, each as a function of one parameter.
+r"""Random matrices W with dependent entries, whose dependence is set by one parameter.
 
-A structure turns one set of random numbers into the whole family of matrices W(value), so that
-comparisons between values, and the search for a crossing, use common random numbers.
+A structure is one kind of dependence. From a single set of random numbers it computes W for any
+value of the parameter. Losses at different values, and crossings, are therefore compared with
+common random numbers.
 
 ============================= ========== ==================================================
 structure                     parameter  law of W
 ============================= ========== ==================================================
-``shared-mean``               rho        Σ = I + ρ 11ᵀ, the appendix's matrix as printed
-``equicorrelated``            rho        Σ = (1−ρ) I + ρ 11ᵀ: unit variances, as the appendix says
-``row-equicorrelated``        rho        rows independent, each with (1−ρ) I + ρ 11ᵀ
+``shared-mean``               rho        Σ = I + ρ 11ᵀ
+``equicorrelated``            rho        Σ = (1−ρ) I + ρ 11ᵀ (unit variances)
+``row-equicorrelated``        rho        independent rows with covariance (1−ρ) I + ρ 11ᵀ
 ``ar1``                       rho        Σ = A_p(ρ) ⊗ A_q(ρ), A(ρ)_ij = ρ^|i−j|
-``spiked``                    fraction   Z + θ Σ_k u_k v_kᵀ with random orthonormal directions
+``spiked``                    fraction   Z + θ (u_1 v_1ᵀ + u_2 v_2ᵀ + …), random directions
 ``power-law``                 exponent   Z Λ^{1/2} Qᵀ, λ_j ∝ j^{-exponent}, Q random orthogonal
 ============================= ========== ==================================================
+
+Σ is the covariance of all pq entries, 1 is a vector of ones, and Z is a p×q matrix of independent
+N(0, 1) entries. The u_k and the v_k are orthonormal, and :func:`spike_strength` gives θ. The
+paper's appendix prints the formula of ``shared-mean``, but its text describes ``equicorrelated``.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from scipy import signal
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
-# Distance of the smallest and largest value of an open interval from its ends.
+# How far a parameter must stay from an end of its range that does not belong to the range.
 _OPEN = 1e-9
 
 _Array = NDArray[np.float64]
@@ -43,9 +48,10 @@ class Structure:
         parameter: Name of the parameter: ``rho``, ``fraction`` or ``exponent``.
         title: Title in a few words.
         reference: Publication.
-        bounds: Function of (p, q): the smallest and the largest value of the parameter.
-        family: Function of (p, q, generator): one draw of the map from values to matrices.
-        energy: Function of (p, q, value): :math:`E\|W\|^2`.
+        bounds: Function of (p, q) that returns the smallest and the largest value of the parameter.
+        family: Function of (p, q, generator) that draws random numbers once and returns a function
+            from values of the parameter to matrices.
+        energy: Function of (p, q, value) that returns :math:`E\|W\|^2`.
     """
 
     name: str
@@ -112,7 +118,7 @@ def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
 
 
 def spike_strength(p: int, q: int, fraction: float, spikes: int) -> float:
-    """θ of each of ``spikes`` equal spikes that together hold a fraction of the expected energy.
+    """The strength θ of ``spikes`` equal spikes that together have a given fraction of the energy.
 
     With s spikes, fraction = sθ²/(pq + sθ²).
     """
@@ -126,7 +132,7 @@ def _directions(n: int, count: int, rng: np.random.Generator) -> _Array:
 
 
 def spiked(spikes: int = 1) -> Structure:
-    """The structure of Z plus equally strong rank-one terms in random directions."""
+    """Make the structure ``spiked``, which adds equally strong random rank-one terms to Z."""
 
     def family(p: int, q: int, rng: np.random.Generator) -> Family:
         z = rng.standard_normal((p, q))
@@ -136,7 +142,7 @@ def spiked(spikes: int = 1) -> Structure:
     return Structure(
         "spiked",
         "fraction",
-        f"independent entries plus {spikes} random rank-one direction(s)",
+        f"independent entries plus {spikes} random rank-one term{'s' * (spikes > 1)}",
         "I. M. Johnstone, Ann. Stat. 29 (2001); F. Benaych-Georges and R. R. Nadakuditi, "
         "J. Multivar. Anal. 111 (2012)",
         lambda p, q: (0.0, 1 - _OPEN),
@@ -168,7 +174,7 @@ STRUCTURES: dict[str, Structure] = {
         Structure(
             "shared-mean",
             "rho",
-            "Σ = I + ρ 11ᵀ, as printed",
+            "Σ = I + ρ 11ᵀ, as printed in the appendix",
             "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / (p * q), np.inf),
             _shared_mean,
@@ -177,8 +183,8 @@ STRUCTURES: dict[str, Structure] = {
         Structure(
             "equicorrelated",
             "rho",
-            "Σ = (1−ρ) I + ρ 11ᵀ, unit variances",
-            "the paper's appendix on non-i.i.d. effects, as it describes its matrix",
+            "Σ = (1−ρ) I + ρ 11ᵀ, with unit variances, as the appendix's text says",
+            "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / max(p * q - 1, 1), 1.0),
             _equicorrelated,
             _unit_energy,

@@ -59,10 +59,10 @@ def correlate(
         structures: Kinds of dependence, names in :data:`~loca_theory.dependence.STRUCTURES`.
         protocols: What the low-rank error is compared with; see
             :class:`~loca_theory.dependence.Protocol`.
-        methods: Methods or their names in addition to R and D, which the crossings compare; None
-            for the lines of the paper's figures. Under ``same-draw`` your own method is applied to
-            the draws if it approximates matrices; under ``iid-reference`` its exact error is used
-            if it has one.
+        methods: Methods or their names in addition to the methods R and D, which the crossings
+            compare; None for the lines of the paper's figures. Under ``same-draw`` your own method
+            is applied to the draws if it approximates matrices; under ``iid-reference`` its exact
+            error is used, if known.
         rho: Correlations, increasing; None for 0, 0.01, ..., 0.4.
         fraction: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
         exponent: Exponents of the power law, increasing; None for 0, 0.1, ..., 1.5.
@@ -89,14 +89,14 @@ def correlate(
         msg = "give either size (a square matrix) or shape=(p, q)"
         raise InvalidArgumentError(msg)
     if shape is None:
-        p = q = _arguments.whole("size", size)
+        p = q = _arguments.whole_number("size", size)
     else:
         p, q = _arguments.shape(shape)
     study = Study(
         p,
         q,
         _arguments.ranks(ranks),
-        structures=_arguments.several(structures),
+        structures=_arguments.as_tuple(structures),
         protocols=find_protocols(protocols),
         methods=None if methods is None else find_methods(methods),
         rho=None if rho is None else _arguments.numbers("rho", rho),
@@ -116,7 +116,7 @@ class Study(Design):
 
     @property
     def version(self) -> str:
-        """Version of the code and libraries that its stored blocks depend on."""
+        """Version of the code and libraries that the stored results depend on."""
         return draw_blocks.version()
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> CorrelationResult:

@@ -1,8 +1,8 @@
 """How many numbers each method may retain when LoRA of rank r spends N0 = (p+q)·r.
 
-Theorem 1 compares methods "at the same budget", which leaves open what is counted. Every
-accounting here is a rule that turns (method, shape, rank) into a whole number of retained items,
-rounded down.
+Theorem 1 compares methods "at the same budget", but leaves open what is charged to the budget. An
+:class:`Accounting` is a rule for this. From the shape and LoRA's rank it gives the number of
+coefficients or locations that each method may retain, rounded down.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from loca_theory._arguments import make_whole
+from loca_theory._arguments import fields_to_int
 from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.half_spectrum import HalfSpectrum
@@ -21,16 +21,17 @@ _MOST_ENTRIES = 2**53
 
 
 class Accounting(StrEnum):
-    """Rules for counting a budget.
+    """Rules for what is charged to a budget.
 
-    - ``paper``: an index costs as much as a number. The budget buys N0/2 random locations (two
-      numbers each, with indices from a seed), N0/3 chosen locations or N0/2 chosen coefficients.
-    - ``main-text``: as ``paper``, but N2 = 2/3·N0 *locations*, the other interpretation of the main
-      text. Under it the last inequality of Theorem 1 reverses.
-    - ``trainable``: only trainable numbers count, as users of adapters count; locations are free.
-    - ``dof``: as ``paper``, but LoRA is charged the r(p+q−r) degrees of freedom of a rank-r matrix.
-    - ``bits``: stored bits count: ``value_bits`` for a value, and log2 of the number of locations
-      for an index.
+    - ``paper``: a number costs 1, and so does the index of a chosen location; random indices come
+      from a seed and are free. The budget pays for N0/2 random locations (two numbers each), N0/3
+      chosen locations (two numbers and an index) or N0/2 chosen coefficients (one and an index).
+    - ``main-text``: as ``paper``, but the number of chosen locations is N2 = 2/3·N0, the other
+      interpretation of the main text. With it, the last inequality of Theorem 1 is reversed.
+    - ``trainable``: a trainable number costs 1, as is usual for adapters; all indices are free.
+    - ``dof``: as ``paper``, but N0 = r(p+q−r), the degrees of freedom of a rank-r matrix.
+    - ``bits``: a number costs ``value_bits`` bits, and the index of a chosen location costs log2 of
+      the number of locations.
     """
 
     PAPER = "paper"
@@ -48,15 +49,15 @@ class Budget:
         p: Rows.
         q: Columns.
         r: LoRA's rank, 1 ≤ r ≤ min(p, q).
-        accounting: How the budget is counted.
+        accounting: What is charged to the budget.
         value_bits: Bits of one stored number; used by ``bits`` and by the method ``RD``.
 
     Raises:
-        InvalidArgumentError: a number is not whole or out of range, the accounting is unknown, or
-            the rank-r factors hold more numbers than the matrix itself.
+        InvalidArgumentError: p, q, r or value_bits is not a whole number or is out of range, the
+            accounting is unknown, or N0 is larger than the number of entries of the matrix.
 
     Source: the paper's section "Comparison between frequency-space and low-rank Adaptation" and the
-    proof of Theorem 1; N0, N1, N2 and N3 there.
+    proof of Theorem 1, which calls the budget N0 and the counts N1, N2 and N3.
     """
 
     p: int
@@ -66,7 +67,7 @@ class Budget:
     value_bits: int = 16
 
     def __post_init__(self) -> None:
-        make_whole(self, "p", "q", "r", "value_bits")
+        fields_to_int(self, "p", "q", "r", "value_bits")
         if not isinstance(self.accounting, Accounting):
             chosen = member(Accounting, "accounting", self.accounting)
             object.__setattr__(self, "accounting", chosen)
@@ -104,25 +105,27 @@ class Budget:
         return self.value_bits * (self.p + self.q) * self.r
 
     @property
-    def half(self) -> HalfSpectrum:
+    def half_spectrum(self) -> HalfSpectrum:
         """The independent locations of the matrix's DFT."""
         return HalfSpectrum(self.p, self.q)
 
     @property
     def random_locations(self) -> int:
-        """Number of locations of F1: two numbers each, with indices from a seed."""
+        """Number of random locations of the method F1. Each costs two numbers, but no index."""
         if self.accounting is Accounting.BITS:
             return self.bits // (2 * self.value_bits)
         return self.numbers // 2
 
     @property
     def random_coefficients(self) -> int:
-        """Number of coefficients of V1 and FourierFT: one number each, seeded indices."""
+        """Number of random coefficients of the methods V1 and FourierFT. Each costs one number."""
         return self.bits // self.value_bits if self.accounting is Accounting.BITS else self.numbers
 
     @property
     def chosen_locations(self) -> int:
-        """Number of locations of F2 and of its brackets M1, M2: two numbers and an index each.
+        """Number of chosen locations of the method F2 and of the bounds M1 and M2 on its error.
+
+        Each location costs two numbers and an index.
 
         Raises:
             InvalidArgumentError: the half spectrum has fewer locations.
@@ -133,20 +136,23 @@ class Budget:
             case Accounting.TRAINABLE:
                 count = self.numbers // 2
             case Accounting.BITS:
-                index = math.log2(self.half.location_count)
+                index = math.log2(self.half_spectrum.location_count)
                 count = math.floor(self.bits / (2 * self.value_bits + index))
             case _:
                 count = self.numbers // 3
-        if count > self.half.location_count:
+        if count > self.half_spectrum.location_count:
             msg = f"budget larger than the matrix: {count} locations, but the half "
-            msg += f"spectrum of {self.p}x{self.q} has only {self.half.location_count}; "
+            msg += f"spectrum of {self.p}x{self.q} has only {self.half_spectrum.location_count}; "
             msg += 'lower r, or use accounting="paper"'
             raise InvalidArgumentError(msg)
         return count
 
     @property
     def chosen_coefficients(self) -> int:
-        """Number of coefficients of F3, D and S: one number and an index each."""
+        """Number of chosen coefficients of the methods F3, D and S.
+
+        Each coefficient costs one number and an index.
+        """
         match self.accounting:
             case Accounting.TRAINABLE:
                 return self.numbers

@@ -1,12 +1,12 @@
 r"""Large-matrix limits of the errors, and the ranks at which the ordering of Theorem 1 fails.
 
-As p, q → ∞ at fixed proportions, the energy that each method retains of an i.i.d. N(0, 1) matrix
-tends to a function of the fraction that the method may retain. φ and Φ are the standard normal
-density and distribution function:
+As p, q → ∞ with q/p and r/p fixed, the fraction of the energy of an i.i.d. N(0, 1) matrix that a
+method retains tends to a limit. φ and Φ are the standard normal density and distribution function:
 
-- single coefficients (D, F3, S), a fraction f of them: :math:`f + 2 z φ(z)`, :math:`2(1-Φ(z)) = f`;
-- locations (F2, M1, M2), a fraction g of them: :math:`g (1 - \ln g)`;
-- rank (R), a fraction of the singular values: :func:`low_rank_fraction`.
+- a fraction f of single coefficients (methods D, F3, S) retains :math:`f + 2 z φ(z)`, where
+  :math:`2(1-Φ(z)) = f`;
+- a fraction g of the locations (method F2, bounds M1 and M2) retains :math:`g (1 - \ln g)`;
+- a fraction of the singular values (method R) retains :func:`low_rank_fraction`.
 
 Source: consequences of the paper's proof of Theorem 1; V. A. Marchenko and L. A. Pastur
 (1967) for the spectrum.
@@ -47,14 +47,14 @@ def low_rank_fraction(rank_fraction: float, aspect: float = 1.0) -> float:
     if rank_fraction == 0.0:
         return 0.0
     law = MarchenkoPastur(aspect)
-    return float(law.mass_above(law.isf(rank_fraction)))
+    return float(law.energy_fraction_above(law.isf(rank_fraction)))
 
 
 def coefficient_fraction(fraction: float) -> float:
     r"""Limit of the fraction of the energy that the largest coefficients carry.
 
     If a fraction f = ``fraction`` of i.i.d. N(0, 1) coefficients is retained, the limit is
-    :math:`f + 2 z φ(z)` with :math:`2(1 - Φ(z)) = f`. It applies to D, F3 and S.
+    :math:`f + 2 z φ(z)` with :math:`2(1 - Φ(z)) = f`. It applies to the methods D, F3 and S.
     """
     if fraction <= 0 or fraction >= 1:
         return float(np.clip(fraction, 0, 1))
@@ -66,8 +66,8 @@ def location_fraction(fraction: float) -> float:
     r"""Limit of the fraction of the energy that the strongest locations carry.
 
     If a fraction g = ``fraction`` of the locations is retained, the limit is
-    :math:`g(1 - \ln g)`. It applies to F2, M1 and M2, whose locations have exponential (χ²_2)
-    energies.
+    :math:`g(1 - \ln g)`. It applies to the method F2 and to the bounds M1 and M2; in the limit, the
+    energies of their locations are exponential (χ²_2).
     """
     if fraction <= 0 or fraction >= 1:
         return float(np.clip(fraction, 0, 1))
@@ -92,7 +92,7 @@ class Crossing:
 
 
 def limit_crossings() -> list[Crossing]:
-    """Find all crossings of U, R, F2 and D for 0 < r/K < 1/2 under the paper's budget.
+    """Find all crossings of the methods U, R, F2 and D for 0 < r/K < 1/2 at the paper's budget.
 
     Theorem 1 assumes only r < K/3. In the limit its ordering of the errors, U > R > F2 > D, holds
     up to the first of these crossings and fails beyond it.

@@ -164,7 +164,7 @@ def dense_errors(
 
     Args:
         method: Any method that approximates a given matrix.
-        budgets: Budgets of one shape.
+        budgets: Budgets that share p and q.
         matrix_rng: Source of W; generators in the same state give the same W.
         choice_rng: Source of random indices and frozen factors.
         device: Device of the linear algebra.
@@ -192,8 +192,9 @@ def _checked(
 ) -> tuple[torch.Tensor, int]:
     """The checked matrix, scaled by a power of two so that nothing overflows, and the exponent."""
     for method in methods:
-        if not method.is_approximation:
-            msg = f"{method.name} is a formula, not an approximation of a given matrix"
+        if not method.can_approximate:
+            msg = f"{method.name} is only a formula for the error and cannot approximate a matrix; "
+            msg += "use another method"
             raise InvalidArgumentError(msg)
     matrix, exponent = balanced(value, "matrix")
     for budget in budgets:

@@ -9,7 +9,7 @@ from loca_theory.expressivity.budgets import Budget
 
 # Peak memory in float64 arrays, without the interpreter and libraries, rounded up from measurements
 # of every method. The dense sampler is measured in p×q matrices at sizes 1024 to 4096 (the
-# decompositions of R and DoRA take the most), the reduced one in arrays as long as LoRA's factors.
+# methods R and DoRA take the most), the reduced one in arrays as long as LoRA's factors.
 _DENSE_MATRICES = 12
 _REDUCED_ARRAYS = 12
 

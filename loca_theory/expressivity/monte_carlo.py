@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory._arguments import make_whole
+from loca_theory._arguments import fields_to_int
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.methods import METHODS, Engine, Method, definition
@@ -74,7 +74,7 @@ class MonteCarlo:
     Attributes:
         draws: Independent draws of W per method, at least 1.
         seed: Root seed, not negative.
-        accounting: How budgets are counted.
+        accounting: What is charged to a budget.
         value_bits: Bits of a stored number.
         device: ``cpu`` or a CUDA device, for the dense sampler.
 
@@ -89,7 +89,7 @@ class MonteCarlo:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        make_whole(self, "draws", "seed", "value_bits")
+        fields_to_int(self, "draws", "seed", "value_bits")
         if self.draws < 1:
             msg = f"a simulation needs at least 1 draw (2 for a standard error), not {self.draws}"
             raise InvalidArgumentError(msg)
@@ -154,7 +154,7 @@ class MonteCarlo:
             if one.sampler is Sampler.REDUCED and not one.method.defines("sample"):
                 msg = f'{name} has no reduced sampler; use sampler="dense"'
                 raise InvalidArgumentError(msg)
-            if one.sampler is Sampler.DENSE and not one.method.is_approximation:
+            if one.sampler is Sampler.DENSE and not one.method.can_approximate:
                 msg = f'{name} does not approximate matrices; use sampler="reduced"'
                 raise InvalidArgumentError(msg)
 

@@ -179,7 +179,7 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
     .. math:: E = m \int x f_2\, P\{B_{m-1}(S_2) + B_s(S_1) < N\}\,dx
                 + s \int x f_1\, P\{B_m(S_2) + B_{s-1}(S_1) < N\}\,dx .
 
-    This is the quantity that the paper brackets by M1 (m variables) and M2 (m + s variables).
+    The paper bounds this quantity by M1 (m variables) and M2 (m + s variables).
 
     Args:
         half: The shape's half spectrum, which gives s and m.

@@ -46,7 +46,7 @@ def theorem_1_violations(
         largest: Largest matrix size, at most
             :data:`~loca_theory.expressivity.low_rank_exact.LARGEST_EXACT`.
         order: Methods from the largest error to the smallest.
-        accounting: How budgets are counted.
+        accounting: What is charged to a budget.
 
     Returns:
         Violations in order of K and r.

@@ -100,15 +100,15 @@ def simulate(
         shape: One rectangular shape (p, q) instead of sizes.
         methods: Methods or their names.
         engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for ``exact`` and
-            ``monte-carlo``. Each method is evaluated by those of the engines that it has.
-        accounting: How budgets are counted; see :class:`Accounting`.
+            ``monte-carlo``. A method has no row for an engine that cannot evaluate it.
+        accounting: What is charged to a budget; see :class:`Accounting`.
         value_bits: Bits of a stored number.
         draws: Number of Monte Carlo draws.
         seed: Root seed.
         sampler: ``reduced`` or ``dense``; None for the reduced sampler if the method has one, and
             the dense one otherwise.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, for the dense sampler.
-        runner: Runner that computes the Monte Carlo blocks.
+        runner: Runner that computes the Monte Carlo draws.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or nothing can be computed.
@@ -144,18 +144,18 @@ class Simulation:
     Attributes:
         shapes: Matrix shapes (p, q).
         ranks: LoRA ranks r; each must fit every shape.
-        methods: Methods, each once.
-        engines: Engines; each method is evaluated by those of them that it has.
-        accounting: How budgets are counted.
-        value_bits: Bits of a stored number, for ``bits`` and ``RD``.
+        methods: Methods, without duplicates.
+        engines: Engines. A method has no row for an engine that cannot evaluate it.
+        accounting: What is charged to a budget.
+        value_bits: Bits of a stored number, for the accounting ``bits`` and the method ``RD``.
         draws: Number of Monte Carlo draws.
         seed: Root seed.
-        sampler: Sampler; None for the reduced one if the method has it, and the dense one
+        sampler: Sampler; None for the reduced sampler if the method has one, and the dense one
             otherwise.
         device: Device of the dense sampler.
 
     Raises:
-        InvalidArgumentError: a value is out of range, or no method has any of the engines.
+        InvalidArgumentError: a value is out of range, or no engine can evaluate any method.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -176,7 +176,7 @@ class Simulation:
                 raise InvalidArgumentError(msg)
         object.__setattr__(self, "shapes", tuple(map(_arguments.shape, self.shapes)))
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
-        _arguments.make_whole(self, "value_bits", "draws", "seed")
+        _arguments.fields_to_int(self, "value_bits", "draws", "seed")
         find_methods(self.methods)
         for p, q in self.shapes:
             for r in self.ranks:
@@ -184,8 +184,8 @@ class Simulation:
                     method.check_budget(self._budget(p, q, r))
         if not any(True for _ in self._configurations()):
             names = ", ".join(method.name for method in self.methods)
-            msg = f"nothing to compute: {names} cannot be evaluated by engine "
-            msg += f"{', '.join(self.engines)} at these shapes; choose another engine"
+            msg = f"nothing to compute: no engine of ({', '.join(self.engines)}) can evaluate any "
+            msg += f"method of ({names}) at these shapes; choose another engine"
             raise InvalidArgumentError(msg)
         self._monte_carlo.check(list(self._series()))
 
@@ -195,8 +195,8 @@ class Simulation:
         return any(one.sampler is Sampler.DENSE for one in self._series())
 
     @property
-    def without_engine(self) -> tuple[Method, ...]:
-        """Methods that none of the engines can evaluate for at least one of the shapes."""
+    def unevaluated_methods(self) -> tuple[Method, ...]:
+        """Methods that, for at least one of the shapes, none of the engines can evaluate."""
         return tuple(
             method
             for method in self.methods
@@ -218,7 +218,7 @@ class Simulation:
         return replace(self, device=resolve_device(name))
 
     def describe(self) -> dict[str, Any]:
-        """The expanded grid and options as plain data, for a manifest."""
+        """All shapes, ranks, methods, engines and options as plain data, for a manifest."""
         titles = own_titles(self.methods)
         return {
             "shapes": [list(shape) for shape in self.shapes],
@@ -234,14 +234,14 @@ class Simulation:
 
     @property
     def version(self) -> str:
-        """Version of the code and libraries that its Monte Carlo blocks depend on."""
+        """Version of the code and libraries that the Monte Carlo errors depend on."""
         return store_version()
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table.
 
         Args:
-            runner: Runner that computes the Monte Carlo blocks; on a GPU a single process computes
+            runner: Runner that computes the Monte Carlo draws; on a GPU a single process computes
                 all of them.
 
         Raises:

@@ -1,14 +1,14 @@
 r"""The Marchenko–Pastur law, for any aspect ratio.
 
-For W p×q with independent entries of variance σ², the eigenvalues of WᵀW/p have, in the limit
-q/p → y, the density
+Let W be a p×q matrix of independent entries with mean 0 and variance σ². In the limit p, q → ∞ with
+q/p → y, the eigenvalues of WᵀW/p have the density
 
 .. math:: f(x) = \frac{\sqrt{(b-x)(x-a)}}{2π σ^2 y\, x}, \qquad
           a, b = σ^2 (1 \mp \sqrt y)^2 ,
 
-and for y > 1 an atom of mass 1 − 1/y at 0. With c = min(y, 1/y) and
-:math:`x = σ^2 \max(1, y)\,(1 + c + 2\sqrt c\cos θ)` the mass above an x is an elementary function
-of the angle θ.
+and, if y > 1, a fraction 1 − 1/y of them is 0. Let c = min(y, 1/y), and write an eigenvalue as
+:math:`x(θ) = σ^2 \max(1, y)\,(1 + c + 2\sqrt c\cos θ)`. Then the fraction of the eigenvalues above
+x(θ), and the fraction of the energy, are elementary functions of the angle θ.
 
 Source: V. A. Marchenko and L. A. Pastur, Math. USSR Sb. 1 (1967); the paper's preliminary analysis.
 """
@@ -85,16 +85,16 @@ class MarchenkoPastur:
     def sf(self, x: ArrayLike) -> _Array:
         """P(X > x)."""
         x = np.asarray(x, dtype=np.float64)
-        beyond = (1 - self.atom) * angle_fraction(self._angle(x), self._aspect)
+        beyond = (1 - self.atom) * fraction_up_to_angle(self._angle(x), self._aspect)
         return np.where(x < 0, 1.0, beyond)
 
-    def mass_above(self, x: ArrayLike) -> _Array:
-        """Fraction of E X due to eigenvalues above x, (θ − sin θ cos θ)/π."""
+    def energy_fraction_above(self, x: ArrayLike) -> _Array:
+        """Fraction of E X that comes from eigenvalues above x, (θ − sin θ cos θ)/π."""
         theta = self._angle(np.asarray(x, dtype=np.float64))
         return (theta - np.sin(theta) * np.cos(theta)) / np.pi
 
     def isf(self, probability: ArrayLike) -> _Array:
-        """The x with P(X > x) = probability; 0 if that lies in the atom.
+        """The x with P(X > x) = probability; 0 if no x > 0 has this probability.
 
         Raises:
             InvalidArgumentError: a probability is not in [0, 1].
@@ -103,13 +103,13 @@ class MarchenkoPastur:
         if np.any(~((wanted >= 0) & (wanted <= 1))):
             msg = "probability must be between 0 and 1"
             raise InvalidArgumentError(msg)
-        theta = angle_of_fraction(np.minimum(wanted / (1 - self.atom), 1.0), self._aspect)
+        theta = angle_at_fraction(np.minimum(wanted / (1 - self.atom), 1.0), self._aspect)
         x = self._scale * (1 + self._aspect + 2 * np.sqrt(self._aspect) * np.cos(theta))
         x = np.maximum(x, self.support[0])
         return np.where(wanted > 1 - self.atom, 0.0, x)
 
     def ppf(self, probability: ArrayLike) -> _Array:
-        """The x with P(X ≤ x) = probability: 0 up to the atom.
+        """The x with P(X ≤ x) = probability; 0 if the probability is at most P(X = 0).
 
         Raises:
             InvalidArgumentError: a probability is not in [0, 1].
@@ -117,7 +117,7 @@ class MarchenkoPastur:
         return self.isf(1.0 - np.asarray(probability, dtype=np.float64))
 
     def rvs(self, size: int, rng: np.random.Generator) -> _Array:
-        """Independent draws from the law (the eigenvalues of one matrix repel each other)."""
+        """Draw independent numbers from the law, unlike eigenvalues of one matrix, which repel."""
         return self.isf(rng.random(size))
 
     @property
@@ -133,8 +133,8 @@ class MarchenkoPastur:
         return np.arccos(np.clip(cosine, -1.0, 1.0))
 
 
-def angle_fraction(theta: ArrayLike, aspect: float) -> _Array:
-    r"""Fraction of the nonzero eigenvalues at angles up to θ, that is from :math:`x(θ)` upwards.
+def fraction_up_to_angle(theta: ArrayLike, aspect: float) -> _Array:
+    r"""Fraction of the nonzero eigenvalues whose angle is at most θ: those of at least x(θ).
 
     .. math:: \frac2π\Bigl[\frac{(1+c)θ}{4c} - \frac{\sin θ}{2\sqrt c}
               - \frac{1-c}{2c}\arctan\Bigl(\frac{1-\sqrt c}{1+\sqrt c}\tan\frac θ2\Bigr)\Bigr]
@@ -150,16 +150,16 @@ def angle_fraction(theta: ArrayLike, aspect: float) -> _Array:
     return straight / (np.pi * aspect)
 
 
-def angle_of_fraction(fraction: ArrayLike, aspect: float) -> _Array:
-    """The inverse of :func:`angle_fraction`, up to rounding."""
+def angle_at_fraction(fraction: ArrayLike, aspect: float) -> _Array:
+    """Inverse of :func:`fraction_up_to_angle`, up to rounding."""
     fraction = np.asarray(fraction, dtype=np.float64)
     flat = np.clip(fraction.ravel(), 0.0, 1.0)
-    inner = (flat > 0) & (flat < angle_fraction(np.pi, aspect))
+    inner = (flat > 0) & (flat < fraction_up_to_angle(np.pi, aspect))
     theta = np.where(flat > 0, np.pi, 0.0)
     if inner.any():
         wanted = flat[inner]
         found = elementwise.find_root(
-            lambda angle, target: angle_fraction(angle, aspect) - target,
+            lambda angle, target: fraction_up_to_angle(angle, aspect) - target,
             (np.zeros(len(wanted)), np.full(len(wanted), np.pi)),
             args=(wanted,),
             tolerances={"xatol": 1e-15, "xrtol": 1e-15, "fatol": 0.0, "frtol": 0.0},

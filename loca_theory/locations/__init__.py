@@ -3,16 +3,17 @@
 The adapters and the toy experiment both use them.
 
 - :func:`location_gradient`: the gradient with respect to a location, from differences of Z.
-- :func:`predicted_decreases`, :func:`saliencies`: the decrease of the loss by a new component, and
-  its increase by the removal of one.
-- :func:`swap`, :func:`reselect`: moves across the whole spectrum that compare these values.
+- :func:`predicted_decreases`: how much a new component can decrease the loss.
+- :func:`saliencies`: how much the removal of a component increases the loss.
+- :func:`swap`, :func:`reselect`: moves across the whole spectrum, which compare these predicted
+  changes of the loss.
 """
 
 from loca_theory.locations.gradient import LocationGradient, location_gradient
 from loca_theory.locations.prune_and_regrow import (
-    dropped,
+    components_to_drop,
     largest,
-    most_swaps,
+    most_moved,
     predicted_decreases,
     reselect,
     saliencies,
@@ -21,10 +22,10 @@ from loca_theory.locations.prune_and_regrow import (
 
 __all__ = [
     "LocationGradient",
-    "dropped",
+    "components_to_drop",
     "largest",
     "location_gradient",
-    "most_swaps",
+    "most_moved",
     "predicted_decreases",
     "reselect",
     "saliencies",

@@ -1,16 +1,19 @@
-r"""Moves of components across the whole spectrum, by the predicted change of the loss.
+r"""Rules that move components across the whole spectrum by the predicted change of the loss.
 
-Take one component at a time, and the loss to second order, with gradient Z and curvature h at a
-location. A new component there decreases the loss by at most the *predicted decrease*, and the
-removal of a component with vanishing gradient increases it by the *saliency*:
+A component is a coefficient a at a location. Expand the loss to second order in one coefficient,
+with gradient Z and curvature h at its location. A new component at a location decreases the loss by
+at most the *predicted decrease*, and the removal of a component whose gradient is zero increases
+the loss by the *saliency*:
 
 .. math:: \text{predicted decrease} = Z^2 / (2h), \qquad \text{saliency} = a^2 h / 2 .
 
-Both are in units of the loss and can be compared. If the curvature is unknown, h = 1 ranks
-locations by :math:`|Z|` and components by :math:`|a|`, which are not comparable with each other.
+A predicted decrease and a saliency are both changes of the loss and can be compared. The functions
+leave out the factor 1/2, because only comparisons matter. If the curvature is unknown, h is set to
+1: locations are ranked by :math:`|Z|` and components by :math:`|a|`, and a value of one ranking
+cannot be compared with a value of the other.
 
-All functions act on the last dimension and accept any leading ones. A location is the flat index
-:math:`l^1 q + l^2` of an entry of the p×q spectrum, and no two components share a location.
+All functions act on the last dimension and accept any leading dimensions. A location is the flat
+index :math:`l^1 q + l^2` of an entry of the p×q spectrum, and no two components share a location.
 """
 
 from __future__ import annotations
@@ -22,19 +25,19 @@ import torch
 # The largest fraction of the components that a swap moves, and the fraction that the first
 # reselection drops. Chosen by hand on the toy experiment.
 _SWAPPED, _RESELECTED = 0.2, 0.4
-# On the CPU, a vector longer than _LONG is first sampled at every _SAMPLED-th value. The threshold
-# is the k-th largest value of the sample, where k is _MARGIN times the number of wanted values that
-# the sample is expected to contain, plus _SPARE.
+# In a vector longer than _LONG, on the CPU, the largest values are searched only among the values
+# above a threshold: the k-th largest value of a sample, which is every _SAMPLED-th value. k is
+# _MARGIN times the expected number of wanted values in the sample, plus _SPARE.
 _LONG, _SAMPLED, _MARGIN, _SPARE = 2**20, 61, 1.2, 30
 
 
 def predicted_decreases(z: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
-    """Twice the predicted decreases, :math:`Z^2/h`, or :math:`Z^2` without a curvature.
+    """Predicted decreases without the factor 1/2: :math:`Z^2/h`, or :math:`Z^2` if h is unknown.
 
     Args:
         z: Z, (..., p·q).
-        curvature: h of the same shape, not negative; None if unknown. Where h = 0, the loss does
-            not depend on the location, and the predicted decrease is 0.
+        curvature: h of the same shape, not negative; None if unknown. At a location with h = 0, the
+            loss does not depend on the coefficient, and the predicted decrease is 0.
     """
     if curvature is None:
         return z.square()
@@ -42,11 +45,11 @@ def predicted_decreases(z: torch.Tensor, curvature: torch.Tensor | None) -> torc
 
 
 def saliencies(coefficients: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
-    """Twice the saliencies, :math:`a^2 h`, or :math:`a^2` without a curvature.
+    """Saliencies without the factor 1/2: :math:`a^2 h`, or :math:`a^2` if h is unknown.
 
     Args:
         coefficients: a, (..., B).
-        curvature: h at their locations, (..., B), or None.
+        curvature: h at the components' locations, (..., B); None if unknown.
     """
     squared = coefficients.square()
     return squared if curvature is None else squared * curvature
@@ -62,14 +65,14 @@ def swap(
     """Move the components of least saliency to the free locations of largest predicted decrease.
 
     The k-th smallest saliency is paired with the k-th largest predicted decrease, for k up to
-    ``count``. With a curvature, the component moves only if the predicted decrease is larger;
-    without one it always moves, as in dynamic sparse training.
+    ``count``. If the curvature is known, the component moves only if the predicted decrease is
+    larger than the saliency; otherwise it always moves, as in dynamic sparse training.
 
     Args:
         coefficients: a, (..., B).
-        indices: (..., B), distinct in each row.
+        indices: Locations of the components, (..., B), distinct in each row.
         predicted_decrease: :func:`predicted_decreases` of every location, (..., p·q).
-        curvature: h at their locations, (..., B), or None.
+        curvature: h at the components' locations, (..., B); None if unknown.
         count: Largest number of components to move, at most B.
 
     Returns:
@@ -90,35 +93,36 @@ def swap(
     return indices.scatter(-1, which, target)
 
 
-def most_swaps(components: int, progress: float, *, use_curvature: bool) -> int:
-    """The largest number of components that a swap moves: a fifth of all.
+def most_moved(components: int, progress: float, *, use_curvature: bool) -> int:
+    """The largest number of components that one swap may move: a fifth of all.
 
-    Without a curvature, moves do not stop by themselves, so the number decreases with progress.
+    Without the curvature, every swap moves this many components, so the number decreases over time.
 
     Args:
         components: B.
-        progress: Fraction of the time for moves that is over, in [0, 1].
+        progress: Fraction already elapsed of the steps in which components may move, in [0, 1].
         use_curvature: Whether the swap compares predicted decreases with saliencies.
     """
-    return fading(_SWAPPED, components, 0.0 if use_curvature else progress)
+    return cosine_count(_SWAPPED, components, 0.0 if use_curvature else progress)
 
 
-def dropped(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Tensor:
-    """Choose the components to drop from ΔW for the gradient that :func:`reselect` uses.
+def components_to_drop(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Tensor:
+    """Choose the components that :func:`reselect` moves by a gradient computed without them.
 
-    They are those of least :math:`|a|`: two fifths of all at first, then fewer, along a cosine.
-    When only one is dropped, every second turn drops the next component in cyclic order instead.
+    These are the components with the smallest :math:`|a|`. At first they are two fifths of all, and
+    their number falls along a cosine. Once it is 1, every second turn instead chooses the next
+    component in cyclic order.
 
     Args:
         coefficients: a, (..., B).
-        progress: Fraction of the time for moves that is over, in [0, 1].
-        turn: Number of the reselection.
+        progress: Fraction already elapsed of the steps in which components may move, in [0, 1].
+        turn: Consecutive number of the reselection.
 
     Returns:
-        Indices of the dropped components, (..., k).
+        Positions of these components in the last dimension of ``coefficients``, (..., k).
     """
     components = coefficients.shape[-1]
-    count = fading(_RESELECTED, components, progress)
+    count = cosine_count(_RESELECTED, components, progress)
     if count == 1 and turn % 2:
         size = (*coefficients.shape[:-1], 1)
         return torch.full(size, turn // 2 % components, device=coefficients.device)
@@ -128,19 +132,19 @@ def dropped(coefficients: torch.Tensor, progress: float, turn: int) -> torch.Ten
 def reselect(
     indices: torch.Tensor, dropped: torch.Tensor, predicted_decrease: torch.Tensor
 ) -> torch.Tensor:
-    """Move dropped components to the best locations, by a gradient that was computed without them.
+    """Move k dropped components to the k best of their own locations and the free locations.
 
-    A dropped component whose own location is one of the best stays there. Therefore a component
-    moves only if another location is better by the same gradient, and only the ratios of the
-    curvature matter.
+    The best locations have the largest predicted decreases, by a gradient that was computed without
+    the dropped components. A component whose own location is one of the k best stays there. Values
+    of one gradient are compared, so a constant factor of the curvature changes nothing.
 
     Args:
-        indices: (..., B), distinct in each row.
-        dropped: Indices of the dropped components, (..., k).
-        predicted_decrease: :func:`predicted_decreases` of every location without them, (..., p·q).
+        indices: Locations of all components, (..., B), distinct in each row.
+        dropped: Positions of the dropped components in the last dimension of ``indices``, (..., k).
+        predicted_decrease: :func:`predicted_decreases` of every location, (..., p·q).
 
     Returns:
-        The new locations.
+        The new locations, (..., B).
 
     Source: Sturm and Christensen, "Cyclic matching pursuits with multiscale time-frequency
     dictionaries", 2010, with k = 1.
@@ -154,7 +158,7 @@ def reselect(
     best = largest(candidates, dropped.shape[-1])
     is_best = _marked(candidates, best).gather(-1, own)
     is_own = _marked(candidates, own).gather(-1, best)
-    # As many components must move as there are new locations: sort both to the front.
+    # There are as many new locations as components that move. Sort both to the front, to pair them.
     order = is_best.int().sort(dim=-1, stable=True).indices
     fresh = best.gather(-1, is_own.int().sort(dim=-1, stable=True).indices)
     moved_to = torch.where(is_best.gather(-1, order), own.gather(-1, order), fresh)
@@ -176,13 +180,13 @@ def largest(values: torch.Tensor, count: int) -> torch.Tensor:
     return values.topk(count).indices
 
 
-def fading(first: float, components: int, progress: float) -> int:
-    """The number of components to move: a fraction at first, one at the end, a cosine in between.
+def cosine_count(first: float, components: int, progress: float) -> int:
+    """The number of components to move; it falls along a cosine from a fraction of all to 1.
 
     Args:
-        first: Fraction of the components at first.
+        first: The fraction at the start.
         components: B.
-        progress: Fraction of the time that is over, in [0, 1].
+        progress: Fraction already elapsed of the steps in which components may move, in [0, 1].
     """
     return max(1, round(first * components * (1 + math.cos(math.pi * progress)) / 2))
 

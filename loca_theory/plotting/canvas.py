@@ -76,7 +76,8 @@ class View:
     Attributes:
         name: Name of the picture, unique among those of the result.
         title: Title of the picture.
-        draw: Draws the picture; takes ``ax``, the user's axes, or None for a new figure.
+        draw: Function that draws the picture; its argument ``ax`` is the user's axes, or None for a
+            new figure.
     """
 
     name: str

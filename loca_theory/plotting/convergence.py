@@ -46,7 +46,7 @@ def views(result: ToyResult) -> list[View]:
     """The pictures of the toy experiment: rates of recovery, and the course of single problems."""
     rows, traces = result.to_frame("rows"), result.to_frame("traces")
     return [
-        View("recovery", "Problems recovered", partial(draw_recovery, rows)),
+        View("recovery", "Problems solved", partial(draw_recovery, rows)),
         View("spectrum", "Spectra of single problems", partial(draw_spectrum, traces)),
         View("loss", "Loss of the same problems", partial(draw_loss, traces)),
     ]
@@ -154,7 +154,7 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 @styled
 def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Fraction of problems recovered, with exact intervals: against the size, or by search.
+    """Fraction of problems solved, with exact intervals: against the size, or by search.
 
     Args:
         rows: ``rows`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
@@ -196,7 +196,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for first in axes[::columns]:
         first.set_yticks(range(len(searches)), searches)
     edge, count = int(rows["size"].iloc[0]), int(rows["problems"].max())
-    text = f"problems recovered, % (exact 95% intervals; {count} problems of {edge}×{edge})"
+    text = f"problems solved, % (exact 95% intervals; {count} problems of {edge}×{edge})"
     if canvas.is_own:
         canvas.figure.supxlabel(text, fontsize=9)
     else:
@@ -233,7 +233,7 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
         axis.set_xlabel("size K")
     _clear_rest(axes, len(kinds), columns)
     for first in axes[::columns]:
-        first.set_ylabel("problems recovered, %")
+        first.set_ylabel("problems solved, %")
     handles, labels = axes[0].get_legend_handles_labels()
     canvas.legend(handles, labels, ncols=min(len(labels), 5))
     return canvas.figure

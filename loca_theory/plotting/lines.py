@@ -42,7 +42,7 @@ LOOKS = {
     "DoRA": Look("#e69f00", (0, (3, 1, 1, 1))),
     "VeRA": Look("#e69f00", (0, (1, 1))),
 }
-# Methods that do not ship with the package take these colours in turn, then change dashes.
+# Users' own methods get these colours in turn; each further round uses other dashes.
 _COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
 _DASHES = ((0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 2)))
 # Half-width of the band of a simulated line, in standard errors.
@@ -58,7 +58,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """The line style of every method; methods that do not ship with the package differ as well."""
+    """The line style of each method; users' own methods get styles of their own."""
     found = in_order(names)
     own = [name for name in found if name not in LOOKS]
     others = {
@@ -74,9 +74,9 @@ def titles_of(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> list[str]:
-    """The key of the methods' names, in lines of at most ``width`` characters.
+    """Lines of text that give the title of each method, of at most ``width`` characters each.
 
-    An entry is broken only if it is longer than a line.
+    A title continues on the next line only if it is longer than a line.
 
     Args:
         names: Names of methods.
@@ -96,7 +96,9 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
 def label_ends(
     axis: Axes, ends: Sequence[tuple[float, str]], looks: Mapping[str, Look], gap: float
 ) -> None:
-    """Label lines at their right ends; lines that meet share a label, others are spread out.
+    """Label lines at their right ends; lines that end together share a label.
+
+    Labels that would overlap are moved apart.
 
     Args:
         axis: The axes with the lines.
@@ -127,10 +129,10 @@ def label_ends(
 
 
 def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Positions in increasing order, at least ``gap`` apart, closest to ``wanted``."""
+    """Move increasing positions apart to distances of at least ``gap``, as little as possible."""
     positions = wanted.copy()
-    # Neighbours that are too close form a block around the mean of their wanted positions; blocks
-    # that then touch are merged (pool adjacent violators).
+    # Neighbours that are too close form a block around the mean of their wanted positions. Blocks
+    # that are then too close are merged (pool adjacent violators).
     blocks = [[i] for i in range(len(positions))]
     merged = True
     while merged:

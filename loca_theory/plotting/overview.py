@@ -40,7 +40,7 @@ def draw_overview(
         real: Table ``analyze-errors`` of an analysis.
         toy: Table of the figure ``toy_recovery``.
         tuned: Summary of :mod:`experiments.comparison` on one task.
-        claims: Table stored by ``loca-theory verify``; claims on this package are not shown.
+        claims: Table stored by ``loca-theory verify``; claims about this package are not shown.
     """
     figure = Picture(figsize=(11.0, 6.6))
     # Separate subfigures: the long labels of a lower panel do not narrow the panel above it.
@@ -106,9 +106,9 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
         axis.text(fraction + 1.5, height, f"{fraction:.1f}", va="center", fontsize=8)
     labels = [f"{name} (paper)" if name == "central" else name for name in reversed(names)]
     axis.set_yticks(range(len(names)), labels)
-    axis.set(xlabel="problems recovered, %", xlim=(0, 112))
+    axis.set(xlabel="problems solved, %", xlim=(0, 112))
     axis.grid(visible=False, axis="y")
-    axis.set_title("Toy experiment: recovery")
+    axis.set_title("Toy experiment: problems solved")
 
 
 def _tuned(axis: Axes, table: pd.DataFrame) -> None:

@@ -191,7 +191,7 @@ _MATRIX: dict[str, Callable[[Matrix], str]] = {
     "kurtosis": lambda row: f"{row.excess_kurtosis:+.3f}",
     "TV (95%)": lambda row: f"{row.tv:.4f} ({row.tv_low:.4f}–{row.tv_high:.4f})",
     "p": lambda row: f"{row.tv_p_value:.3f}",
-    "p as printed": lambda row: _number(".3f", row.tv_p_value_as_printed),
+    "p (paper)": lambda row: _number(".3f", row.tv_p_value_as_printed),
     "MP σ": lambda row: _number(".3g", row.mp_sigma),
     "MP distance": lambda row: _number(".3f", row.mp_distance),
     "outside bulk": lambda row: f"{row.outlier_mass:.0%}",

@@ -1,4 +1,4 @@
-"""The pictures of a result, by its type."""
+"""Drawing of results: which pictures each type of result has, and functions that draw them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# By the command of a result: its type, and the module with its ``views``. Modules are imported
-# only when they draw, because some import torch and some results can be drawn without it.
+# For the command of each result: the type of the result, and the module whose function ``views``
+# lists its pictures. A module is imported only when it draws, because some modules import torch.
 _DRAWN_BY = {
     "simulate": ("SimulationResult", "loca_theory.plotting.error_curves"),
     "correlate": ("CorrelationResult", "loca_theory.plotting.dependence"),
@@ -33,16 +33,16 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
     result              pictures; the first is drawn unless ``picture`` names another
     ==================  ==========================================================================
     SimulationResult    ``errors``
-    CorrelationResult   ``crossings``, one named after each structure (first if there is only one),
-                        ``phase`` if there is one random spike
+    CorrelationResult   ``crossings``; one picture per structure, with its name (this comes first if
+                        there is only one structure); ``phase`` if there is one random spike
     ToyResult           ``recovery``, ``spectrum``, ``loss``
     Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``
-                        as far as its tables allow; for a single matrix ``errors`` comes last
+                        if its tables have the data; for a single matrix ``errors`` comes last
     VerificationResult  ``verdicts``
     ==================  ==========================================================================
 
     Args:
-        result: A result, as a computation or ``load`` returned it.
+        result: A result that a function such as ``simulate``, or ``load``, returned.
         picture: Name of the picture; None for the first.
         ax: Axes to draw into if the picture is a single panel; None for a new figure.
 
@@ -50,8 +50,8 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
         The figure; notebooks show it, and ``savefig`` or :func:`save_figure` writes it.
 
     Raises:
-        InvalidArgumentError: the result cannot be drawn, it has no such picture, or the picture
-            does not fit into ``ax``.
+        InvalidArgumentError: the result cannot be drawn, it has no such picture, or ``ax`` is given
+            and the picture has several panels.
 
     >>> from loca_theory.expressivity import simulate
     >>> plot(simulate(64, ranks=[2, 4], engine="exact")).axes[0].get_xlabel()
@@ -66,7 +66,7 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
 
 
 def views(result: Result) -> list[View]:
-    """The pictures of a result, the most informative first; an empty list if it has no rows.
+    """List the pictures of a result, the most informative first; none if it has no rows.
 
     Raises:
         InvalidArgumentError: results of this type cannot be drawn.
@@ -82,7 +82,7 @@ def views(result: Result) -> list[View]:
 
 
 def save_pictures(result: Result, folder: str | Path) -> list[Path]:
-    """Write every picture of a result as PNG and PDF, named like its tables.
+    """Write every picture of a result as PNG and PDF, and name the files after its command.
 
     Args:
         result: The result.

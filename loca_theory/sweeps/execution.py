@@ -20,7 +20,7 @@ import joblib
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
-from loca_theory._arguments import instance, make_whole, path
+from loca_theory._arguments import fields_to_int, instance, path
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.sweeps.backends import Backend, Cluster
 from loca_theory.sweeps.files import writable_folder
@@ -32,13 +32,15 @@ Compute = Callable[[Point], dict[str, Any]]
 Progress = Callable[[int, int], None]
 Watch = Callable[[Point, dict[str, Any]], None]
 
-# Points per worker and batch if results do not arrive one by one.
+# Points per worker in a batch, for backends that return a batch's results all at once.
 _BATCH = 4
 _THIS_MACHINE = Cluster()
 # Workers take about this long to start and import. A shorter sweep runs without them.
 _WORKER_START_S = 1.5
-# Workers of an earlier sweep of this process start at once: joblib keeps them for 300 s.
+# joblib ends workers that were idle for 300 s. A sweep that starts up to 200 s after the last one
+# can therefore count on the workers of that sweep, which are ready at once.
 _WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
+# loky's thread that sends tasks to the workers, and how long to wait for its end.
 _FEEDER_NAME, _FEEDER_ENDS_WITHIN_S = "QueueFeederThread", 5.0
 # Numerical libraries read these when they are loaded.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -54,8 +56,10 @@ class SweepInterruptedError(LocaTheoryError):
 
     def __init__(self, done: int, total: int, *, stored: bool) -> None:
         self.done, self.total = done, total
-        outcome = "are stored; run it again to finish" if stored else "were not stored"
-        super().__init__(f"interrupted: {done} of {total} points {outcome}")
+        msg = f"interrupted: {done} of {total} points are stored; run again to compute the rest"
+        if not stored:
+            msg = f"interrupted after {done} of {total} points; without a store, no result is saved"
+        super().__init__(msg)
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,9 @@ class Runner:
         store: Where to store each result as soon as it is computed: a store, or the path of a
             folder; None stores nothing.
         jobs: Number of worker processes; −1 for one per core.
-        cluster: The workers, by default processes on this machine. Workers of a dask or Ray cluster
-            compute all missing points, however few, and must be reachable even if no point is
-            missing.
+        cluster: The workers; by default, processes on this machine. A dask or Ray cluster computes
+            every point that has no stored result, however few there are. It must be reachable even
+            if all results are stored.
         progress: Called with (finished, total) whenever a point is finished.
 
     Raises:
@@ -81,7 +85,7 @@ class Runner:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        make_whole(self, "jobs")
+        fields_to_int(self, "jobs")
         instance("cluster", self.cluster, Cluster)
         if not (self.store is None or isinstance(self.store, ResultStore)):
             path("store", self.store)
@@ -95,11 +99,11 @@ class Runner:
     def run(
         self, points: Sequence[Point], compute: Compute, watch: Watch | None = None
     ) -> list[dict[str, Any]]:
-        """Compute every point that is not stored yet.
+        """Compute every point that has no stored result.
 
-        Each point runs with one BLAS and torch thread, in this process and in workers, because the
-        last bits of products and decompositions depend on the number of threads. Only points run
-        in parallel. Points run in this process until starting workers would save time.
+        Several points can run in parallel, but each uses a single BLAS and torch thread, because
+        the last bits of products and decompositions depend on the number of threads. The first
+        points run in this process; worker processes start only if they are expected to save time.
 
         Args:
             points: The points to compute.
@@ -110,10 +114,12 @@ class Runner:
             One result per point, in the order of the points.
 
         Raises:
-            SweepInterruptedError: the user pressed Ctrl-C. Finished points are in the store.
+            SweepInterruptedError: the user pressed Ctrl-C.
             InvalidArgumentError: the address of the cluster's scheduler is malformed.
             ResourceError: the cluster cannot be reached, a result cannot be stored, or a worker was
-                killed. Finished points are in the store.
+                killed.
+
+        If the runner has a store, an error does not lose the results of finished points.
         """
         store, progress = self.open_store(compute), self.progress
         results: dict[int, dict[str, Any]] = {}
@@ -149,10 +155,11 @@ class Runner:
         return [results[index] for index in range(len(points))]
 
     def open_store(self, *roots: Callable[..., Any] | str) -> ResultStore | None:
-        """Open the store for the results of some functions; None if the runner stores nothing.
+        """Open the runner's store; None if it has none.
 
         Args:
-            roots: The functions, as :func:`~loca_theory.sweeps.code_version` takes them.
+            roots: Functions that compute the results, or names of modules. If the store is given as
+                a folder, its version is the :func:`~loca_theory.sweeps.code_version` of these.
 
         Raises:
             ResourceError: the folder cannot be written to.
@@ -171,7 +178,7 @@ class Runner:
         return self.cluster.connected(self.jobs)
 
 
-# The runner of every function that is not given another.
+# Default value of the argument ``runner`` of every function.
 DEFAULT_RUNNER = Runner()
 
 
@@ -182,20 +189,20 @@ def _run_here(
     keep: Callable[[int, dict[str, Any]], None],
     workers: int,
 ) -> list[int]:
-    """Compute points in this process; return the rest once workers would be faster."""
+    """Compute points in this process until workers would be faster; return the other indices."""
     with _one_thread():
         start = time.perf_counter()
         for done, index in enumerate(missing):
             left = len(missing) - done
-            expected = (time.perf_counter() - start) / max(done, 1) * left
-            if done and workers > 1 and expected * (1 - 1 / workers) > _workers.start_s(workers):
+            saved = (time.perf_counter() - start) / max(done, 1) * left * (1 - 1 / workers)
+            if done and workers > 1 and saved > _recent_workers.start_s(workers):
                 return missing[done:]
             keep(index, compute(points[index]))
     return []
 
 
-class _Workers:
-    """Worker processes that an earlier sweep started."""
+class _RecentWorkers:
+    """The worker processes that the last sweep of this process used, which may still be running."""
 
     def __init__(self) -> None:
         self._count, self._used = 0, 0.0
@@ -205,12 +212,12 @@ class _Workers:
         is_warm = count == self._count and time.monotonic() - self._used < _WARM_FOR_S
         return min(_WARM_WORKER_START_S, _WORKER_START_S) if is_warm else _WORKER_START_S
 
-    def used(self, count: int) -> None:
+    def record(self, count: int) -> None:
         """Record that ``count`` workers have just been used."""
         self._count, self._used = count, time.monotonic()
 
 
-_workers = _Workers()
+_recent_workers = _RecentWorkers()
 
 
 def _run_on_workers(
@@ -229,12 +236,12 @@ def _run_on_workers(
     tasks = (joblib.delayed(_compute_one)(i, points[i], compute, version) for i in missing)
     outcomes: Generator[tuple[int, dict[str, Any]]] | None = None
     try:
-        with _interrupts_wait():
+        with _interrupts_delayed():
             outcomes = cast("Generator[tuple[int, dict[str, Any]]]", parallel(tasks))
         for index, result in outcomes:
             keep(index, result)
         if cluster.backend is Backend.LOKY:
-            _workers.used(joblib.effective_n_jobs(jobs))
+            _recent_workers.record(joblib.effective_n_jobs(jobs))
     except BrokenExecutor as error:
         msg = "a worker process was killed, most likely for lack of memory; "
         msg += "use fewer workers, such as jobs=1"
@@ -242,7 +249,7 @@ def _run_on_workers(
     finally:
         if outcomes:
             with warnings.catch_warnings():
-                # After an interruption joblib warns that it cancels running tasks, as intended.
+                # joblib warns if this cancels running tasks, which is intended after Ctrl-C.
                 warnings.simplefilter("ignore", UserWarning)
                 outcomes.close()
         if sys.exc_info()[0] is KeyboardInterrupt and cluster.backend is Backend.LOKY:
@@ -252,8 +259,8 @@ def _run_on_workers(
 def _end_workers() -> None:
     """End joblib's idle workers, so that none outlives this process.
 
-    The thread that feeds the workers frees semaphores when it ends. If the process ended before
-    it, loky's resource tracker would report a leaked semaphore.
+    The thread that sends tasks to the workers frees semaphores when it ends. If this process ended
+    before the thread, loky's resource tracker would report a leaked semaphore.
     """
     get_reusable_executor().shutdown(wait=True, kill_workers=True)
     for thread in threading.enumerate():
@@ -271,7 +278,7 @@ def _run_in_batches(
     """Run a few points at a time, for backends that return all results of a call at once."""
     version = package_version()
     size = _BATCH * joblib.effective_n_jobs(jobs)
-    # One pool for all batches: starting one takes seconds.
+    # All batches use the same pool, because starting a pool takes seconds.
     with joblib.Parallel(n_jobs=jobs) as parallel:
         for start in range(0, len(missing), size):
             batch = missing[start : start + size]
@@ -292,19 +299,19 @@ def _compute_one(
 
 
 @contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Delay Ctrl-C until the end of this context, and block it in processes started inside.
+def _interrupts_delayed() -> Iterator[None]:
+    """Delay Ctrl-C until the end of this context, and block it in processes that start in it.
 
-    A terminal sends Ctrl-C to the workers too, and each would print a traceback. This process
-    handles it and ends the workers.
+    A terminal sends Ctrl-C to the workers too, and each worker would print a traceback. With Ctrl-C
+    blocked in the workers, only this process handles it, and then ends the workers.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     from multiprocessing import resource_tracker
 
-    # Workers need this helper. Start it before the signal is blocked, because in some versions of
-    # Python its start unblocks the signal.
+    # Workers need this helper process. Start it before the signal is blocked, because in some
+    # versions of Python the start of the helper unblocks the signal.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -317,7 +324,7 @@ def _interrupts_wait() -> Iterator[None]:
 def _one_thread() -> Iterator[None]:
     """Use one BLAS, OpenMP and torch thread in this context, then restore the former number.
 
-    The limit also applies to libraries that are loaded inside.
+    The limit also applies to libraries that are loaded in this context.
     """
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch else joblib.cpu_count()

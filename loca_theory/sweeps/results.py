@@ -91,8 +91,8 @@ class Result:
             ResourceError: a file is missing, or another version of the package wrote it.
         """
         if not cls._tables():
-            msg = f"{cls.__name__} has no tables; call load of the class that was saved, such as "
-            msg += "SimulationResult.load(folder)"
+            msg = f"{cls.__name__} has no tables; call load on the class of the saved result, for "
+            msg += "example SimulationResult.load(folder)"
             raise InvalidArgumentError(msg)
         folder = path("folder", folder)
         tables: dict[str, Any] = {}
@@ -102,14 +102,14 @@ class Result:
             source = f"{folder / cls._stored_name(name)}.parquet"
             wanted = [field.name for field in dataclasses.fields(row_type)]
             if missing := ", ".join(one for one in wanted if one not in frame.columns):
-                msg = f"{source} was saved by another version of loca-theory: it has no column "
-                msg += f"{missing}; compute it again"
+                msg = f"{source} was saved by another version of loca-theory (missing columns: "
+                msg += f"{missing}); compute the result again"
                 raise ResourceError(msg)
             tables[name] = _typed(frame, row_type, source)
         return cls(manifest=manifest, **tables)
 
     def __repr__(self) -> str:
-        """Name and number of rows of each table: tables have too many rows to print."""
+        """Show the names of the tables and their numbers of rows, but not the rows themselves."""
         sizes = {name: len(getattr(self, name)) for name in self._tables()}
         tables = (f"{name}: {size} row{'s' * (size != 1)}" for name, size in sizes.items())
         return f"{type(self).__name__}({', '.join(tables)})"
@@ -141,8 +141,9 @@ def _typed(frame: pd.DataFrame, row_type: type, source: str) -> tuple[Any, ...]:
         try:
             columns.append([_as(hints[field.name], one) for one in frame[field.name].tolist()])
         except (TypeError, ValueError) as error:
-            msg = f"{source} was saved by another version of loca-theory (column {field.name}); "
-            raise ResourceError(msg + "compute it again") from error
+            msg = f"{source} was saved by another version of loca-theory (unexpected values in "
+            msg += f"column {field.name}); compute the result again"
+            raise ResourceError(msg) from error
     return tuple(row_type(*values) for values in zip(*columns, strict=True))
 
 
@@ -162,7 +163,7 @@ def _as(hint: Any, value: Any) -> Any:
         return kind(value)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    # An integer is also valid as a float; a boolean is valid as neither.
+    # A column of floats may hold integers, but a column of numbers may not hold booleans.
     if not isinstance(value, (int, float) if kind is float else kind) or (
         isinstance(value, bool) and kind is not bool
     ):

@@ -30,7 +30,7 @@ class ResultStore:
     Attributes:
         rejected: One line for each rejected file, with the reason.
         loaded: Number of results loaded since the store was opened.
-        saved: Number of results saved since then.
+        saved: Number of results saved since the store was opened.
 
     Raises:
         ResourceError: the folder cannot be created or written to.
@@ -69,14 +69,14 @@ class ResultStore:
         self._experiments.add(point.experiment)
         try:
             content = json.loads(path.read_bytes())
-            reason = self._distrust(content, point)
+            reason = self._reason_to_reject(content, point)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            self.rejected.append(f"{path.name}: unreadable ({type(error).__name__}), recomputed")
+            self._reject(path, f"is unreadable ({type(error).__name__})")
             return None
         if reason:
-            self.rejected.append(f"{path.name}: {reason}, recomputed")
+            self._reject(path, reason)
             return None
         self.loaded += 1
         return content["result"]
@@ -98,17 +98,20 @@ class ResultStore:
         write_atomically(self.path(point), lambda path: path.write_text(text, encoding="utf-8"))
         self.saved += 1
 
-    def _distrust(self, content: Any, point: Point) -> str | None:
+    def _reject(self, path: Path, reason: str) -> None:
+        self.rejected.append(f"{path.name} {reason}; the result is recomputed")
+
+    def _reason_to_reject(self, content: Any, point: Point) -> str | None:
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            return "of another format"
+            return "has another format"
         if not isinstance(content.get("result"), dict):
-            return "without a result"
+            return "has no result"
         if content.get("checksum") != _checksum(content["result"]):
-            return "damaged (checksum)"
+            return "is damaged (checksum)"
         # Compared as text, because in Python 1 == 1.0 == True and NaN != NaN.
         same_point = _canonical(content.get("point")) == _canonical(point.describe())
         if not same_point or content.get("version") != self.version:
-            return "of another computation"
+            return "belongs to another computation"
         return None
 
     def _remove_abandoned(self) -> None:

@@ -427,7 +427,7 @@ BAD = {
     "a list": ([[1.0, 2.0]], "not a list; convert a matrix with numpy.asarray"),
     "no tensors": ({"a": 3}, "holds no tensor; pass what model.state_dict"),
     "meta": (torch.nn.Linear(20, 20, device="meta"), "on the meta device .* load them first"),
-    "a module alone": (torch.nn.Linear(20, 20), "these weights are not a LoRA adapter, so"),
+    "a module alone": (torch.nn.Linear(20, 20), "these weights are not a LoRA adapter; pass"),
 }
 
 
@@ -440,13 +440,19 @@ def test_what_cannot_be_analysed_is_one_line(base, message):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"ranks": [0]}, r"ranks must be positive whole numbers, not \[0\]; write ranks=8"),
-        ({"ranks": [2.5]}, r"ranks must be positive whole numbers, not \[2.5\]; write ranks="),
+        (
+            {"ranks": [0]},
+            r"ranks must be positive whole numbers, not \[0\]; write for example ranks=8 ",
+        ),
+        (
+            {"ranks": [2.5]},
+            r"ranks must be positive whole numbers, not \[2.5\]; write for example ranks=",
+        ),
         ({"epsilon": 1.0}, "epsilon must be at least 0 and below 1, not 1.0; .* epsilon=0.001"),
         ({"accounting": "money"}, "unknown accounting 'money'; choose from paper, main-text"),
         ({"device": "tpu"}, "unknown device 'tpu'; choose auto, cpu"),
         ({"include": "["}, r"include must be a regular expression, not '\['"),
-        ({"include": "zzz"}, 'no matrix is left .* widen include="...", exclude'),
+        ({"include": "zzz"}, 'no matrix is left .* change include="...", exclude'),
     ],
     ids=lambda one: next(iter(one.items())) if isinstance(one, dict) else None,
 )

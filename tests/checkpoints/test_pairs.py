@@ -131,7 +131,7 @@ def test_selection(tmp_path):
     assert list(pair(tmp_path, tensors(0), tensors(1), Selection("q")).names) == ["a.0.q.weight"]
     excluded = Selection(exclude=r"\.q\.")
     assert list(pair(tmp_path, tensors(0), tensors(1), excluded).names) == ["a.0.v.weight"]
-    with pytest.raises(InvalidArgumentError, match=r"is left .2 larger than max_size=100"):
+    with pytest.raises(InvalidArgumentError, match=r"is left .*: 2 larger than max_size=100"):
         pair(tmp_path, tensors(0), tensors(1), Selection(max_size=100))
     with pytest.raises(InvalidArgumentError, match="include must be a regular expression"):
         Selection("(")
@@ -253,7 +253,7 @@ def test_half_an_adapter_is_damaged(tmp_path):
 
 
 def test_one_checkpoint_alone_is_not_enough(tmp_path):
-    with pytest.raises(InvalidArgumentError, match="a second checkpoint is needed"):
+    with pytest.raises(InvalidArgumentError, match="pass the fine-tuned checkpoint as well"):
         open_pair(write(tmp_path, "base", tensors(0)))
 
 

@@ -312,8 +312,8 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
     ]
     text = markdown(entries, ledger)
     top, _, rest = text.partition("\n## Claims\n")
-    assert "- 4 claims on the paper: 2 supported, 2 not supported (of them 1 erratum)" in top
-    assert "- 1 claim on this package: 1 not supported" in top
+    assert "- 4 claims of the paper: 2 supported, 2 not supported (of which 1 is an erratum)" in top
+    assert "- 1 claim about this package: 1 not supported" in top
     assert re.findall(r"^- \[`(\w+)`", top, re.MULTILINE) == ["plain"]
     assert r"[`plain`](#plain): 1 \< 2 \| a\*b\*c – Why." in top
     assert "| [`erratum`](#erratum) | not supported (erratum) |" in rest

@@ -154,11 +154,11 @@ def test_identical_checkpoints_are_said_to_be(cli, pair):
 BAD = {
     "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
     "no name": (("", "tuned.safetensors"), 2, "there is no file or folder without a name"),
-    "one alone": (("base.safetensors",), 2, "a second checkpoint is needed"),
+    "one alone": (("base.safetensors",), 2, "pass the fine-tuned checkpoint as well"),
     "nothing": ((), 2, "give BASE and FINETUNED, or only --demo"),
     "a demonstration of something": (("base.safetensors", "--demo"), 2, "or only --demo"),
     "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
-                         "widen --include REGEX, --exclude REGEX or --max-size N"),
+                         "change --include REGEX, --exclude REGEX or --max-size N"),
     "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,
                        "exclude must be a regular expression, not '['"),
     "bad size": (("base.safetensors", "tuned.safetensors", "--max-size", "much"), 2,

@@ -47,7 +47,7 @@ def test_people_get_a_table_and_a_sentence(cli, pair):
     done = cli("extract", *pair, "--components", "100", "--quiet")
     assert done.code == 0
     assert "layers.0.q_proj" in done.out
-    assert "LoCA with 200 learned numbers leaves" in done.out
+    assert "LoCA with 200 learned numbers: relative squared error " in done.out
 
 
 def test_csv_has_a_line_a_matrix(cli, pair):
@@ -79,7 +79,9 @@ def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, p
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = cli("extract", "none", "none", "--r", "2", "--out", "model")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("loca-theory: model holds model.safetensors, which no extraction wrote")
+    assert done.err.startswith(
+        "loca-theory: model holds model.safetensors, which no extraction wrote"
+    )
     assert len(done.err.splitlines()) == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

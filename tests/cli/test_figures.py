@@ -290,7 +290,10 @@ def test_a_damaged_block_is_computed_again_and_said_so(cli, here, unseen):
     block = next((folder / "points").iterdir())
     block.write_bytes(b"{}")
     done = cli("figures", "sim_1")
-    assert (done.code, done.err) == (0, f"note: {block.name}: of another format, recomputed\n")
+    assert (done.code, done.err) == (
+        0,
+        f"note: {block.name} has another format; the result is recomputed\n",
+    )
     assert drawn(folder) == before
 
 

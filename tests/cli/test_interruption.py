@@ -127,7 +127,7 @@ def test_ctrl_c_is_one_line_and_the_rest_can_follow(here, start, jobs, as_a_term
     assert (process.returncode, out) == (130, ""), err
     said = re.fullmatch(
         r"loca-theory: interrupted: (\d+) of (\d+) points are stored; "
-        r"run it again to finish\n",
+        r"run again to compute the rest\n",
         err,
     )
     assert said, err

@@ -98,7 +98,7 @@ FAILURES = {
     "a sweep interrupted": (
         SweepInterruptedError(3, 8, stored=True),
         130,
-        "interrupted: 3 of 8 points are stored; run it again to finish",
+        "interrupted: 3 of 8 points are stored; run again to compute the rest",
     ),
     "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted"),
     "an aborted prompt": (click.Abort(), 130, "interrupted"),

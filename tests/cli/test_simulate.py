@@ -427,7 +427,9 @@ def test_a_damaged_block_is_computed_again_and_said_so(cli, here):
     block.write_bytes(block.read_bytes()[:-10])
     after = cli(*command)
     assert after.code == 0
-    assert re.fullmatch(rf"note: {block.name}: unreadable \(\w+\), recomputed\n", after.err)
+    assert re.fullmatch(
+        rf"note: {block.name} is unreadable \(\w+\); the result is recomputed\n", after.err
+    )
     assert parse(after.out)["rows"] == parse(before.out)["rows"]
 
 
@@ -515,12 +517,12 @@ BAD = {
     "nothing exact": (
         ("--K", 16, "--r", 1, "--methods", "DoRA", "--engine", "exact"),
         2,
-        "nothing to compute: DoRA cannot be evaluated by engine exact",
+        "nothing to compute: no engine of (exact) can evaluate any method of (DoRA)",
     ),
     "R at a size without an exact value": (
         ("--K", 768, "--r", 8, "--methods", "R", "--engine", "exact"),
         2,
-        "nothing to compute: R cannot be evaluated by engine exact",
+        "nothing to compute: no engine of (exact) can evaluate any method of (R)",
     ),
     "nothing simulated": (
         ("--K", 16, "--r", 1, "--methods", "U,M1", "--engine", "monte-carlo"),
@@ -693,7 +695,9 @@ WITHOUT_OUT = {
     "verify": "[default: loca-results]",
     "figures": "[default: loca-results]",
     **dict.fromkeys(("analyze", "methods"), "[default: nothing is stored]"),
-    **dict.fromkeys(("simulate", "correlate", "toy"), "[default: loca-results, for the points"),
+    **dict.fromkeys(
+        ("simulate", "correlate", "toy"), "[default: loca-results, for the partial results only]"
+    ),
 }
 
 

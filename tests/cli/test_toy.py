@@ -46,7 +46,7 @@ def test_the_searches_are_listed(cli, here):
 def test_the_table_fits_a_terminal(cli, here):
     done = cli(*SMALL, "--search", "central,annealed-pursuit")
     assert "30 problems: 6×6, 3 components, Gaussian weights" in done.out
-    assert "recovered" in done.out
+    assert "solved" in done.out
     assert max(map(len, done.out.splitlines())) <= 80
     done = cli(*SMALL, "--search", "swap", "--size", "6,9", "--condition", "1,gaussian")
     assert "condition 1" in done.out

@@ -158,7 +158,7 @@ def assert_unbroken(out, width, names):
     assert max(map(len, lines)) <= width
     claims = load_ledger().find(names)
     assert lines[: lines.index("")] == [line.rstrip() for line in lines[: lines.index("")]]
-    expected = []
+    expected = ["claim"]
     for title, listed in by_section(claims).items():
         expected += [title, *(claim.id for claim in listed)]
     starts = [line for line in lines[: lines.index("")] if not line.startswith("   ")]
@@ -177,9 +177,9 @@ def test_a_erratum_and_a_claim_on_the_package_are_told_apart(cli, here):
     ours = LEDGER.replace('"mine"', '"ours"') + 'subject = "package"\n'
     (here / "mine.toml").write_text(erratum + ours, encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
-    assert re.search(r"^  mine  not supported \(erratum\)  0\.9", done.out, re.MULTILINE)
-    assert "1 claim on the paper: 1 not supported (of them 1 erratum)\n" in done.out
-    assert "1 claim on this package: 1 not supported\n" in done.out
+    assert re.search(r"^  mine +not supported \(erratum\)  0\.9", done.out, re.MULTILINE)
+    assert "1 claim of the paper: 1 not supported (of which 1 is an erratum)\n" in done.out
+    assert "1 claim about this package: 1 not supported\n" in done.out
     document = json.loads((here / "loca-results" / "claims.json").read_text(encoding="utf-8"))
     counted = [document[name]["not supported"] for name in ("counts", "package")]
     assert (counted, document["errata"]) == ([1, 1], 1)
@@ -187,12 +187,15 @@ def test_a_erratum_and_a_claim_on_the_package_are_told_apart(cli, here):
 
 def test_a_pipe_gets_a_line_a_claim_with_the_deciding_bounds(cli):
     done = cli("verify", "proposition1.iid-isotropic", "condition-u", *QUICK)
-    lines = [line for line in done.out.splitlines() if line.startswith("  ")]
+    head, *lines = [line for line in done.out.splitlines() if line.startswith("  ")]
+    assert re.split(r"  +", head.strip()) == [
+        "claim", "verdict", "observed", "supported if", "n", "time",
+    ]  # fmt: skip
     assert [line.split()[0] for line in lines] == [
         claim.id for claim in load_ledger().find(["proposition1.iid-isotropic", "condition-u"])
     ]
     assert all(line.endswith(" s") and len(line) <= 140 for line in lines)
-    assert "2 claims on the paper: " in done.out
+    assert "2 claims of the paper: " in done.out
 
 
 def test_the_printed_command_decides_once_its_table_is_made(cli, here):
@@ -223,7 +226,7 @@ def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(cli, here
     done = cli("verify", "parseval.unitary", "condition-u", *QUICK)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "loca-theory: claim 'condition-u': the check fourier.condition_u fails with KeyError: "
+        "loca-theory: claim 'condition-u': the check fourier.condition_u raised KeyError: "
         "'key'; --debug shows where. Fix the check, or name other claims, whose finished "
         "observations are stored\n"
     )
@@ -242,7 +245,9 @@ def test_a_mistake_in_a_worker_names_its_claim_too(monkeypatch):
     with pytest.raises(ZeroDivisionError, match="by 0") as error:
         load_ledger().find(["parseval.unitary"])[0].measure(Setting(Tier.QUICK, None))
     again = pickle.loads(pickle.dumps(error.value))
-    assert again.__notes__ == ["claim 'parseval.unitary': the check fourier.parseval fails"]
+    assert again.__notes__ == [
+        "claim 'parseval.unitary': the check fourier.parseval raised ZeroDivisionError"
+    ]
 
 
 def test_a_ledger_with_an_unknown_check_is_refused_before_anything_is_measured(cli, here):
@@ -287,7 +292,7 @@ def test_ctrl_c_inside_a_check_counts_claims(cli, monkeypatch):
     done = cli("verify", "parseval.", "toy.recovery", *QUICK)
     assert (done.code, done.out) == (130, "")
     assert done.err == (
-        "loca-theory: interrupted: 0 of 4 points are stored; run it again to finish\n"
+        "loca-theory: interrupted: 0 of 4 points are stored; run again to compute the rest\n"
     )
 
 
@@ -342,7 +347,7 @@ def test_a_page_of_someone_else_is_not_replaced(cli, here):
 
 
 BAD = {
-    "family without its dot": (("parseval",), 2, "parseval. with a dot stands for 3 claims"),
+    "family without its dot": (("parseval",), 2, "write parseval. with a dot for its 3 claims"),
     "unknown": (("theorem1.ordr",), 2, "unknown claim 'theorem1.ordr'; nearest: theorem1.order"),
     "both tiers": (("--quick", "--deep"), 2, "--quick and --deep exclude each other"),
     "no such folder": (("--results", "none"), 1, "there is no folder none"),

@@ -165,7 +165,7 @@ def test_a_result_of_another_version_is_refused(tmp_path):
     table = tmp_path / "toy-traces.parquet"
     pd.read_parquet(table).drop(columns="kind").to_parquet(table)
     with pytest.raises(
-        ResourceError, match=r"saved by another version of loca-theory.* kind; comp"
+        ResourceError, match=r"saved by another version of loca-theory.* kind\); comp"
     ):
         ToyResult.load(tmp_path)
 

@@ -166,7 +166,7 @@ def test_a_result_of_another_version_is_refused(tmp_path):
     table = tmp_path / "correlate-detection.parquet"
     pd.read_parquet(table).drop(columns="sd").to_parquet(table)
     with pytest.raises(
-        ResourceError, match=r"saved by another version of loca-theory.* sd; compute"
+        ResourceError, match=r"saved by another version of loca-theory.* sd\); compute"
     ):
         CorrelationResult.load(tmp_path)
 

@@ -65,7 +65,7 @@ def test_errata_and_the_package_are_counted_apart(ledger):
     errata = sum(claim.erratum for claim in refused)
     assert f"errata **{errata}**" in overview
     assert f"`not supported` **{len(refused) - errata}**" in overview
-    own = overview.split("On this package's own code: ")[1]
+    own = overview.split("About this package's own code: ")[1]
     assert own.count("](#") == len(CLAIMS) - len(paper)
 
 

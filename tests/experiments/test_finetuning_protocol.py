@@ -103,7 +103,7 @@ def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up, vision, mon
     session, asked = made_up
     monkeypatch.setattr(session_module.Session, "prepared", lambda *_: vision)
     cells = [Configuration("vision", name, 2) for name in ("lora", "loca", "full")]
-    rates = session.tuned(cells, "")
+    rates = session.tune(cells, "")
     assert [rates[configuration] for configuration in cells[:2]] == [3e-3, 3e-2]
     chosen = settings("vision")
     for configuration in cells:
@@ -115,7 +115,7 @@ def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up, vision, mon
             for seed in chosen["tuning_seeds"]
         }
     asked.clear()
-    session.repeated(rates.items(), "")
+    session.run_on_all_seeds(rates.items(), "")
     assert {p.parameters["seed"] for p in asked} == set(chosen["seeds"])
 
 
@@ -129,13 +129,13 @@ def without_time(done):
 @pytest.mark.deep
 def test_workers_and_company_change_nothing(session, monkeypatch):
     rated = [(configuration, 1e-2) for configuration in CELLS]
-    alone = without_time(session.repeated(rated, ""))
+    alone = without_time(session.run_on_all_seeds(rated, ""))
     again = dataclasses.replace(session, jobs=2)
     for path in (session.out / "runs").glob("*.json"):
         path.unlink()
     # Workers are taken however little there is to do.
     monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
-    assert without_time(again.repeated(rated[::-1], "")) == [
+    assert without_time(again.run_on_all_seeds(rated[::-1], "")) == [
         alone[2 * (2 - i // 2) + i % 2] for i in range(6)
     ]
 
@@ -149,20 +149,20 @@ def test_what_is_finished_is_not_made_again(session, monkeypatch):
 
     monkeypatch.setattr(session_module, "compute", counted)
     rated = [(configuration, 1e-2) for configuration in CELLS[:2]]
-    first = without_time(session.repeated(rated[:1], ""))
-    assert without_time(session.repeated(rated, ""))[:2] == first
+    first = without_time(session.run_on_all_seeds(rated[:1], ""))
+    assert without_time(session.run_on_all_seeds(rated, ""))[:2] == first
     assert made == ["lora"] * 2 + ["fourierft"] * 2
-    session.repeated(rated, "")
+    session.run_on_all_seeds(rated, "")
     assert len(made) == 4
-    session.repeated([(CELLS[0], 3e-2)], "")  # another rate is another run
+    session.run_on_all_seeds([(CELLS[0], 3e-2)], "")  # another rate is another run
     assert len(made) == 6
 
 
 def test_a_damaged_result_is_made_again(session):
-    first = session.repeated([(CELLS[0], 1e-2)], "")
+    first = session.run_on_all_seeds([(CELLS[0], 1e-2)], "")
     path = next((session.out / "runs").glob("*.json"))
     path.write_text(path.read_text().replace('"diverged": false', '"diverged": true'))
-    assert without_time(session.repeated([(CELLS[0], 1e-2)], "")) == without_time(first)
+    assert without_time(session.run_on_all_seeds([(CELLS[0], 1e-2)], "")) == without_time(first)
 
 
 def test_points_differ_with_whatever_decides_a_run(vision):
@@ -236,9 +236,11 @@ def test_regrowth_after_the_end_is_refused_before_anything_runs(name, session, m
     monkeypatch.setattr(session_module.Runner, "run", lambda *_: pytest.fail("something ran"))
     configuration = Configuration("vision", name, 1, {"alternating": 0.1})
     with pytest.raises(InvalidArgumentError, match="prunes and regrows components every 3 steps"):
-        session.repeated([(Configuration("vision", "lora", 1), 1e-3), (configuration, 1e-2)], "")
+        session.run_on_all_seeds(
+            [(Configuration("vision", "lora", 1), 1e-3), (configuration, 1e-2)], ""
+        )
 
 
 def test_a_row_tells_the_setting_that_the_variant_has(session):
-    one = session.repeated([(Configuration("vision", "loca-v1", 1), 1e-2)], "")[0]
+    one = session.run_on_all_seeds([(Configuration("vision", "loca-v1", 1), 1e-2)], "")[0]
     assert one.row["alternating"] == 0.0

@@ -251,9 +251,9 @@ def test_a_dense_error_is_the_lost_share_of_the_draw():
 @pytest.mark.parametrize("method", FORMULAS)
 def test_formulas_approximate_nothing(method):
     matrix = torch.from_numpy(gaussian(8, 8))
-    with pytest.raises(InvalidArgumentError, match=f"{method} is a formula, not an approximation"):
+    with pytest.raises(InvalidArgumentError, match=f"{method} is only a formula for the error"):
         approximate(matrix, method, Budget(8, 8, 2))
-    with pytest.raises(InvalidArgumentError, match=f"{method} is a formula, not an approximation"):
+    with pytest.raises(InvalidArgumentError, match=f"{method} is only a formula for the error"):
         retained_energies(matrix, method, [Budget(8, 8, 2)])
 
 

@@ -153,7 +153,7 @@ def test_brackets_choices_and_order(p, q, r):
     }
     assert {type(error) for error in errors.values()} == {float}
     # M2 counts s variables as χ²_2 that are χ²_1, and may so keep pq + s.
-    least = {"M2": -budget.half.self_conjugate_count / (p * q)}
+    least = {"M2": -budget.half_spectrum.self_conjugate_count / (p * q)}
     for method, error in errors.items():
         assert least.get(method, 0) - ROUNDING <= error <= 1
     assert errors["M2"] <= errors["F2"] + ROUNDING

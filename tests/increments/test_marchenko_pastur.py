@@ -36,14 +36,14 @@ def test_mass_and_moments(law):
 
 @each
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.5, 0.9])
-def test_cdf_and_mass_above_are_integrals_of_the_density(law, place):
+def test_cdf_and_energy_fraction_above_are_integrals_of_the_density(law, place):
     a, b = law.support
     x = a + place * (b - a)
     beyond = by_quadrature(law, lambda x: 1.0, x, b)
     assert float(law.sf(x)) == pytest.approx(beyond, abs=1e-10)
     assert float(law.cdf(x)) == pytest.approx(1 - beyond, abs=1e-10)
     mass = by_quadrature(law, lambda x: x, x, b) / law.mean
-    assert float(law.mass_above(x)) == pytest.approx(mass, abs=1e-10)
+    assert float(law.energy_fraction_above(x)) == pytest.approx(mass, abs=1e-10)
 
 
 @each

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.locations import prune_and_regrow
-from loca_theory.locations.prune_and_regrow import fading, largest, predicted_decreases
+from loca_theory.locations.prune_and_regrow import cosine_count, largest, predicted_decreases
 
 SEED = 5
 # A handful of float64 products and one dense 36×36 product.
@@ -304,7 +304,7 @@ def test_of_equal_locations_a_component_keeps_its_own():
 @pytest.mark.parametrize("components", [1, 2, 3, 10, 1000], ids="B={}".format)
 @pytest.mark.parametrize("first", [0.2, 0.4, 1.0], ids="share {}".format)
 def test_the_number_to_move_falls_from_a_share_to_one(first, components):
-    counts = [fading(first, components, step / 50) for step in range(51)]
+    counts = [cosine_count(first, components, step / 50) for step in range(51)]
     assert counts[0] == max(1, round(first * components))
     assert counts[25] == max(1, round(first * components / 2))
     assert counts[-1] == 1
@@ -433,7 +433,7 @@ def test_those_left_out_are_the_weakest_ever_fewer_of_them(components):
     for step in range(21):
         progress = step / 20
         count = max(1, round(0.4 * components * (1 + math.cos(math.pi * progress)) / 2))
-        chosen = prune_and_regrow.dropped(a, progress, 2 * step)
+        chosen = prune_and_regrow.components_to_drop(a, progress, 2 * step)
         for n in range(4):
             weakest = sorted(range(components), key=lambda k: abs(float(a[n, k])))
             assert chosen[n].tolist() == weakest[:count]
@@ -442,7 +442,9 @@ def test_those_left_out_are_the_weakest_ever_fewer_of_them(components):
 @by_components
 def test_in_the_end_every_component_has_its_turn(components):
     a = random(4, components, seed=SEED)
-    turns = [prune_and_regrow.dropped(a, 1.0, turn) for turn in range(1, 2 * components, 2)]
+    turns = [
+        prune_and_regrow.components_to_drop(a, 1.0, turn) for turn in range(1, 2 * components, 2)
+    ]
     together = torch.cat(turns, dim=1)
     assert torch.equal(together.sort(1).values, torch.arange(components).expand(4, components))
 

@@ -98,7 +98,7 @@ def test_every_result_has_its_pictures(results, kind, pictures):
 
 
 def test_the_first_picture_is_drawn_unless_one_is_named(results):
-    assert plot(results("toy")).get_supxlabel().startswith("problems recovered")
+    assert plot(results("toy")).get_supxlabel().startswith("problems solved")
     assert plot(results("toy"), "spectrum").get_supxlabel().startswith("Dots: components")
 
 

@@ -56,7 +56,7 @@ def budgets(draw, side=40, accounting=None):
     bits = draw(st.integers(1, 32))
     budget = Budget(p, q, r, chosen, bits)
     if chosen is Accounting.MAIN_TEXT:
-        assume(2 * budget.numbers // 3 <= budget.half.location_count)
+        assume(2 * budget.numbers // 3 <= budget.half_spectrum.location_count)
     return budget
 
 
@@ -124,7 +124,7 @@ def test_the_brackets_hold_for_every_shape(p, q, data):
 @reproducible
 @given(budgets())
 def test_counts_fit_the_matrix_and_its_transpose(budget):
-    n, half = budget.p * budget.q, budget.half
+    n, half = budget.p * budget.q, budget.half_spectrum
     assert 0 <= budget.random_locations <= half.location_count
     assert 0 <= budget.chosen_locations <= half.location_count
     assert 0 <= budget.random_coefficients <= n

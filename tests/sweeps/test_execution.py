@@ -122,9 +122,9 @@ def test_workers_take_over_where_they_save_more_than_their_start(
     now = [100.0]
     clock = types.SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
     monkeypatch.setattr(execution, "time", clock)
-    monkeypatch.setattr(execution, "_workers", execution._Workers())
+    monkeypatch.setattr(execution, "_recent_workers", execution._RecentWorkers())
     if warm:
-        execution._workers.used(2)
+        execution._recent_workers.record(2)
 
     def compute(point):
         now[0] += seconds
@@ -186,7 +186,7 @@ def test_a_damaged_result_is_computed_again_and_said_so(store, undisturbed):
     path.write_bytes(path.read_bytes()[:-30])
     again = ResultStore(store.folder, store.version)
     assert Runner(again, jobs=1).run(points, make_compute()) == undisturbed
-    assert [line.split(":")[0] for line in again.rejected] == [path.name]
+    assert [line.split()[0] for line in again.rejected] == [path.name]
 
 
 def test_a_folder_without_room_is_an_error(tmp_path, monkeypatch):
@@ -223,7 +223,7 @@ def test_an_interrupted_computation_says_how_far_it_came(store, undisturbed):
     interrupted = make_compute(fails_at=5, error=KeyboardInterrupt())
     with pytest.raises(
         SweepInterruptedError,
-        match=r"^interrupted: 5 of 8 points are stored; run it again to finish$",
+        match=r"^interrupted: 5 of 8 points are stored; run again to compute the rest$",
     ) as caught:
         Runner(store, jobs=1).run(make_points(), interrupted)
     assert (caught.value.done, caught.value.total) == (5, 8)
@@ -232,7 +232,9 @@ def test_an_interrupted_computation_says_how_far_it_came(store, undisturbed):
 
 def test_an_interruption_without_a_store_says_that_nothing_is_kept():
     interrupted = make_compute(fails_at=2, error=KeyboardInterrupt())
-    with pytest.raises(SweepInterruptedError, match=r"^interrupted: 2 of 8 points were not stored"):
+    with pytest.raises(
+        SweepInterruptedError, match=r"^interrupted after 2 of 8 points; without a store, no result"
+    ):
         Runner(jobs=1).run(make_points(), interrupted)
 
 

@@ -132,8 +132,8 @@ def test_a_table_of_another_version_is_refused(tmp_path):
     pd.read_parquet(table).rename(columns={"name": "old"}).to_parquet(table)
     with pytest.raises(
         ResourceError,
-        match=r"found-pairs\.parquet was saved by another version of loca-theory: it has no column "
-        r"name; compute it again",
+        match=r"found-pairs\.parquet was saved by another version of loca-theory \(missing "
+        r"columns: name\); compute the result again",
     ):
         Found.load(tmp_path)
 
@@ -165,7 +165,8 @@ def test_values_that_do_not_fit_are_of_another_version(tmp_path, column, values)
     Stricts({}, (row, row)).save(tmp_path)
     table = tmp_path / "strict.parquet"
     pd.read_parquet(table).assign(**{column: values}).to_parquet(table)
-    message = rf"strict\.parquet was saved by another version of loca-theory \(column {column}\); c"
+    message = r"strict\.parquet was saved by another version of loca-theory "
+    message += rf"\(unexpected values in column {column}\); compute the result again"
     with pytest.raises(ResourceError, match=message):
         Stricts.load(tmp_path)
 

@@ -183,7 +183,7 @@ def test_another_points_file_under_this_name_is_not_believed(store, point):
     store.save(other, RESULT)
     store.path(other).rename(store.path(point))
     assert store.load(point) is None
-    assert "of another computation" in store.rejected[0]
+    assert "belongs to another computation" in store.rejected[0]
 
 
 @shared

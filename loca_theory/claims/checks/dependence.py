@@ -33,7 +33,7 @@ def marginals(setting: Setting, *, structure: str, rho: float) -> Measurement:
 def same_draw_gap(
     setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Measurement:
-    """Mean error of R less that of D on the same correlated matrices, one estimate per rank.
+    """Mean gap between the errors of the methods R and D on the same correlated matrices, by rank.
 
     Args:
         setting: Tier and random generator.
@@ -65,7 +65,7 @@ def same_draw_gap(
 def reference_gap(
     setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Measurement:
-    """Mean loss of R over K², less that of D for independent entries, one estimate per rank.
+    """Mean loss of the method R over K², less that of D for independent entries, by rank.
 
     The figures divide by K² for every ρ; :func:`reference_crossings` divides by E‖W‖².
 
@@ -102,7 +102,7 @@ def _low_rank_losses(
 def reference_crossings(
     setting: Setting, *, structure: str, ranks: Sequence[int], differences: bool = False
 ) -> Measurement:
-    """The ρ at which R's error falls below that of D for independent entries, one per rank.
+    """The ρ from which the method R has a smaller error than D for independent entries, by rank.
 
     Errors are relative to E‖W‖². The mean gap between the two errors is computed on a grid of ρ,
     and once more where the straight line between the grid values around the crossing is 0. The

@@ -1,4 +1,4 @@
-"""Order statistics and the brackets built from them, as printed in the appendix."""
+"""Order statistics and the bounds M1 and M2 built from them, as printed in the appendix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theorems 1 and 2: the ordering of the errors, where it holds, and how budgets are counted."""
+"""Theorems 1 and 2: the ordering of the errors, where it holds, and what is charged to a budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 _PAIRS = {"first": ("F1", "R"), "second": ("R", "F2"), "third": ("F2", "D")}
-# The figures show the line U for F1, and the brackets M1 and M2 of F2.
+# The figures show the line U for the method F1, and the bounds M1 and M2 for the method F2.
 _PLOTTED = (("U", "R"), ("R", "M1"), ("M1", "M2"), ("M2", "D"))
 
 
@@ -39,9 +39,9 @@ def order(
 ) -> Measurement:
     """Smallest gap between neighbours in F1 > R > F2 > D, in relative error.
 
-    F1, F2 and D (which has the law of F3) are exact. R is simulated with the bidiagonal model.
-    There is one estimate per shape and rank, the smaller of the gaps next to R, and one exact
-    estimate for all other gaps.
+    The errors of the methods F1, F2 and D (which has the law of F3) are exact. The error of R is
+    simulated with the bidiagonal model. There is one estimate per shape and rank, the smaller of
+    the gaps next to R, and one exact estimate for all other gaps.
 
     Args:
         setting: Tier and random generator.
@@ -98,7 +98,7 @@ def small_sizes(
     Args:
         setting: Tier: K up to 12, 24 or 40.
         smallest: Smallest K to use.
-        better: ``F2``, or ``M1``, the bracket that the proof compares with R.
+        better: ``F2``, or ``M1``, the bound on the error of F2 that the proof compares with R.
         rounding: Rounding of N2 = 2Kr/3: ``down``, or to the ``nearest`` whole number.
 
     Source: Theorem 1, which bounds K only by r < K/3; the chain of inequalities in its proof.
@@ -111,7 +111,9 @@ def small_sizes(
             budget = Budget(size, size, r)
             errors = {method: exact_error(method, budget) for method in methods}
             if rounding == "nearest":
-                retained = expected_location_sum(budget.half, (2 * budget.numbers + 3) // 6)
+                retained = expected_location_sum(
+                    budget.half_spectrum, (2 * budget.numbers + 3) // 6
+                )
                 errors["F2"] = 1 - retained / size**2
             failing += [
                 f"K = {size}, r = {r}: {a} {errors[a]:.4f}, {b} {errors[b]:.4f}"
@@ -175,7 +177,7 @@ def random_locations_retained(setting: Setting) -> Measurement:
 
 
 def random_locations_loss(setting: Setting, *, size: int, r: int) -> Measurement:
-    """The exact loss K²·error of F1 over the printed "L_F^(1) = 2Kr".
+    """The exact loss K²·error of the method F1 over the printed "L_F^(1) = 2Kr".
 
     Source: the last paragraph of the proof of Theorem 1.
     """

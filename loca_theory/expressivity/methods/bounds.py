@@ -1,4 +1,4 @@
-"""Bounds: formulas for an error, without an approximation of a given matrix."""
+"""Bounds: formulas for an error, which do not approximate a given matrix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Bound(NamedMethod):
 
     Attributes:
         error: The formula.
-        large: Its limit; None if the formula depends only on proportions and is its own limit.
+        large: The limit; None if the formula depends only on q/p and r/p, and is its own limit.
     """
 
     _: KW_ONLY
@@ -52,20 +52,20 @@ def rate_distortion(budget: Budget) -> float:
     return 2.0 ** (-2 * budget.bits / (budget.p * budget.q))
 
 
-def upper_bracket(budget: Budget) -> float:
-    """Upper bound on the error of F2: its error without the self-conjugate locations."""
-    return _of_pairs(budget, budget.half.pair_count)
+def upper_bound(budget: Budget) -> float:
+    """M1, an upper bound on the error of the method F2: no self-conjugate location is retained."""
+    return _of_pairs(budget, budget.half_spectrum.pair_count)
 
 
-def lower_bracket(budget: Budget) -> float:
-    """Lower bound on the error of F2, as if every location were a pair; at least −s/pq."""
-    return _of_pairs(budget, budget.half.location_count)
+def lower_bound(budget: Budget) -> float:
+    """M2, a lower bound on the error of the method F2: every location counts as a pair."""
+    return _of_pairs(budget, budget.half_spectrum.location_count)
 
 
 def _of_pairs(budget: Budget, locations: int) -> float:
     return 1 - expected_top_sum(locations, budget.chosen_locations, 2) / (budget.p * budget.q)
 
 
-def bracket_limit(budget: Budget) -> float:
-    """The limit of F2 and of its brackets."""
+def limit_of_bounds(budget: Budget) -> float:
+    """The limit of the error of the method F2 and of both bounds."""
     return 1 - location_fraction(2 * budget.chosen_locations / (budget.p * budget.q))

@@ -62,7 +62,7 @@ class LowRank(NamedMethod):
         """
         p, q = budgets[0].p, budgets[0].q
         if min(p, q) > LARGEST_EXACT:
-            raise self._lacks(Engine.EXACT, budgets[0])
+            raise self._engine_error(Engine.EXACT, budgets[0])
         energies = expected_leading_energy(p, q)
         return np.array([1 - float(energies[budget.r]) / (p * q) for budget in budgets])
 

@@ -1,4 +1,4 @@
-"""The base class of methods, which approximate a matrix within a budget."""
+"""Base class of the methods that approximate a matrix within a budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Engine(StrEnum):
     """How an error is obtained.
 
     - ``exact``: the expectation, computed without sampling, accurate to rounding error.
-    - ``asymptotic``: the limit of large matrices at the same proportions; finite sizes may differ.
+    - ``asymptotic``: the limit p, q → ∞ with q/p and r/p fixed; finite sizes may differ.
     - ``monte-carlo``: a mean over random draws, with its standard error.
     """
 
@@ -37,9 +37,9 @@ class Method:
     r"""A method that approximates a matrix W by Ŵ within a budget.
 
     To add your own method, write a subclass with a ``name`` and :meth:`approximate`. This is enough
-    for Monte Carlo errors, errors on a real matrix and a line in the figure. Further functions that
-    the subclass overrides add engines: :meth:`expected_errors` the exact one, :meth:`limit` the
-    asymptotic one, and :meth:`sample` draws that need no matrix.
+    for Monte Carlo errors, errors on a real matrix and a line in the figure. To add the exact
+    engine, override :meth:`expected_errors`; to add the asymptotic engine, override :meth:`limit`.
+    Override :meth:`sample` if the errors can be drawn without drawing a matrix.
 
     Errors are relative, :math:`\|W-\hat W\|^2/\|W\|^2` in Frobenius norm; expectations are those
     for independent N(0, 1) entries. The functions get matrices of the budget's shape: tensors of a
@@ -49,8 +49,8 @@ class Method:
         name: Short name in tables and figures.
         title: Title in a few words.
         reference: Publication.
-        is_oracle: Whether the method needs W to choose what its numbers stand for, as selections
-            do. Training does not know W, and can at best reach the error of such a method.
+        is_oracle: Whether the method uses W to choose the coefficients or entries that it retains.
+            Training does not know W, so its error can at best equal the error of such a method.
 
     >>> import torch
     >>> from loca_theory.expressivity import Budget, Method, retained_energies
@@ -84,8 +84,8 @@ class Method:
             InvalidArgumentError: this method does not approximate matrices.
         """
         del matrix, budget, rng
-        msg = f"{self.name} is a formula, not an approximation of a given matrix; your own method "
-        msg += "must define approximate(matrix, budget, rng)"
+        msg = f"{self.name} is only a formula for the error and cannot approximate a matrix; use "
+        msg += "another method, or define approximate(matrix, budget, rng) in your own"
         raise InvalidArgumentError(msg)
 
     def retained_energies(
@@ -109,29 +109,29 @@ class Method:
         budgets: Sequence[Budget],
         rng: np.random.Generator | None = None,
     ) -> Array:
-        """Mean of :meth:`retained_energies` over the random choices, or one draw if unknown."""
+        """Mean of :meth:`retained_energies` over the random choices; one draw if it is unknown."""
         return self.retained_energies(matrix, budgets, rng)
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
-        """Exact expected errors, for budgets of one shape.
+        """Exact expected errors, for budgets that share p and q.
 
         Raises:
             InvalidArgumentError: the method has no exact value at this shape.
         """
-        raise self._lacks(Engine.EXACT, budgets[0])
+        raise self._engine_error(Engine.EXACT, budgets[0])
 
     def limit(self, budget: Budget) -> float:
-        """The error as p, q → ∞ while the proportions of the budget stay fixed.
+        """The limit of the error as p, q → ∞ with q/p and r/p fixed.
 
         Raises:
             InvalidArgumentError: the limit is not known.
         """
-        raise self._lacks(Engine.ASYMPTOTIC, budget)
+        raise self._engine_error(Engine.ASYMPTOTIC, budget)
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
-        """Draw the errors for budgets of one shape from their law, without a matrix.
+        """Draw the errors from their law, without drawing a matrix, for budgets that share p and q.
 
-        Draws are sequential: a smaller budget uses a prefix of the numbers that a larger one uses.
+        A smaller budget uses the first of the random numbers that a larger budget uses.
 
         Raises:
             InvalidArgumentError: the law is not known.
@@ -141,7 +141,7 @@ class Method:
         raise InvalidArgumentError(msg)
 
     def check_budget(self, budget: Budget) -> None:
-        """Check that the budget does not buy more than the matrix holds.
+        """Check that the method would not retain more than the whole matrix.
 
         Raises:
             InvalidArgumentError: the budget is too large; the message gives the numbers.
@@ -153,20 +153,20 @@ class Method:
         known = {
             Engine.EXACT: self.defines("expected_errors"),
             Engine.ASYMPTOTIC: self.defines("limit"),
-            Engine.MONTE_CARLO: self.defines("sample") or self.is_approximation,
+            Engine.MONTE_CARLO: self.defines("sample") or self.can_approximate,
         }
         return frozenset(engine for engine, is_known in known.items() if is_known)
 
     @property
-    def is_approximation(self) -> bool:
-        """Whether it can approximate a given matrix."""
+    def can_approximate(self) -> bool:
+        """Whether the method can approximate a given matrix."""
         return self.defines("approximate") or self.defines("retained_energies")
 
     def defines(self, function: str) -> bool:
         """Whether this method overrides a function of :class:`Method`."""
         return getattr(type(self), function) is not getattr(Method, function)
 
-    def _lacks(self, engine: Engine, budget: Budget) -> InvalidArgumentError:
+    def _engine_error(self, engine: Engine, budget: Budget) -> InvalidArgumentError:
         what = "exact value" if engine is Engine.EXACT else "known limit"
         others = sorted(self.engines(budget.p, budget.q), reverse=True)
         way_out = " or ".join(f'engine="{one}"' for one in others) or "another method"
@@ -236,7 +236,7 @@ def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
 
 
 def _call(method: Method, function: str, *arguments: Any) -> Any:
-    """Call a function of a method; turn what it raises into a one-line error that names it."""
+    """Call a function of a method; turn an exception into a one-line error with its name."""
     called = getattr(method, function)
     try:
         return called(*arguments)
@@ -266,7 +266,7 @@ def _takes(called: Callable[..., Any], count: int) -> bool:
 
 @dataclass(frozen=True)
 class NamedMethod(Method):
-    """Base class of families of methods, whose members get name and title as arguments.
+    """Base class of methods that get their name and title as arguments.
 
     Attributes:
         name: Short name.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
-from loca_theory._arguments import several
+from loca_theory._arguments import as_tuple
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods import bounds
@@ -25,17 +25,27 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         LowRank("R", "LoRA, best rank-r approximation", "arXiv:2106.09685"),
-        Bound("U", "random locations, the printed line 1 - N0/pq", error=bounds.printed_line),
+        Bound("U", "random locations, the paper's line 1 - N0/pq", error=bounds.printed_line),
         RandomLocations("F1", "Fourier, random locations"),
         Subspace("V1", "DCT, random locations", basis=COSINE),
         RandomCosines(
             "FourierFT",
-            "as shipped: real coefficients, random locations of the full spectrum",
+            "as in PEFT: real coefficients, random locations of the full spectrum",
             "arXiv:2405.03003",
         ),
-        Bound("M1", "upper bracket of F2", error=bounds.upper_bracket, large=bounds.bracket_limit),
+        Bound(
+            "M1",
+            "upper bound on the error of F2",
+            error=bounds.upper_bound,
+            large=bounds.limit_of_bounds,
+        ),
         LocationSelection("F2", "Fourier, best locations"),
-        Bound("M2", "lower bracket of F2", error=bounds.lower_bracket, large=bounds.bracket_limit),
+        Bound(
+            "M2",
+            "lower bound on the error of F2",
+            error=bounds.lower_bound,
+            large=bounds.limit_of_bounds,
+        ),
         Selection("F3", "Fourier, best single coefficients", basis=FOURIER),
         Selection("D", "DCT, best coefficients (LoCA's target)", "arXiv:2502.06820", basis=COSINE),
         Selection("S", "the largest entries of the matrix itself", basis=ENTRIES),
@@ -99,7 +109,7 @@ def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method
     Raises:
         InvalidArgumentError: as for :func:`find_method`, or two methods have the same name.
     """
-    found = [find_method(one) for one in several(methods)]
+    found = [find_method(one) for one in as_tuple(methods)]
     names = [method.name for method in found]
     for name in names:
         if names.count(name) > 1:

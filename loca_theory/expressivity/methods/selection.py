@@ -122,7 +122,7 @@ class LocationSelection(Selection):
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
         """From the expected sum of the strongest of s χ²_1 and m χ²_2 variables."""
-        n, half = budgets[0].p * budgets[0].q, budgets[0].half
+        n, half = budgets[0].p * budgets[0].q, budgets[0].half_spectrum
         sums = [expected_location_sum(half, self.count(budget)) for budget in budgets]
         return 1 - np.array(sums) / n
 
@@ -132,7 +132,7 @@ class LocationSelection(Selection):
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
         """From s χ²_1 variables and the largest of m χ²_2 variables."""
-        n, half = budgets[0].p * budgets[0].q, budgets[0].half
+        n, half = budgets[0].p * budgets[0].q, budgets[0].half_spectrum
         counts = [self.count(budget) for budget in budgets]
         own = rng.chisquare(1, half.self_conjugate_count)
         pairs = _largest(half.pair_count, min(max(counts), half.pair_count), 2, rng)
@@ -151,8 +151,8 @@ def both_parts(locations: torch.Tensor, budget: Budget) -> torch.Tensor:
     import torch
 
     # The imaginary part of a pair comes pair_count entries after its real part.
-    pairs = locations[locations >= budget.half.self_conjugate_count]
-    return torch.cat([locations, pairs + budget.half.pair_count])
+    pairs = locations[locations >= budget.half_spectrum.self_conjugate_count]
+    return torch.cat([locations, pairs + budget.half_spectrum.pair_count])
 
 
 def _spectrum(p: int, q: int) -> RealSpectrum:

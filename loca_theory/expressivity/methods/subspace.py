@@ -118,7 +118,7 @@ class RandomLocations(Subspace):
 
     def items(self, budget: Budget) -> int:
         """Number of independent locations."""
-        return budget.half.location_count
+        return budget.half_spectrum.location_count
 
     def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
         """Energy of both parts of each location."""
@@ -137,7 +137,7 @@ class RandomLocations(Subspace):
         return 1 - 2 * self.count(budget) / (budget.p * budget.q)
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
-        half = budget.half
+        half = budget.half_spectrum
         s = half.self_conjugate_count
         own = rng.chisquare(1, s)
         positions = rng.choice(half.location_count, s, replace=False)
@@ -179,13 +179,13 @@ class RandomCosines(Subspace):
 
     def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
         """From the energies of the self-conjugate entries and of the real parts of the pairs."""
-        s, m = budgets[0].half.self_conjugate_count, budgets[0].half.pair_count
+        s, m = budgets[0].half_spectrum.self_conjugate_count, budgets[0].half_spectrum.pair_count
         own, paired = total(energies[:s]), total(energies[s : s + m])
         return np.array([self._retained(budget, own, paired) for budget in budgets])
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
         """See the formula of the class."""
-        half = budgets[0].half
+        half = budgets[0].half_spectrum
         s, m = float(half.self_conjugate_count), float(half.pair_count)
         sums = [self._retained(budget, s, m) for budget in budgets]
         return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
@@ -212,7 +212,7 @@ class RandomCosines(Subspace):
         """The coordinate that each index of the full spectrum selects, shape (p·q,)."""
         import torch
 
-        p, q, half = budget.p, budget.q, budget.half
+        p, q, half = budget.p, budget.q, budget.half_spectrum
         found = np.empty(p * q, dtype=np.int64)
         members = np.concatenate([half.self_conjugate, half.representatives])
         found[members[:, 0] * q + members[:, 1]] = np.arange(half.location_count)
