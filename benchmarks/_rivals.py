@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from loca_theory.adapters import LoCALinear
+from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining
 from loca_theory.errors import LocaTheoryError
 
 TARGETS = ["query", "value", "q_proj", "v_proj"]
@@ -155,15 +155,20 @@ def _with_loca(model: nn.Module, rival: str, components: int) -> Any:
     except (LocaTheoryError, ImportError, AttributeError):
         # PEFT is not installed, or is a version that LoCA was not tested with.
         return _with_loca_by_hand(model, targets, rival, components, implementation)
+    learns_locations = rival == "LoCA locations"
+    # Stay in the phase that is measured.
+    fixed: dict[str, Any] = {"alternating_steps": 0}
+    if learns_locations:
+        fixed = {"coefficient_steps": 1, "location_steps": 10**9, "alternating_steps": None}
     config = LoCAConfig(
-        n_frequency=components, target_modules=targets, implementation=implementation
+        n_frequency=components,
+        target_modules=targets,
+        implementation=implementation,
+        **fixed,
     )
     result = with_adapter(model, config)
-    # Stay in the phase that is measured.
-    for training in result.base_model.location_training.values():
-        training.automatic = False
-        if rival == "LoCA locations":
-            training.go_to(training.schedule.coefficient_steps)
+    for training in result.base_model.location_training.values() if learns_locations else ():
+        training.step()
     return result
 
 
@@ -171,7 +176,6 @@ def _with_loca_by_hand(
     model: nn.Module, targets: list[str], rival: str, components: int, implementation: Any
 ) -> nn.Module:
     model.requires_grad_(requires_grad=False)
-    learns = rival == "LoCA locations"
     for path, parent in list(model.named_modules()):
         for name, child in list(parent.named_children()):
             if name not in targets or not isinstance(child, nn.Linear):
@@ -179,13 +183,12 @@ def _with_loca_by_hand(
             layer = LoCALinear(
                 child,
                 components,
-                learn_locations=learns,
                 implementation=implementation,
                 seed=(777, zlib.crc32(f"{path}.{name}".encode())),
             )
             layer.spectrum.float()  # as PEFT does in models of half precision
-            if learns:
-                layer.spectrum.set_phase("locations")
+            if rival == "LoCA locations":
+                LocationTraining(layer, AlternatingSchedule(1, 10**9, None)).step()
             setattr(parent, name, layer)
     return model
 

@@ -32,7 +32,7 @@ from benchmarks._rivals import (
     with_adapter,
 )
 from benchmarks.layer import LAYERS, MODELS, PACKAGES
-from loca_theory.adapters import LoCAConfig, parameter_groups
+from loca_theory.adapters import LoCAConfig
 
 SEARCHES = ("central", "eight-direction", "swap", "reselect")
 
@@ -46,7 +46,7 @@ def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any,
         alternating_steps=None,
     )
     made = with_adapter(model, config).to(device).train()
-    return made, torch.optim.AdamW(parameter_groups(made, lr=1e-4))
+    return made, torch.optim.AdamW(made.parameters(), lr=1e-4)
 
 
 def period(load: Layer | Model, search: str, device: str) -> Callable[[], object]:

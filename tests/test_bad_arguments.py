@@ -79,14 +79,14 @@ BAD = [
     (lambda: extract(rank="8"), "rank must be a whole number, not '8'"),
     (lambda: extract(components=1.5), "components must be a whole number, not 1.5"),
     # verify, methods and figure
-    (lambda: loca.verify([]), "names is empty; name a claim, or leave it out for all"),
+    (lambda: loca.verify([]), "names is empty; name a claim, or omit names for all claims"),
     (lambda: loca.verify(5), "unknown claim 5; `loca-theory verify --list` lists all"),
     (lambda: loca.verify("nope"), "unknown claim 'nope'; `loca-theory verify --list` lists all"),
     (lambda: loca.verify("condition-u", seed="x"), "seed must be a whole number, not 'x'"),
     (lambda: loca.verify("condition-u", tier=["quick"]), "unknown tier ['quick']; choose from"),
     (lambda: loca.verify("condition-u", results=5), "results must be a path, not 5"),
     (lambda: loca.verify("condition-u", ledger=5), "ledger must be a path, not 5"),
-    (lambda: loca.methods([]), "names is empty; name a method, or leave it out for all"),
+    (lambda: loca.methods([]), "names is empty; name a method, or omit names for all methods"),
     (lambda: loca.figure("sim_1", results=5), "results must be a path, not 5"),
     (lambda: loca.figure(["sim_1"]), "unknown figure ['sim_1']; choose from"),
     # objects

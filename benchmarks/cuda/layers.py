@@ -21,7 +21,6 @@ from loca_theory.adapters import (
     LocationTraining,
     kernels,
     operators,
-    parameter_groups,
 )
 
 RIVALS = ("frozen", "LoRA", "FourierFT", "LoCA", "WaveFT", "C3A", "SHiRA", *LOCA[1:])
@@ -135,14 +134,18 @@ def _search_step(device: str, layer: Layer, search: str) -> Built:
         Single(layer.size).query,
         layer.components,
         zero_init=False,  # coefficients of zero give locations no gradient
-        learn_locations=True,
-        location_search=search if prunes_and_regrows else "central",
     ).to(**kind)
     # The schedule stays in the measured phase.
-    training = LocationTraining(model, AlternatingSchedule(1, 10**9, None), automatic=False)
-    optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-4))
+    training = LocationTraining(
+        model,
+        AlternatingSchedule(1, 10**9, None),
+        search=search if prunes_and_regrows else "central",
+        automatic=False,
+    )
+    optimizer = torch.optim.AdamW([model.spectrum.coefficients], lr=1e-4)
     if search == "locations":
-        training.go_to(1)
+        training.step()
+    found: Any = model.spectrum.search
     x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
     g = torch.randn(layer.tokens, layer.size, **kind)
 
@@ -150,11 +153,13 @@ def _search_step(device: str, layer: Layer, search: str) -> Built:
         x.grad = None
         optimizer.zero_grad()
         if prunes_and_regrows:
-            model.spectrum.start_recording(0.0, 0)
+            found.start_recording(0.0, 0)
         model(x).backward(g)
+        if search == "locations":
+            training.before_step()
         optimizer.step()
         if prunes_and_regrows:
-            model.spectrum.prune_and_regrow()
+            found.move()
         elif search == "locations":
             training.step(optimizer)
 

@@ -6,22 +6,19 @@ from typing import Any
 
 from torch import nn
 
-from loca_theory.adapters import CosineSpectrum, parameter_groups
+from loca_theory.adapters import CosineSpectrum
 
 
 def groups(
-    model: nn.Module, *, head: str | None, rate: float, head_rate: float, location_rate: float
+    model: nn.Module, *, head: str | None, rate: float, head_rate: float
 ) -> list[dict[str, Any]]:
-    """Parameter groups for the optimiser: those of the method, the head, the locations."""
-    heads = {id(p) for name, p in model.named_parameters() if head and head in name.split(".")}
-    separate: list[nn.Parameter] = []
-    found = []
-    for group in parameter_groups(model, lr=rate, location_lr=location_rate):
-        separate += [p for p in group["params"] if id(p) in heads]
-        group["params"] = [p for p in group["params"] if id(p) not in heads]
-        found.append(group)
-    found.append({"params": separate, "lr": head_rate, "weight_decay": 0.0})
-    return [group for group in found if group["params"]]
+    """Parameter groups for the optimiser: those of the method, and the head."""
+    parts: dict[bool, list[nn.Parameter]] = {False: [], True: []}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            parts[head is not None and head in name.split(".")].append(p)
+    rates = {False: rate, True: head_rate}
+    return [{"params": part, "lr": rates[is_head]} for is_head, part in parts.items() if part]
 
 
 def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -> dict[str, int]:
@@ -32,15 +29,11 @@ def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -
     mean rank of ``pruned_to``, only the remaining numbers are stored.
     """
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-    searching = [s for s in spectra if s.learns_locations or s.needs_initialisation]
-    learned = sum(s.coefficients.numel() for s in searching)
-    indices = {id(s.locations) for s in spectra if s.locations is not None}
-    coefficients = {id(s.coefficients) for s in spectra}
+    learned = sum(s.coefficients.numel() for s in spectra if s.search is not None)
     counts = {"trained": 0, "head": 0}
     for name, p in model.named_parameters():
-        if id(p) in indices or not (p.requires_grad or id(p) in coefficients):
-            continue
-        counts["head" if head and head in name.split(".") else "trained"] += p.numel()
+        if p.requires_grad:
+            counts["head" if head and head in name.split(".") else "trained"] += p.numel()
     stored = counts["trained"] + learned
     if pruned_to is not None:
         # AdaLoRA's factors p×r and r×q, and r singular values.

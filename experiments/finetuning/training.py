@@ -25,7 +25,7 @@ EXPERIMENT = "finetuning"
 HIGHER_IS_BETTER = {"accuracy": True, "bits per byte": False}
 _EVALUATED_AT_ONCE = 100
 # A run also counts as diverged if its final loss exceeds this multiple of the first step's loss. A
-# loss at chance level does not count; it shows in the metric.
+# run that ends at chance level is not counted as diverged; its metric shows it.
 _DIVERGED = 10.0
 
 
@@ -37,12 +37,13 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         folder: Folder of the prepared tasks.
 
     Returns:
-        For a tuning run, ``validation``: the metric on the whole validation set, None if the run
-        diverged. For any other run, ``metric`` and ``loss`` on the test set, which tuning runs
-        never use, and ``curve``: step, training loss since the last evaluation, loss and metric on
-        the first examples of the validation set. For all runs, ``counts`` of trained and stored
-        numbers; ``diverged``; ``moved``, the fraction of components that changed their location;
-        ``seconds`` of training; ``increments`` if the point includes their description.
+        For a run that selects the learning rate, ``validation``: the metric on the whole validation
+        set, None if the run diverged. For any other run, ``metric`` and ``loss`` on the test set,
+        which tuning runs never use, and ``curve``: step, training loss since the last evaluation,
+        loss and metric on the first examples of the validation set. For all runs, ``counts`` of
+        trained and stored numbers; ``diverged``; ``moved``, the fraction of components that changed
+        their location; ``seconds`` of training; ``increments``, their description, if the point
+        asks for it.
     """
     p = dict(point.parameters)
     device = torch.device(p["device"])
@@ -52,8 +53,8 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         name: {key: t.to(device) for key, t in split.items()} for name, split in splits.items()
     }
     cuda = [device] if device.type == "cuda" else []
-    # Heads, adapters and dropout draw from torch's global generators and take no other, so these
-    # are seeded here and restored afterwards.
+    # Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
+    # these are seeded here and restored afterwards.
     with torch.random.fork_rng(devices=cuda), _quiet():
         torch.manual_seed(int(generator(p["seed"], "finetuning.model").integers(2**62)))
         model = base_model(prepared, p["settings"]).to(device)
@@ -98,7 +99,9 @@ class _Run:
             targets=self.targets,
             head=self.head,
             seed=int(generator(p["seed"], "finetuning.places").integers(2**31)),
-            overrides=p["loca"] if method.kind == "loca" else None,
+            overrides={"location_lr": p["location_rate"], **(p["loca"] or {})}
+            if method.kind == "loca"
+            else None,
         )
         self.is_adalora = method.kind == "adalora"
         is_head = method.kind == "head"
@@ -109,7 +112,6 @@ class _Run:
                 head=self.head,
                 rate=p["rate"],
                 head_rate=head_rate,
-                location_rate=p["location_rate"],
             ),
             weight_decay=0.0,
         )
@@ -172,7 +174,7 @@ class _Run:
             return value
         loss.backward()
         for group in self.optimizer.param_groups:
-            # Clip each group separately: the large gradients of locations would shrink the others.
+            # Clip each group separately: large gradients of one would shrink those of the other.
             nn.utils.clip_grad_norm_(group["params"], self.chosen["most_gradient"])
         self.optimizer.step()
         self.schedule.step()
@@ -187,7 +189,7 @@ class _Run:
         train = self.splits["train"]
         total, size = len(train["labels"]), self.chosen["batch"]
         if min(total, self.chosen.get("train", total)) < size:
-            msg = f"batch must not exceed the training set of {self.p['task']}, and {size} does"
+            msg = f"batch={size} exceeds the training set of {self.p['task']}; use a smaller batch"
             raise InvalidArgumentError(msg)
         mine = rng.permutation(total)[: self.chosen.get("train", total)]
         while True:

@@ -11,7 +11,7 @@ from torch import nn
 
 from experiments.finetuning.methods import Budget, Method, adapt, check, peft
 from experiments.paper_scale.settings import Settings
-from loca_theory.adapters import parameter_groups
+from loca_theory.adapters import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -52,28 +52,24 @@ def adapt_as_stated(
 def optimizer_groups(
     model: nn.Module, settings: Settings, head: str | None
 ) -> list[dict[str, Any]]:
-    """Parameter groups for the optimiser: those of the method, the head, the locations.
+    """Parameter groups for the optimiser: those of the method, and the head.
 
-    Weight decay applies neither to locations nor to vectors other than coefficients.
+    Weight decay does not apply to vectors other than coefficients.
     """
-    named = list(model.named_parameters())
-    heads = {id(p) for name, p in named if head and head in name.split(".")}
-    coefficients = {id(p) for name, p in named if "fourierft_spectrum" in name}
-    decay = settings.weight_decay
-    found = []
-    for group in parameter_groups(
-        model, lr=settings.rate, location_lr=settings.location_rate, weight_decay=decay
-    ):
-        parts: dict[str, list[nn.Parameter]] = {"own": [], "coefficients": [], "head": []}
-        for p in group["params"]:
-            kind = "coefficients" if id(p) in coefficients else "own"
-            parts["head" if id(p) in heads else kind].append(p)
-        found += [
-            {**group, "params": parts["own"]},
-            {**group, "params": parts["coefficients"], "weight_decay": decay},
-            {**group, "params": parts["head"], "lr": settings.head_rate},
-        ]
-    return [group for group in found if group["params"]]
+    spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
+    coefficients = {id(s.coefficients) for s in spectra}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            is_head = head is not None and head in name.split(".")
+            is_decayed = p.ndim > 1 or id(p) in coefficients or "fourierft_spectrum" in name
+            rate = settings.head_rate if is_head else settings.rate
+            decay = settings.weight_decay if is_decayed else 0.0
+            groups.setdefault((rate, decay), []).append(p)
+    return [
+        {"params": params, "lr": rate, "weight_decay": decay}
+        for (rate, decay), params in groups.items()
+    ]
 
 
 class SplitProjection(nn.Module):
@@ -159,6 +155,7 @@ def _loca(settings: Settings, steps: int) -> dict[str, Any]:
     stated: dict[str, Any] = {
         "coefficient_steps": settings.coefficient_steps,
         "location_steps": settings.location_steps,
+        "location_lr": settings.location_rate,
     }
     if settings.scaling is not None:
         stated["scaling"] = settings.scaling

@@ -85,7 +85,7 @@ def _identity(factor: Any) -> Any:
 class ClipGroups(TrainerCallback):
     """Clip the gradient of each parameter group separately.
 
-    The Trainer clips all of them together, so the large gradients of locations shrink the others.
+    The Trainer clips all of them together, so large gradients of one group shrink the others.
     """
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -32,7 +32,7 @@ def show() -> None:
         click.echo()
     click.echo(
         "The paper states no gradient clipping. All runs clip the gradient of each group of "
-        "parameters (of a method, its locations, the head; decayed or not) to a norm of 1."
+        "parameters (of a method, the head; decayed or not) to a norm of 1."
     )
 
 

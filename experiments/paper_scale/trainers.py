@@ -78,7 +78,6 @@ def make_trainer(
         Progress,
         Regularise,
     )
-    from loca_theory.adapters import LoCACallback
 
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
@@ -118,7 +117,7 @@ def make_trainer(
         compute_metrics=ready.measure,
         optimizers=(optimizer, rates),
         # Regularise comes before ClipGroups so that its gradient is clipped too.
-        callbacks=[Regularise(), ClipGroups(), LoCACallback(), AllocateRanks(), health, *progress],
+        callbacks=[Regularise(), ClipGroups(), AllocateRanks(), health, *progress],
     )
     if ready.loss is not None:
         trainer.own_loss = ready.loss

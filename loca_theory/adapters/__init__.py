@@ -2,8 +2,8 @@
 
 - :class:`CosineSpectrum`: coefficients a, locations l and the ΔW that they define;
   :class:`LoCALinear`: a frozen linear layer with a spectrum.
-- :class:`AlternatingSchedule` and :class:`LocationTraining`: which parameters are learned at which
-  step; :func:`parameter_groups`: parameter groups for the optimiser.
+- :class:`LocationTraining` and :class:`AlternatingSchedule`: move the locations while any optimiser
+  trains the coefficients.
 - :class:`LoCAConfig`, :class:`LoCAModel`, :class:`LoCALayer`: LoCA as a method of Hugging Face
   PEFT. Importing this package registers it if PEFT is installed. :class:`LoCACallback`: LoCA in
   the Trainer of transformers. These four need the extra ``adapters``.
@@ -14,11 +14,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.adapters.groups import parameter_groups
 from loca_theory.adapters.linear import LoCALinear
-from loca_theory.adapters.schedule import AlternatingSchedule
+from loca_theory.adapters.search import AlternatingSchedule, LocationTraining
 from loca_theory.adapters.spectrum import CosineSpectrum
-from loca_theory.adapters.training import LocationsNotTrainedError, LocationTraining
 from loca_theory.errors import ResourceError
 
 if TYPE_CHECKING:
@@ -34,8 +32,6 @@ __all__ = [
     "LoCALinear",
     "LoCAModel",
     "LocationTraining",
-    "LocationsNotTrainedError",
-    "parameter_groups",
 ]
 
 _OPTIONAL = {

@@ -9,7 +9,7 @@ from typing import Any
 from loca_theory.errors import InvalidArgumentError
 
 
-def check_choice(what: str, value: Any, known: tuple[str, ...]) -> None:
+def check_choice(what: str, value: Any, known: tuple[str, ...], *, layer: str = "") -> None:
     """Check that the value is one of the known names.
 
     Raises:
@@ -17,6 +17,7 @@ def check_choice(what: str, value: Any, known: tuple[str, ...]) -> None:
     """
     if value not in known:
         msg = f"unknown {what} {value!r}; choose one of {', '.join(known)}"
+        msg = f"{layer}: {msg}" if layer else msg
         raise InvalidArgumentError(msg)
 
 

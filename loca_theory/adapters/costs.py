@@ -12,9 +12,8 @@ from typing import Literal, get_args
 
 import torch
 
-from loca_theory.adapters.checks import check_choice
-
 Implementation = Literal["auto", "dense", "fft", "sparse", "implicit"]
+IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
 
 # Nanoseconds on the CPU, in this order: an entry of a transform along one dimension, along two,
 # and along two if the matrix does not fit in the cache; a multiply-add of a dense product, of a
@@ -31,15 +30,6 @@ _ROWS, _PLANE, _LARGE_PLANE, _DENSE, _SPARSE, _SAMPLED, _ENTRY = (
 _LARGE = 1 << 22
 # On CUDA, ΔW with up to this many entries is formed by dense products.
 _CUDA_DENSE_UP_TO = 1 << 21
-
-
-def check_implementation(name: str) -> None:
-    """Check that the name is an :data:`Implementation`.
-
-    Raises:
-        InvalidArgumentError: the name is unknown.
-    """
-    check_choice("implementation", name, get_args(Implementation))
 
 
 def fastest(

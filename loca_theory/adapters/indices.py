@@ -82,7 +82,7 @@ def mistake(
     """Describe what is wrong with a saved spectrum; None if nothing is.
 
     Args:
-        saved: Its ``coefficients``, ``indices``, ``locations`` and ``shape``; None if missing.
+        saved: Its ``coefficients``, ``indices`` and ``shape``; None if missing.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """
@@ -105,10 +105,4 @@ def mistake(
         return f"the checkpoint has locations outside {p}×{q}"
     if a is not None and not bool(torch.isfinite(a).all()):
         return "the checkpoint has coefficients that are not finite"
-    if saved["locations"] is not None:
-        # Saved before the locations were frozen: components may share a location.
-        inside = (saved["locations"] >= 0) & (saved["locations"] <= 1)
-        return None if bool(inside.all()) else "the checkpoint has locations outside [0, 1]"
-    if torch.unique(indices[:, 0].long() * q + indices[:, 1]).shape[0] != n_components:
-        return "the checkpoint has duplicate locations"
     return None

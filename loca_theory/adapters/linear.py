@@ -51,9 +51,9 @@ def foldable_weight(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
     weight = layer.weight
     exact = weight.dtype == x.dtype and x.dtype in (torch.float32, torch.float64)
     ordinary = type(weight) in (nn.Parameter, torch.Tensor) and not weight.requires_grad
-    if not exact or not ordinary or torch.is_autocast_enabled(x.device.type):
-        return None
-    return weight
+    kind = x.device.type  # autocast does not know the meta device
+    casts = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return weight if exact and ordinary and not casts else None
 
 
 class LoCALinear(nn.Module):

@@ -233,7 +233,8 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     needs_l = locations is not None and ctx.needs_input_grad[4]
     ctx.needs = [ctx.needs_input_grad[0], ctx.needs_input_grad[3], needs_l]
     ctx.needs_bias = ctx.needs_input_grad[2]
-    ctx.set_materialize_grads(False)  # that of the second output would be zeros of the size of x
+    # Otherwise torch makes zeros of the size of x for the second output.
+    ctx.set_materialize_grads(False)
     reads_x = implementation != "implicit" and (ctx.needs[1] or needs_l)
     ctx.save_for_backward(
         x if reads_x else None,

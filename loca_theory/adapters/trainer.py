@@ -1,67 +1,52 @@
-"""LoCA in the Trainer of transformers."""
+"""LoCA layers outside PEFT in the Trainer of transformers."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from loca_theory.adapters.spectrum import CosineSpectrum
-from loca_theory.adapters.training import (
-    HOW_TO_TRAIN_LOCATIONS,
-    LocationsNotTrainedError,
-    LocationTraining,
-)
+from loca_theory.adapters.search.files import SEARCH_FILE, load_search, save_search
+from loca_theory.adapters.search.training import LocationTraining
+from loca_theory.errors import InvalidArgumentError
 
 
 class LoCACallback(TrainerCallback):
-    """A Trainer callback that resumes a schedule in mid-phase and checks the optimiser.
+    """Writes the state of a search into the Trainer's checkpoints, and resumes from it.
 
-    The :class:`~loca_theory.adapters.LocationTraining` itself counts the steps of the optimiser. A
-    model whose locations are already frozen is trained without a schedule.
-
-    The Trainer needs an optimiser that holds the locations::
-
-        groups = parameter_groups(model, lr=1e-3, location_lr=1e-4)
-        Trainer(model, args, ..., optimizers=(torch.optim.AdamW(groups), None),
-                callbacks=[LoCACallback()])
+    Only layers that were put into the model by hand (:class:`~loca_theory.adapters.LoCALinear`)
+    need it. An adapter of PEFT saves and loads the state of its search by itself.
 
     Args:
-        training: The training to resume; None for those of the model's trainable layers.
-
-    Raises:
-        LocationsNotTrainedError: training begins with an optimiser that does not hold the
-            locations.
+        training: The search.
     """
 
-    def __init__(self, training: LocationTraining | None = None) -> None:
+    def __init__(self, training: LocationTraining) -> None:
         self._training = training
 
-    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Prepare for distributed training, after the process group and before the wrapping."""
-        for training in self._found(kwargs.get("model")):
-            training.prepare_distributed()
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write the state beside the model's."""
+        if state.is_world_process_zero:
+            save_search(self._training, _checkpoint(args, state))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Continue at the step of the checkpoint.
+        """Continue where the checkpoint stood.
 
         Raises:
-            LocationsNotTrainedError: the optimiser does not hold the locations.
+            InvalidArgumentError: the state belongs to another model.
         """
-        for training in self._found(kwargs.get("model")):
-            if not training.is_over:
-                training.go_to(state.global_step)
-            if training.phase is not None and not training.holds_locations(kwargs["optimizer"]):
-                raise LocationsNotTrainedError(HOW_TO_TRAIN_LOCATIONS)
+        if state.global_step:
+            path = _checkpoint(args, state) / SEARCH_FILE
+            if not path.parent.is_dir():
+                msg = f"{path.parent} is missing: resume from a checkpoint in output_dir"
+                raise InvalidArgumentError(msg)
+            if path.is_file():
+                load_search(self._training, path)
+            else:
+                self._training.finish()
 
-    def _found(self, model: Any) -> list[LocationTraining]:
-        if self._training is not None:
-            return [self._training]
-        found = {
-            id(module.training_schedule): module.training_schedule
-            for module in (model.modules() if model is not None else ())
-            if isinstance(module, CosineSpectrum)
-            and module.training_schedule is not None
-            and any(parameter.requires_grad for parameter in module.parameters())
-        }
-        return list(found.values())
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"

@@ -54,11 +54,11 @@ ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 FAR_FROM_LAW = 0.1
 """Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
 
-Spectra of matrices with independent entries are closer if both sides are at least about 30.
+The spectrum of independent entries is within this distance if p and q are at least about 30.
 """
 
 _CELLS = 8  # cells of the fine grid per cell of the figure
-# R's reference is the mean over this many draws of independent matrices: its spread is tiny.
+# The expected error of low rank for independent entries is the mean over this many draws.
 _REFERENCE_DRAWS = 64
 
 
@@ -191,7 +191,7 @@ def _analysed(
     bulk = fit_bulk(eigenvalues, p, q)
     if bulk.sigma is None or bulk.kolmogorov is None:
         notes.append(
-            f"the spectrum has no bulk: {bulk.spikes} eigenvalues, and the rest is rounding"
+            f"the spectrum has no bulk: all but {bulk.spikes} eigenvalues are rounding errors"
         )
     elif bulk.kolmogorov > FAR_FROM_LAW:
         notes.append("the spectrum has no Marchenko-Pastur bulk; mp_sigma and spikes mean little")

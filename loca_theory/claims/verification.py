@@ -1,4 +1,4 @@
-"""Check claims through the sweep store, with one point per claim."""
+"""Check claims as a sweep: each claim is one point, whose result is stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def verify(
     """
     chosen = () if names is None else _arguments.as_tuple(names)
     if names is not None and not chosen:
-        msg = "names is empty; name a claim, or leave it out for all"
+        msg = "names is empty; name a claim, or omit names for all claims"
         raise InvalidArgumentError(msg)
     return Verification(
         ledger if isinstance(ledger, Ledger) else load_ledger(ledger),
@@ -100,7 +100,7 @@ class Verification:
         """Check every claim.
 
         Args:
-            runner: How to run; each claim is a point.
+            runner: How to run; each claim is one point of the sweep.
 
         Raises:
             LedgerError: a check does not exist, or does not take the arguments of its claim.

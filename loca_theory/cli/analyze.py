@@ -83,8 +83,8 @@ SELECTION = (
     *SELECTION,
     SEED,
     DEVICE,
-    out="Folder for tables, figures, analyze.html and finished matrices, from which an interrupted "
-    "run continues.  [default: nothing is stored]",
+    out="Folder for tables, figures, analyze.html and the results of each finished matrix, from "
+    "which an interrupted run continues.  [default: nothing is stored]",
 )
 def command(
     *,

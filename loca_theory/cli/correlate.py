@@ -41,9 +41,9 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     type=NameList(),
     default=",".join(Protocol),
     metavar="NAMES",
-    help="Which methods approximate the matrix with dependent entries. same-draw: all; "
-    "iid-reference: only R (LoRA), and the others have their errors for independent entries. "
-    "Default: both.",
+    help="What the methods approximate. same-draw: all of them, the same matrix with dependent "
+    "entries; iid-reference: R (LoRA), this matrix, and the others, a matrix with independent "
+    "entries. Default: both.",
 )
 @click.option(
     "--methods",

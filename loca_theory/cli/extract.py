@@ -43,7 +43,7 @@ _MOST_ROWS = 60
 )
 @options(
     *SELECTION,
-    out="Folder for the adapter, which must not contain a model or another adapter.  "
+    out="Folder for the adapter. It must not contain a model, or an adapter from elsewhere.  "
     f"[default: {DEFAULT_OUT}]",
 )
 def command(

@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context, *, common: Common, labels: tuple[str, ...], results: Path | None
 ) -> None:
-    """Draw figures of the paper, such as sim_1; without ID, all that can be drawn.
+    """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
     belongs to other settings, it is computed with --seed and stored first, which takes some
     minutes for all figures. Tables of `analyze`, `verify` and the fine-tuning experiments are not
-    computed here; if one is missing, a note gives the command that computes it.
+    computed here; if one is missing, a note gives the command that computes it. Without ID, the
+    command draws all figures that can be drawn.
 
     \b
     Examples:

@@ -19,9 +19,9 @@ _COMMANDS = {
     "analyze": "Test if the weight changes of a fine-tune are normal and independent, and compare "
     "adapters.",
     "extract": "Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.",
-    "verify": "Check claims of the paper, and give each a verdict; without CLAIM, all of them.",
-    "methods": "List the methods that the other commands compare; with NAME, only those named.",
-    "figures": "Draw figures of the paper, such as sim_1; without ID, all that can be drawn.",
+    "verify": "Check the paper's claims, or only the named ones, and give each a verdict.",
+    "methods": "List the methods that the other commands compare, or only the named ones.",
+    "figures": "Draw the paper's figures, or only the named ones, such as sim_1.",
 }
 
 

@@ -25,7 +25,7 @@ _ALL = "all"
     "[default: nothing is stored]"
 )
 def command(*, common: Common, names: tuple[str, ...]) -> None:
-    """List the methods that the other commands compare; with NAME, only those named.
+    """List the methods that the other commands compare, or only the named ones.
 
     Name your own method as module:attribute. A method marked as oracle chooses what it stores by
     looking at the matrix. Training does not know this matrix, so it can at best reach the oracle's

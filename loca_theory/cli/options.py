@@ -125,9 +125,10 @@ ACCOUNTING = default_option(
     "--accounting",
     type=click.Choice([one.value for one in Accounting]),
     default=Accounting.PAPER.value,
-    help="What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value and the "
-    "location of a chosen value cost one number each; main-text: as paper, with twice as many "
-    "locations for F2; trainable: locations are free; dof: as paper, but the budget is r(p+q-r) "
+    help="What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
+    "costs one number, and so does its location if the method selects it by looking at the matrix "
+    "(random locations are free); main-text: as paper, with twice as many locations for F2; "
+    "trainable: all locations are free; dof: as paper, but the budget is r(p+q-r) "
     "numbers; bits: as many bits as LoRA.",
 )
 WORKERS = (

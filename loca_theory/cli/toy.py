@@ -11,6 +11,19 @@ from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.convergence import DEFAULT_INTERPRETATION, INTERPRETATIONS
 
 _PRINTED = "gaussian"
+# What each interpretation changes.
+_CHANGES = {
+    "default": "none of the following",
+    "standard-deviation": "20 and 0.2 are standard deviations, not variances",
+    "mean-of-samples": "squared errors are averaged over samples only",
+    "sum": "squared errors are summed",
+    "indices": "locations are not scaled to [0, 1]",
+    "zero-border": "Z is 0 beyond the spectrum",
+    "one-sided-border": "differences are one-sided at the border",
+    "overwrite": "of components at one location, only the last counts",
+    "half-period": "phases of 5 steps, not 10",
+    "never-frozen": "locations move in all steps, not half",
+}
 
 
 @click.command("toy")
@@ -25,8 +38,8 @@ _PRINTED = "gaussian"
     "interpretations",
     type=NameList(),
     default=DEFAULT_INTERPRETATION,
-    help="Interpretations of what the paper's description leaves open: 'all', or names from "
-    f"{', '.join(INTERPRETATIONS)}; A+B combines two.",
+    help="Interpretations of what the paper's description leaves open: 'all', or some of "
+    f"{'; '.join(f'{name} ({_CHANGES[name]})' for name in INTERPRETATIONS)}. A+B combines two.",
 )
 @default_option(
     "--size", "sizes", type=IntegerList(), default="6", help="Sizes K of the K×K weights."

@@ -49,8 +49,8 @@ class BrokenCheckError(LocaTheoryError):
 @click.option(
     "--as-expected",
     is_flag=True,
-    help="Exit with code 1 if a verdict is not the one that the ledger expects, or is inconclusive "
-    "although the ledger expects a decision.",
+    help="Exit with code 1 if the verdict on a claim differs from the one that the ledger expects. "
+    "'inconclusive' counts as different, unless the ledger allows it for so few draws.",
 )
 @click.option(
     "--list", "only_list", is_flag=True, help="List the claims of the ledger without checking them."
@@ -88,13 +88,13 @@ def command(
     results: Path | None,
     ledger_path: Path | None,
 ) -> int:
-    """Check claims of the paper, and give each a verdict; without CLAIM, all of them.
+    """Check the paper's claims, or only the named ones, and give each a verdict.
 
-    A name that ends in a dot stands for all claims whose names begin with it. For each claim, a
-    check measures one or several numbers, and a rule that was fixed beforehand turns them into the
-    verdict. If you check a claim again, CLAIMS.md, claims.json and claims.parquet (the same content
-    as a table) keep the result with the most draws: --deep before the default before --quick. With
-    equally many draws, they keep the earlier result if another seed gives another verdict.
+    The ledger is the package's list of claims. It has a rule for each, fixed beforehand, that turns
+    one or several measured numbers into the verdict. A name that ends in a dot stands for all
+    claims whose names begin with it. If you check a claim again, the files in --out keep the result
+    with more random draws (--deep makes the most, --quick the fewest). With equally many draws,
+    they keep the earlier result if another seed gives another verdict.
 
     \b
     Examples:

@@ -20,12 +20,12 @@ class Interpretation:
             numbers, ``mean-of-samples`` by the number of samples, ``sum`` by 1.
         units: Unit of the locations that their learning rate applies to: ``interval``, locations
             scaled to [0, 1], as in the published code; ``indices``, indices of the spectrum.
-        border: Value of Z beyond the spectrum: ``clamp``, the nearest entry of Z; ``zero``;
-            ``one-sided``, a linear extrapolation, which makes the central difference one-sided.
+        border: Value of Z, the DCT of the gradient, outside the spectrum: ``clamp``, the nearest
+            entry of Z; ``zero``; ``one-sided``, a linear extrapolation, which makes the central
+            difference one-sided.
         collisions: How components at the same location combine: ``add``; or ``overwrite``, which
             uses the last one only, while all of them receive the gradient of their location.
-        phase_steps: Steps of one phase: 10, or 5 if the paper's period of 10 is that of both
-            phases.
+        phase_steps: Steps of one phase: 10, or 5 if the paper's period of 10 steps has both phases.
         moving: The fraction of all steps after which the locations are frozen.
 
     Source: appendix "Toy Experiment of the Convergence" of the paper, which leaves these open.

@@ -47,13 +47,15 @@ class Design:
         ranks: LoRA ranks.
         structures: Names of structures.
         protocols: Protocols.
-        methods: Methods in addition to the methods R and D, which the crossings compare; None for
-            the lines of the paper's figures. Under ``same-draw`` a method is applied to the draws
-            if it approximates matrices; under ``iid-reference`` its exact error is used, if known.
+        methods: Methods in addition to R and D, which are always included, because the study finds
+            where their errors cross; None for those of the paper's figures. Under ``same-draw`` a
+            method is applied to the draws if it approximates matrices; under ``iid-reference`` its
+            exact error is used, if known.
         rho: Values of the parameter ``rho``, increasing; None for the default.
         fraction: Values of the parameter ``fraction``, increasing; None for the default.
         exponent: Values of the parameter ``exponent``, increasing; None for the default.
-        draws: Number of draws of each structure, at least 2; all values share the random numbers.
+        draws: Number of draws of each structure, at least 2; all values of a parameter use the
+            same.
         seed: Root seed.
         level: Size of the tests.
         null_draws: Number of draws of the statistics under independence.
@@ -87,7 +89,7 @@ class Design:
             msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
             raise InvalidArgumentError(msg)
         if not 0 < _arguments.real_number("level", self.level) < 1:
-            msg = f"the level must lie between 0 and 1, and is {self.level}"
+            msg = f"the level must lie between 0 and 1, not {self.level}"
             raise InvalidArgumentError(msg)
         for name in self.structures:
             find_structure(name, self.spikes)
@@ -104,8 +106,8 @@ class Design:
         for name in ("structures", "protocols"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                msg = f"{name} must list at least one name and no name twice, and is: "
-                msg += ", ".join(values) or "empty"
+                msg = f"{name} must list at least one name and no name twice, not "
+                msg += ", ".join(values) or "none"
                 raise InvalidArgumentError(msg)
         if self.level * self.null_draws < _FEWEST_BEYOND:
             msg = f"a critical value at level {self.level:g} needs at least "
@@ -117,7 +119,7 @@ class Design:
         increases = all(a < b for a, b in pairwise(grid))
         if not (grid and increases and all(map(math.isfinite, grid))):
             msg = f"the values of {STRUCTURES[structure].parameter} must be finite and increase, "
-            msg += f"and are {', '.join(f'{value:g}' for value in grid) or 'none'}"
+            msg += f"not {', '.join(f'{value:g}' for value in grid) or 'none'}"
             raise InvalidArgumentError(msg)
         return grid
 
@@ -156,14 +158,14 @@ class Design:
         return tuple(one for one in methods if protocol.draws(one) or self._is_fixed(one, protocol))
 
     def _is_fixed(self, method: Method, protocol: Protocol) -> bool:
-        """Whether a method that is not drawn has a value that does not depend on the structure."""
+        """Whether a method that is not applied to the draws has one value for every structure."""
         if protocol is Protocol.SAME_DRAW:
             return method is _ANY_MATRIX
         return Engine.EXACT in method.engines(self.p, self.q)
 
     @property
     def drawn(self) -> tuple[Method, ...]:
-        """The methods applied to the draws under any of the protocols, and those compared."""
+        """The methods applied to the draws under any of the protocols, and R and D."""
         methods = {
             one.name: one
             for protocol in self.protocols

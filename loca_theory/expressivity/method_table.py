@@ -59,7 +59,7 @@ def methods(names: str | Method | Iterable[str | Method] | None = None) -> Metho
     """
     found = tuple(METHODS.values()) if names is None else find_methods(names)
     if not found:
-        msg = "names is empty; name a method, or leave it out for all"
+        msg = "names is empty; name a method, or omit names for all methods"
         raise InvalidArgumentError(msg)
     grid = {"methods": [method.name for method in found]}
     return MethodTable(manifest(grid=grid, seed=None), tuple(_row(method) for method in found))

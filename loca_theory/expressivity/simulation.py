@@ -196,7 +196,7 @@ class Simulation:
 
     @property
     def unevaluated_methods(self) -> tuple[Method, ...]:
-        """Methods that, for at least one of the shapes, none of the engines can evaluate."""
+        """Methods that no chosen engine can evaluate at one or more of the shapes."""
         return tuple(
             method
             for method in self.methods

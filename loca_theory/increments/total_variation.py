@@ -1,4 +1,4 @@
-r"""Distance of entries from normality: the total-variation test, as printed and calibrated.
+r"""Distance of entries from normality: the paper's total-variation test and a calibrated one.
 
 The total variation between the counts of n entries in B bins and a normal law with the entries' own
 mean and standard deviation is :math:`T = \frac12\sum_i |n_i/n - π_i|`. Even for normal entries, the
@@ -6,15 +6,16 @@ counting noise alone makes it about :math:`\sqrt{B/(2πn)}`.
 
 **Calibrated.** *p-value*: the null hypothesis is tolerant, "within ε of a normal law". By the
 triangle inequality, such a law raises the mean of T by at most ε over that of a normal law. The
-null distribution is therefore that of T under normality, with the normal law refitted in every
-bootstrap replicate, shifted up by ε. *Estimate and interval*: if the bin probabilities differ from
+null distribution is therefore that of T under normality, shifted up by ε; the normal law is
+refitted in every bootstrap replicate. *Estimate and interval*: if the bin probabilities differ from
 the normal ones by τ times the observed differences (scaled to total variation 1), the mean m(τ) and
 standard deviation s(τ) of T are sums of folded-normal moments. The estimate solves m(τ) = T, which
 removes the counting noise, and the interval is |m(τ) − T| ≤ z s(τ).
 
 **As printed.** The procedure of the paper's appendix, with the choices that it leaves open as
 parameters. Entries are compared with 10⁵ normal samples instead of the normal law. The null
-distribution resamples copies of these samples and so omits their own counting error.
+distribution comes from perturbed copies of these samples, so it lacks the counting error that the
+samples themselves have.
 
 Source: the paper's appendix "Details of the Hypothesis Testing".
 """
@@ -54,7 +55,7 @@ class AcceptanceError(LocaTheoryError):
 
 
 class Tail(StrEnum):
-    """Which tail of the null distribution the printed p-value is.
+    """Which tail of the null distribution gives the p-value of the paper's test.
 
     - ``upper``: the fraction of the null distribution at or above T, as usual in tests of fit.
     - ``percentile``: the fraction at or below T, the literal meaning of the paper's text.
@@ -171,7 +172,7 @@ def _folded_sum(shifts: _Array, noise: _Array) -> tuple[float, float]:
 def _invert(
     statistic: float, gaps: _Array, noise: _Array, spread: float, confidence: float
 ) -> tuple[float, float, float]:
-    """The τ with m(τ) = T, and the ends of the interval |m(τ) − T| ≤ z s(τ), s times ``spread``."""
+    """The τ with m(τ) = T, and the ends of |m(τ) − T| ≤ z s(τ) with s multiplied by ``spread``."""
     direction = gaps / (np.abs(gaps).sum() / 2) if statistic > 0 else gaps
     z = float(stats.norm.ppf(0.5 + confidence / 2)) * spread
 
@@ -182,8 +183,8 @@ def _invert(
 
         if excess(0.0) >= 0:
             return 0.0
-        # The mean is at least τ, so that the excess at τ = T can be negative only if standard
-        # deviations are subtracted.
+        # The mean is at least τ, so the root is at most T, unless standard deviations are
+        # subtracted: then search a little above T.
         high = 1.0 + statistic
         return float(optimize.brentq(excess, 0.0, high, xtol=1e-12)) if excess(high) > 0 else 1.0
 
@@ -201,9 +202,9 @@ class PrintedTest:
         copies: Number of copies to accept; 100 as printed.
         sets: Samples of n points from each copy; 10 as printed.
         bins_per_sigma: Bins in one standard deviation, a divisor of 64; not printed. None selects
-            the finest of 8, 4, 2 and 1 at which the loop ends.
+            the finest of 8, 4, 2 and 1 at which enough copies are accepted.
         tail: Interpretation of "percentile"; not printed.
-        attempts: Number of attempts per copy before the loop is given up.
+        attempts: Number of copies to try per copy that is wanted, before the test gives up.
     """
 
     samples: int = 100_000
@@ -260,8 +261,8 @@ class PrintedTest:
             made = len(distances)
             hopeless = made >= self.copies // 2 and not accepted
             if hopeless or made >= self.attempts * self.copies:
-                msg = f"the printed loop accepted {len(accepted)} of {made} perturbed "
-                msg += f"copies: their median total variation to G is {np.median(distances):.2g} "
+                msg = f"the paper's test accepted {len(accepted)} of {made} perturbed copies of "
+                msg += f"its samples: their median total variation is {np.median(distances):.2g} "
                 msg += f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
                 msg += f"({noise:.2g} standard deviations) or use fewer bins"
                 raise AcceptanceError(msg)

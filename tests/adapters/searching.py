@@ -4,14 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from loca_theory.adapters import CosineSpectrum, LoCALinear, parameter_groups
+from loca_theory.adapters import (
+    AlternatingSchedule,
+    CosineSpectrum,
+    LoCALinear,
+    LocationTraining,
+)
 from loca_theory.transforms import idct2
 
 EXCHANGES = ["swap", "swap-raw", "reselect"]
 by_prune_and_regrow = pytest.mark.parametrize("search", EXCHANGES)
 
-# A search, and another that goes on from its checkpoint.
-PAIRS = [("central", "swap"), ("reselect", "central"), ("swap", "reselect"), ("swap", "swap")]
+SEARCHES = ["central", "forward", "backward", "eight-direction", *EXCHANGES]
 
 # A few dozen float64 operations of unit-sized values, and their dense oracles.
 ROUNDING = 1e-11
@@ -22,9 +26,17 @@ def normal(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
 
 
-def spectrum(search="reselect", shape=(6, 9), count=10, **options):
-    settings = {"zero_init": False, "scaling": 1.5, "location_search": search}
-    return CosineSpectrum(shape, count, **settings | options).double()
+# A phase of a step each; components move after every second step, by its gradient.
+EACH_STEP = AlternatingSchedule(1, 1, None, recorded_steps=1)
+
+
+def spectrum(search="reselect", shape=(6, 9), count=10, *, schedule=EACH_STEP, **options):
+    """A float64 spectrum in a search, whose :class:`LocationTraining` is ``search.training``."""
+    torch.manual_seed(0)
+    settings = {"zero_init": False, "scaling": 1.5}
+    layer = CosineSpectrum(shape, count, **settings | options).double()
+    LocationTraining(layer, schedule, search=search, automatic=False)
+    return layer
 
 
 def flat(layer):
@@ -56,10 +68,10 @@ def backward(layer, seed=1, rows=7):
     return x, g
 
 
-def small(search="reselect", seed=0, dtype=torch.float64, **options):
+def small(seed=0, dtype=torch.float64, **options):
     """Two layers, for batches of 16 × 12."""
     torch.manual_seed(seed)
-    options = {"zero_init": False, "location_search": search, **options}
+    options = {"zero_init": False, **options}
     model = nn.Sequential(
         LoCALinear(nn.Linear(12, 8), 9, seed=seed, name="first", **options),
         nn.Tanh(),
@@ -81,36 +93,62 @@ def all_indices(model):
     return [s.indices.clone() for s in spectra(model)]
 
 
+def coefficients(model):
+    return [s.coefficients.detach().clone() for s in spectra(model)]
+
+
+def locations(model):
+    """The continuous locations; empty unless searches along a gradient have made them."""
+    found = [getattr(s.search, "locations", None) for s in spectra(model)]
+    return [u.detach().clone() for u in found if u is not None]
+
+
+def everything(model):
+    """Copies of the coefficients, the indices, and the continuous locations."""
+    return [coefficients(model), all_indices(model), locations(model)]
+
+
 def same(first, second):
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
+def same_state(first, second):
+    """Whether two state dicts, or lists of them, are equal to the bit."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(
+            same_state(value, second[key]) for key, value in first.items()
+        )
+    if isinstance(first, (list, tuple)):
+        return len(first) == len(second) and all(map(same_state, first, second))
+    return first == second
+
+
 def adamw(model, **options):
-    """An optimiser of somebody who has never heard of locations."""
-    return torch.optim.AdamW((p for p in model.parameters() if p.requires_grad),
-                             **{"lr": 0.02, "weight_decay": 0.1, **options})  # fmt: skip
+    """An optimiser of all trainable parameters."""
+    return torch.optim.AdamW(
+        (p for p in model.parameters() if p.requires_grad),
+        **{"lr": 0.02, "weight_decay": 0.1, **options},
+    )
 
 
-def in_groups(model):
-    return torch.optim.AdamW(parameter_groups(model, lr=0.02, location_lr=0.02, weight_decay=0.1))
-
-
-def train(model, optimizer, steps, start=0, run=None):
+def train(model, optimizer, steps, start=0, run=None, *, set_to_none=True):
     for x, y in batches(steps, start):
         x, y = (part.to(next(model.parameters()).dtype) for part in (x, y))
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none)
         ((run or model)(x) - y).square().mean().backward()
         optimizer.step()
 
 
 def steps_of_regrowth(model, training):
-    """Number of the step after which each layer exchanged, as they come."""
+    """Number of the step after which each layer pruned and regrew, as they come."""
     happened = [[] for _ in spectra(model)]
     for number, layer in enumerate(spectra(model)):
 
-        def noted(number=number, do=layer.prune_and_regrow):
+        def noted(number=number, move=layer.search.move):
             happened[number].append(training.steps_done)
-            return do()
+            return move()
 
-        layer.prune_and_regrow = noted
+        layer.search.move = noted
     return happened

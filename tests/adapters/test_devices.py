@@ -8,20 +8,23 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loca_theory.adapters import (
-    AlternatingSchedule,
-    LoCALinear,
-    LocationTraining,
-    operators,
-    parameter_groups,
-)
+from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, operators
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
-from .searching import EXCHANGES, all_indices, batches, close, normal, same, small, spectra
+from .searching import (
+    EXCHANGES,
+    SEARCHES,
+    all_indices,
+    batches,
+    close,
+    normal,
+    same,
+    small,
+    spectra,
+)
 
-RULES = ["central", "forward", "backward", "eight-direction"]
-by_search = pytest.mark.parametrize("search", RULES + EXCHANGES)
+by_search = pytest.mark.parametrize("search", SEARCHES)
 IMPLEMENTATIONS = ["auto", "implicit", "dense", "fft", "sparse"]
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 by_phase = pytest.mark.parametrize("phase", ["coefficients", "locations", "both"])
@@ -38,28 +41,37 @@ def step(model, optimizer, number=0):
 
 
 def sgd(model):
-    """Continuous in the gradient, as Adam is not where that vanishes."""
-    groups = parameter_groups(model, lr=0.05, location_lr=0.5)
-    return torch.optim.SGD(groups, momentum=0.9)
+    return torch.optim.SGD([s.coefficients for s in spectra(model)], lr=0.05)
 
 
-def trained(model, device, steps, **options):
-    """Moved when its schedule has begun, as PEFT's user does."""
-    training = LocationTraining(model, SHORT, **options)
-    model.to(device)
-    optimizer = sgd(model)
-    for number in range(steps):
-        step(model, optimizer, number)
+def in_phase(model, phase):
+    """A search along the gradient, in this phase until its training steps."""
+    training = LocationTraining(model, AlternatingSchedule(), automatic=False)
+    for spectrum in training.spectra:
+        spectrum.search.set_phase(phase)
     return training
 
 
+def trained(model, device, moves_after, **options):
+    """Moved to the device after so many steps, perhaps within a phase or a recording."""
+    LocationTraining(model, SHORT, location_lr=0.05, **options)
+    for number in range(12):
+        if number == moves_after:
+            model.to(device)
+        step(model, sgd(model), number)
+
+
 @by_search
-@pytest.mark.parametrize("start", ["random", "gradient"])
-def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(search, start, accelerator):
-    here = small(search, init_locations=start)
+@pytest.mark.parametrize(
+    ("start", "moves_after"), [("random", 0), ("random", 4), ("gradient", 1)], ids=str
+)
+def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(
+    search, start, moves_after, accelerator
+):
+    here = small()
     there, before = copy.deepcopy(here), all_indices(here)
-    trained(here, "cpu", 12)
-    trained(there, accelerator, 12)
+    trained(here, "cpu", moves_after, search=search, init_locations=start)
+    trained(there, accelerator, moves_after, search=search, init_locations=start)
     assert not same(all_indices(here), before)
     assert same(all_indices(there.cpu()), all_indices(here))
     for mine, theirs in zip(spectra(there), spectra(here), strict=True):
@@ -71,12 +83,13 @@ def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(search, start, ac
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accelerator):
     """The longer side is beyond the length from which the CPU searches a sample first."""
-    here = LoCALinear(nn.Linear(1000, size), 50, zero_init=False, location_search=search).double()
+    here = LoCALinear(nn.Linear(1000, size), 50, zero_init=False).double()
     there = copy.deepcopy(here).to(accelerator)
     for layer, device in ((here, "cpu"), (there, accelerator)):
-        layer.spectrum.start_recording(0.0, 0)
+        LocationTraining(layer, AlternatingSchedule(), search=search, automatic=False)
+        layer.spectrum.search.start_recording(0.0, 0)
         layer(normal(60, 1000).to(device)).backward(normal(60, size, seed=1).to(device))
-        assert layer.spectrum.prune_and_regrow().any()
+        assert layer.spectrum.search.move().any()
     assert torch.equal(here.spectrum.indices, there.spectrum.indices.cpu())
 
 
@@ -86,13 +99,13 @@ def two_passes(layer, x):
         layer.zero_grad()
         y = layer(x)
         y.square().sum().backward()
-        yield [y, *(p.grad for p in layer.spectrum.parameters())]
+        yield [y, layer.spectrum.coefficients.grad, layer.spectrum.search.locations.grad]
 
 
 @by_implementation
 def test_two_passes_give_the_same_bits(implementation, device):
     layer = LoCALinear(nn.Linear(9, 6), 20, zero_init=False, implementation=implementation)
-    layer.to(device).spectrum.set_phase("both")
+    in_phase(layer.to(device), "both")
     assert same(*two_passes(layer, normal(50, 9, dtype=torch.float32).to(device)))
 
 
@@ -101,7 +114,7 @@ def test_two_passes_of_a_large_layer_give_the_same_bits(implementation, accelera
     """Of more than the 2²¹ entries up to which a device forms ΔW and Z."""
     linear = nn.Linear(2048, 1100)
     layer = LoCALinear(linear, 5000, zero_init=False, implementation=implementation)
-    layer.to(accelerator).spectrum.set_phase("both")
+    in_phase(layer.to(accelerator), "both")
     assert same(*two_passes(layer, normal(512, 2048, dtype=torch.float32).to(accelerator)))
 
 
@@ -112,7 +125,7 @@ def test_two_passes_of_a_large_layer_give_the_same_bits(implementation, accelera
 @by_phase
 def test_a_step_of_the_layer_waits_for_nothing(implementation, phase, accelerator, no_waiting):
     layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, implementation=implementation)
-    layer.to(accelerator).spectrum.set_phase(phase)
+    in_phase(layer.to(accelerator), phase)
     x = normal(5, 9, dtype=torch.float32).to(accelerator).requires_grad_()
     layer(x).sum().backward()  # makes the tables that are shared
     with no_waiting():
@@ -121,26 +134,28 @@ def test_a_step_of_the_layer_waits_for_nothing(implementation, phase, accelerato
 
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_a_step_that_records_statistics_waits_for_nothing(search, accelerator, no_waiting):
-    layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, location_search=search)
-    layer.to(accelerator).spectrum.start_recording(0.0, 0)
+    layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False).to(accelerator)
+    LocationTraining(layer, AlternatingSchedule(), search=search, automatic=False)
+    layer.spectrum.search.start_recording(0.0, 0)
     x = normal(5, 9, dtype=torch.float32).to(accelerator)
     layer(x).sum().backward()
-    layer.spectrum.forget()
+    layer.spectrum.search.forget()
     with no_waiting():
-        layer.spectrum.start_recording(0.5, 1)
+        layer.spectrum.search.start_recording(0.5, 1)
         layer(x).sum().backward()
     with no_waiting(but=1):
-        moved = layer.spectrum.prune_and_regrow()
+        moved = layer.spectrum.search.move()
     assert moved.any()
 
 
 def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, no_waiting):
-    model = small("central").to(accelerator)
+    model = small().to(accelerator)
     training = LocationTraining(model, AlternatingSchedule(2, 9, 20), automatic=False)
     optimizer = sgd(model)
     for allowed in (0, 0, 1, 1):  # two steps of the coefficients, then two of the locations
         step(model, optimizer)
         with no_waiting(but=allowed):
+            training.before_step()
             training.step(optimizer)
 
 
@@ -224,7 +239,7 @@ def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(sessio
 @by_phase
 def test_autocast_to_bfloat16_stays_close(phase, device):
     layer = LoCALinear(nn.Linear(64, 48), 100, zero_init=False).to(device)
-    layer.spectrum.set_phase(phase)
+    search = in_phase(layer, phase).spectra[0].search
     x = normal(10, 64, dtype=torch.float32).to(device)
     gradients = []
     for enabled in (False, True):
@@ -232,15 +247,14 @@ def test_autocast_to_bfloat16_stays_close(phase, device):
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled):
             y = layer(x)
         y.float().sum().backward()
-        gradients += [y.detach().float(), *(p.grad for p in layer.spectrum.parameters())]
+        gradients += [y.detach().float(), layer.spectrum.coefficients.grad]
+        if phase != "coefficients":
+            gradients.append(search.locations.grad)
     half = len(gradients) // 2
     for exact, narrow in zip(gradients[:half], gradients[half:], strict=True):
-        if exact is None:
-            assert narrow is None
-        else:
-            # Products of 64 terms, in which each factor is rounded by 2⁻⁹, and the result once.
-            assert float((narrow - exact).norm()) <= 2**-6 * float(exact.norm())
-    assert layer.spectrum.locations.dtype == torch.float32
+        assert narrow.dtype == torch.float32
+        # Products of 64 terms, in which each factor is rounded by 2⁻⁹, and the result once.
+        assert float((narrow - exact).norm()) <= 2**-6 * float(exact.norm())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

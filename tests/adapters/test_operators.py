@@ -1,4 +1,4 @@
-"""The operators of ΔW against dense products and a location-by-location location gradient."""
+"""The operators of ΔW against dense products and location gradients one by one."""
 
 import math
 import warnings
@@ -52,7 +52,7 @@ def dense_increment(a, indices, shape):
     return SCALING * c.T @ dense_spectrum(a, indices, shape) @ d
 
 
-def place_by_place(rule, g_w, a, indices, shape):
+def one_by_one(rule, g_w, a, indices, shape):
     """The location gradient in the words of its documentation, one component after another."""
     p, q = shape
     c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
@@ -131,7 +131,7 @@ def assert_it_is_the_dense_form(shape, batch, terms, implementation, rule, devic
     *wanted, g_w = torch.autograd.grad(expected, [*leaves, delta], g)
     for mine, theirs in zip(found, wanted, strict=True):
         assert_close(mine, theirs)
-    assert_close(of_l, place_by_place(rule, g_w, a, indices, shape))
+    assert_close(of_l, one_by_one(rule, g_w, a, indices, shape))
 
 
 @by_implementation
@@ -270,7 +270,7 @@ def test_the_increment_is_the_dense_one_and_so_are_its_gradients(implementation,
     g = normal(*shape, seed=5)
     of_a, of_l = torch.autograd.grad(delta, [a, locations], g)
     assert_close(of_a, torch.autograd.grad(expected, a, g)[0])
-    assert_close(of_l, place_by_place(rule, g, a, indices, shape))
+    assert_close(of_l, one_by_one(rule, g, a, indices, shape))
 
 
 @by_materialised

@@ -11,11 +11,11 @@ from transformers import (
 )
 
 from experiments.docstrings import model_folder, splits
-from loca_theory.adapters import LoCACallback, LoCAConfig, parameter_groups
+from loca_theory.adapters import CosineSpectrum, LoCAConfig
 
-pytestmark = pytest.mark.filterwarnings(
-    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
-)
+from .tiny_roberta import of_peft
+
+pytestmark = of_peft
 STEPS = 80
 
 
@@ -32,18 +32,18 @@ def tokens_of(texts, length):
 
 
 def indices_of(model):
-    return [m.indices.clone() for m in model.modules() if hasattr(m, "indices")]
+    return [m.indices.clone() for m in model.modules() if isinstance(m, CosineSpectrum)]
 
 
 def test_a_few_steps_move_it_and_it_predicts_the_same_after_reloading(tmp_path):
     config = LoCAConfig(
         n_frequency=50, task_type="SEQ_CLS", coefficient_steps=1, location_steps=1,
-        alternating_steps=4,
+        alternating_steps=4, location_lr=0.05,
     )  # fmt: skip
     model = get_peft_model(base(), config).eval()
     batch = tokens_of(["Return the inverse of a matrix.", "Apply a linear layer."], 12)
     start, before = model(**batch).logits.detach(), indices_of(model)
-    optimizer = torch.optim.AdamW(parameter_groups(model, lr=0.05, location_lr=0.05))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     for _ in range(5):
         optimizer.zero_grad()
         model(**batch, labels=torch.tensor([0, 1])).loss.backward()
@@ -76,23 +76,16 @@ def test_it_learns_by_the_trainer_and_predicts_the_same_after_reloading(tmp_path
 
     config = LoCAConfig(
         n_frequency=1000, task_type="SEQ_CLS", coefficient_steps=5, location_steps=5,
-        alternating_steps=40,
+        alternating_steps=40, location_lr=5e-3,
     )  # fmt: skip
     model = get_peft_model(base(), config)
     before = indices_of(model)
-    groups = parameter_groups(model, lr=1e-2, location_lr=5e-3)
     arguments = TrainingArguments(
-        str(tmp_path), max_steps=STEPS, per_device_train_batch_size=16, report_to=[],
-        disable_tqdm=True, use_cpu=True, save_strategy="no", logging_strategy="no",
+        str(tmp_path), max_steps=STEPS, learning_rate=1e-2, per_device_train_batch_size=16,
+        report_to=[], disable_tqdm=True, use_cpu=True, save_strategy="no", logging_strategy="no",
         dataloader_pin_memory=False,
     )  # fmt: skip
-    trainer = Trainer(
-        model,
-        arguments,
-        train_dataset=dataset(train[: 16 * STEPS]),
-        optimizers=(torch.optim.AdamW(groups), None),
-        callbacks=[LoCACallback()],
-    )
+    trainer = Trainer(model, arguments, train_dataset=dataset(train[: 16 * STEPS]))
     trainer.train()
     assert any(not torch.equal(a, b) for a, b in zip(before, indices_of(model), strict=True))
     unseen = dataset(test[:: len(test) // 200])

@@ -1,98 +1,47 @@
-"""What is learned when: the phases, and that optimiser steps alone move them on."""
+"""What is learned when: the phases, and that steps of an optimiser move them on."""
 
 import copy
 import gc
+import math
 import pickle
-import warnings
-from itertools import cycle
+import weakref
 
 import pytest
 import torch
 from torch import nn
 
-from loca_theory.adapters import (
-    AlternatingSchedule,
-    CosineSpectrum,
-    LoCALinear,
-    LocationTraining,
-    parameter_groups,
-)
+from loca_theory.adapters import AlternatingSchedule, LocationTraining
 from loca_theory.errors import InvalidArgumentError
 
+from .searching import (
+    SEARCHES,
+    adamw,
+    all_indices,
+    assert_distinct,
+    batches,
+    close,
+    coefficients,
+    everything,
+    same,
+    same_state,
+    small,
+    spectra,
+    train,
+)
+
 A, L = "coefficients", "locations"
-SHORT = AlternatingSchedule(2, 3, 10)
+SHORT = AlternatingSchedule(2, 3, 10, recorded_steps=2)
+JOINT = AlternatingSchedule(2, 3, 10, joint=True)
+ENDLESS = AlternatingSchedule(2, 3, None)
 
 
-def adamw(model, **options):
-    groups = parameter_groups(
-        model, **{"lr": 1e-2, "location_lr": 1e-2, "weight_decay": 0.1, **options}
-    )
-    return torch.optim.AdamW(groups)
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
 
 
-def heavy(optimizer_class, **options):
-    """An optimiser that decays and pushes everything it is given."""
-
-    def make(model):
-        parameters = [p for m in model.modules() for p in own(m)]
-        return optimizer_class(parameters, lr=1e-2, weight_decay=0.1, **options)
-
-    return make
-
-
-def own(module):
-    if not isinstance(module, CosineSpectrum):
-        return []
-    return list(module.parameters(recurse=False))
-
-
-OPTIMISERS = {
-    "AdamW in groups": adamw,
-    "AdamW with decay of all": heavy(torch.optim.AdamW),
-    "SGD with momentum": heavy(torch.optim.SGD, momentum=0.9),
-}
-
-
-def small(seed=0, **options):
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        LoCALinear(nn.Linear(12, 8), 9, **{"zero_init": False, "seed": seed, **options}),
-        nn.Tanh(),
-        LoCALinear(nn.Linear(8, 10), 7, **{"zero_init": False, "seed": seed + 1, **options}),
-    )
-    model.register_buffer("target", torch.randn(16, 10))
-    model.register_buffer("input", torch.randn(16, 12))
-    return model
-
-
-def loss(model, rows=slice(None)):
-    return (model(model.input[rows]) - model.target[rows]).square().mean()
-
-
-def train(model, optimizer, steps, set_to_none=True):
-    for _ in range(steps):
-        optimizer.zero_grad(set_to_none=set_to_none)
-        loss(model).backward()
-        optimizer.step()
-
-
-def spectra(model):
-    return [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-
-
-def snapshot(model):
-    """Copies of everything a spectrum holds, by kind."""
-    found = {A: [], L: [], "indices": []}
-    for s in spectra(model):
-        found[A].append(s.coefficients.detach().clone())
-        found["indices"].append(s.indices.clone())
-        if s.locations is not None:
-            found[L].append(s.locations.detach().clone())
-    return found
-
-
-def same(first, second):
-    return len(first) == len(second) and all(map(torch.equal, first, second))
+def loss(model, step=0, rows=slice(None)):
+    x, y = batches(1, step)[0]
+    return (model(x[rows]) - y[rows]).square().mean()
 
 
 # --- the schedule ---
@@ -111,6 +60,7 @@ PHASES = {
     "never": (AlternatingSchedule(2, 3, 0), [None] * 4),
     "never, jointly": (AlternatingSchedule(2, 3, 0, joint=True), [None] * 4),
     "for ever": (AlternatingSchedule(2, 1, None), [A, A, L] * 5),
+    "the paper's": (AlternatingSchedule(), ([A] * 10 + [L] * 20) * 20 + [None] * 100),
 }
 
 
@@ -119,21 +69,16 @@ def test_phases_are_those_of_the_definition(schedule, phases):
     assert [schedule.phase(t) for t in range(len(phases))] == phases
 
 
-def test_the_defaults_are_the_papers():
-    phases = [AlternatingSchedule().phase(t) for t in range(700)]
-    assert phases == ([A] * 10 + [L] * 20) * 20 + [None] * 100
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"coefficient_steps": 0}, "coefficient_steps must be an integer of at least 1, not 0"),
         ({"coefficient_steps": -2}, "coefficient_steps must be an integer of at least 1, not -2"),
+        ({"coefficient_steps": 2.5}, "coefficient_steps must be an integer of at least 1, not 2.5"),
         ({"location_steps": 0}, "location_steps must be an integer of at least 1, not 0"),
-        (
-            {"alternating_steps": -1},
-            "alternating_steps must be an integer of at least 0",
-        ),
+        ({"recorded_steps": 0}, "recorded_steps must be an integer of at least 1, not 0"),
+        ({"alternating_steps": -1}, "alternating_steps must be an integer of at least 0, or None"),
+        ({"alternating_steps": math.nan}, "alternating_steps must be an integer of at least 0"),
     ],
     ids=str,
 )
@@ -142,404 +87,424 @@ def test_impossible_schedules_are_refused(options, message):
         AlternatingSchedule(**options)
 
 
-# --- training ---
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": nn.Linear(2, 2)}, "the model has no LoCA layer"),
+        ({"model": []}, "the model has no LoCA layer"),
+        ({"search": "nowhere"}, "unknown search 'nowhere'"),
+        ({"init_locations": "nowhere"}, "init_locations.*nowhere"),
+        ({"location_lr": 0.0}, "location_lr must be positive and finite, not 0.0"),
+        ({"location_lr": math.inf}, "location_lr must be positive and finite, not inf"),
+        (
+            {"search": "reselect", "schedule": JOINT},
+            "joint=True learns locations along a gradient, and 'reselect' has none",
+        ),
+        (
+            {"search": "swap", "schedule": AlternatingSchedule(10, 20, 7)},
+            "alternating_steps=7 ends before .* every 30 steps",
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_impossible_trainings_are_refused(options, message):
+    options = {"model": small(), "schedule": SHORT, **options}
+    with pytest.raises(InvalidArgumentError, match=message):
+        LocationTraining(options.pop("model"), options.pop("schedule"), **options)
 
 
-def test_a_model_without_locations_to_learn_is_refused():
-    with pytest.raises(InvalidArgumentError, match="no LoCA layer that learns locations"):
-        LocationTraining(small(learn_locations=False), SHORT)
-    with pytest.raises(InvalidArgumentError, match="no LoCA layer that learns locations"):
-        LocationTraining(nn.Linear(2, 2), SHORT)
+# --- phases ---
+
+OPTIMISERS = {
+    "AdamW with decay": adamw,
+    "SGD with momentum": lambda model: sgd(model, momentum=0.9, weight_decay=0.1),
+}
 
 
-def test_without_alternation_nothing_needs_to_be_learnable():
-    model = small()
-    before = snapshot(model)
-    training = LocationTraining(model, AlternatingSchedule(alternating_steps=0))
-    assert training.phase is None
-    assert training.parameters() == []
-    assert not any(s.learns_locations for s in spectra(model))
-    assert same(snapshot(model)["indices"], before["indices"])
-    LocationTraining(small(learn_locations=False), AlternatingSchedule(alternating_steps=0))
-
-
-@pytest.mark.filterwarnings("ignore:the LoCA locations share a group")
 @pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
 @pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
-def test_a_phase_moves_its_own_group_and_no_other(make, set_to_none):
+@pytest.mark.parametrize("schedule", [ENDLESS, JOINT], ids=["in turn", "jointly"])
+def test_a_phase_moves_what_it_learns_and_nothing_else(schedule, make, set_to_none):
     model = small()
-    optimizer = make(model)
-    training = LocationTraining(model, AlternatingSchedule(2, 3, None))
-    phases = []
-    for _ in range(10):
-        phase, before = training.phase, snapshot(model)
-        train(model, optimizer, 1, set_to_none)
-        after = snapshot(model)
-        phases.append(phase)
-        assert same(before[A], after[A]) == (phase == L)
-        assert same(before[L], after[L]) == (phase == A)
-        if phase == A:
-            assert same(before["indices"], after["indices"])
-    assert phases == [A, A, L, L, L] * 2
+    optimizer, training = make(model), LocationTraining(model, schedule, location_lr=0.1)
+    for step in range(9):
+        phase = training.phase
+        assert phase == schedule.phase(step)
+        a, indices = coefficients(model), all_indices(model)
+        train(model, optimizer, 1, start=step, set_to_none=set_to_none)
+        assert same(coefficients(model), a) == (phase == L)
+        assert same(all_indices(model), indices) == (phase == A)
+        assert training.steps_done == step + 1
 
 
-def test_locations_move_in_location_phases():
+@pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
+def test_a_layer_that_is_not_used_in_a_location_phase_stays(set_to_none):
     model = small()
-    before = snapshot(model)
-    training = LocationTraining(model, SHORT)
-    train(model, adamw(model, location_lr=0.2), 5)
-    assert training.steps_done == 5
-    assert not same(before["indices"], snapshot(model)["indices"])
+    optimizer, _ = adamw(model), LocationTraining(model, ENDLESS, location_lr=0.1)
+    train(model, optimizer, 2)
+    before = everything(model)
+    optimizer.zero_grad(set_to_none)
+    model[0](batches(1)[0][0]).square().mean().backward()
+    optimizer.step()
+    after = everything(model)
+    assert same(after[0], before[0])
+    is_same = [list(map(torch.equal, *pair)) for pair in zip(after[1:], before[1:], strict=True)]
+    assert is_same == [[False, True]] * 2
 
 
-@pytest.mark.parametrize("schedule", [SHORT, AlternatingSchedule(2, 3, 10, joint=True)], ids=str)
-def test_after_the_last_step_locations_are_frozen_and_coefficients_go_on(schedule):
+def test_locations_move_by_adamw_without_decay_and_indices_follow():
     model = small()
-    optimizer = adamw(model, location_lr=0.3)
-    training = LocationTraining(model, schedule)
-    train(model, optimizer, 10)
+    optimizer, training = adamw(model), LocationTraining(model, ENDLESS, location_lr=0.1)
+    train(model, optimizer, 2)
+    layer = spectra(model)[0]
+    u = layer.search.locations.detach().clone().requires_grad_()
+    reference = torch.optim.AdamW([u], lr=0.1, weight_decay=0.0)
+    for step in range(2, 10):
+        optimizer.zero_grad()
+        loss(model, step).backward()
+        if training.phase == L:
+            u.grad = layer.search.locations.grad.clone()
+            reference.step()
+            u.data.clamp_(0.0, 1.0)
+        optimizer.step()
+        close(layer.search.locations.detach(), u.detach(), 1e-6)
+        assert torch.equal(layer.indices, (u.detach() * (layer.shape - 1)).round().long())
+
+
+@pytest.mark.parametrize("schedule", [SHORT, JOINT], ids=["in turn", "jointly"])
+def test_after_the_last_step_indices_are_final_and_coefficients_go_on(schedule):
+    model = small()
+    optimizer, training = adamw(model), LocationTraining(model, schedule, location_lr=0.3)
+    train(model, optimizer, 9)
+    leaves = [weakref.ref(layer.search.locations) for layer in spectra(model)]
+    assert not training.is_over
+    train(model, optimizer, 1, start=9)
+    assert training.is_over
     assert training.phase is None
-    for s in spectra(model):
-        assert not s.learns_locations
-        assert torch.unique(s.indices, dim=0).shape == s.indices.shape
-    before = snapshot(model)
-    train(model, optimizer, 3)
-    after = snapshot(model)
-    assert same(before["indices"], after["indices"])
-    assert not same(before[A], after[A])
+    for layer in spectra(model):
+        assert layer.search is None
+        assert_distinct(layer)
+    gc.collect()
+    assert [leaf() for leaf in leaves] == [None, None]  # memory of the search is released
+    a, indices = coefficients(model), all_indices(model)
+    train(model, optimizer, 3, start=10)
+    assert same(all_indices(model), indices)
+    assert not any(map(torch.equal, coefficients(model), a))
     assert training.steps_done == 10
 
 
-def test_freezing_releases_the_moments_of_the_locations():
+def test_the_end_separates_components_that_share_a_location_and_leaves_the_increment():
     model = small()
-    optimizer = adamw(model)
-    training = LocationTraining(model, SHORT)
-    locations = training.parameters()
-    train(model, optimizer, 9)
-    assert all(p in optimizer.state for p in locations)
-    train(model, optimizer, 1)
-    assert not any(p in optimizer.state for p in locations)
+    training = LocationTraining(model, SHORT, location_lr=1.0)
+    train(model, adamw(model), 5)
+    for layer in spectra(model):
+        assert len(torch.unique(layer.indices, dim=0)) < len(layer.indices)
+    before = [layer.increment().detach() for layer in spectra(model)]
+    training.finish()
+    for layer, delta in zip(spectra(model), before, strict=True):
+        assert_distinct(layer)
+        close(layer.increment().detach(), delta)
 
 
-def test_a_joint_phase_moves_everything():
+@pytest.mark.parametrize("trains", [True, False], ids=["a schedule of no steps", "no schedule"])
+def test_without_a_search_coefficients_alone_are_learned(trains):
+    model = small()
+    a, indices, _ = everything(model)
+    if trains:
+        training = LocationTraining(model, AlternatingSchedule(alternating_steps=0))
+        assert training.is_over
+    assert [layer.search for layer in spectra(model)] == [None, None]
+    train(model, adamw(model), 3)
+    assert same(all_indices(model), indices)
+    assert not any(map(torch.equal, coefficients(model), a))
+
+
+def test_training_lowers_the_loss():
     model = small()
     optimizer = adamw(model)
-    training = LocationTraining(model, AlternatingSchedule(2, 3, 5, joint=True))
-    before = snapshot(model)
-    train(model, optimizer, 1)
-    after = snapshot(model)
-    assert training.phase == "both"
-    for first, second in zip(before[A] + before[L], after[A] + after[L], strict=True):
-        assert not torch.equal(first, second)
+    LocationTraining(model, SHORT, location_lr=0.02)
+    before = float(loss(model).detach())
+    for _ in range(30):
+        train(model, optimizer, 1)
+    assert float(loss(model).detach()) < before
 
 
 # --- counting ---
 
 
-def test_optimiser_steps_count_and_backward_passes_do_not():
+def test_only_steps_of_the_optimiser_count():
     model = small()
-    optimizer = adamw(model)
-    training = LocationTraining(model, SHORT)
-    for done in range(4):
-        assert training.steps_done == done
+    optimizer, training = adamw(model), LocationTraining(model, SHORT)
+    for done, finite in enumerate((True, True, True, False)):
         optimizer.zero_grad()
         for part in range(4):
-            (loss(model, slice(4 * part, 4 * part + 4)) / 4).backward()
+            (loss(model, done, slice(4 * part, 4 * part + 4)) / 4).backward()
         assert training.steps_done == done
-        optimizer.step()
-
-
-def test_a_skipped_step_does_not_count():
-    model = small()
-    optimizer = adamw(model)
-    training = LocationTraining(model, SHORT)
-    for finite in (True, False, False, True):
-        optimizer.zero_grad()
-        loss(model).backward()
-        if finite:
+        if finite:  # otherwise a GradScaler skips the step
             optimizer.step()
-    assert training.steps_done == 2
+    assert training.steps_done == 3
     assert training.phase == L
 
 
-def test_a_step_with_a_closure_counts_once():
+def with_closure(model, optimizer, steps, set_to_none=True):
+    for step in range(steps):
+
+        def closure(step=step):
+            optimizer.zero_grad(set_to_none)
+            value = loss(model, step)
+            value.backward()
+            return value
+
+        optimizer.step(closure)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
+@pytest.mark.parametrize("search", ["central", "reselect"])
+@pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
+def test_a_step_with_a_closure_is_one_without(search, make, set_to_none):
+    plain, closed = small(), small()
+    for model in (plain, closed):
+        LocationTraining(model, SHORT, search=search, location_lr=0.1)
+    train(plain, make(plain), 9)
+    with_closure(closed, make(closed), 9, set_to_none)
+    assert [layer.search.training.steps_done for layer in spectra(closed)] == [9, 9]
+    assert same_state(everything(closed), everything(plain))
+
+
+def test_an_optimiser_that_calls_its_closure_many_times_follows_the_phases():
     model = small()
-    optimizer = adamw(model)
-    training = LocationTraining(model, SHORT)
-
-    def closure():
-        optimizer.zero_grad()
-        value = loss(model)
-        value.backward()
-        return value
-
-    optimizer.step(closure)
-    assert training.steps_done == 1
+    optimizer = torch.optim.LBFGS([s.coefficients for s in spectra(model)], lr=0.1, max_iter=3)
+    training = LocationTraining(model, ENDLESS, location_lr=0.1)
+    for step in range(10):
+        phase, a, indices = training.phase, coefficients(model), all_indices(model)
+        with_closure(model, optimizer, 1)
+        assert training.steps_done == step + 1
+        assert same(coefficients(model), a) == (phase == L)
+        assert same(all_indices(model), indices) == (phase == A)
 
 
-def test_the_steps_of_other_optimisers_do_not_count():
-    model, other = small(), nn.Linear(2, 2)
-    training = LocationTraining(model, SHORT)
-    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
-    for _ in range(5):
-        other(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-    assert training.steps_done == 0
+@pytest.mark.parametrize("start", ["random", "gradient"])
+@pytest.mark.parametrize("search", ["central", "reselect"])
+def test_two_optimisers_with_a_layer_each_are_one_with_both(search, start):
+    models = small(), small()
+    for model in models:
+        options = {"search": search, "init_locations": start, "location_lr": 0.1}
+        LocationTraining(model, SHORT, **options)
+    one, both = models
+    optimizers = [[sgd(one)], [sgd(layer) for layer in (both[0], both[2])]]
+    for step in range(12):
+        for model, mine in zip(models, optimizers, strict=True):
+            for optimizer in mine:
+                optimizer.zero_grad()
+            loss(model, step).backward()
+            for optimizer in mine:
+                optimizer.step()
+        assert same_state(everything(both), everything(one)), step
+
+
+def test_steps_count_though_no_optimiser_holds_one_of_the_layers():
+    model = small()
+    optimizer, training = sgd(model[0]), LocationTraining(model, ENDLESS, location_lr=0.1)
+    a, indices = coefficients(model), all_indices(model)
+    train(model, optimizer, 7)
+    assert training.steps_done == 7
+    assert torch.equal(coefficients(model)[1], a[1])
+    assert not torch.equal(all_indices(model)[0], indices[0])
 
 
 def test_two_trainings_do_not_disturb_each_other():
-    first, second = small(0), small(0)
-    alone = small(0)
+    first, second, alone = small(), small(), small()
     trainings = [
         LocationTraining(first, SHORT),
         LocationTraining(second, AlternatingSchedule(1, 1, 4)),
         LocationTraining(alone, SHORT),
     ]
     optimizers = [adamw(model) for model in (first, second, alone)]
-    for done in range(1, 7):
-        train(first, optimizers[0], 1)
-        train(second, optimizers[1], 1)
-        assert [t.steps_done for t in trainings] == [done, min(done, 4), 0]
+    for done in range(6):
+        train(first, optimizers[0], 1, start=done)
+        train(second, optimizers[1], 1, start=done)
+        assert [t.steps_done for t in trainings] == [done + 1, min(done + 1, 4), 0]
     train(alone, optimizers[2], 6)
     assert trainings[2].steps_done == 6
-    for mine, theirs in zip(snapshot(alone).values(), snapshot(first).values(), strict=True):
-        assert same(mine, theirs)
+    assert same_state(everything(alone), everything(first))
 
 
-def test_the_model_keeps_its_schedule():
+def test_two_searches_train_side_by_side():
     model = small()
-    optimizer = adamw(model)
+    trainings = [
+        LocationTraining([layer], SHORT, search=search, location_lr=0.1)
+        for layer, search in zip(spectra(model), ("reselect", "central"), strict=True)
+    ]
+    before = all_indices(model)
+    train(model, adamw(model), 12)
+    assert not any(map(torch.equal, before, all_indices(model)))
+    assert [training.steps_done for training in trainings] == [10, 10]
+    assert [layer.search for layer in spectra(model)] == [None, None]
+
+
+def test_a_new_training_takes_the_layers_over():
+    model = small()
+    old = LocationTraining(model, SHORT, search="reselect")
+    train(model, adamw(model), 4)
+    new = LocationTraining(model, SHORT, location_lr=0.1)
+    assert old.is_over
+    train(model, adamw(model), 3, start=4)
+    assert (old.steps_done, new.steps_done) == (4, 3)
+
+
+def test_the_model_keeps_its_training():
+    model = small()
     LocationTraining(model, SHORT)
     gc.collect()
-    train(model, optimizer, 2)
-    assert [s.training_schedule.steps_done for s in spectra(model)] == [2, 2]
+    train(model, adamw(model), 2)
+    assert [layer.search.training.steps_done for layer in spectra(model)] == [2, 2]
 
 
-def test_what_is_frozen_cannot_be_learned_again():
-    model = small()
+@pytest.mark.parametrize("start", ["random", "gradient"])
+@pytest.mark.parametrize("search", ["central", "reselect"])
+def test_a_loop_that_counts_by_itself_finds_the_same(search, start):
+    counted, by_hand = small(), small()
+    options = {"search": search, "init_locations": start, "location_lr": 0.1}
+    LocationTraining(counted, SHORT, **options)
+    training = LocationTraining(by_hand, SHORT, automatic=False, **options)
+    optimizers = adamw(counted), adamw(by_hand)
+    for step in range(12):
+        train(counted, optimizers[0], 1, start=step)
+        optimizers[1].zero_grad()
+        loss(by_hand, step).backward()
+        assert training.steps_done == step
+        training.before_step()
+        optimizers[1].step()
+        assert training.steps_done == step
+        training.step(optimizers[1])
+        assert same_state(everything(by_hand), everything(counted))
+
+
+# --- other optimisers ---
+
+
+def test_an_optimiser_without_the_coefficients_is_remarked_on_once():
+    model = nn.Sequential(small(), nn.Linear(10, 10).double())
+    before = everything(model)
+    optimizer = torch.optim.AdamW(model[1].parameters())
     training = LocationTraining(model, SHORT)
-    training.go_to(SHORT.alternating_steps)
-    with pytest.raises(InvalidArgumentError, match="frozen, and step 1 would learn them"):
-        training.go_to(1)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"coefficient_steps": 2.5}, {"alternating_steps": float("nan")}],
-    ids=["a fraction", "no number"],
-)
-def test_steps_are_whole(settings):
-    with pytest.raises(InvalidArgumentError, match="must be an integer"):
-        AlternatingSchedule(**settings)
-
-
-def test_a_loop_may_count_by_itself():
-    model = small()
-    optimizer = adamw(model)
-    training = LocationTraining(model, SHORT, automatic=False)
-    train(model, optimizer, 5)
-    assert training.steps_done == 0
-    for _ in range(2):
-        train(model, optimizer, 1)
-        training.step()
-    assert training.steps_done == 2
-    assert training.phase == L
-    assert [s.phase for s in spectra(model)] == [L, L]
-
-
-def test_it_warns_once_if_the_optimiser_has_no_locations():
-    model = small()
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
-    training = LocationTraining(model, SHORT)
-    assert not training.holds_locations(optimizer)
-    train(model, optimizer, 1)
-    with pytest.warns(UserWarning, match="the optimiser has no LoCA locations") as seen:
-        train(model, optimizer, 6)
+    message = "no optimiser holds the coefficients of LoCA.* build the optimiser from the model"
+    with pytest.warns(UserWarning, match=message) as seen:
+        train(model, optimizer, 3 * SHORT.period)
     assert len(seen) == 1
     assert training.steps_done == 0
+    assert same_state(everything(model), before)
 
 
-def test_it_does_not_warn_if_the_locations_have_an_optimiser_of_their_own():
-    model = small()
-    locations = [s.locations for s in spectra(model)]
-    optimizers = [
-        torch.optim.SGD([s.coefficients for s in spectra(model)], lr=1e-2),
-        torch.optim.SGD(locations, lr=1e-2),
-    ]
-    training = LocationTraining(model, SHORT)
-    assert training.holds_locations(optimizers[1])
-    for done in range(1, 7):
-        loss(model).backward()
-        for optimizer in optimizers:
-            optimizer.step()
+@pytest.mark.parametrize("detaches", [True, False])
+@pytest.mark.parametrize("critic_steps", [1, 3, 2 * SHORT.period])
+def test_the_steps_of_a_critic_neither_count_nor_disturb(critic_steps, detaches):
+    """Warnings are errors here. The gradients that the critic leaves behind are dropped."""
+    model, reference = small(), small()
+    trainings = [LocationTraining(m, SHORT, location_lr=0.1) for m in (model, reference)]
+    critic = nn.Linear(10, 1).double()
+    optimizers = [adamw(model), sgd(critic, lr=0.0), adamw(reference)]
+    for step in range(10):
+        x = batches(1, step)[0][0]
+        for _ in range(critic_steps if step else 1):
+            optimizers[1].zero_grad()
+            made = model(x)
+            critic(made.detach() if detaches else made).sum().backward()
+            optimizers[1].step()
+        for m, optimizer in ((model, optimizers[0]), (reference, optimizers[2])):
             optimizer.zero_grad()
-        assert training.steps_done == done
+            (critic(m(x)) - 1).square().mean().backward()
+            optimizer.step()
+        assert [t.steps_done for t in trainings] == [step + 1] * 2
+        assert same_state(everything(model), everything(reference))
 
 
-# --- resuming ---
+# --- the rate and the gradient of the locations ---
 
 
-@pytest.mark.filterwarnings("ignore:the LoCA locations share a group")
-@pytest.mark.parametrize(
-    ("steps", "optimiser"), list(zip([1, 3, 6, 10, 12], cycle(OPTIMISERS))), ids=str
-)
-def test_resumed_training_is_bitwise_the_uninterrupted_one(steps, optimiser, tmp_path):
-    make = OPTIMISERS[optimiser]
+def test_a_scheduler_of_the_optimiser_scales_the_rate_of_the_locations():
+    rates = [0.0, 0.5, 1.0, 0.25, 2.0, 1.0, 0.5, 0.125, 0.5, 1.0]
+    scheduled, by_hand = small(), small()
+    optimizers = [adamw(model) for model in (scheduled, by_hand)]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizers[0], lambda t: rates[t % 10])
+    LocationTraining(scheduled, SHORT, location_lr=0.1)
+    training = LocationTraining(by_hand, SHORT, location_lr=0.1)
+    for step, rate in enumerate(rates):
+        # Schedulers that begin low call that the initial rate: locations never exceed theirs.
+        training.location_lr = 0.1 * min(rate, 1.0)
+        optimizers[1].param_groups[0]["lr"] = 0.02 * rate
+        train(scheduled, optimizers[0], 1, start=step)
+        scheduler.step()
+        train(by_hand, optimizers[1], 1, start=step)
+        assert same_state(everything(scheduled), everything(by_hand)), step
+
+
+# What the loss is multiplied by, and what the gradients of parameters are: by a GradScaler that
+# changes its scale, and by clipping. In the reference the loss is multiplied by both.
+SCALES = [(2.0**16, 2.0**-16), (2.0**16, 2.0**-19), (2.0**15, 2.0**-15), (1.0, 0.25), (1.0, 1.0)]
+OVERFLOWS = [1, 3, 4, 6]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("schedule", [SHORT, JOINT], ids=["in turn", "jointly"])
+def test_gradients_of_locations_are_unscaled_and_clipped_as_those_of_coefficients(
+    schedule, parts, set_to_none
+):
+    plain, scaled = small(), small()
+    optimizers = [adamw(plain), adamw(scaled)]
+    trainings = [LocationTraining(m, schedule, location_lr=0.05) for m in (plain, scaled)]
+
+    def gradients(model, optimizer, step, by, *, overflows=False):
+        """Of the loss times a factor, in parts; the last part may overflow."""
+        optimizer.zero_grad(set_to_none)
+        for part in range(parts):
+            factor = math.inf if overflows and part == parts - 1 else by / parts
+            (factor * loss(model, step, slice(part, None, parts))).backward()
+        found = [p.grad for p in model.parameters() if p.grad is not None]
+        return found if all(bool(g.isfinite().all()) for g in found) else None
+
+    for step in range(10):
+        by, of_gradients = SCALES[step % len(SCALES)]
+        gradients(plain, optimizers[0], step, by * of_gradients)
+        optimizers[0].step()
+        if step in OVERFLOWS:
+            assert gradients(scaled, optimizers[1], 77, by, overflows=True) is None
+        for gradient in gradients(scaled, optimizers[1], step, by):
+            gradient *= of_gradients
+        optimizers[1].step()
+        assert [t.steps_done for t in trainings] == [step + 1] * 2
+        assert same_state(everything(scaled), everything(plain)), step
+
+
+def test_locations_that_are_no_numbers_are_an_error():
     model = small()
-    optimizer, training = make(model), LocationTraining(model, SHORT)
-    train(model, optimizer, steps)
-    parts = (model.state_dict(), optimizer.state_dict(), training.state_dict())
-    torch.save(parts, tmp_path / "checkpoint.pt")
-    train(model, optimizer, 15 - steps)
-
-    resumed = small(seed=3)
-    again, continued = make(resumed), LocationTraining(resumed, SHORT)
-    of_model, of_optimizer, of_training = torch.load(tmp_path / "checkpoint.pt")
-    resumed.load_state_dict(of_model)
-    again.load_state_dict(of_optimizer)
-    continued.load_state_dict(of_training)
-    assert continued.steps_done == min(steps, 10)
-    train(resumed, again, 15 - steps)
-    assert continued.steps_done == training.steps_done == 10
-    for mine, theirs in zip(snapshot(resumed).values(), snapshot(model).values(), strict=True):
-        assert same(mine, theirs)
+    optimizer, _ = adamw(model), LocationTraining(model, AlternatingSchedule(1, 2, 9))
+    train(model, optimizer, 1)
+    (loss(model) * math.nan).backward()
+    with pytest.raises(InvalidArgumentError, match="first: its locations have become NaN"):
+        optimizer.step()
 
 
-def test_a_pickled_training_goes_on_counting():
+# --- copies ---
+
+COPIES = {
+    "a deep copy": copy.deepcopy,
+    "a pickle": lambda model: pickle.loads(pickle.dumps(model)),
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("start", ["random", "gradient"])
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_copy_of_the_model_trains_on_as_the_model(search, start, copied):
     model = small()
-    training = LocationTraining(model, SHORT)
-    copied_model, copied = pickle.loads(pickle.dumps((model, training)))
-    train(copied_model, adamw(copied_model), 3)
-    assert copied.steps_done == 3
-    assert training.steps_done == 0
-
-
-def test_a_deep_copy_of_the_model_trains_without_a_schedule():
-    model = small()
-    training = LocationTraining(model, SHORT)
-    twin = copy.deepcopy(model)
-    train(twin, adamw(twin), 3)
-    assert training.steps_done == 0
-
-
-# --- without a schedule ---
-
-
-def test_plain_gradient_descent_moves_all_that_asks_for_a_gradient():
-    model = small(learn_locations=False)
-    assert not any(s.learns_locations for s in spectra(model))
-    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    assert set(named) == {"0.spectrum.coefficients", "2.spectrum.coefficients"}
-    before = {n: p.detach().clone() for n, p in named.items()}
-    train(model, torch.optim.SGD(named.values(), lr=0.5), 3)
-    assert all(bool((p != before[n]).any()) for n, p in named.items())
-
-
-def test_without_a_schedule_learnable_locations_ask_for_no_gradient():
-    model = small()
-    for s in spectra(model):
-        assert not s.locations.requires_grad
-        assert s.coefficients.requires_grad
-    before = snapshot(model)
-    train(model, torch.optim.SGD(model.parameters(), lr=0.5), 3)
-    after = snapshot(model)
-    for kind, (first, second) in {k: (before[k], after[k]) for k in before}.items():
-        assert same(first, second) == (kind != A)
-
-
-# --- groups ---
-
-
-def test_groups_are_coefficients_vectors_and_locations():
-    model = nn.ModuleDict({"body": small(), "norm": nn.LayerNorm(10), "head": nn.Linear(10, 3)})
-    LocationTraining(model, SHORT)
-    groups = parameter_groups(model, lr=2e-3, location_lr=3e-5, weight_decay=0.2)
-    names = {id(p): n for n, p in model.named_parameters()}
-    found = [sorted(names[id(p)].removeprefix("body.") for p in g["params"]) for g in groups]
-    assert found == [
-        ["0.spectrum.coefficients", "2.spectrum.coefficients", "head.weight"],
-        ["head.bias", "norm.bias", "norm.weight"],
-        ["0.spectrum.locations", "2.spectrum.locations"],
-    ]
-    assert [(g["lr"], g["weight_decay"]) for g in groups] == [(2e-3, 0.2), (2e-3, 0.0), (3e-5, 0.0)]
-
-
-@pytest.mark.parametrize("phase", [A, L, "both"])
-def test_groups_do_not_depend_on_the_phase(phase):
-    model = small()
-    for s in spectra(model):
-        s.set_phase(phase)
-    groups = parameter_groups(model, lr=1e-3)
-    assert [[id(p) for p in g["params"]] for g in groups] == [
-        [id(s.coefficients) for s in spectra(model)],
-        [id(s.locations) for s in spectra(model)],
-    ]
-    assert groups[1]["lr"] == 1e-4
-
-
-def test_fixed_and_inactive_layers_add_no_locations():
-    model = small(learn_locations=False)
-    assert len(parameter_groups(model, lr=1e-3)) == 1
-    model = small()
-    spectra(model)[0].set_trainable(False)
-    groups = parameter_groups(model, lr=1e-3)
-    assert [[id(p) for p in g["params"]] for g in groups] == [
-        [id(spectra(model)[1].coefficients)],
-        [id(spectra(model)[1].locations)],
-    ]
-
-
-def test_a_model_with_nothing_to_train_has_no_groups():
-    with pytest.raises(InvalidArgumentError, match="no trainable parameter"):
-        parameter_groups(small().requires_grad_(False), lr=1e-3)
-
-
-def test_training_lowers_the_loss_and_is_silent():
-    model = small()
-    training = LocationTraining(model, SHORT)
-    before = float(loss(model).detach())
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        train(model, adamw(model), 30)
-    assert training.phase is None
-    assert float(loss(model).detach()) < before
-    assert not seen
-
-
-def test_locations_among_other_parameters_are_remarked_on_once():
-    model = small()
-    LocationTraining(model, SHORT)
-    optimizer = heavy(torch.optim.AdamW)(model)
-    with pytest.warns(UserWarning, match="share a group of the optimiser") as said:
-        train(model, optimizer, 4)
-    assert len(said) == 1
-
-
-def test_a_layer_whose_locations_nobody_learns_says_so_once():
-    model = small()
-    optimizer = adamw(model)
-    with pytest.warns(UserWarning, match="are not being learned; make a LocationTraining") as said:
-        train(model, optimizer, 80)
-    assert len(said) == len(spectra(model))
-
-
-def test_a_loop_that_sets_phases_itself_is_left_alone():
-    model = small()
-    optimizer = adamw(model)
-    for phase in (L, "coefficients"):
-        for spectrum in spectra(model):
-            spectrum.set_phase(phase)
-        train(model, optimizer, 60)
-
-
-def test_settled_spectra_need_no_training():
-    model = small()
-    training = LocationTraining(model, SHORT)
-    training.go_to(SHORT.alternating_steps)
-    loaded = small()
-    again = LocationTraining(loaded, SHORT)
-    loaded.load_state_dict(model.state_dict())
-    assert again.phase is None
-    before = [s.indices.clone() for s in spectra(loaded)]
-    train(loaded, torch.optim.SGD([s.coefficients for s in spectra(loaded)], lr=0.1), 12)
-    assert all(torch.equal(a, s.indices) for a, s in zip(before, spectra(loaded), strict=True))
+    options = {"search": search, "init_locations": start, "location_lr": 0.1}
+    training = LocationTraining(model, SHORT, **options)
+    for step in range(10):
+        twin = copied(model)
+        train(model, sgd(model), 1, start=step)
+        assert training.steps_done == step + 1
+        train(twin, sgd(twin), 1, start=step)
+        assert training.steps_done == step + 1
+        assert same_state(everything(twin), everything(model)), step

@@ -1,4 +1,4 @@
-"""A spectrum and the layer around it: start, casts, checkpoints, phases, freezing, merging."""
+"""A spectrum and the layer around it: start, casts, checkpoints, phases, torch.func, merging."""
 
 import copy
 import math
@@ -6,13 +6,18 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
 from transformers.pytorch_utils import Conv1D
 
-from loca_theory.adapters import CosineSpectrum, LoCALinear
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, LocationTraining
+from loca_theory.adapters.indices import continuous, rounded
 from loca_theory.adapters.linear import features, foldable_weight
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2, idct2
+
+from .searching import adamw, all_indices, same, small, spectra, train
 
 IMPLEMENTATIONS = ["auto", "implicit", "dense", "fft", "sparse"]
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -20,6 +25,10 @@ CASTS = [torch.float16, torch.bfloat16, torch.float64]
 by_cast = pytest.mark.parametrize("dtype", CASTS, ids=str)
 HALVES = [torch.float16, torch.bfloat16]
 by_half = pytest.mark.parametrize("dtype", HALVES, ids=str)
+PHASES = ["coefficients", "locations", "both"]
+# Along a gradient, by pruning and regrowing, and with another search at the start.
+SEARCHES = [("central", "random"), ("reselect", "random"), ("swap", "gradient")]
+by_search = pytest.mark.parametrize(("search", "start"), SEARCHES, ids=str)
 
 # A few hundred float32 operations of unit-sized values, each of 6e-8.
 ROUNDING = 2e-5
@@ -39,8 +48,9 @@ def linear(p=6, q=9, bias=True, seed=0):
     return base
 
 
-def layer(p=6, q=9, n_components=7, **options):
-    return LoCALinear(linear(p, q), n_components, **{"zero_init": False, **options})
+def layer(p=6, q=9, n_components=7, seed=777, **options):
+    torch.manual_seed(seed)
+    return LoCALinear(linear(p, q), n_components, seed=seed, zero_init=False, **options)
 
 
 def definition(spectrum):
@@ -57,12 +67,19 @@ def assert_close(actual, expected, tolerance=ROUNDING):
     assert float(difference) <= tolerance * max(1.0, float(expected.detach().double().norm()))
 
 
-def collide(spectrum):
-    """Move the first three components to one location."""
-    with torch.no_grad():
-        spectrum.locations[:3] = spectrum.locations[3]
-    spectrum.refresh()
-    assert torch.unique(spectrum.indices, dim=0).shape[0] == len(spectrum.indices) - 3
+def in_phase(model, phase="both", **options):
+    """A search along the gradient, in this phase until its training steps."""
+    training = LocationTraining(model, AlternatingSchedule(), automatic=False, **options)
+    for spectrum in training.spectra:
+        spectrum.search.set_phase(phase)
+    return training
+
+
+def other_indices(p=6, q=9, n_components=7):
+    """The first three components share a location."""
+    indices = CosineSpectrum((p, q), n_components, seed=31).indices
+    indices[:3] = indices[3].clone()
+    return indices
 
 
 # --- start ---
@@ -76,6 +93,7 @@ def test_it_starts_as_the_base_layer():
 
 
 def test_a_random_start_has_variance_one_over_the_longer_side():
+    torch.manual_seed(0)
     p, q, count = 300, 400, 20_000
     a = CosineSpectrum((p, q), count, zero_init=False).coefficients.detach().double()
     # z-scores of the mean and of the mean square, which has variance 2/B relative to σ⁴.
@@ -100,23 +118,19 @@ def test_locations_are_uniform():
     assert float(((counts - 187.5) ** 2 / 187.5).sum()) < 50
 
 
-def test_the_seed_decides_and_nothing_else():
+@pytest.mark.parametrize("zero_init", [True, False])
+def test_indices_come_from_the_seed_and_coefficients_from_torch(zero_init):
     torch.manual_seed(0)
-    first = CosineSpectrum((20, 30), 9, zero_init=False, seed=5)
+    first = CosineSpectrum((20, 30), 9, zero_init=zero_init, seed=5)
     before = torch.get_rng_state()
-    second = CosineSpectrum((20, 30), 9, zero_init=False, seed=5)
-    assert torch.equal(torch.get_rng_state(), before)
+    second = CosineSpectrum((20, 30), 9, zero_init=zero_init, seed=5)
+    assert torch.equal(torch.get_rng_state(), before) == zero_init
+    torch.manual_seed(0)
     other = CosineSpectrum((20, 30), 9, zero_init=False, seed=(5, 1))
     assert torch.equal(first.indices, second.indices)
-    assert torch.equal(first.coefficients, second.coefficients)
     assert not torch.equal(first.indices, other.indices)
-
-
-def test_the_start_of_locations_does_not_depend_on_how_coefficients_start():
-    zeros, random = (CosineSpectrum((20, 30), 9, zero_init=z) for z in (True, False))
-    assert torch.equal(zeros.indices, random.indices)
-    assert not zeros.coefficients.any()
-    assert bool(random.coefficients.ne(0).all())
+    assert torch.equal(first.coefficients, second.coefficients) == zero_init
+    assert torch.equal(first.coefficients, other.coefficients) != zero_init
 
 
 @by_implementation
@@ -134,24 +148,22 @@ def test_increment_and_output_are_the_definition(implementation, scaling):
 # --- errors ---
 
 BAD = {
-    "no component": ({"n_components": 0}, "q_proj: n_components must be a positive"),
-    "negative": ({"n_components": -3}, "q_proj: n_components must be a positive"),
-    "a truth value": ({"n_components": True}, "q_proj: n_components .*not True"),
-    "a fraction": ({"n_components": 2.0}, "q_proj: n_components .*not 2.0"),
+    "no component": ({"n_components": 0}, "q_proj: the number of components must be a positive"),
+    "negative": ({"n_components": -3}, "q_proj: the number of components must be a positive"),
+    "a truth value": ({"n_components": True}, "q_proj: the number of components .*not True"),
+    "a fraction": ({"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
     "too many": ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
-    "scaling 0": ({"scaling": 0}, "q_proj: scaling must be positive and finite, not 0"),
-    "negative scaling": ({"scaling": -1.0}, "q_proj: scaling must be positive .*not -1.0"),
-    "scaling nan": ({"scaling": math.nan}, "q_proj: scaling must be positive .*not nan"),
-    "scaling inf": ({"scaling": math.inf}, "q_proj: scaling must be positive .*not inf"),
-    "scaling text": ({"scaling": "1"}, "q_proj: scaling must be positive .*not '1'"),
+    "scaling 0": ({"scaling": 0}, "q_proj: the scaling must be positive and finite, not 0"),
+    "negative scaling": ({"scaling": -1.0}, "q_proj: the scaling must be positive .*not -1.0"),
+    "scaling nan": ({"scaling": math.nan}, "q_proj: the scaling must be positive .*not nan"),
+    "scaling inf": ({"scaling": math.inf}, "q_proj: the scaling must be positive .*not inf"),
+    "scaling text": ({"scaling": "1"}, "q_proj: the scaling must be positive .*not '1'"),
     "implementation": (
         {"implementation": "slow"},
         "q_proj: unknown implementation 'slow'; choose one of auto, dense, fft, sparse, implicit",
     ),
-    "rule": (
-        {"location_search": "sideways"},
-        "q_proj: unknown location_search 'sideways'; choose one of central, forward, backward",
-    ),
+    "seed": ({"seed": -1}, "q_proj: the seed must be an integer of at least 0, not -1"),
+    "a seed of several": ({"seed": (5, 0.5)}, "q_proj: the seed .*not 0.5"),
 }
 
 
@@ -171,34 +183,27 @@ def test_only_linear_layers_are_adapted(base):
 
 
 @by_cast
-def test_casts_leave_locations_and_locations_as_they_are(dtype):
+def test_casts_leave_indices_and_locations_as_they_are(dtype):
+    """There and back, at a width that half precision cannot count to."""
     spectrum = CosineSpectrum((2048, 2048), 500)
-    indices, locations = spectrum.indices.clone(), spectrum.locations.detach().clone()
-    parameter = spectrum.locations
-    model = nn.Sequential(spectrum).to(dtype)
-    assert model[0].coefficients.dtype == dtype
-    assert spectrum.locations.dtype == torch.float32
-    assert spectrum.locations is parameter
-    spectrum.refresh()
-    assert torch.equal(spectrum.locations, locations)
-    assert torch.equal(spectrum.indices, indices)
-    assert spectrum.indices.dtype == spectrum.shape.dtype == torch.int64
-
-
-@by_half
-def test_half_precision_there_and_back_leaves_locations_as_they_are(dtype):
-    spectrum = CosineSpectrum((2048, 2048), 500)
-    indices = spectrum.indices.clone()
-    spectrum.to(dtype).float().refresh()
-    assert torch.equal(spectrum.indices, indices)
+    search = in_phase(spectrum).spectra[0].search
+    indices, locations = spectrum.indices.clone(), search.locations.clone()
+    for target in (dtype, torch.float32):
+        nn.Sequential(spectrum).to(target)
+        assert spectrum.coefficients.dtype == target
+        assert spectrum.indices.dtype == spectrum.shape.dtype == torch.int64
+        assert search.locations.dtype == torch.float32
+        assert torch.equal(search.locations, locations)
+        search.round()
+        assert torch.equal(spectrum.indices, indices)
 
 
 def test_the_gradient_of_locations_is_float32_in_half_precision():
     adapted = layer().bfloat16()
-    adapted.spectrum.set_phase("both")
+    in_phase(adapted)
     adapted(normal(4, 9, dtype=torch.bfloat16)).float().square().sum().backward()
     assert adapted.spectrum.coefficients.grad.dtype == torch.bfloat16
-    assert adapted.spectrum.locations.grad.dtype == torch.float32
+    assert adapted.spectrum.search.locations.grad.dtype == torch.float32
 
 
 @by_half
@@ -230,14 +235,15 @@ def test_a_small_increment_is_not_rounded_away_in_half_precision(dtype):
 @by_implementation
 def test_autocast_is_close_to_single_precision(implementation):
     adapted = layer(24, 40, 30, implementation=implementation)
-    adapted.spectrum.set_phase("both")
+    in_phase(adapted)
     x = normal(8, 40).requires_grad_()
+    leaves = [x, adapted.spectrum.coefficients, adapted.spectrum.search.locations]
     exact = adapted(x)
     g = normal(8, 24, seed=1, dtype=torch.bfloat16)
-    wanted = torch.autograd.grad(exact, [x, *adapted.spectrum.parameters()], g.float())
+    wanted = torch.autograd.grad(exact, leaves, g.float())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = adapted(x)
-    found = torch.autograd.grad(y, [x, *adapted.spectrum.parameters()], g)
+    found = torch.autograd.grad(y, leaves, g)
     eps = torch.finfo(torch.bfloat16).eps
     assert y.dtype == torch.bfloat16
     assert_close(y, exact, 6 * eps)
@@ -249,98 +255,76 @@ def test_autocast_is_close_to_single_precision(implementation):
 # --- checkpoints ---
 
 
-def test_a_checkpoint_made_while_learning_restores_everything():
-    saved = layer(seed=1)
-    saved.spectrum.set_phase("both")
-    with torch.no_grad():
-        saved.spectrum.locations.add_(0.04 * normal(7, 2))
-    collide(saved.spectrum)
-    state = saved.state_dict()
-    assert {"spectrum.locations", "spectrum.indices", "spectrum.shape"} <= state.keys()
-    loaded = layer(seed=2)
-    assert not torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
-    loaded.load_state_dict(state)
-    assert torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
-    assert torch.equal(loaded.spectrum.locations, saved.spectrum.locations)
-    assert torch.equal(loaded(normal(3, 9)), saved(normal(3, 9)))
+@by_search
+def test_the_state_has_the_same_keys_before_during_and_after_a_search(search, start):
+    model = small()
+    before = {key: value.shape for key, value in model.state_dict().items()}
+    keys = {key.rpartition(".")[2] for key in before if "spectrum" in key}
+    assert keys == {"coefficients", "indices", "shape"}
+    schedule = AlternatingSchedule(1, 2, 6, recorded_steps=2)
+    training = LocationTraining(model, schedule, search=search, init_locations=start)
+    optimizer = adamw(model)
+    for step in range(8):
+        train(model, optimizer, 1, step)
+        assert {key: value.shape for key, value in model.state_dict().items()} == before
+        assert training.is_over == (step >= 5)
 
 
-def test_a_checkpoint_has_the_locations_of_locations_that_have_just_moved():
-    saved = layer()
-    saved.spectrum.set_phase("locations")
-    with torch.no_grad():
-        saved.spectrum.locations.copy_(1 - saved.spectrum.locations)
-    state = saved.state_dict()
-    expected = torch.round(saved.spectrum.locations * torch.tensor([5.0, 8.0])).long()
-    assert torch.equal(state["spectrum.indices"], expected)
-
-
-@pytest.mark.parametrize("into", ["learning", "fixed"])
-def test_a_checkpoint_made_after_freezing_restores_the_locations(into):
-    saved = layer(seed=1)
-    collide(saved.spectrum)
-    saved.spectrum.freeze_locations()
-    state = saved.state_dict()
-    assert "spectrum.locations" not in state
-    loaded = layer(seed=2, learn_locations=into == "learning")
-    loaded.load_state_dict(state)
-    assert torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
-    loaded.spectrum.refresh()
-    assert torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
-    assert torch.equal(loaded(normal(3, 9)), saved(normal(3, 9)))
-
-
-def test_a_checkpoint_made_while_learning_serves_a_layer_with_fixed_locations():
-    saved = layer(seed=1)
-    collide(saved.spectrum)
-    loaded = layer(seed=2, learn_locations=False)
+@pytest.mark.parametrize("searches", ["neither", "the saved one", "the loaded one"])
+def test_a_checkpoint_restores_indices_that_components_share(searches):
+    saved, loaded = layer(seed=1), layer(seed=2)
+    if searches == "the saved one":
+        in_phase(saved)
+    saved.spectrum.set_indices(other_indices())
+    if searches == "the loaded one":
+        training = in_phase(loaded)
     loaded.load_state_dict(saved.state_dict())
-    torch.testing.assert_close(loaded(normal(3, 9)), saved(normal(3, 9)))
-    again = layer(seed=3, learn_locations=False)
-    again.load_state_dict(loaded.state_dict())
-    assert torch.equal(again.spectrum.indices, loaded.spectrum.indices)
+    assert torch.equal(loaded.spectrum.indices, saved.spectrum.indices)
+    assert torch.equal(loaded(normal(3, 9)), saved(normal(3, 9)))
+    assert loaded.spectrum.search is None
+    if searches == "the loaded one":
+        assert training.is_over
 
 
-def test_a_location_that_is_no_number_is_an_error_that_names_the_layer():
-    saved = layer(name="encoder.q")
-    with torch.no_grad():
-        saved.spectrum.locations[0, 0] = float("nan")
-    with pytest.raises(InvalidArgumentError, match=r"encoder\.q: its locations have become NaN"):
-        saved(normal(3, 9))
+def test_a_checkpoint_has_the_indices_of_locations_that_have_just_moved():
+    adapted = layer()
+    training = in_phase(adapted, "locations", location_lr=0.3)
+    before = adapted.spectrum.indices.clone()
+    search = adapted.spectrum.search
+    search.locations.grad = normal(7, 2)
+    training.step()
+    state = adapted.state_dict()
+    assert torch.equal(state["spectrum.indices"], rounded(search.locations, (6, 9)))
+    assert not torch.equal(state["spectrum.indices"], before)
 
 
 def spoilt(name):
-    state = layer(n_components=7, learn_locations=False).state_dict()
-    indices = state["spectrum.indices"].clone()
-    if name == "duplicates":
-        indices[1] = indices[0]
-    elif name == "too far down":
-        indices[0, 0] = 6
-    elif name == "too far along":
-        indices[0, 1] = 9
-    elif name == "negative":
-        indices[0, 0] = -1
+    if name == "another shape":
+        return layer(9, 6).spectrum.state_dict()
+    if name == "another count":
+        return layer(n_components=8).spectrum.state_dict()
+    state = {key: value.clone() for key, value in layer().spectrum.state_dict().items()}
+    if name == "coefficients":
+        state["coefficients"][2] = math.nan
     elif name == "fractions":
-        indices = indices.float()
+        state["indices"] = state["indices"].float()
     elif name == "too few locations":
-        indices = indices[:5]
-    elif name == "another shape":
-        return layer(9, 6, n_components=7, learn_locations=False).spectrum.state_dict()
-    elif name == "another count":
-        return layer(n_components=8, learn_locations=False).spectrum.state_dict()
-    state["spectrum.indices"] = indices
-    return {key.removeprefix("spectrum."): v for key, v in state.items() if "spectrum" in key}
+        state["indices"] = state["indices"][:5]
+    else:
+        row, column = {"too far down": (6, 0), "too far along": (0, 9), "negative": (-1, 0)}[name]
+        state["indices"][0] = torch.tensor([row, column])
+    return state
 
 
 SPOILT = {
-    "duplicates": "fc.spectrum: the checkpoint has duplicate locations",
     "too far down": "fc.spectrum: the checkpoint has locations outside 6×9",
     "too far along": "fc.spectrum: the checkpoint has locations outside 6×9",
     "negative": "fc.spectrum: the checkpoint has locations outside 6×9",
     "fractions": r"fc.spectrum: indices must be integers of shape \(7, 2\), not torch.float32",
     "too few locations": r"fc.spectrum: indices must be integers of shape \(7, 2\)",
+    "coefficients": "fc.spectrum: the checkpoint has coefficients that are not finite",
     "another shape": "fc.spectrum: the checkpoint is for a 9×6 layer, this one is 6×9",
-    "another count": "fc.spectrum: the checkpoint has 8 components, this layer has 7",
+    "another count": "fc.spectrum: the checkpoint has 8 components, this layer has 7; load it with",
 }
 
 
@@ -355,49 +339,68 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_name_of_the_layer(na
     assert all(torch.equal(after[key], value) for key, value in before.items())
 
 
+@pytest.mark.parametrize("key", ["places", "locations", "searching"])
+def test_a_checkpoint_of_an_earlier_version_is_refused_by_one_message(key):
+    saved, made = layer(seed=1), layer(seed=2, name="q_proj")
+    state = {**saved.state_dict(), f"spectrum.{key}": torch.zeros(7, 2)}
+    before = all_indices(made)
+    with pytest.raises(RuntimeError, match=f"q_proj: .*it has '{key}'.* train it again") as found:
+        made.load_state_dict(state)
+    # A line of torch's own, and ours.
+    assert len(str(found.value).splitlines()) == 2
+    assert same(all_indices(made), before)
+
+
 @by_half
 @pytest.mark.parametrize("assign", [False, True], ids=["copied", "assigned"])
-def test_a_checkpoint_stored_in_half_precision_keeps_its_locations(dtype, assign):
+def test_a_checkpoint_stored_in_half_precision_keeps_its_indices(dtype, assign):
     saved = CosineSpectrum((2048, 4096), 300, seed=1)
-    indices = saved.indices.clone()
     state = {k: v.to(dtype) if v.is_floating_point() else v for k, v in saved.state_dict().items()}
     loaded = CosineSpectrum((2048, 4096), 300, seed=2)
     loaded.load_state_dict(state, assign=assign)
-    assert torch.equal(loaded.indices, indices)
-    loaded.refresh()
-    assert torch.equal(loaded.indices, indices)
-    assert loaded.locations.dtype == torch.float32
+    assert torch.equal(loaded.indices, saved.indices)
 
 
-@pytest.mark.parametrize("learning", [True, False], ids=["learning", "fixed"])
-def test_a_layer_made_without_memory_is_filled_by_its_checkpoint(learning):
-    saved = layer(seed=1, learn_locations=learning)
-    made = layer(seed=2, learn_locations=learning).to("meta")
+@pytest.mark.parametrize("joint", [None, False, True])
+def test_a_layer_made_without_memory_is_filled_by_its_checkpoint(joint):
+    """As PEFT does with ``low_cpu_mem_usage``; ``joint`` searches have locations at once."""
+    saved = layer(seed=1)
+    made = layer(seed=2).to("meta")
+    if joint is not None:
+        LocationTraining(made, AlternatingSchedule(joint=joint), automatic=False)
     made.load_state_dict(saved.state_dict(), assign=True)
     assert all(t.device.type == "cpu" for t in (*made.buffers(), *made.parameters()))
-    x = normal(3, 9)
-    assert_close(made(x), saved(x))
+    assert_close(made(normal(3, 9)), saved(normal(3, 9)))
 
 
 def test_a_missing_entry_is_reported():
     state = layer().state_dict()
-    del state["spectrum.indices"], state["spectrum.locations"]
-    with pytest.raises(RuntimeError, match=r'Missing key.*"spectrum.locations"'):
+    del state["spectrum.indices"]
+    with pytest.raises(RuntimeError, match=r'Missing key.*"spectrum.indices"'):
         layer().load_state_dict(state)
 
 
-def test_a_copy_is_independent():
-    original = layer()
-    original.spectrum.set_phase("locations")
-    x = normal(3, 9)
-    before = original(x).detach()
-    twin = copy.deepcopy(original)
-    assert torch.equal(twin(x), before)
-    assert twin.spectrum.phase == "locations"
-    with torch.no_grad():
-        twin.spectrum.locations.copy_(1 - twin.spectrum.locations)
-    assert not torch.equal(twin(x), before)
-    assert torch.equal(original(x), before)
+@by_search
+def test_an_averaged_model_follows_a_whole_schedule(search, start):
+    model = small()
+    schedule = AlternatingSchedule(1, 2, 9, recorded_steps=2)
+    LocationTraining(model, schedule, search=search, init_locations=start, location_lr=0.1)
+    averaged, optimizer, seen = AveragedModel(model).eval(), adamw(model), []
+    indices, moved = all_indices(model), 0
+    x = normal(4, 12, dtype=torch.float64)
+    for step in range(12):
+        train(model, optimizer, 1, step)
+        averaged.update_parameters(model)
+        seen.append([s.coefficients.detach().clone() for s in spectra(model)])
+        moved += not same(all_indices(model), indices)
+        indices = all_indices(model)
+        assert same(all_indices(averaged), indices)
+        for mine, theirs in zip(spectra(averaged), zip(*seen, strict=True), strict=True):
+            assert_close(mine.coefficients, torch.stack(theirs).mean(0), 1e-13)
+            expected = x[:, : mine.shape[1]] @ definition(mine).T
+            with torch.no_grad():
+                assert_close(mine(x[:, : mine.shape[1]]), expected, 1e-13)
+    assert moved >= 1
 
 
 # --- locations ---
@@ -408,34 +411,53 @@ def test_an_input_of_another_width_is_refused():
         layer().spectrum(normal(3, 10))
 
 
-def test_locations_are_the_nearest_to_the_locations_halves_to_even():
+def test_indices_are_the_nearest_to_the_locations_halves_to_even():
     spectrum = CosineSpectrum((5, 9), 4)
+    search = in_phase(spectrum).spectra[0].search
     with torch.no_grad():
-        spectrum.locations.copy_(
+        search.locations.copy_(
             torch.tensor([[1.5 / 4, 2.5 / 8], [2.5 / 4, 3.5 / 8], [0.3, 0.3], [-0.2, 1.7]])
         )
-    spectrum.refresh()
+    search.round()
     assert spectrum.indices.tolist() == [[2, 2], [2, 4], [1, 2], [0, 8]]
-    assert spectrum.locations[3].tolist() == [0.0, 1.0]
+    assert search.locations[3].tolist() == [0.0, 1.0]
+
+
+def test_locations_stay_between_phases_unless_the_indices_have_moved():
+    spectrum = CosineSpectrum((6, 9), 4)
+    search = in_phase(spectrum, "coefficients").spectra[0].search
+    assert search.locations is None
+    search.set_phase("locations")
+    with torch.no_grad():
+        search.locations.add_(0.01)
+    before = search.locations.clone()
+    spectrum.indices[0] = 5 - spectrum.indices[0]
+    for phase in ("coefficients", "locations"):
+        search.set_phase(phase)
+    assert torch.equal(search.locations[1:], before[1:])
+    assert torch.equal(search.locations[0], continuous(spectrum.indices, (6, 9))[0])
 
 
 @by_implementation
-def test_a_moved_location_acts_at_once(implementation):
+@pytest.mark.parametrize("moves", ["copied", "assigned"])
+def test_moved_indices_act_at_once(implementation, moves):
     adapted = layer(implementation=implementation)
-    adapted.spectrum.set_phase("locations")
     x = normal(3, 9)
     adapted(x)
-    with torch.no_grad():
-        adapted.spectrum.locations.copy_(1 - adapted.spectrum.locations)
+    if moves == "copied":
+        adapted.spectrum.set_indices(other_indices())
+    else:
+        state = adapted.state_dict() | {"spectrum.indices": other_indices()}
+        adapted.load_state_dict(state, assign=True)
     y = adapted(x)
     delta = definition(adapted.spectrum)
     assert_close(y, x.double() @ (adapted.base.weight.double() + delta).T + adapted.base.bias)
     assert_close(adapted.increment(), delta)
 
 
-def test_the_gradient_of_locations_is_that_of_locations_times_the_extent():
+def test_the_gradient_of_locations_is_that_of_indices_times_the_extent():
     adapted = layer(6, 9).double()
-    adapted.spectrum.set_phase("both")
+    in_phase(adapted)
     x = normal(4, 9, dtype=torch.float64)
     y = adapted(x)
     y.square().sum().backward()
@@ -445,73 +467,78 @@ def test_the_gradient_of_locations_is_that_of_locations_times_the_extent():
     slopes = torch.stack([z[i + 1, j] - z[i - 1, j], z[i, j + 1] - z[i, j - 1]], dim=1) / 2
     of_indices = adapted.spectrum.coefficients.detach()[:, None] * slopes
     # Locations are float32, and so is the last product of their gradient.
-    assert_close(adapted.spectrum.locations.grad, of_indices * torch.tensor([5.0, 8.0]), 1e-6)
+    found = adapted.spectrum.search.locations.grad
+    assert_close(found, of_indices * torch.tensor([5.0, 8.0]), 1e-6)
 
 
-@pytest.mark.parametrize("shape", [(6, 9), (1, 12), (12, 1), (2, 4)], ids=str)
-def test_freezing_keeps_the_increment_and_gives_each_component_its_location(shape):
-    spectrum = CosineSpectrum(shape, 8, zero_init=False).double()
-    collide(spectrum)
-    before = spectrum.increment()
-    spectrum.freeze_locations()
-    assert torch.unique(spectrum.indices, dim=0).shape == (8, 2)
-    assert not spectrum.learns_locations
-    assert spectrum.phase == "coefficients"
-    assert int(spectrum.coefficients.eq(0).sum()) == 3
-    # As for transforms: 4·(log2 n + 2) + √n eps a side, before and after, n up to 12: 1e-13 is
-    # four times that.
-    assert_close(spectrum.increment(), before, 1e-13)
-    assert_close(spectrum(normal(3, shape[1], dtype=torch.float64)), torch.nn.functional.linear(
-        normal(3, shape[1], dtype=torch.float64), before), 1e-13)  # fmt: skip
-
-
-def test_freezing_without_collisions_changes_nothing():
-    spectrum = CosineSpectrum((6, 9), 8, zero_init=False)
+def test_the_end_changes_nothing_where_no_location_is_shared():
+    spectrum = layer().spectrum
     indices, a = spectrum.indices.clone(), spectrum.coefficients.detach().clone()
-    spectrum.freeze_locations()
-    spectrum.freeze_locations()
+    training = in_phase(spectrum)
+    training.finish()
+    training.finish()
     assert torch.equal(spectrum.indices, indices)
     assert torch.equal(spectrum.coefficients, a)
 
 
 # --- phases ---
 
+TRACER = torch.zeros(7).index_fill_(0, torch.tensor(0), 2.0**-20)
+
 
 @by_implementation
-@pytest.mark.parametrize("phase", ["coefficients", "locations", "both"])
+@pytest.mark.parametrize("phase", PHASES)
 def test_only_what_the_phase_learns_has_a_gradient(phase, implementation):
     adapted = layer(implementation=implementation)
-    spectrum = adapted.spectrum
-    spectrum.set_phase("both")
+    a = adapted.spectrum.coefficients
     adapted(normal(3, 9)).sum().backward()
-    spectrum.set_phase(phase)
-    stale = {"coefficients": spectrum.locations, "locations": spectrum.coefficients}
-    if phase in stale:
-        assert stale[phase].grad is None
+    wanted, a.grad = a.grad, None
+    search = in_phase(adapted).spectra[0].search
     adapted(normal(3, 9)).sum().backward()
-    assert (spectrum.coefficients.grad is not None) == (phase != "locations")
-    assert (spectrum.locations.grad is not None) == (phase != "coefficients")
+    search.set_phase(phase)
+    assert search.locations.grad is None
+    a.grad = None
+    adapted(normal(3, 9)).sum().backward()
+    assert torch.equal(a.grad, TRACER if phase == "locations" else wanted)
+    assert (search.locations.grad is not None) == (phase != "coefficients")
     assert adapted.base.weight.grad is None
+    search.before_step()
+    assert (a.grad is None) == (phase == "locations")
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 @pytest.mark.parametrize("phase", ["locations", "both"])
-@pytest.mark.parametrize("why", ["never learned", "frozen"])
-def test_fixed_locations_have_no_such_phase(phase, why):
-    spectrum = CosineSpectrum((6, 9), 3, learn_locations=why == "frozen", name="fc1")
-    spectrum.freeze_locations()
-    with pytest.raises(InvalidArgumentError, match="fc1: its locations are fixed"):
-        spectrum.set_phase(phase)
-    assert spectrum.phase == "coefficients"
+@pytest.mark.parametrize(
+    ("zeroed", "compiles"),
+    [("before the forward pass", False), ("after it", False), ("before the forward pass", True)],
+)
+def test_the_gradient_of_a_skipped_step_is_dropped(phase, zeroed, compiles):
+    torch._dynamo.reset()
+    adapted = layer()
+    search, found = in_phase(adapted, phase).spectra[0].search, []
+    run = torch.compile(adapted, fullgraph=True, backend="aot_eager") if compiles else adapted
+    for factors in ([1.0], [math.inf, 3.0, 1.0]):
+        for factor in factors:
+            if zeroed == "before the forward pass":
+                adapted.zero_grad()
+            loss = factor * run(normal(3, 9)).square().sum()
+            if zeroed == "after it":
+                adapted.zero_grad()
+            loss.backward()
+        search.before_step()
+        found.append(search.locations.grad.clone())
+        search.forget()
+    assert torch.equal(*found)
 
 
-def test_an_untrainable_spectrum_takes_its_phase_up_later():
-    spectrum = CosineSpectrum((6, 9), 3)
-    spectrum.set_trainable(False)
-    spectrum.set_phase("locations")
-    assert not any(p.requires_grad for p in spectrum.parameters())
-    spectrum.set_trainable(True)
-    assert spectrum.locations.requires_grad
-    assert not spectrum.coefficients.requires_grad
+def test_an_untrainable_layer_learns_no_locations_until_it_is_trainable_again():
+    adapted = layer()
+    search = in_phase(adapted, "locations").spectra[0].search
+    for trains in (False, True):
+        adapted.spectrum.requires_grad_(trains)
+        adapted(normal(3, 9).requires_grad_()).sum().backward()
+        assert (search.locations.grad is not None) == trains
+        assert (adapted.spectrum.coefficients.grad is not None) == trains
 
 
 # --- transformations of the model ---
@@ -526,42 +553,150 @@ def test_the_compiled_layer_is_the_eager_one_in_every_phase(implementation):
     eager = layer(implementation=implementation)
     other = copy.deepcopy(eager)
     compiled = torch.compile(other, fullgraph=True, backend="aot_eager")
-    x = normal(3, 9)
+    x, before = normal(3, 9), all_indices(eager)
+    runs = [
+        (adapted, run, in_phase(adapted, location_lr=0.3), torch.optim.SGD(run.parameters(), 0.01))
+        for adapted, run in ((eager, eager), (other, compiled))
+    ]
     for phase in ("coefficients", "locations", "both", "coefficients"):
-        for adapted, run in ((eager, eager), (other, compiled)):
-            adapted.spectrum.set_phase(phase)
+        for adapted, run, training, optimizer in runs:
+            adapted.spectrum.search.set_phase(phase)
             run(x).square().sum().backward()
-            with torch.no_grad():
-                for p in adapted.spectrum.parameters():
-                    if p.grad is not None:
-                        p.sub_(0.01 * p.grad.sign())
-                        p.grad = None
+            training.before_step()
+            optimizer.step()
+            training.step()
+            optimizer.zero_grad()
         assert_close(compiled(x), eager(x))
-        assert torch.equal(other.spectrum.indices, eager.spectrum.indices)
-        for mine, theirs in zip(
-            other.spectrum.parameters(), eager.spectrum.parameters(), strict=True
-        ):
-            assert_close(mine, theirs)
-    for adapted in (eager, other):
-        adapted.spectrum.freeze_locations()
+        assert same(all_indices(other), all_indices(eager))
+        assert_close(other.spectrum.coefficients, eager.spectrum.coefficients)
+    assert not same(all_indices(eager), before)
+    for *_, training, _ in runs:
+        training.finish()
+    assert_close(compiled(x), eager(x))
+    # Others for a call leave the compiled code its own.
+    functional_call(other, {"spectrum.indices": other_indices()}, (x,))
     assert_close(compiled(x), eager(x))
 
 
+@pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
-def test_gradients_under_activation_checkpointing_are_the_same(reentrant):
+def test_gradients_under_activation_checkpointing_are_the_same(phase, reentrant):
     model = nn.Sequential(layer(), nn.Tanh(), layer(4, 6))
-    for m in (model[0], model[2]):
-        m.spectrum.set_phase("both")
+    searches = [spectrum.search for spectrum in in_phase(model, phase).spectra]
     x = normal(3, 9).requires_grad_()
-    leaves = [x, *(p for p in model.parameters() if p.requires_grad)]
-    assert len(leaves) == 5
-    model(x).square().sum().backward()
-    wanted = [leaf.grad for leaf in leaves]
-    for leaf in leaves:
-        leaf.grad = None
-    checkpoint(model, x, use_reentrant=reentrant).square().sum().backward()
-    for leaf, grad in zip(leaves, wanted, strict=True):
-        assert_close(leaf.grad, grad)
+    found = []
+    for run in (model, lambda x: checkpoint(model, x, use_reentrant=reentrant)):
+        x.grad = None
+        model.zero_grad()
+        run(x).square().sum().backward()
+        found.append([x.grad, *(s.coefficients.grad for s in spectra(model))])
+        if phase != "coefficients":
+            found[-1] += [search.locations.grad for search in searches]
+    for mine, theirs in zip(*found, strict=True):
+        assert_close(mine, theirs)
+
+
+DERIVATIVES = {
+    "grad": grad,
+    "of each sample": lambda loss: lambda a, x: vmap(grad(loss), (None, 0))(a, x).sum(0),
+    "jacobian": jacrev,
+}
+
+
+@by_implementation
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES)
+@pytest.mark.parametrize("phase", [None, "locations"])
+def test_torch_func_differentiates_the_coefficients(derivative, phase, implementation):
+    adapted = layer(implementation=implementation).double()
+    x, a = normal(4, 9, dtype=torch.float64), adapted.spectrum.coefficients
+    adapted(x).square().sum().backward()
+    wanted, a.grad = a.grad, None
+    if phase is not None:
+        in_phase(adapted, phase)
+
+    def loss(a, x):
+        return functional_call(adapted, {"spectrum.coefficients": a}, (x,)).square().sum()
+
+    assert_close(derivative(loss)(a.detach(), x), wanted, 1e-10)
+    assert a.grad is None
+
+
+@by_implementation
+def test_vmap_runs_over_samples_and_over_models(implementation):
+    models = [layer(seed=seed, implementation=implementation).double() for seed in (1, 2)]
+    x = normal(4, 9, dtype=torch.float64)
+    wanted = torch.stack([model(x) for model in models])
+    empty, state = copy.deepcopy(models[0]).to("meta"), stack_module_state(models)
+    assert_close(vmap(models[0])(x), wanted[0], 1e-13)
+    assert_close(vmap(lambda *one: functional_call(empty, one, (x,)))(*state), wanted, 1e-13)
+
+
+@by_implementation
+@pytest.mark.parametrize("name", ["coefficients", "indices"])
+def test_a_functional_call_uses_other_tensors_and_leaves_the_layer_as_it_was(name, implementation):
+    adapted = layer(implementation=implementation)
+    x, a, other = normal(3, 9), adapted.spectrum.coefficients, copy.deepcopy(adapted)
+    given = {"coefficients": normal(7, seed=8), "indices": other_indices()}[name]
+    other.load_state_dict({**adapted.state_dict(), f"spectrum.{name}": given})
+    before = adapted(x)
+    called = functional_call(adapted, {f"spectrum.{name}": given}, (x,))
+    after = adapted(x)
+    assert torch.equal(called, other(x))
+    assert not torch.equal(called, before)
+    assert torch.equal(after, before)
+    (wanted,) = torch.autograd.grad(adapted(x).sum(), a)
+    for y in (before, after):
+        assert torch.equal(torch.autograd.grad(y.sum(), a)[0], wanted)
+    if name == "indices":
+        (wanted,) = torch.autograd.grad(other(x).sum(), other.spectrum.coefficients)
+        assert torch.equal(torch.autograd.grad(called.sum(), a)[0], wanted)
+
+
+@pytest.mark.parametrize("phase", [None, *PHASES])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_layer_on_the_meta_device_gives_shapes(phase, dtype):
+    adapted = layer().to(dtype)
+    if phase is not None:
+        in_phase(adapted, phase)
+    adapted.to("meta")
+    x = torch.empty(2, 3, 9, device="meta", dtype=dtype, requires_grad=True)
+    y = adapted(x)
+    y.sum().backward()
+    for found, shape in ((y, (2, 3, 6)), (adapted.increment(), (6, 9)), (x.grad, (2, 3, 9))):
+        assert found.is_meta
+        assert found.dtype == dtype
+        assert found.shape == shape
+
+
+@by_implementation
+def test_a_layer_made_in_inference_mode_computes_and_cannot_be_trained(implementation):
+    with torch.inference_mode():
+        adapted = layer(implementation=implementation, name="fc")
+        first = adapted(normal(3, 9))
+    expected = layer(implementation=implementation)
+    with torch.no_grad():
+        assert torch.equal(adapted(normal(3, 9)), first)
+        assert torch.equal(first, expected(normal(3, 9)))
+        assert torch.equal(adapted.increment(), expected.increment())
+    message = r"^fc: it was made inside torch.inference_mode\(\).*; make "
+    for refused in (
+        lambda: adapted(normal(3, 9)),
+        adapted.increment,
+        lambda: LocationTraining(adapted, AlternatingSchedule()),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            refused()
+
+
+def test_a_layer_that_was_used_in_inference_mode_trains():
+    adapted = layer()
+    with torch.inference_mode():
+        adapted(normal(3, 9))
+        adapted.spectrum.set_indices(other_indices())
+        adapted(normal(3, 9))
+    in_phase(adapted)
+    adapted(normal(3, 9)).sum().backward()
+    assert adapted.spectrum.coefficients.grad.any()
 
 
 def test_merging_gives_the_adapted_layer():
@@ -589,7 +724,8 @@ def test_the_transposed_layer_of_transformers():
     with torch.no_grad():
         base.weight.copy_(plain.base.weight.T)
         base.bias.copy_(plain.base.bias)
-    adapted = LoCALinear(base, 7, zero_init=False)
+    adapted = LoCALinear(base, 7)
+    adapted.spectrum.load_state_dict(plain.spectrum.state_dict())
     assert features(base, "c_attn") == (6, 9)
     x = normal(2, 4, 9)
     expected = plain(x)
@@ -669,9 +805,7 @@ def test_a_layer_without_bias():
 
 
 def test_it_says_what_it_is():
-    text = "7 components of 6×9, scaling=0.5"
-    assert f"({text}, learns locations)" in str(layer(scaling=0.5).spectrum)
-    assert f"({text})" in str(layer(scaling=0.5, learn_locations=False).spectrum)
+    assert "(7 components of 6×9, scaling=0.5)" in str(layer(scaling=0.5).spectrum)
 
 
 def test_a_quantised_weight_takes_no_increment():
@@ -689,22 +823,3 @@ def test_a_merged_layer_adds_its_increment_once():
     for _ in range(2):
         adapted.merge()
         torch.testing.assert_close(adapted(x), before)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("coefficients", math.nan, "coefficients that are not finite"),
-        ("locations", 7.0, r"locations outside \[0, 1\]"),
-    ],
-)
-def test_numbers_that_cannot_be_are_refused(name, value, message):
-    saved = layer(seed=1).state_dict()
-    saved[f"spectrum.{name}"] = torch.full_like(saved[f"spectrum.{name}"], value)
-    with pytest.raises(RuntimeError, match=message):
-        layer(seed=2).load_state_dict(saved)
-
-
-def test_a_negative_seed_is_refused_with_the_name_of_the_layer():
-    with pytest.raises(InvalidArgumentError, match="fc: seed must be an integer of at least 0"):
-        CosineSpectrum((6, 9), 7, seed=-1, name="fc")

@@ -1,118 +1,71 @@
-"""LoCA in the Trainer of transformers: phases, checkpoints, accumulation, what a user forgets."""
+"""LoCA in the Trainer of transformers with its own optimiser: phases, checkpoints, accumulation."""
 
-import copy
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 import torch
-from peft import PeftModel, TaskType, get_peft_model
-from transformers import (
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from peft import PeftModel
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from loca_theory.adapters import (
-    AlternatingSchedule,
-    LoCACallback,
-    LoCAConfig,
-    LoCALayer,
-    LoCALinear,
-    LocationsNotTrainedError,
-    LocationTraining,
-    parameter_groups,
-)
+from loca_theory.adapters import AlternatingSchedule, LoCACallback, LoCALinear, LocationTraining
+from loca_theory.adapters.search.files import SEARCH_FILE
+from loca_theory.errors import InvalidArgumentError
 
-COEFFICIENT_STEPS, LOCATION_STEPS, ALTERNATING_STEPS, STEPS = 3, 4, 14, 18
-CHECKPOINT = 5  # two steps into the first phase of the locations
+from .searching import all_indices, same, spectra
+from .tiny_roberta import in_peft, of_peft, roberta, tokens, training_of
 
-# PEFT calls it by the name that transformers 5 has replaced.
-pytestmark = pytest.mark.filterwarnings(
-    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
-)
+pytestmark = of_peft
+
+SCHEDULE = {"coefficient_steps": 3, "location_steps": 4, "alternating_steps": 14}
+STEPS, CHECKPOINT = 18, 5
+# Step 5 is inside a start by gradient and inside a location phase. Steps 5 and 10 are inside the
+# windows of recording of some layers. Step 15 is after the search.
+KINDS = {
+    "central": {},
+    "forward": {"location_search": "forward", "as_printed": True},
+    "joint": {"joint": True},
+    "central from a start": {"init_locations": "gradient", "recorded_steps": 6},
+    "reselect from a start": {
+        "location_search": "reselect", "init_locations": "gradient", "recorded_steps": 6,
+    },
+    "reselect": {"location_search": "reselect", "recorded_steps": 3},
+    "swap": {"location_search": "swap", "recorded_steps": 3},
+    "swap-raw": {"location_search": "swap-raw", "recorded_steps": 1},
+    "fixed locations": {"alternating_steps": 0},
+}  # fmt: skip
 
 
 class Sentences(torch.utils.data.Dataset):
-    """Random tokens; the class is whether more than half are above the middle."""
-
     def __init__(self, count=64):
-        generator = torch.Generator().manual_seed(0)
-        self.ids = torch.randint(4, 40, (count, 6), generator=generator)
-        self.labels = (self.ids > 21).float().mean(1).gt(0.5).long()
+        self.data = tokens(count=count)
 
     def __len__(self):
-        return len(self.ids)
+        return len(self.data["labels"])
 
     def __getitem__(self, i):
-        ids = self.ids[i]
-        return {
-            "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "labels": self.labels[i],
-        }
+        return {name: part[i] for name, part in self.data.items()}
 
 
 def base():
-    torch.manual_seed(1)
-    return RobertaForSequenceClassification(
-        RobertaConfig(
-            vocab_size=40,
-            hidden_size=16,
-            intermediate_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-            num_labels=2,
-            initializer_range=0.3,
-            hidden_dropout_prob=0.1,
-        )
-    )
+    return roberta(dropout=0.1)
 
 
 def adapted(**options):
-    settings = {
-        "n_frequency": 12,
-        "coefficient_steps": COEFFICIENT_STEPS,
-        "location_steps": LOCATION_STEPS,
-        "alternating_steps": ALTERNATING_STEPS,
-    }
-    config = LoCAConfig(task_type=TaskType.SEQ_CLS, **settings | options)
-    return get_peft_model(base(), config)
+    return in_peft(base(), **{"location_lr": 0.05} | SCHEDULE | options)
 
 
-def spectra(model):
-    return [m.spectrum("default") for m in model.modules() if isinstance(m, LoCALayer)]
+def by_hand():
+    """The same without PEFT: the search is the user's."""
+    model = base()
+    model.requires_grad_(False)
+    for layer in model.roberta.encoder.layer:
+        attention = layer.attention.self
+        attention.query = LoCALinear(attention.query, 12, seed=1)
+        attention.value = LoCALinear(attention.value, 12, seed=2)
+    return model
 
 
-def training_of(model):
-    return model.base_model.location_training["default"]
-
-
-class Recorder(TrainerCallback):
-    """Locations and coefficients after every step, and the phase that made them."""
-
-    def __init__(self, model):
-        self.model, self.steps = model, []
-
-    def on_train_begin(self, *_, **__):
-        self.note()
-
-    def on_step_end(self, *_, **__):
-        self.note()
-
-    def note(self):
-        found = spectra(self.model)
-        for s in found:
-            s.refresh()
-        indices = torch.stack([s.indices.clone() for s in found])
-        a = torch.stack([s.coefficients.detach().clone() for s in found])
-        self.steps.append((indices, a))
-
-
-def trainer_for(model, folder, *, optimizer="loca", callbacks=None, eval_dataset=None, **options):
+def trainer_for(model, folder, *, callbacks=(), optimizer=None, eval_dataset=None, **options):
     settings = {
         "max_steps": STEPS,
         "save_steps": CHECKPOINT,
@@ -124,62 +77,147 @@ def trainer_for(model, folder, *, optimizer="loca", callbacks=None, eval_dataset
         "seed": 3,
         "dataloader_pin_memory": False,
         "learning_rate": 5e-2,
+        "weight_decay": 0.1,
     }
-    arguments = TrainingArguments(output_dir=str(folder), **settings | options)
-    if optimizer == "loca":
-        groups = parameter_groups(model, lr=5e-2, location_lr=5e-2)
-        optimizer = torch.optim.AdamW(groups)
     return Trainer(
         model,
-        arguments,
+        TrainingArguments(output_dir=str(folder), **settings | options),
         train_dataset=Sentences(),
         eval_dataset=eval_dataset,
         optimizers=(optimizer, None),
-        callbacks=[LoCACallback()] if callbacks is None else callbacks,
+        callbacks=list(callbacks),
     )
+
+
+class Recorder(TrainerCallback):
+    """Indices and coefficients before the first step and after each."""
+
+    def __init__(self, model):
+        self.model, self.steps = model, []
+
+    def on_train_begin(self, *_, **__):
+        a = [s.coefficients.detach().clone() for s in spectra(self.model)]
+        self.steps.append((all_indices(self.model), a))
+
+    on_step_end = on_train_begin
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Of a kind: the trained model, its checkpoints and what it was after each step. Made once."""
+    made = {}
+
+    def train(kind):
+        if kind not in made:
+            folder, model = tmp_path_factory.mktemp("checkpoints"), adapted(**KINDS[kind])
+            recorder = Recorder(model)
+            trainer_for(model, folder, callbacks=[recorder]).train()
+            made[kind] = model, folder, recorder.steps
+        return made[kind]
+
+    return train
 
 
 def assert_same_state(one, other):
     one, other = one.state_dict(), other.state_dict()
     assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        torch.testing.assert_close(other[name], tensor, rtol=1e-6, atol=1e-6, msg=name)
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """A model trained to the end, the folder of its checkpoints, and what it was at each step."""
-    folder, model = tmp_path_factory.mktemp("uninterrupted"), adapted()
-    recorder = Recorder(model)
-    trainer_for(model, folder, callbacks=[LoCACallback(), recorder]).train()
-    return model, folder, recorder.steps
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plain_trainer_trains_coefficients_and_locations(trained, kind):
+    model, _, steps = trained(kind)
+    (drawn, _), (indices, a) = steps[0], steps[-1]
+    for before, after, coefficients in zip(drawn, indices, a, strict=True):
+        assert torch.equal(before, after) == (kind == "fixed locations")
+        assert coefficients.any()
+    training = training_of(model)
+    assert training.is_over
+    assert training.steps_done == (0 if kind == "fixed locations" else 14)
 
 
-def test_locations_move_in_the_phases_of_the_locations_alone(uninterrupted):
-    model, _, steps = uninterrupted
+def test_locations_move_in_the_phases_of_the_locations_alone(trained):
+    model, _, steps = trained("central")
     assert len(steps) == STEPS + 1
     schedule, moved = training_of(model).schedule, set()
     for step, ((indices, a), (next_indices, next_a)) in enumerate(pairwise(steps)):
         phase = schedule.phase(step)
-        if not torch.equal(indices, next_indices):
+        if not same(indices, next_indices):
             moved.add(step)
             assert phase == "locations"
-        # Step 13 ends the learning of locations, when components that share one are joined.
-        if step != ALTERNATING_STEPS - 1:
-            assert torch.equal(a, next_a) == (phase == "locations")
-    assert {step // (COEFFICIENT_STEPS + LOCATION_STEPS) for step in moved} == {0, 1}
-    assert training_of(model).phase is None
-    assert not any(s.learns_locations for s in spectra(model))
+        # Step 13 ends the search, when components that share a location are separated.
+        if step != 13:
+            assert same(a, next_a) == (phase == "locations")
+    assert {step // schedule.period for step in moved} == {0, 1}
 
 
-@pytest.mark.parametrize("checkpoint", [5, 10, 15], ids=["locations", "second round", "frozen"])
-def test_a_resumed_training_ends_as_the_uninterrupted_one(uninterrupted, tmp_path, checkpoint):
-    model, folder, _ = uninterrupted
-    resumed = adapted()
+@pytest.mark.parametrize("checkpoint", [5, 10, 15])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fixed locations"])
+def test_a_resumed_training_ends_as_the_uninterrupted_one(trained, tmp_path, kind, checkpoint):
+    model, folder, _ = trained(kind)
+    folder = folder / f"checkpoint-{checkpoint}"
+    assert (folder / SEARCH_FILE).exists() == (checkpoint < 14)
+    resumed = adapted(**KINDS[kind])
     trainer = trainer_for(resumed, tmp_path, save_strategy="no")
-    trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{checkpoint}"))
+    trainer.train(resume_from_checkpoint=str(folder))
     assert trainer.state.global_step == STEPS
+    assert training_of(resumed).is_over
+    assert training_of(resumed).steps_done == (14 if checkpoint < 14 else 0)
     assert_same_state(model, resumed)
+
+
+@pytest.mark.parametrize("checkpoint", [5, 15])
+@pytest.mark.parametrize("kind", ["central from a start", "reselect"])
+def test_layers_put_in_by_hand_resume_by_the_callback(tmp_path, kind, checkpoint):
+    options = {**KINDS[kind]}
+    schedule = AlternatingSchedule(**SCHEDULE, recorded_steps=options.pop("recorded_steps"))
+    options["search"] = options.pop("location_search", "central")
+
+    def prepare(folder, **settings):
+        model = by_hand()
+        training = LocationTraining(model, schedule, location_lr=0.05, **options)
+        callback = LoCACallback(training)
+        settings |= {"callbacks": [callback], "gradient_checkpointing": True}
+        return training, trainer_for(model, folder, **settings)
+
+    training, trainer = prepare(tmp_path)
+    drawn = all_indices(trainer.model)
+    trainer.train()
+    assert training.is_over
+    assert not any(map(torch.equal, drawn, all_indices(trainer.model)))
+    again, resumed = prepare(tmp_path, save_strategy="no")
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
+    assert again.is_over
+    assert_same_state(trainer.model, resumed.model)
+
+
+def test_layers_put_in_by_hand_do_not_lose_their_search_by_resuming_from_elsewhere(tmp_path):
+    def prepare(folder):
+        model = by_hand()
+        training = LocationTraining(model, AlternatingSchedule(**SCHEDULE))
+        callbacks = [LoCACallback(training)]
+        return trainer_for(model, folder, callbacks=callbacks, max_steps=CHECKPOINT)
+
+    prepare(tmp_path / "first").train()
+    checkpoint = tmp_path / "first" / f"checkpoint-{CHECKPOINT}"
+    with pytest.raises(InvalidArgumentError, match=checkpoint.name):
+        prepare(tmp_path / "second").train(resume_from_checkpoint=str(checkpoint))
+
+
+@pytest.mark.parametrize("first", [CHECKPOINT, STEPS], ids=["in a location phase", "at the end"])
+def test_a_second_training_goes_on_where_the_first_ended(tmp_path, first):
+    model = adapted()
+    kept = trainer_for(model, tmp_path, save_strategy="no", max_steps=first)
+    kept.train()
+    before = [s.coefficients.detach().clone() for s in spectra(model)]
+    indices, training = all_indices(model), training_of(model)
+    # The second optimiser is another one, while the first lives on.
+    trainer_for(model, tmp_path, save_strategy="no", max_steps=4).train()
+    assert training.steps_done == min(first + 4, 14)
+    assert same(indices, all_indices(model)) == (first == STEPS)
+    assert not any(
+        torch.equal(s.coefficients, a) for s, a in zip(spectra(model), before, strict=True)
+    )
 
 
 def test_accumulated_batches_are_one_step(tmp_path):
@@ -190,65 +228,37 @@ def test_accumulated_batches_are_one_step(tmp_path):
     assert training_of(model).phase == "locations"
 
 
-def test_with_the_optimiser_of_the_trainer_the_callback_says_what_to_do(tmp_path):
-    trainer = trainer_for(adapted(), tmp_path, optimizer=None)
-    with pytest.raises(LocationsNotTrainedError, match=r"parameter_groups\(model.*optimizers="):
+def test_an_optimiser_made_before_the_adapter_is_warned_of_once(tmp_path):
+    inner = base()
+    optimizer = torch.optim.AdamW(inner.parameters())
+    model = in_peft(inner, **SCHEDULE)
+    trainer = trainer_for(model, tmp_path, optimizer=optimizer, save_strategy="no")
+    with pytest.warns(UserWarning, match="no optimiser holds the coefficients") as said:
         trainer.train()
+    assert sum("coefficients of LoCA" in str(w.message) for w in said) == 1
+    assert training_of(model).steps_done == 0
 
 
-def test_with_fixed_locations_any_optimiser_will_do(tmp_path):
-    model = adapted(alternating_steps=0)
-    before = [s.indices.clone() for s in spectra(model)]
-    trainer_for(model, tmp_path, optimizer=None, max_steps=3, save_strategy="no").train()
-    assert all(torch.equal(s.indices, b) for s, b in zip(spectra(model), before, strict=True))
-    assert all(s.coefficients.abs().max() > 0 for s in spectra(model))
-
-
-def test_without_the_callback_the_schedule_is_kept_all_the_same(uninterrupted, tmp_path):
-    model = adapted()
-    trainer_for(model, tmp_path, callbacks=[], save_strategy="no").train()
-    assert training_of(model).steps_done == ALTERNATING_STEPS
-    assert training_of(model).phase is None
-    assert_same_state(uninterrupted[0], model)
-
-
-def test_without_the_callback_a_forgotten_optimiser_is_warned_of_once(tmp_path):
-    model = adapted()
-    trainer = trainer_for(
-        model, tmp_path, optimizer=None, callbacks=[], save_strategy="no", max_steps=6
-    )
-    with pytest.warns(UserWarning, match="the optimiser has no LoCA locations") as said:
-        trainer.train()
-    assert sum("LoCA locations" in str(w.message) for w in said) == 1
-    assert training_of(model).phase == "coefficients"
-
-
-def test_a_trained_model_predicts_the_same_after_its_file(uninterrupted, tmp_path):
-    trainer = trainer_for(uninterrupted[0], tmp_path / "run")
+def test_a_trained_model_predicts_the_same_after_its_file(trained, tmp_path):
+    trainer = trainer_for(trained("central")[0], tmp_path / "run")
     expected = trainer.predict(Sentences()).predictions
     trainer.save_model(str(tmp_path / "final"))
     loaded = PeftModel.from_pretrained(base(), tmp_path / "final")
-    arguments = trainer.args
-    found = Trainer(loaded, arguments).predict(Sentences()).predictions
-    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=1e-6, atol=1e-6)
-    untrained = Trainer(base(), arguments).predict(Sentences()).predictions
+    found = Trainer(loaded, trainer.args).predict(Sentences()).predictions
+    assert (found == expected).all()
+    untrained = Trainer(base(), trainer.args).predict(Sentences()).predictions
     assert abs(untrained - expected).max() > 0.1
 
 
-def spectrum_of(indices, a):
-    """Components that share a location add up: a file for inference joins them."""
-    return torch.zeros(16, 16).index_put(tuple(indices.T), a, accumulate=True)
-
-
-def test_a_checkpoint_of_the_trainer_is_an_adapter(uninterrupted):
-    _, folder, steps = uninterrupted
+def test_a_checkpoint_of_the_trainer_is_an_adapter(trained):
+    _, folder, steps = trained("central")
     loaded = PeftModel.from_pretrained(base(), folder / f"checkpoint-{CHECKPOINT}")
-    for s, indices, a in zip(spectra(loaded), *steps[CHECKPOINT], strict=True):
-        found = spectrum_of(s.indices, s.coefficients.detach())
-        torch.testing.assert_close(found, spectrum_of(indices, a))
+    indices, a = steps[CHECKPOINT]
+    assert same(all_indices(loaded), indices)
+    assert same([s.coefficients for s in spectra(loaded)], a)
 
 
-def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path):
+def test_the_best_checkpoint_is_loaded_at_the_end_with_its_search(tmp_path):
     model = adapted()
     trainer = trainer_for(
         model,
@@ -272,34 +282,5 @@ def test_the_best_checkpoint_is_loaded_at_the_end(tmp_path):
     trainer.train()
     best = tmp_path / f"checkpoint-{CHECKPOINT}"
     assert trainer.state.best_model_checkpoint == str(best)
-    expected = trainer_for(PeftModel.from_pretrained(base(), best), tmp_path / "x", optimizer=None)
-    torch.testing.assert_close(
-        trainer.predict(Sentences()).predictions,
-        expected.predict(Sentences()).predictions,
-        rtol=1e-5,
-        atol=1e-5,
-    )
-
-
-def test_a_second_training_goes_on_with_frozen_locations(uninterrupted, tmp_path):
-    model = copy.deepcopy(uninterrupted[0])
-    indices = [s.indices.clone() for s in spectra(model)]
-    before = [s.coefficients.detach().clone() for s in spectra(model)]
-    trainer_for(model, tmp_path, save_strategy="no", max_steps=3).train()
-    for s, set_indices, a in zip(spectra(model), indices, before, strict=True):
-        assert torch.equal(s.indices, set_indices)
-        assert not torch.equal(s.coefficients, a)
-
-
-def test_the_callback_finds_layers_without_peft():
-    layer = LoCALinear(torch.nn.Linear(6, 5), 4)
-    training = LocationTraining(layer, AlternatingSchedule(2, 2, 9))
-    state = SimpleNamespace(global_step=3)
-    model = torch.nn.Sequential(layer)
-    optimizer = torch.optim.SGD(parameter_groups(layer, lr=0.1))
-    LoCACallback().on_train_begin(None, state, None, model=model, optimizer=optimizer)
-    assert training.steps_done == 3
-    assert training.phase == "locations"
-    lacking = torch.optim.SGD([layer.spectrum.coefficients], lr=0.1)
-    with pytest.raises(LocationsNotTrainedError, match="parameter_groups"):
-        LoCACallback().on_train_begin(None, state, None, model=model, optimizer=lacking)
+    assert (training_of(model).steps_done, training_of(model).phase) == (CHECKPOINT, "locations")
+    assert_same_state(model, PeftModel.from_pretrained(base(), best, is_trainable=True))

@@ -3,12 +3,14 @@
 import copy
 import io
 import pickle
+import re
 import sys
 import zlib
 from importlib import import_module, metadata, reload
 
 import pytest
 import torch
+from huggingface_hub.errors import EntryNotFoundError
 from peft import (
     PeftConfig,
     PeftModel,
@@ -28,25 +30,23 @@ from transformers import (
     LlamaForCausalLM,
     OPTConfig,
     OPTForCausalLM,
-    RobertaConfig,
-    RobertaForSequenceClassification,
 )
 
 from loca_theory.adapters import (
+    AlternatingSchedule,
     CosineSpectrum,
     LoCAConfig,
     LoCALayer,
     LoCAModel,
     LocationTraining,
-    parameter_groups,
 )
+from loca_theory.adapters.search.files import SEARCH_FILE
 from loca_theory.adapters.tuner import registration
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-# PEFT calls it by the name that transformers 5 has replaced.
-pytestmark = pytest.mark.filterwarnings(
-    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
-)
+from .tiny_roberta import of_peft, roberta
+
+pytestmark = of_peft
 
 B = 6
 LAYER = "model.layers.0.self_attn.q_proj"
@@ -58,73 +58,47 @@ def _offline(monkeypatch):
     torch.manual_seed(0)
 
 
+COMMON = {
+    "vocab_size": 40,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+
+
 def llama(hidden_size=16, **options):
     torch.manual_seed(1)
     settings = {
-        "vocab_size": 40,
         "intermediate_size": 24,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "max_position_embeddings": 32,
         "initializer_range": 0.3,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": None,
     }
-    return LlamaForCausalLM(LlamaConfig(hidden_size=hidden_size, **settings | options)).eval()
+    config = LlamaConfig(hidden_size=hidden_size, **COMMON | settings | options)
+    return LlamaForCausalLM(config).eval()
 
 
 def opt():
     torch.manual_seed(1)
-    return OPTForCausalLM(
-        OPTConfig(
-            vocab_size=40,
-            hidden_size=16,
-            ffn_dim=24,
-            word_embed_proj_dim=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-            init_std=0.3,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=None,
-        )
-    ).eval()
+    config = OPTConfig(
+        hidden_size=16,
+        ffn_dim=24,
+        word_embed_proj_dim=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        init_std=0.3,
+        **COMMON,
+    )
+    return OPTForCausalLM(config).eval()
 
 
 def gpt2():
     torch.manual_seed(1)
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=40,
-            n_positions=32,
-            n_embd=16,
-            n_layer=2,
-            n_head=2,
-            initializer_range=0.3,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=None,
-        )
-    ).eval()
-
-
-def roberta():
-    torch.manual_seed(1)
-    return RobertaForSequenceClassification(
-        RobertaConfig(
-            vocab_size=40,
-            hidden_size=16,
-            intermediate_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-            num_labels=3,
-            initializer_range=0.3,
-        )
-    ).eval()
+    sizes = {"n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    return GPT2LMHeadModel(GPT2Config(initializer_range=0.3, **sizes, **COMMON)).eval()
 
 
 FAMILIES = {"Llama": llama, "OPT": opt, "GPT-2": gpt2, "RoBERTa": roberta}
@@ -176,17 +150,23 @@ def randomise(model, adapter="default", *, shared=False):
             a = spectrum.coefficients
             a.copy_(torch.randn(a.shape, generator=generator))
             if shared:
-                spectrum.locations[1] = spectrum.locations[0]
-                spectrum.locations[2] = spectrum.locations[0]
-                spectrum.refresh()
+                spectrum.set_indices(spectrum.indices[[0, 0, 0, *range(3, len(a))]])
     return model
 
 
 def enter(model, phase, adapter="default"):
+    """Steps without gradients until the phase begins; None for the end of the search."""
     training = model.base_model.location_training[adapter]
-    training.go_to({"coefficients": 0, "locations": training.schedule.coefficient_steps}[phase])
-    assert training.phase == phase
+    if phase is None:
+        training.finish()
+    while training.phase != phase:
+        training.step()
     return training
+
+
+def learned(spectrum, phase):
+    """What the phase learns."""
+    return spectrum.coefficients if phase == "coefficients" else spectrum.search.locations
 
 
 # A float32 pass through two layers is some forty roundings of 6e-8 in sequence, of values up to 10,
@@ -228,24 +208,6 @@ def test_a_pattern_that_matches_nothing_is_remarked_on():
         adapted(n_frequency_pattern={"nope": 3})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"random_loc_seed": -1}, "random_loc_seed must be an integer of at least 0, not -1"),
-        ({"init_weights": "gaussian"}, "init_weights must be True or False, not 'gaussian'"),
-        ({"joint": "x"}, "joint must be True or False, not 'x'"),
-    ],
-    ids=["seed", "start", "joint"],
-)
-def test_a_setting_of_another_kind_is_refused(options, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        LoCAConfig(**options)
-
-
-def test_algorithm_1_can_be_read_as_printed():
-    assert LoCAConfig(as_printed=True).schedule().as_printed
-
-
 def test_mixed_batches_are_refused():
     model = adapted()
     with pytest.raises(InvalidArgumentError, match="does not support mixed batches"):
@@ -276,12 +238,18 @@ def test_each_layer_draws_its_own_locations_and_the_same_ones_again():
 
 
 @pytest.mark.parametrize("family", ["Llama", "RoBERTa"])
-def test_coefficients_alone_are_trainable_at_the_start(family):
+def test_the_same_parameters_are_trainable_before_during_and_after_the_search(family):
     model = adapted(family)
     expected = {f"{name}.loca_spectrum.default.coefficients" for name in spectra(model)}
     if family == "RoBERTa":
         expected |= {n for n, _ in model.named_parameters() if "modules_to_save" in n}
-    assert trainable(model) == expected
+    count = sum(model.get_parameter(name).numel() for name in expected)
+    for phase in ("coefficients", "locations", None):
+        enter(model, phase)
+        assert trainable(model) == expected
+        assert model.get_nb_trainable_parameters()[0] == count
+        assert model.get_model_status().trainable_params == count
+        assert {s.requires_grad["default"] for s in model.get_layer_status()} == {True}
 
 
 # --- the start ---
@@ -315,65 +283,136 @@ def test_whatever_reports_that_it_is_trainable_moves():
 
 @pytest.mark.parametrize("is_trainable", [True, False], ids=["trainable", "for inference"])
 @pytest.mark.parametrize("low_cpu_mem_usage", [True, False], ids=["low memory", "as usual"])
-@pytest.mark.parametrize("state", ["start", "locations", "shared locations", "frozen"])
+@pytest.mark.parametrize("state", ["start", "locations", "shared locations", "over"])
 def test_a_saved_adapter_is_the_same_when_it_is_loaded(
     tmp_path, state, low_cpu_mem_usage, is_trainable
 ):
-    model = randomise(adapted(scaling=1.5), shared=state in ("shared locations", "frozen"))
-    training = model.base_model.location_training["default"]
-    if state in ("locations", "shared locations"):
-        enter(model, "locations")
-        with torch.no_grad():
-            for spectrum in spectra(model).values():
-                spectrum.locations.mul_(0.9)
-    elif state == "frozen":
-        training.go_to(training.schedule.alternating_steps)
-    expected = logits(model)
-    model.save_pretrained(tmp_path)
+    model = randomise(adapted(scaling=1.5), shared=state in ("shared locations", "over"))
+    if state != "start":
+        enter(model, None if state == "over" else "locations")
+    model.save_pretrained(tmp_path / "first")
+    assert (tmp_path / "first" / SEARCH_FILE).exists() == (state != "over")
     loaded = PeftModel.from_pretrained(
         llama(),
-        tmp_path,
+        tmp_path / "first",
         adapter_name="other",
         is_trainable=is_trainable,
         low_cpu_mem_usage=low_cpu_mem_usage,
     ).eval()
-    close(logits(loaded), expected)
-    theirs = spectra(loaded, "other")
-    for name, spectrum in spectra(model).items():
-        if state != "shared locations" or is_trainable:
-            assert torch.equal(theirs[name].indices, spectrum.indices)
-            assert torch.equal(theirs[name].coefficients, spectrum.coefficients)
-        if is_trainable and spectrum.locations is not None:
-            assert torch.equal(theirs[name].locations, spectrum.locations)
-        assert theirs[name].learns_locations == (is_trainable and state != "frozen")
+    assert torch.equal(logits(loaded), logits(model))
+    ours, theirs = (get_peft_model_state_dict(m, adapter_name=name)
+                    for m, name in ((model, "default"), (loaded, "other")))  # fmt: skip
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    goes_on = is_trainable and state != "over"
+    for name, spectrum in spectra(loaded, "other").items():
+        assert (spectrum.search is not None) == goes_on
+        if goes_on and state != "start":
+            expected = spectra(model)[name].search.locations
+            assert torch.equal(spectrum.search.locations, expected)
     assert bool(trainable(loaded)) == is_trainable
     assert ("other" in loaded.base_model.location_training) == is_trainable
-    if is_trainable and state == "frozen":
-        assert loaded.base_model.location_training["other"].phase is None
-
-
-def test_what_was_saved_in_mid_phase_can_be_loaded_for_inference_and_saved_again(tmp_path):
-    model = randomise(adapted(), shared=True)
-    enter(model, "locations")
-    model.save_pretrained(tmp_path / "first")
-    loaded = PeftModel.from_pretrained(llama(), tmp_path / "first")
     loaded.save_pretrained(tmp_path / "second")
-    again = PeftModel.from_pretrained(llama(), tmp_path / "second")
-    close(logits(again), logits(model))
+    assert (tmp_path / "second" / "other" / SEARCH_FILE).exists() == goes_on
+    again = PeftModel.from_pretrained(llama(), tmp_path / "second", subfolder="other")
+    assert torch.equal(logits(again), logits(model))
 
 
-def test_what_was_saved_in_mid_phase_can_be_loaded_after_the_freeze_and_saved_again(tmp_path):
+def test_an_adapter_that_is_saved_after_the_end_leaves_no_search_behind(tmp_path):
     model = randomise(adapted(), shared=True)
-    enter(model, "locations")
-    state = {name: t.clone() for name, t in get_peft_model_state_dict(model).items()}
-    expected = logits(model)
-    model.base_model.location_training["default"].go_to(
-        model.peft_config["default"].alternating_steps
-    )
-    set_peft_model_state_dict(model, state)
-    close(logits(model), expected)
     model.save_pretrained(tmp_path)
-    close(logits(PeftModel.from_pretrained(llama(), tmp_path)), expected)
+    enter(model, None)
+    model.save_pretrained(tmp_path, is_main_process=False)
+    assert (tmp_path / SEARCH_FILE).exists()
+    model.save_pretrained(tmp_path)
+    assert not (tmp_path / SEARCH_FILE).exists()
+
+
+def test_each_adapter_has_a_search_of_its_own_in_its_own_folder(tmp_path):
+    model = two_adapters()
+    enter(model, "locations", "second")
+    model.save_pretrained(tmp_path, selected_adapters=["second"])
+    assert {path.parent.name for path in tmp_path.rglob(SEARCH_FILE)} == {"second"}
+    loaded = PeftModel.from_pretrained(
+        llama(), tmp_path, "mine", is_trainable=True, subfolder="second"
+    )
+    assert loaded.base_model.location_training["mine"].phase == "locations"
+    loaded.load_adapter(tmp_path / "second", "third")
+    assert set(loaded.base_model.location_training) == {"mine"}
+
+
+OTHERS = {
+    "other locations": ({"random_loc_seed": 5}, "the indices of .* differ"),
+    "fewer layers": ({"target_modules": ["q_proj"]}, "it has 2 layers, and this model has 4"),
+    "other layers": (
+        {"target_modules": ["up_proj", "down_proj"]},
+        r"its layer \S*up_proj is 24×16, and \S*q_proj is 16×16",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), OTHERS.values(), ids=OTHERS)
+def test_the_search_of_another_adapter_is_refused(options, message, tmp_path):
+    adapted().save_pretrained(tmp_path)
+    adapted(**options).save_pretrained(tmp_path / "other")
+    (tmp_path / "other" / SEARCH_FILE).replace(tmp_path / SEARCH_FILE)
+    with pytest.raises(InvalidArgumentError, match=f"{SEARCH_FILE}: .*another adapter: {message}"):
+        PeftModel.from_pretrained(llama(), tmp_path, is_trainable=True)
+
+
+def test_a_damaged_search_is_refused(tmp_path):
+    model = adapted()
+    enter(model, "locations")
+    model.save_pretrained(tmp_path)
+    (tmp_path / SEARCH_FILE).write_bytes((tmp_path / SEARCH_FILE).read_bytes()[:-9])
+    message = "not an intact search file.*; delete it to load the adapter as finished"
+    with pytest.raises(InvalidArgumentError, match=message):
+        PeftModel.from_pretrained(llama(), tmp_path, is_trainable=True)
+    (tmp_path / SEARCH_FILE).unlink()
+    loaded = PeftModel.from_pretrained(llama(), tmp_path, is_trainable=True)
+    assert loaded.base_model.location_training["default"].is_over
+
+
+def test_the_search_of_an_adapter_on_the_hub_is_fetched_if_there_is_one(monkeypatch, tmp_path):
+    def download(name, file, *, revision, subfolder):
+        if revision == "finished":
+            raise EntryNotFoundError(file)
+        return str(tmp_path / name / subfolder / file)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    options = {"revision": "main", "subfolder": "mine"}
+    found = registration._search_file("some/adapter", options)
+    assert found == tmp_path / "some/adapter/mine" / SEARCH_FILE
+    assert registration._search_file("some/adapter", options | {"revision": "finished"}) is None
+
+
+@pytest.mark.parametrize("name", ["places", "locations", "searching"])
+def test_an_adapter_of_an_earlier_version_is_refused(name, tmp_path):
+    adapted().save_pretrained(tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    state = load_file(file)
+    prefix = f"base_model.model.{LAYER}.loca_spectrum."
+    state[prefix + name] = torch.zeros(B, 2)
+    if name == "places":
+        del state[prefix + "indices"]
+    save_file(state, file)
+    message = rf"{LAYER}.*an earlier version of loca-theory .*'{name}'.*train it again"
+    with pytest.raises((RuntimeError, InvalidArgumentError), match=message):
+        PeftModel.from_pretrained(llama(), tmp_path)
+
+
+def test_a_finished_adapter_trains_on_with_the_same_groups_of_parameters(tmp_path):
+    model = randomise(adapted())
+    enter(model, None)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    train(model, 2, optimizer)
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(llama(), tmp_path, is_trainable=True)
+    again = torch.optim.AdamW(loaded.parameters(), lr=1e-2)
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # it keeps the tensors
+    train(model, 2, optimizer)
+    train(loaded, 2, again)
+    assert torch.equal(logits(loaded), logits(model))
 
 
 def test_a_transposed_layer_survives_its_file(tmp_path):
@@ -412,19 +451,30 @@ def test_the_state_of_the_whole_model_goes_through_torch_save():
     stream.seek(0)
     other = adapted(random_loc_seed=4)
     other.load_state_dict(torch.load(stream))
-    close(logits(other), logits(model))
+    assert torch.equal(logits(other), logits(model))
 
 
-def test_the_state_of_the_adapter_goes_from_model_to_model():
-    model = randomise(adapted())
+@pytest.mark.parametrize("phase", ["coefficients", "locations", None])
+def test_the_state_of_the_adapter_goes_from_model_to_model_and_ends_its_search(phase):
+    model = randomise(adapted(), shared=True)
+    enter(model, "locations")
     state = get_peft_model_state_dict(model)
     assert all("loca_spectrum" in key and "default" not in key for key in state)
-    ends = {"coefficients", "indices", "shape", "locations"}
-    assert {key.rsplit(".", 1)[-1] for key in state} == ends
+    assert {key.rsplit(".", 1)[-1] for key in state} == {"coefficients", "indices", "shape"}
     other = adapted(random_loc_seed=4)
+    training = enter(other, phase)
     result = set_peft_model_state_dict(other, state)
     assert result.unexpected_keys == []
-    close(logits(other), logits(model))
+    assert torch.equal(logits(other), logits(model))
+    assert training.is_over
+
+
+def test_the_end_of_a_search_by_loading_is_warned_of_when_its_model_is_trained_on():
+    model = adapted()
+    set_peft_model_state_dict(model, get_peft_model_state_dict(model))
+    train(adapted(), 1)
+    with pytest.warns(UserWarning, match="without the state of their search, so the search is ov"):
+        train(model, 1)
 
 
 def test_the_card_says_what_to_import(tmp_path):
@@ -445,7 +495,11 @@ def test_the_configuration_is_the_same_after_its_file(tmp_path):
         coefficient_steps=3,
         location_steps=5,
         joint=True,
+        as_printed=True,
+        location_lr=0.01,
         location_search="forward",
+        init_locations="gradient",
+        recorded_steps=3,
         implementation="fft",
         bias="loca_only",
         random_loc_seed=9,
@@ -515,10 +569,15 @@ def summed(model):
     return base
 
 
-def test_active_adapters_add_up():
+def test_active_adapters_add_up_and_are_trained_together():
     model = two_adapters()
+    for adapter in ("first", "second"):
+        enter(model, "locations", adapter)
     model.base_model.set_adapter(["first", "second"])
     close(logits(model), logits(summed(model)))
+    assert {n.rsplit(".", 2)[1] for n in trainable(model)} == {"first", "second"}
+    train(model, 2)
+    assert {t.steps_done for t in model.base_model.location_training.values()} == {12}
 
 
 def test_several_adapters_are_merged_together():
@@ -557,84 +616,38 @@ def test_a_merged_adapter_cannot_be_deleted():
     assert "first" in model.peft_config
 
 
-def test_the_active_adapter_learns_what_its_phase_says():
-    model = two_adapters()
-    enter(model, "locations", "first")
-    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.locations"}
-    model.set_adapter("second")
-    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {
-        "second.coefficients"
-    }
-    enter(model, "locations", "second")
-    enter(model, "coefficients", "first")
-    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"second.locations"}
-    model.set_adapter("first")
-    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.coefficients"}
-
-
-def test_an_inactive_adapter_takes_its_phase_up_when_it_becomes_active():
-    model = two_adapters()
-    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.coefficients"}
-    enter(model, "locations", "second")
-    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"first.coefficients"}
-    model.set_adapter("second")
-    assert {name.split("loca_spectrum.")[-1] for name in trainable(model)} == {"second.locations"}
-
-
 @pytest.mark.parametrize("phase", ["coefficients", "locations"])
-def test_disabling_and_enabling_keeps_the_phase(phase):
-    model = randomise(adapted())
-    enter(model, phase)
-    before, expected = trainable(model), logits(model)
-    assert {name.rsplit(".", 1)[-1] for name in before} == {phase}
-    with model.disable_adapter():
-        assert trainable(model) == set()
-        close(logits(model), logits(llama()))
-    assert trainable(model) == before
-    close(logits(model), expected)
+def test_the_active_adapter_alone_is_trainable_whatever_the_phase(phase):
+    model = two_adapters()
+
+    def ends():
+        return {name.split("loca_spectrum.")[-1] for name in trainable(model)}
+
+    for adapter in ("second", "first"):
+        enter(model, phase, adapter)
+        model.set_adapter(adapter)
+        assert ends() == {f"{adapter}.coefficients"}
+        expected = logits(model)
+        with model.disable_adapter():
+            assert ends() == set()
+            close(logits(model), logits(llama()))
+        assert ends() == {f"{adapter}.coefficients"}
+        assert torch.equal(logits(model), expected)
+        model.set_requires_grad(adapter, requires_grad=False)
+        assert ends() == set()
+        model.set_requires_grad(adapter, requires_grad=True)
+        assert ends() == {f"{adapter}.coefficients"}
 
 
-@pytest.mark.parametrize("phase", ["coefficients", "locations"])
-def test_set_requires_grad_follows_the_phase(phase):
-    model = adapted()
-    enter(model, phase)
-    before = trainable(model)
-    model.set_requires_grad("default", requires_grad=False)
-    assert trainable(model) == set()
-    model.set_requires_grad("default", requires_grad=True)
-    assert trainable(model) == before
-
-
-def test_merging_in_a_location_phase_merges_the_locations_in_use():
-    model = randomise(adapted(), shared=True)
-    enter(model, "locations")
-    with torch.no_grad():
-        for spectrum in spectra(model).values():
-            spectrum.locations.mul_(0.5)
-    expected = logits(model)
-    close(logits(model.merge_and_unload()), expected)
-
-
-def test_a_safe_merge_refuses_what_is_not_finite():
-    model = randomise(adapted())
-    layer = model.get_submodule(f"base_model.model.{LAYER}")
-    with torch.no_grad():
-        layer.spectrum("default").coefficients[0] = torch.nan
-    before = layer.base_layer.weight.clone()
-    with pytest.raises(InvalidArgumentError, match=rf"{LAYER}: the merged weight is not finite"):
-        model.merge_adapter(safe_merge=True)
-    assert torch.equal(layer.base_layer.weight, before)
-    assert not layer.merged
-
-
-def test_a_safe_merge_of_several_adapters_leaves_a_layer_as_it_was_if_one_is_broken():
+def test_a_safe_merge_refuses_a_broken_adapter_in_the_words_of_peft():
     model = two_adapters()
     layer = model.get_submodule(f"base_model.model.{LAYER}")
     with torch.no_grad():
-        layer.spectrum("second").coefficients[0] = torch.inf
+        layer.spectrum("second").coefficients[0] = torch.nan
     before = layer.base_layer.weight.clone()
-    with pytest.raises(InvalidArgumentError, match=rf"{LAYER}: .*adapter 'second' is broken"):
-        layer.merge(safe_merge=True, adapter_names=["first", "second"])
+    message = "NaNs detected in the merged weights. The adapter second seems to be broken"
+    with pytest.raises(ValueError, match=rf"^{re.escape(message)} \({LAYER}\)$"):
+        model.merge_adapter(["first", "second"], safe_merge=True)
     assert torch.equal(layer.base_layer.weight, before)
     assert layer.merged_adapters == []
 
@@ -696,19 +709,17 @@ def test_half_precision_leaves_locations_as_they_are(dtype, autocast):
     (spectrum,) = spectra(model).values()
     assert spectrum.coefficients.dtype == (torch.float32 if autocast else dtype)
     reference = CosineSpectrum((2048, 2048), 50, seed=(777, zlib.crc32(LAYER.encode())))
-    assert torch.equal(spectrum.indices, reference.indices)
-    assert spectrum.locations.dtype == torch.float32
-    assert torch.equal(spectrum.locations, reference.locations)
-    model.to(torch.bfloat16)
-    assert torch.equal(spectrum.indices, reference.indices)
-    assert torch.equal(spectrum.locations, reference.locations)
-    model.to(dtype)
+    enter(model, "locations")
+    locations = spectrum.search.locations.detach().clone()
+    for cast in (torch.bfloat16, torch.float16, dtype):
+        model.to(cast)
+        assert torch.equal(spectrum.indices, reference.indices)
+        assert torch.equal(spectrum.search.locations, locations)
     assert logits(model).dtype == dtype
     assert torch.isfinite(logits(model)).all()
-    enter(model, "locations")
     model(**batch()).logits.float().square().mean().backward()
-    assert torch.isfinite(spectrum.locations.grad).all()
-    assert spectrum.locations.grad.dtype == torch.float32
+    assert torch.isfinite(spectrum.search.locations.grad).all()
+    assert spectrum.search.locations.grad.dtype == locations.dtype == torch.float32
     tokens = model.generate(**batch(), max_new_tokens=2, do_sample=False)
     assert tokens.shape == (2, 9)
 
@@ -742,22 +753,45 @@ def test_gradient_checkpointing_gives_the_same_gradients(phase, use_reentrant):
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
             model.enable_input_require_grads()
         model(**batch(), use_cache=False).logits.square().sum().backward()
-        return {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+        return [learned(spectrum, phase).grad for spectrum in spectra(model).values()]
 
     plain, checkpointed = gradients(checkpointing=False), gradients(checkpointing=True)
-    assert plain.keys() == checkpointed.keys()
-    assert all(name.endswith(phase) for name in plain)
-    for name, gradient in plain.items():
-        assert gradient.abs().max() > 0
-        close(checkpointed[name], gradient)
+    for expected, found in zip(plain, checkpointed, strict=True):
+        assert expected.abs().max() > 0
+        close(found, expected)
 
 
-def train(model, steps):
-    optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-2, location_lr=0.1))
+def train(model, steps, optimizer=None):
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(steps):
         optimizer.zero_grad()
         model(**batch()).logits.square().sum().backward()
         optimizer.step()
+
+
+@pytest.mark.parametrize("adapt", ["PEFT", "transformers", "injected"])
+def test_a_plain_loop_trains_coefficients_and_locations(adapt):
+    config = config_of(coefficient_steps=2, target_modules=["q_proj"], location_lr=0.1)
+    model = llama()
+    if adapt == "PEFT":
+        model = get_peft_model(model, config)
+    elif adapt == "transformers":
+        model.add_adapter(config)
+    else:
+        model = inject_adapter_in_model(config, model)
+    assert targets(model) == {f"model.layers.{i}.self_attn.q_proj" for i in range(2)}
+    layers = spectra(model).values()
+    (training,) = {spectrum.search.training for spectrum in layers}
+    drawn = [spectrum.indices.clone() for spectrum in layers]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    train(model, 2, optimizer)
+    learned = [spectrum.coefficients.detach().clone() for spectrum in layers]
+    assert all(a.ne(0).all() for a in learned)
+    assert all(torch.equal(s.indices, before) for s, before in zip(layers, drawn, strict=True))
+    train(model, 2, optimizer)
+    assert (training.steps_done, training.phase) == (4, "locations")
+    assert not any(torch.equal(s.indices, b) for s, b in zip(layers, drawn, strict=True))
+    assert all(torch.equal(s.coefficients, a) for s, a in zip(layers, learned, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -766,18 +800,19 @@ def train(model, steps):
     ids=["deepcopy", "pickle"],
 )
 def test_a_copy_has_a_schedule_of_its_own(duplicate):
-    model = randomise(adapted(coefficient_steps=2))
+    model = randomise(adapted(coefficient_steps=2, location_lr=0.1))
     train(model, 3)
     other = duplicate(model)
-    close(logits(other), logits(model))
+    assert torch.equal(logits(other), logits(model))
     ours = model.base_model.location_training["default"]
     theirs = other.base_model.location_training["default"]
     assert (theirs.steps_done, theirs.phase) == (3, "locations")
     assert {id(s) for s in theirs.spectra} == {id(s) for s in spectra(other).values()}
-    assert trainable(other) == trainable(model)
     train(other, 2)
     assert (ours.steps_done, theirs.steps_done) == (3, 5)
     assert differ(logits(other), logits(model))
+    train(model, 2)
+    assert torch.equal(logits(other), logits(model))
 
 
 def test_the_adapter_that_is_not_trained_stays_at_its_start():
@@ -798,31 +833,43 @@ def test_autocast_to_bfloat16_trains(phase):
     with torch.autocast("cpu", torch.bfloat16):
         loss = model(**batch()).logits.float().square().sum()
     loss.backward()
-    for name in trainable(model):
-        gradient = model.get_parameter(name).grad
+    for spectrum in spectra(model).values():
+        gradient = learned(spectrum, phase).grad
         assert gradient.dtype == torch.float32
         assert torch.isfinite(gradient).all()
         assert gradient.abs().max() > 0
 
 
-def test_injected_without_a_wrapper_the_model_takes_a_schedule_of_the_user():
-    config = config_of(coefficient_steps=2, target_modules=["q_proj"])
+def test_layers_without_peft_s_wrapper_take_a_schedule_of_the_user():
+    config = config_of(target_modules=["q_proj"])
     model = randomise(inject_adapter_in_model(config, llama()))
-    training = LocationTraining(model, config.schedule())
+    training = LocationTraining(model, AlternatingSchedule(2))
     train(model, 3)
-    assert training.steps_done == 3
-    assert {name.rsplit(".", 1)[-1] for name in trainable(model)} == {"locations"}
+    assert (training.steps_done, training.phase) == (3, "locations")
 
 
-def test_transformers_adds_the_adapter_by_itself():
+def test_the_adapter_of_transformers_is_disabled_and_enabled():
     model = llama()
     model.add_adapter(config_of(target_modules=["q_proj"]))
-    assert targets(model) == {f"model.layers.{i}.self_attn.q_proj" for i in range(2)}
     close(logits(model), logits(llama()))
     randomise(model)
     assert differ(logits(model), logits(llama()))
     model.disable_adapters()
     close(logits(model), logits(llama()))
+
+
+@pytest.mark.parametrize("is_trainable", [True, False], ids=["trainable", "for inference"])
+def test_transformers_loads_an_adapter_in_mid_search_as_finished(is_trainable, tmp_path):
+    model = randomise(adapted(), shared=True)
+    enter(model, "locations")
+    model.save_pretrained(tmp_path)
+    loaded = llama()
+    found = loaded.load_adapter(tmp_path, is_trainable=is_trainable)
+    assert not found.unexpected_keys
+    assert not found.missing_keys
+    assert torch.equal(logits(loaded), logits(model))
+    assert all(spectrum.search is None for spectrum in spectra(loaded).values())
+    assert bool(trainable(loaded)) == is_trainable
 
 
 # --- bad input ---
@@ -832,6 +879,9 @@ def test_transformers_adds_the_adapter_by_itself():
     ("options", "message"),
     [
         ({"n_frequency": 0}, "n_frequency must be a positive integer, not 0"),
+        ({"random_loc_seed": -1}, "random_loc_seed must be an integer of at least 0, not -1"),
+        ({"init_weights": "gaussian"}, "init_weights must be True or False, not 'gaussian'"),
+        ({"joint": "x"}, "joint must be True or False, not 'x'"),
         ({"n_frequency": 2.5}, r"n_frequency must be a positive integer, not 2\.5"),
         ({"n_frequency_pattern": {"q": -1}}, r"pattern\['q'\] must be a positive integer, not -1"),
         ({"scaling": -1.0}, r"scaling must be positive and finite, not -1\.0"),
@@ -839,13 +889,22 @@ def test_transformers_adds_the_adapter_by_itself():
         ({"scaling": float("nan")}, "scaling must be positive and finite, not nan"),
         ({"implementation": "magic"}, "unknown implementation 'magic'; choose one of auto"),
         ({"location_search": "sideways"}, "unknown location_search 'sideways'; choose one of"),
+        ({"init_locations": "nowhere"}, "unknown init_locations 'nowhere'; choose one of"),
+        ({"location_lr": 0.0}, r"location_lr must be positive and finite, not 0\.0"),
+        ({"recorded_steps": 1.5}, r"recorded_steps must be an integer of at least 1, not 1\.5"),
+        ({"recorded_steps": 0}, "recorded_steps must be an integer of at least 1, not 0"),
+        (
+            {"location_search": "swap", "joint": True},
+            "joint=True learns locations along a gradient, and 'swap' has none",
+        ),
+        (
+            {"location_search": "swap", "alternating_steps": 29},
+            "alternating_steps=29 ends before every layer has pruned and regrown: .* 30 steps",
+        ),
         ({"bias": "some"}, "bias must be none, all or loca_only, not 'some'"),
         ({"coefficient_steps": 0}, "coefficient_steps must be an integer of at least 1, not 0"),
         ({"location_steps": 0}, "location_steps must be an integer of at least 1, not 0"),
-        (
-            {"alternating_steps": -1},
-            "alternating_steps must be an integer of at least 0",
-        ),
+        ({"alternating_steps": -1}, "alternating_steps must be an integer of at least 0"),
         (
             {"target_modules": ".*q_proj", "layers_to_transform": [0]},
             "layers_to_transform cannot be used when target_modules is a regular expression",
@@ -885,13 +944,12 @@ def test_what_does_not_fit_the_model_names_the_layer(options, message):
 
 
 def test_a_damaged_file_is_refused_with_the_name_of_the_layer(tmp_path):
-    adapted(alternating_steps=0).save_pretrained(tmp_path)
+    adapted().save_pretrained(tmp_path)
     file = tmp_path / "adapter_model.safetensors"
     state = load_file(file)
-    indices = state[f"base_model.model.{LAYER}.loca_spectrum.indices"]
-    indices[1] = indices[0]
+    state[f"base_model.model.{LAYER}.loca_spectrum.indices"][1] = 16
     save_file(state, file)
-    with pytest.raises(RuntimeError, match=rf"{LAYER}.*duplicate locations"):
+    with pytest.raises(RuntimeError, match=rf"{LAYER}.*locations outside 16×16"):
         PeftModel.from_pretrained(llama(), tmp_path)
 
 
@@ -905,13 +963,13 @@ def test_a_file_for_another_width_is_refused(tmp_path):
 
 
 def test_registering_again_does_nothing():
-    members, write = list(PeftType), PeftModel.create_or_update_model_card
+    members, methods = list(PeftType), (PeftModel.save_pretrained, PeftModel.load_adapter)
     registration.register(LoCAConfig, LoCAModel)
     reload(import_module("loca_theory.adapters.tuner"))
     assert list(PeftType) == members
     assert members.count("LOCA") == 1
     assert PeftType("LOCA") is PeftType.LOCA
-    assert PeftModel.create_or_update_model_card is write
+    assert (PeftModel.save_pretrained, PeftModel.load_adapter) == methods
 
 
 @pytest.mark.parametrize("found", ["0.20.1", "0.22.0", "1.0.0", "0.30.0.dev0"])

@@ -208,7 +208,19 @@ def test_without_peft_loca_is_measured_by_itself_and_the_others_are_named(sessio
     for name in ("frozen", "LoCA", "LoCA locations", "LoCA implicit"):
         assert rows[name]["ms"] > 0, name
     assert rows["LoCA"]["in"] == "float32"
-    assert rows["LoCA locations"]["trained"] == 40
+    assert rows["LoCA locations"]["trained"] == 20
+
+
+@pytest.mark.parametrize("has_peft", [True, False])
+def test_the_rival_of_the_locations_learns_locations(has_peft, monkeypatch):
+    if not has_peft:
+        monkeypatch.setitem(sys.modules, "loca_theory.adapters", ModuleType("none"))
+    model = adapted(layers.Single(8), "LoCA locations", 5, 2)
+    assert (type(model).__name__ == "PeftModel") == has_peft
+    model(torch.ones(3, 8)).sum().backward()
+    (search,) = [m.search for m in model.modules() if hasattr(m, "search")]
+    assert search.phase == "locations"
+    assert search.locations.grad is not None
 
 
 def test_an_old_peft_names_what_it_does_not_have(session, monkeypatch):
@@ -246,10 +258,17 @@ def test_the_steps_of_searches_do_what_they_are_named_by(search, monkeypatch):
     monkeypatch.setattr(layers, "LoCALinear", linear)
     step, _ = layers._search_step("cpu", layers._TINY[0], search)
     (spectrum,) = [m.spectrum for m in made]
-    before = {name: value.clone() for name, value in spectrum.state_dict().items()}
+
+    def state():
+        state = spectrum.state_dict()
+        if search == "locations":
+            state["locations"] = spectrum.search.locations.detach()
+        return state
+
+    before = {name: value.clone() for name, value in state().items()}
     for _ in range(2):
         step()
-    after = spectrum.state_dict()
+    after = state()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert ("coefficients" in changed) == (search != "locations")
     assert ("indices" in changed) == (search in ("swap", "reselect"))

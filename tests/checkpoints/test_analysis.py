@@ -316,7 +316,7 @@ def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(make):
     assert [row.mp_sigma, row.mp_distance, row.mp_wasserstein] == [None] * 3
     assert (row.spikes, row.outlier_mass) == (1, 1.0)
     assert row.tail_exponent is None
-    assert "the spectrum has no bulk: 1 eigenvalues, and the rest is rounding" in row.note
+    assert "the spectrum has no bulk: all but 1 eigenvalues are rounding errors" in row.note
     assert found.summary.all.median_mp_distance is None
     assert found.summary.all.follow_mp == 0
     assert "The bulk of the spectrum is not close" in found.verdict

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LocationTraining
+from loca_theory.adapters.search import gradient
 from loca_theory.convergence import Family, Interpretation, Rates, draw, simulation
 from loca_theory.convergence.problems import SAMPLES, network
 
@@ -26,9 +27,8 @@ def layer_run(rule, number):
     batch = draw(Family(), Interpretation(), SEED, range(number, number + 1), samples=SAMPLES)
 
     def spectrum(indices):
-        made = CosineSpectrum((6, 6), 3, location_search=rule, implementation="dense").double()
-        with torch.no_grad():
-            made.locations.copy_(torch.stack([indices // 6, indices % 6], dim=1) / 5)
+        made = CosineSpectrum((6, 6), 3, implementation="dense").double()
+        made.set_indices(torch.stack([indices // 6, indices % 6], dim=1))
         return made
 
     truth, learned = spectrum(batch.indices[0]), spectrum(batch.start[0])
@@ -37,14 +37,9 @@ def layer_run(rule, number):
     inputs = (w1 @ x).T
     with torch.no_grad():
         labels = inputs @ truth.increment().T @ w3.T
-    model = torch.nn.ModuleList([learned])
-    LocationTraining(model, AlternatingSchedule(10, 10, MOVING))
-    optimizer = torch.optim.SGD(
-        [
-            {"params": [learned.coefficients], "lr": RATES.lr},
-            {"params": [learned.locations], "lr": RATES.location_lr},
-        ]
-    )
+    schedule = AlternatingSchedule(10, 10, MOVING)
+    LocationTraining(learned, schedule, search=rule, location_lr=RATES.location_lr)
+    optimizer = torch.optim.SGD(learned.parameters(), RATES.lr)
     indices, coefficients, losses = [], [], []
     for step in range(STEPS + 1):
         loss = mse_loss(learned(inputs) @ w3.T, labels)
@@ -58,6 +53,11 @@ def layer_run(rule, number):
     return indices, coefficients, losses
 
 
+def sgd(locations, gradients, *_, lr, **__):
+    """What the toy experiment steps locations by."""
+    torch._foreach_sub_(locations, torch._foreach_mul(gradients, lr))
+
+
 def trace_of(rule, number):
     numbers = (number, number + 1)
     return simulation.compute_trace(
@@ -66,7 +66,8 @@ def trace_of(rule, number):
 
 
 @pytest.mark.parametrize(("rule", "number"), CASES, ids=str)
-def test_every_step_is_that_of_the_layer(rule, number):
+def test_every_step_is_that_of_the_layer(rule, number, monkeypatch):
+    monkeypatch.setattr(gradient, "adamw", sgd)
     indices, coefficients, losses = layer_run(rule, number)
     trace = trace_of(rule, number)
     assert trace["steps"] == list(range(STEPS + 1))

@@ -57,12 +57,12 @@ class RandomRows(Method):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"structures": ("ar1", "ar1")}, "no name twice, and is: ar1, ar1"),
-        ({"structures": ()}, "at least one name and no name twice, and is: empty"),
-        ({"rho": (0.2, 0.1)}, "rho must be finite and increase, and are 0.2, 0.1"),
-        ({"rho": ()}, "and are none"),
-        ({"structures": ("shared-mean",), "rho": (0.0, np.inf)}, "and are 0, inf"),
-        ({"structures": ("shared-mean",), "rho": (np.nan,)}, "and are nan"),
+        ({"structures": ("ar1", "ar1")}, "no name twice, not ar1, ar1"),
+        ({"structures": ()}, "at least one name and no name twice, not none"),
+        ({"rho": (0.2, 0.1)}, "rho must be finite and increase, not 0.2, 0.1"),
+        ({"rho": ()}, "not none"),
+        ({"structures": ("shared-mean",), "rho": (0.0, np.inf)}, "not 0, inf"),
+        ({"structures": ("shared-mean",), "rho": (np.nan,)}, "not nan"),
         (
             {"fraction": (0.1,)},
             "fraction=... has no effect unless structures=... includes spiked",

@@ -91,7 +91,7 @@ def test_zeros_are_counted_before_small_entries_vanish_beside_large_ones():
 
 def test_the_printed_noise_swamps_entries_far_below_it():
     x = torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e-300
-    with pytest.raises(AcceptanceError, match="the printed loop accepted 0 of"):
+    with pytest.raises(AcceptanceError, match="the paper's test accepted 0 of"):
         PrintedTest(samples=1000, copies=4).p_value(histogram(x), np.random.default_rng(0))
 
 

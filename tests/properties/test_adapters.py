@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca_theory.adapters import CosineSpectrum
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LocationTraining
+from loca_theory.adapters.indices import continuous, rounded
 from loca_theory.adapters.operators import increment, increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.locations.gradient import NEIGHBOURS
@@ -86,16 +87,15 @@ def test_all_implementations_have_the_same_location_gradient(case, rule):
 
 @reproducible
 @given(cases())
-def test_freezing_keeps_the_increment_and_separates_the_locations(case):
+def test_the_end_of_a_search_keeps_the_increment_and_separates_the_components(case):
     shape, indices, a, _, _ = case
     spectrum = CosineSpectrum(shape, len(a)).double()
+    training = LocationTraining(spectrum, AlternatingSchedule())
+    spectrum.set_indices(indices)
     with torch.no_grad():
-        extent = torch.tensor(shape).sub(1).clamp(min=1)
-        spectrum.locations.copy_(indices / extent)
         spectrum.coefficients.copy_(a)
     before = spectrum.increment()
-    assert torch.equal(spectrum.indices, indices)
-    spectrum.freeze_locations()
+    training.finish()
     assert torch.unique(spectrum.indices, dim=0).shape == indices.shape
     assert bool(((spectrum.indices >= 0) & (spectrum.indices < torch.tensor(shape))).all())
     assert_close(spectrum.increment(), before)
@@ -103,13 +103,11 @@ def test_freezing_keeps_the_increment_and_separates_the_locations(case):
 
 @reproducible
 @given(sides, sides, st.data())
-def test_locations_of_a_new_layer_are_distinct_and_survive_the_continuous_copy(p, q, data):
+def test_indices_of_a_new_layer_are_distinct_and_continuous_locations_round_to_them(p, q, data):
     count = data.draw(st.integers(1, p * q))
-    spectrum = CosineSpectrum((p, q), count, seed=data.draw(st.integers(0, 2**32)))
-    indices = spectrum.indices.clone()
+    indices = CosineSpectrum((p, q), count, seed=data.draw(st.integers(0, 2**32))).indices
     assert torch.unique(indices, dim=0).shape == (count, 2)
-    spectrum.refresh()
-    assert torch.equal(spectrum.indices, indices)
+    assert torch.equal(rounded(continuous(indices, (p, q)), (p, q)), indices)
 
 
 @reproducible

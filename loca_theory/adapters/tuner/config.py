@@ -7,16 +7,11 @@ from dataclasses import dataclass, field
 from peft.config import PeftConfig
 from peft.utils import PeftType
 
-from loca_theory.adapters.checks import check_scaling, check_whole
-from loca_theory.adapters.costs import Implementation, check_implementation
-from loca_theory.adapters.location_search import (
-    InitialLocations,
-    LocationSearch,
-    check_initial_locations,
-    check_search,
-    is_prune_and_regrow,
-)
-from loca_theory.adapters.schedule import AlternatingSchedule
+from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
+from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation
+from loca_theory.adapters.search.names import SEARCHES, STARTS, InitialLocations, LocationSearch
+from loca_theory.adapters.search.schedule import AlternatingSchedule
+from loca_theory.adapters.search.training import check_schedule
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -42,17 +37,18 @@ class LoCAConfig(PeftConfig):
         layers_pattern: Name of the module list that ``layers_to_transform`` indexes.
         alternating_steps: B_s, the number of steps after which the locations are frozen; 0 for
             fixed random locations (V1 of the ablation), None to freeze them never (V2). An adapter
-            that is saved after these steps stays frozen if it is loaded for further training. An
-            adapter that is saved earlier starts a new schedule, unless the Trainer resumes from it
-            or ``LocationTraining.go_to`` sets the step.
-        coefficient_steps: B_a.
-        location_steps: B_l.
+            that is saved earlier has the state of its search beside it and continues it if it is
+            loaded for further training; without that file its locations stay frozen.
+        coefficient_steps: B_a, the steps of a phase that learns coefficients.
+        location_steps: B_l, the steps of a phase that learns locations.
         joint: Learn coefficients and locations in every step (V3).
         as_printed: Count steps from 1 as Algorithm 1 does: its first phase is one step shorter.
+        location_lr: Learning rate of the locations on their scale of [0, 1], for AdamW without
+            weight decay. A scheduler of the optimiser scales it as well. The paper uses 1e-4.
         location_search: How locations are searched for: ``central``, ``forward`` (V4), ``backward``
             (V5) or ``eight-direction`` differences, or pruning and regrowing across the spectrum:
-            ``reselect``, ``swap`` or ``swap-raw``, which do not use a learning rate of the
-            locations and move components once every B_a + B_l steps. The moves of ``swap`` depend
+            ``reselect``, ``swap`` or ``swap-raw``, which move components once every B_a + B_l
+            steps and do not use ``location_lr``. The moves of ``swap`` depend
             on the scale of the loss: with a GradScaler, which changes it, use ``reselect`` or
             bfloat16.
         init_locations: ``random``, or ``gradient`` for the locations with the largest predicted
@@ -66,54 +62,31 @@ class LoCAConfig(PeftConfig):
         InvalidArgumentError: a value is out of range, or settings exclude each other.
     """
 
-    n_frequency: int = field(default=1000, metadata={"help": "Learned components per layer."})
-    scaling: float = field(default=1.0, metadata={"help": "Scale of the increment."})
-    target_modules: list[str] | str | None = field(
-        default=None, metadata={"help": "Names, or a regular expression, of the target layers."}
-    )
-    exclude_modules: list[str] | str | None = field(
-        default=None, metadata={"help": "Names, or a regular expression, of layers not to adapt."}
-    )
-    n_frequency_pattern: dict[str, int] = field(
-        default_factory=dict, metadata={"help": "Components of individual layers, by name."}
-    )
-    init_weights: bool = field(default=True, metadata={"help": "Start at an increment of 0."})
-    random_loc_seed: int = field(default=777, metadata={"help": "Seed of the locations."})
-    fan_in_fan_out: bool = field(
-        default=False, metadata={"help": "Whether weights are stored transposed."}
-    )
-    bias: str = field(default="none", metadata={"help": "'none', 'all' or 'loca_only'."})
-    modules_to_save: list[str] | None = field(
-        default=None, metadata={"help": "Further modules to train and save."}
-    )
-    layers_to_transform: list[int] | int | None = field(
-        default=None, metadata={"help": "Indices of the layers to adapt."}
-    )
-    layers_pattern: list[str] | str | None = field(
-        default=None, metadata={"help": "Name of the list that layers_to_transform indexes."}
-    )
-    alternating_steps: int | None = field(
-        default=600, metadata={"help": "Steps until locations are frozen."}
-    )
-    coefficient_steps: int = field(default=10, metadata={"help": "Steps of a coefficient phase."})
-    location_steps: int = field(default=20, metadata={"help": "Steps of a location phase."})
-    joint: bool = field(
-        default=False, metadata={"help": "Learn coefficients and locations in every step."}
-    )
-    as_printed: bool = field(default=False, metadata={"help": "Count steps as Algorithm 1 does."})
-    location_search: LocationSearch = field(
-        default="central", metadata={"help": "How locations are searched for."}
-    )
-    init_locations: InitialLocations = field(
-        default="random", metadata={"help": "Initial locations."}
-    )
+    n_frequency: int = 1000
+    scaling: float = 1.0
+    target_modules: list[str] | str | None = None
+    exclude_modules: list[str] | str | None = None
+    n_frequency_pattern: dict[str, int] = field(default_factory=dict)
+    init_weights: bool = True
+    random_loc_seed: int = 777
+    fan_in_fan_out: bool = False
+    bias: str = "none"
+    modules_to_save: list[str] | None = None
+    layers_to_transform: list[int] | int | None = None
+    layers_pattern: list[str] | str | None = None
+    alternating_steps: int | None = 600
+    coefficient_steps: int = 10
+    location_steps: int = 20
+    joint: bool = False
+    as_printed: bool = False
+    location_lr: float = 1e-4
+    location_search: LocationSearch = "central"
+    init_locations: InitialLocations = "random"
     recorded_steps: int = field(
         default=4,
         metadata={"help": "Steps whose gradients are summed before pruning and regrowing."},
     )
-    implementation: Implementation = field(
-        default="auto", metadata={"help": "How the increment is applied."}
-    )
+    implementation: Implementation = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,8 +96,7 @@ class LoCAConfig(PeftConfig):
                 setattr(self, name, set(getattr(self, name)))
         self._check_numbers()
         self._check_search()
-        check_implementation(self.implementation)
-        self.schedule()
+        check_choice("implementation", self.implementation, IMPLEMENTATIONS)
         if self.bias not in ("none", "all", "loca_only"):
             msg = f"bias must be none, all or loca_only, not {self.bias!r}"
             raise InvalidArgumentError(msg)
@@ -138,12 +110,9 @@ class LoCAConfig(PeftConfig):
             raise InvalidArgumentError(msg)
 
     def _check_search(self) -> None:
-        check_search(self.location_search)
-        check_initial_locations(self.init_locations)
-        if self.joint and is_prune_and_regrow(self.location_search):
-            msg = "joint=True learns locations by a gradient, which location_search="
-            msg += f"{self.location_search!r} does not use; set joint=False"
-            raise InvalidArgumentError(msg)
+        check_choice("location_search", self.location_search, SEARCHES)
+        check_choice("init_locations", self.init_locations, STARTS)
+        check_schedule(self.schedule(), self.location_search)
 
     def _check_numbers(self) -> None:
         counts = {"n_frequency": self.n_frequency}
@@ -152,6 +121,7 @@ class LoCAConfig(PeftConfig):
         for name, count in counts.items():
             check_whole(name, count, 1)
         check_scaling("scaling", self.scaling)
+        check_scaling("location_lr", self.location_lr)
         check_whole("random_loc_seed", self.random_loc_seed, 0)
         for name in ("init_weights", "joint", "as_printed", "fan_in_fan_out"):
             if not isinstance(getattr(self, name), bool):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,15 +47,11 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         Raises:
             InvalidArgumentError: there are more components than locations.
         """
-        learns = not config.inference_mode and config.alternating_steps != 0
         self.loca_spectrum[adapter_name] = CosineSpectrum(
             (self.out_features, self.in_features),
             n_frequency,
             scaling=config.scaling,
             zero_init=config.init_weights,
-            learn_locations=learns,
-            init_locations="random" if config.inference_mode else config.init_locations,
-            location_search=config.location_search,
             implementation=config.implementation,
             seed=(config.random_loc_seed, zlib.crc32(self.name.encode())),
             name=self.name,
@@ -68,15 +63,6 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         """The spectrum of an adapter; None if this layer does not have the adapter."""
         found: Any = dict(self.loca_spectrum.items()).get(adapter_name)
         return found
-
-    def _freeze_non_trainable_peft_weights(
-        self, adapter_names: str | Sequence[str] | None = None
-    ) -> None:
-        # PEFT has just set requires_grad of all parameters to one value; the phase selects some.
-        del adapter_names
-        spectra: Any = self.loca_spectrum.values()
-        for spectrum in spectra:
-            spectrum.set_trainable(any(p.requires_grad for p in spectrum.parameters()))
 
     def get_delta_weight(self, adapter_name: str) -> torch.Tensor:
         """ΔW of an adapter, in the layout of the base layer's weight."""
@@ -103,8 +89,9 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         if safe_merge:
             for name, delta in deltas.items():
                 if not torch.isfinite(self._shifted(delta)).all():
-                    msg = f"{self.name}: the merged weight is not finite; "
-                    msg += f"adapter {name!r} is broken"
+                    # PEFT's own words, by which its users know the error.
+                    msg = "NaNs detected in the merged weights. "
+                    msg += f"The adapter {name} seems to be broken ({self.name})"
                     raise InvalidArgumentError(msg)
         for name, delta in deltas.items():
             self.get_base_layer().weight.data = self._shifted(delta)

@@ -13,7 +13,8 @@ from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPP
 from torch import nn
 
 from loca_theory.adapters.linear import features, is_conv1d
-from loca_theory.adapters.training import LocationTraining
+from loca_theory.adapters.search.training import LocationTraining
+from loca_theory.adapters.spectrum import OLD_KEYS, old_checkpoint
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.errors import InvalidArgumentError
@@ -22,8 +23,8 @@ from loca_theory.errors import InvalidArgumentError
 class LoCAModel(BaseTuner):
     """A model with LoCA adapters; ``get_peft_model(model, LoCAConfig(...))`` creates it.
 
-    Each trainable adapter has a :class:`~loca_theory.adapters.LocationTraining`, which counts the
-    steps of the optimiser automatically. ``location_training`` has them by adapter name.
+    Each adapter that is made for training has a :class:`~loca_theory.adapters.LocationTraining`
+    under its name in ``location_training``. It follows the optimiser by itself.
 
     Args:
         model: The model to adapt.
@@ -36,37 +37,52 @@ class LoCAModel(BaseTuner):
     tuner_layer_cls = LoCALayer
     target_module_mapping = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 
-    @property
-    def location_training(self) -> dict[str, LocationTraining]:
-        """The training of each adapter's locations, by adapter name."""
-        found: dict[str, LocationTraining] = {}
-        for layer in self.model.modules():
-            if isinstance(layer, LoCALayer):
-                for name in layer.loca_spectrum:
-                    spectrum = layer.spectrum(name)
-                    if spectrum is not None and spectrum.training_schedule is not None:
-                        found.setdefault(name, spectrum.training_schedule)
-        return found
+    location_training: dict[str, LocationTraining]
 
     def inject_adapter(
         self, model: nn.Module, adapter_name: str, *args: Any, **kwargs: Any
     ) -> None:
         """Put the adapter into the model, and start its schedule."""
+        if "location_training" not in vars(self):  # PEFT calls this in its __init__
+            self.location_training = {}
         super().inject_adapter(model, adapter_name, *args, **kwargs)
         config: Any = self.peft_config[adapter_name]
         layers = [m.name for m in model.modules() if isinstance(m, LoCALayer)]
         for pattern in config.n_frequency_pattern or {}:
             if not any(_matches(pattern, name) for name in layers):
                 warnings.warn(f"n_frequency_pattern {pattern!r} matches no layer", stacklevel=2)
+        if config.inference_mode:
+            return
         spectra = [
             spectrum
             for layer in model.modules()
             if isinstance(layer, LoCALayer)
             and (spectrum := layer.spectrum(adapter_name)) is not None
-            and (spectrum.learns_locations or spectrum.needs_initialisation)
         ]
         if spectra:
-            LocationTraining(spectra, config.schedule())
+            self.location_training[adapter_name] = LocationTraining(
+                spectra,
+                config.schedule(),
+                search=config.location_search,
+                init_locations=config.init_locations,
+                location_lr=config.location_lr,
+            )
+
+    @classmethod
+    def _remap_adapter_state_dict_for_load(
+        cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Refuse keys of earlier versions, which PEFT would leave out."""
+        for key in state_dict:
+            layer, _, name = key.rpartition(".loca_spectrum.")
+            if layer and name in OLD_KEYS:
+                raise InvalidArgumentError(old_checkpoint(layer, [name]))
+        return super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
+
+    def delete_adapter(self, adapter_name: str) -> None:
+        """Remove an adapter, and its search."""
+        super().delete_adapter(adapter_name)
+        self.location_training.pop(adapter_name, None)
 
     @contextmanager
     def _enable_peft_forward_hooks(self, *_: Any, **options: Any) -> Iterator[None]:
@@ -82,22 +98,6 @@ class LoCAModel(BaseTuner):
         # The adapters are already on their device, and a module that is restored has its weights.
         del child
         setattr(parent, child_name, new_module)
-
-    @classmethod
-    def _remap_adapter_state_dict_for_load(
-        cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Any]
-    ) -> dict[str, Any]:
-        # A checkpoint that was saved before the locations were frozen has `locations` or
-        # `searching`, but a model for inference does not, so PEFT does not rename these keys. The
-        # spectrum needs them to recognise such a checkpoint.
-        found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
-        for name in ("locations", "searching"):
-            end, named = f".loca_spectrum.{name}", f".loca_spectrum.{adapter_name}.{name}"
-            found = {
-                key.removesuffix(end) + named if key.endswith(end) else key: value
-                for key, value in found.items()
-            }
-        return found
 
     def _create_and_replace(
         self,

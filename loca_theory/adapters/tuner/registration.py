@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
+from loca_theory.adapters.search.files import SEARCH_FILE, load_search, save_search
 from loca_theory.errors import ResourceError
 
 # The tests in tests/adapters pass with PEFT from the first version up to before the second.
@@ -66,16 +68,67 @@ def register(config_class: type, model_class: type) -> None:
         return
     _extend(PeftType)
     register_peft_method(name=NAME.lower(), config_cls=config_class, model_cls=model_class)
-    write = PeftModel.create_or_update_model_card
+    _extend_saving(PeftModel, PeftType[NAME])
+    _extend_loading(PeftModel, PeftType[NAME])
 
-    @wraps(write)
-    def create_or_update_model_card(self: Any, output_dir: str) -> Any:
-        result = write(self, output_dir)
-        if any(config.peft_type == PeftType[NAME] for config in self.peft_config.values()):
-            _explain(Path(output_dir) / "README.md")
+
+def _extend_saving(model_class: Any, kind: Any) -> None:
+    """Save a word on how to load the adapter, and the state of a search that is under way."""
+    save = model_class.save_pretrained
+
+    @wraps(save)
+    def save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = save(self, *args, **kwargs)
+        given = signature(save).bind(self, *args, **kwargs)
+        given.apply_defaults()
+        root, chosen = Path(given.arguments["save_directory"]), given.arguments["selected_adapters"]
+        mine = [name for name, config in self.peft_config.items() if config.peft_type == kind]
+        if not mine or not given.arguments["is_main_process"]:
+            return result
+        _explain(root / "README.md")
+        for name in mine if chosen is None else set(mine) & set(chosen):
+            folder = root / ("" if name == "default" else name)
+            training = self.base_model.location_training.get(name)
+            if training is None:
+                (folder / SEARCH_FILE).unlink(missing_ok=True)
+            else:
+                save_search(training, folder)
         return result
 
-    PeftModel.create_or_update_model_card = create_or_update_model_card
+    model_class.save_pretrained = save_pretrained
+
+
+def _extend_loading(model_class: Any, kind: Any) -> None:
+    """Take up the search of an adapter that is trained on; without its state it is over."""
+    load = model_class.load_adapter
+
+    @wraps(load)
+    def load_adapter(self: Any, model_id: Any, adapter_name: str, *args: Any, **kwargs: Any) -> Any:
+        result = load(self, model_id, adapter_name, *args, **kwargs)
+        if self.peft_config[adapter_name].peft_type == kind:
+            training = self.base_model.location_training.get(adapter_name)
+            if training is not None:
+                path = _search_file(model_id, self._split_kwargs(kwargs)[0])
+                training.finish() if path is None else load_search(training, path)
+        return result
+
+    model_class.load_adapter = load_adapter
+
+
+def _search_file(model_id: Any, options: dict[str, Any]) -> Path | None:
+    """The state of a search beside an adapter, in a folder or on the hub."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    folder = Path(model_id)
+    if folder.is_dir():
+        path = folder / (options.get("subfolder") or "") / SEARCH_FILE
+        return path if path.is_file() else None
+    options = {name: value for name, value in options.items() if name != "use_auth_token"}
+    try:
+        return Path(hf_hub_download(model_id, SEARCH_FILE, **options))
+    except EntryNotFoundError:
+        return None
 
 
 def _extend(enum: Any) -> None:

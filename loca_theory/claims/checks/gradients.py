@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.adapters.schedule import AlternatingSchedule
+from loca_theory.adapters.search import AlternatingSchedule, LocationTraining
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.transforms import dct_matrix, idct2_sparse
@@ -78,7 +78,7 @@ def _layer(setting: Setting) -> tuple[CosineSpectrum, torch.Tensor]:
         layer.set_indices(torch.from_numpy(_indices(setting)))
         layer.coefficients.copy_(torch.from_numpy(setting.rng.standard_normal(_COMPONENTS)))
     slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
-    layer.set_phase("both")
+    LocationTraining(layer, AlternatingSchedule(joint=True), automatic=False)
     (layer.increment() * slope).sum().backward()
     return layer, slope
 
@@ -109,7 +109,8 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
             if form == "printed":
                 found = _SCALING * a[n] * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
             else:
-                located: Any = layer.locations  # u = l/(dim − 1)
+                search: Any = layer.search
+                located = search.locations  # u = l/(dim − 1)
                 found = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
             worst = max(worst, abs(found - trace))
     return Measurement.exact(worst)
@@ -147,16 +148,16 @@ def first_location_gradient(setting: Setting) -> Measurement:
     layer.set_indices(torch.from_numpy(_indices(setting)))
     target = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
     learned: Any = layer.coefficients
-    layer.set_phase("coefficients")
     for _ in range(AlternatingSchedule().coefficient_steps):
         layer.zero_grad()
         ((layer.increment() - target).square().sum() / 2).backward()
         with torch.no_grad():
             learned -= 0.1 * learned.grad
     layer.zero_grad()
-    layer.set_phase("both")
+    LocationTraining(layer, AlternatingSchedule(joint=True), automatic=False)
     ((layer.increment() - target).square().sum() / 2).backward()
-    located: Any = layer.locations
+    search: Any = layer.search
+    located = search.locations
     return Measurement.exact(float(located.grad.abs().min()))
 
 

@@ -131,7 +131,7 @@ class Method:
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
         """Draw the errors from their law, without drawing a matrix, for budgets that share p and q.
 
-        A smaller budget uses the first of the random numbers that a larger budget uses.
+        The random numbers of a smaller budget are the first ones of a larger budget.
 
         Raises:
             InvalidArgumentError: the law is not known.

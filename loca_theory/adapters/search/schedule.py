@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Literal
 
-from loca_theory.adapters.parameters import Phase
 from loca_theory.errors import InvalidArgumentError
+
+Phase = Literal["coefficients", "locations", "both"]
 
 # The progress if B_s is None. `reselect` then drops a fiftieth of the components at a time.
 _ENDLESS = 0.85

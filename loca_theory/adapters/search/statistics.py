@@ -51,6 +51,18 @@ class GradientStatistics:
         """Move the sums to a device."""
         self._device, self._sums = device, [total.to(device) for total in self._sums]
 
+    def state_dict(self) -> dict[str, Any]:
+        """The sums of this process, and of how many steps they are."""
+        return {"recorded_steps": self.steps} | {
+            f"recorded_{number}": total for number, total in enumerate(self._sums)
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state_dict`."""
+        self.steps = int(state["recorded_steps"])
+        sums = [state[f"recorded_{n}"] for n in range(3) if f"recorded_{n}" in state]
+        self._sums = [total.to(self._device, self._dtype, copy=True) for total in sums]
+
     def __bool__(self) -> bool:
         """Whether a gradient other than zero was recorded."""
         return bool(self._sums) and bool(self._sums[1].any())

@@ -1,0 +1,82 @@
+"""Following the steps of optimisers, whoever makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+_followers: WeakSet[Any] = WeakSet()
+_hooks: list[Any] = []
+
+
+def follow_steps(follower: Any) -> None:
+    """Call its ``before_optimizer_step`` and ``after_optimizer_step`` as long as it lives.
+
+    The first is called when the gradients of a step are there, the second after the step; both get
+    the optimiser.
+    """
+    _followers.add(follower)
+    if not _hooks:
+        _hooks.append(register_optimizer_step_pre_hook(_before))
+        _hooks.append(register_optimizer_step_post_hook(_after))
+
+
+def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any]) -> Any:
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if closure is None:
+        _tell(optimizer)
+        return None
+
+    def computed() -> Any:
+        """Gradients of a closure exist only after it was called."""
+        loss = closure()
+        _tell(optimizer)
+        return loss
+
+    return (args[0], computed, *args[2:]), {k: v for k, v in kwargs.items() if k != "closure"}
+
+
+def _tell(optimizer: torch.optim.Optimizer) -> None:
+    for follower in list(_followers):
+        follower.before_optimizer_step(optimizer)
+
+
+def _after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    for follower in list(_followers):
+        follower.after_optimizer_step(optimizer)
+
+
+def held(optimizer: Any) -> set[int]:
+    """The identities of an optimiser's parameters."""
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+def rate_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> float:
+    """The parameter's learning rate as a fraction of its initial one, at most 1.
+
+    Schedulers that begin low, such as ``OneCycleLR``, call the low rate the initial one.
+    """
+    for group in optimizer.param_groups:
+        if any(p is parameter for p in group["params"]):
+            first = float(group.get("initial_lr", 0.0))
+            return min(float(group["lr"]) / first, 1.0) if first > 0 else 1.0
+    return 1.0
+
+
+def forget_momentum(
+    optimizer: torch.optim.Optimizer, parameter: torch.Tensor, moved: torch.Tensor
+) -> None:
+    """Let components that moved start without the momentum of their old locations.
+
+    Adam scales by the mean square of their old gradients, which stays: it is the best guess at hand
+    of the new one.
+    """
+    for name, value in optimizer.state.get(parameter, {}).items():
+        if name in ("exp_avg", "momentum_buffer") and isinstance(value, torch.Tensor):
+            value.masked_fill_(moved.to(value.device), 0.0)

@@ -1,0 +1,225 @@
+"""Searches across the whole spectrum: components are pruned, and regrown at better locations."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from loca_theory.adapters.search.processes import is_distributed
+from loca_theory.adapters.search.statistics import GradientStatistics, record
+from loca_theory.adapters.spectrum import CosineSpectrum
+from loca_theory.locations.gradient import LocationGradient
+from loca_theory.locations.prune_and_regrow import (
+    components_to_drop,
+    largest,
+    most_moved,
+    reselect,
+    swap,
+)
+
+
+class RecordingSearch:
+    """Base of the searches that record the gradient of the whole spectrum before they move.
+
+    Args:
+        spectrum: Whose components move.
+    """
+
+    rule: LocationGradient = "central"
+    training: Any = None
+    was_used = False
+    dropped: torch.Tensor | None = None
+
+    def __init__(self, spectrum: CosineSpectrum) -> None:
+        self.spectrum = spectrum
+        self._statistics: GradientStatistics | None = None
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the gradient of the step under way is recorded."""
+        return self._statistics is not None
+
+    def start_recording(self, progress: float, turn: int) -> None:
+        """Start recording with the next step, or extend the recording by it.
+
+        Args:
+            progress: How much of the search is over, in [0, 1].
+            turn: Consecutive number of the move.
+        """
+        del progress, turn
+        if self._statistics is not None:
+            self._statistics.steps += 1
+            return
+        self._statistics = self._new_statistics()
+
+    def _new_statistics(self) -> GradientStatistics:
+        spectrum, a = self.spectrum, self.spectrum.coefficients
+        dtype = torch.promote_types(a.dtype, torch.float32)
+        return GradientStatistics(spectrum._size, spectrum.scaling, dtype, a.device)
+
+    # --- what the spectrum calls ---
+
+    def inputs(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The coefficients; locations are not differentiated."""
+        return a, None
+
+    def record(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """The same y, whose gradient is recorded."""
+        return y if self._statistics is None else record(self._statistics, x, y)
+
+    def follow(self) -> None:
+        """Move to the device of the coefficients."""
+        if self._statistics is not None:
+            self._statistics.to(self.spectrum.coefficients.device)
+
+    # --- steps ---
+
+    def before_step(self) -> None:
+        """Leave the gradient of the coefficients to the optimiser."""
+
+    def forget(self) -> None:
+        """Stop recording, and discard what was recorded."""
+        self._statistics = None
+
+    def finish(self) -> None:
+        """Stop. These searches keep the indices distinct, so nothing else is needed."""
+        self.forget()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and numbers to continue from, in the middle of a recording as well."""
+        return {} if self._statistics is None else self._statistics.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.forget()
+        if "recorded_steps" in state:
+            self._statistics = self._new_statistics()
+            self._statistics.load_state_dict(state)
+
+    def _recorded(self) -> GradientStatistics | None:
+        """The statistics of all processes; None if there was no gradient."""
+        statistics = self._statistics
+        if statistics is not None and is_distributed():
+            statistics.gather()
+        return statistics if statistics else None
+
+    def _move(self, after: torch.Tensor, *, resets: bool) -> torch.Tensor:
+        """Move the components to flat indices ``after``, (B,); returns which moved."""
+        if is_distributed():
+            torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere
+        spectrum = self.spectrum
+        q = spectrum._size[1]
+        moved = after != self._flat_indices()
+        spectrum.set_indices(torch.stack([after // q, after % q], dim=1))
+        if resets:
+            spectrum.coefficients.masked_fill_(moved, 0.0)
+        if spectrum.coefficients.grad is not None:
+            spectrum.coefficients.grad.masked_fill_(moved, 0.0)  # that of another location
+        return moved
+
+    def _flat_indices(self) -> torch.Tensor:
+        indices = self.spectrum.indices
+        return indices[:, 0] * self.spectrum._size[1] + indices[:, 1]
+
+
+class GradientStart(RecordingSearch):
+    """A start at the locations with the largest predicted decrease of the loss.
+
+    The coefficients are not learned while the first steps are recorded.
+
+    Args:
+        spectrum: Whose components move.
+        use_curvature: Whether to divide the squared gradient by the curvature.
+    """
+
+    def __init__(self, spectrum: CosineSpectrum, *, use_curvature: bool) -> None:
+        super().__init__(spectrum)
+        self._use_curvature = use_curvature
+
+    def before_step(self) -> None:
+        """Keep the optimiser from learning coefficients at locations that will be left."""
+        self.spectrum.coefficients.grad = None
+
+    @torch.no_grad()
+    def move(self) -> torch.Tensor:
+        """Move all components; returns which moved, (B,)."""
+        statistics = self._recorded()
+        self.forget()
+        spectrum = self.spectrum
+        if statistics is None:
+            msg = f"{spectrum.name}: no gradient was recorded, so its locations stay random"
+            warnings.warn(msg, stacklevel=2)
+            return torch.zeros_like(spectrum.coefficients, dtype=torch.bool)
+        decreases = statistics.predicted_decreases(use_curvature=self._use_curvature)
+        after = largest(decreases, spectrum.coefficients.shape[0])
+        return self._move(after, resets=spectrum.zero_init)
+
+
+class PruneAndRegrow(RecordingSearch):
+    """Moves the components that matter least to the locations that promise most.
+
+    Args:
+        spectrum: Whose components move.
+        search: ``reselect``, ``swap`` or ``swap-raw``; see
+            :mod:`loca_theory.locations.prune_and_regrow`.
+    """
+
+    def __init__(self, spectrum: CosineSpectrum, search: str) -> None:
+        super().__init__(spectrum)
+        self._is_raw, self._reselects = search == "swap-raw", search == "reselect"
+        self._progress = 0.0
+
+    def start_recording(self, progress: float, turn: int) -> None:
+        """Record the next step as well; ``reselect`` leaves some components out meanwhile.
+
+        It leaves them out of the layer's output, as dropout does, in training mode or whenever
+        gradients are enabled. ΔW itself has them.
+        """
+        if self._statistics is None:
+            self._progress = progress
+            if self._reselects:
+                a = self.spectrum.coefficients.detach()
+                self.dropped = components_to_drop(a, progress, turn).sort().values
+        super().start_recording(progress, turn)
+
+    def follow(self) -> None:
+        """Move to the device of the coefficients."""
+        super().follow()
+        if self.dropped is not None:
+            self.dropped = self.dropped.to(self.spectrum.coefficients.device)
+
+    def forget(self) -> None:
+        """Stop recording, and leave no component out."""
+        super().forget()
+        self.dropped = None
+
+    @torch.no_grad()
+    def move(self) -> torch.Tensor:
+        """Move components as the recorded gradients suggest; returns which moved, (B,)."""
+        statistics, out = self._recorded(), self.dropped
+        self.forget()
+        spectrum = self.spectrum
+        if statistics is None:
+            return torch.zeros_like(spectrum.coefficients, dtype=torch.bool)
+        decreases = statistics.predicted_decreases(use_curvature=not self._is_raw)
+        before = self._flat_indices()
+        if out is not None:
+            return self._move(reselect(before, out, decreases), resets=True)
+        curvature = None if self._is_raw else statistics.curvature(spectrum.indices)
+        count = most_moved(before.shape[0], self._progress, use_curvature=not self._is_raw)
+        a = spectrum.coefficients.to(decreases.dtype)
+        return self._move(swap(a, before, decreases, curvature, count), resets=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and numbers to continue from, in the middle of a recording as well."""
+        state = {**super().state_dict(), "progress": self._progress}
+        return state if self.dropped is None else {**state, "dropped": self.dropped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        self._progress = float(state["progress"])
+        if "dropped" in state:
+            self.dropped = state["dropped"].to(self.spectrum.coefficients.device)
