@@ -77,7 +77,7 @@ class CosineSpectrum(nn.Module):
         if not zero_init:
             a.normal_(std=max(shape) ** -0.5)
         self.coefficients = nn.Parameter(a)
-        indices = random_indices(shape, n_components, np.random.default_rng(seed))
+        indices = random_indices(shape, n_components, np.random.default_rng(seed)).to(a.device)
         self.register_buffer("indices", indices)
         self.register_buffer("shape", torch.tensor(shape))
         for field, part in zip(_PATTERN, SparsityPattern.of(indices, shape), strict=True):

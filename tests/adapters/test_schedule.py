@@ -508,3 +508,89 @@ def test_a_copy_of_the_model_trains_on_as_the_model(search, start, copied):
         train(twin, sgd(twin), 1, start=step)
         assert training.steps_done == step + 1
         assert same_state(everything(twin), everything(model)), step
+
+
+# --- optimisers of other kinds ---
+
+
+class Outer(torch.optim.Optimizer):
+    """A step of another optimiser, as Lookahead and SAM make it."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        super().__init__(inner.param_groups, inner.defaults)
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
+@pytest.mark.parametrize("search", ["central", "reselect"])
+def test_an_optimiser_inside_another_makes_one_step(search):
+    plain, wrapped = small(), small()
+    trainings = [
+        LocationTraining(m, SHORT, search=search, location_lr=0.1) for m in (plain, wrapped)
+    ]
+    train(plain, adamw(plain), 7)
+    train(wrapped, Outer(adamw(wrapped)), 7)
+    assert trainings[0].steps_done == trainings[1].steps_done == 7
+    assert same_state(everything(plain), everything(wrapped))
+
+
+@pytest.mark.parametrize("search", ["central", "reselect"])
+def test_a_fused_optimiser_that_skips_a_step_skips_it_for_the_locations(search):
+    """A fused optimiser divides by the scale, and skips an overflow, inside its own step."""
+    results = []
+    for fused in (False, True):
+        model = small(dtype=torch.float32)
+        training = LocationTraining(model, SHORT, search=search, location_lr=0.1)
+        optimizer = adamw(model, fused=fused)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        for step in range(8):
+            optimizer.zero_grad()
+            factor = math.inf if step in (1, 4) else 1.0
+            x, y = (part.float() for part in batches(1, step)[0])
+            scaler.scale((model(x) - y).square().mean() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        assert training.steps_done == 6
+        results.append([layer.search.state_dict() for layer in spectra(model)])
+    for mine, theirs in zip(*results, strict=True):
+        for name in mine.keys() & {"locations", "exp_avg", "exp_avg_sq"}:
+            # Fused kernels round otherwise; Adam turns that into a part of a step of 0.1.
+            torch.testing.assert_close(mine[name], theirs[name], rtol=1e-3, atol=1e-5)
+
+
+def test_optimisers_of_others_get_the_arguments_that_they_were_called_with():
+    class Odd(torch.optim.SGD):
+        def step(self, loss=None, *, closure=None):
+            return loss, closure() if closure else None
+
+    training = LocationTraining(small(), SHORT)
+    odd, loss = Odd([nn.Parameter(torch.zeros(1))], lr=0.1), torch.ones(1)
+    assert odd.step(loss) == (loss, None)
+    assert odd.step(closure=lambda: 3) == (None, 3)
+    assert training.steps_done == 0
+
+
+def test_each_layer_follows_the_rate_of_its_own_group():
+    model = small()
+    training = LocationTraining(model, AlternatingSchedule(joint=True), location_lr=0.01)
+    groups = [{"params": [layer.coefficients]} for layer in spectra(model)]
+    optimizer = torch.optim.AdamW(groups, lr=0.02)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda _: 1.0, lambda _: 0.0])
+    before = [layer.search.locations.detach().clone() for layer in spectra(model)]
+    train(model, optimizer, 1)
+    after = [layer.search.locations.detach() for layer in spectra(model)]
+    assert [not torch.equal(*pair) for pair in zip(before, after, strict=True)] == [True, False]
+    assert training.steps_done == 1
+
+
+def test_a_cast_between_backward_and_step_keeps_the_gradient_of_the_locations():
+    model = small()
+    LocationTraining(model, AlternatingSchedule(joint=True), location_lr=0.01)
+    loss(model).backward()
+    (search, _) = (layer.search for layer in spectra(model))
+    before = search.locations.grad.clone()
+    model.float()
+    assert torch.equal(search.locations.grad, before)
+    assert search.locations.dtype == torch.float32

@@ -305,3 +305,24 @@ def test_a_damaged_or_foreign_file_is_one_clear_message(spoil, tmp_path):
     with pytest.raises(InvalidArgumentError, match=message):
         load_search(training, path)
     assert not training.is_over
+
+
+SPOILT = {
+    "cut": lambda layer: layer | {"exp_avg": layer["exp_avg"][:-1]},
+    "not finite": lambda layer: layer | {"locations": layer["locations"] * torch.nan},
+    "incomplete": lambda layer: {name: v for name, v in layer.items() if name != "step"},
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_a_damaged_state_is_refused_by_the_name_of_its_layer(spoil):
+    model = small()
+    training = LocationTraining(model, AlternatingSchedule(joint=True))
+    train(model, adamw(model), 2)
+    state = training.state_dict()
+    state["layers"][1] = spoil(state["layers"][1])
+    with pytest.raises(InvalidArgumentError, match="state of the search is damaged at second"):
+        training.load_state_dict(state)
+    with pytest.raises(InvalidArgumentError, match="damaged: -5 steps"):
+        training.load_state_dict(training.state_dict() | {"step": -5})
+    assert training.steps_done == 2

@@ -113,16 +113,21 @@ class GradientSearch:
         """Move to the device of the coefficients."""
         a = self.spectrum.coefficients
         if self.locations is not None and not a.is_meta:
-            self.locations = self.locations.detach().to(a.device).requires_grad_()
-            self._tracer = torch.zeros_like(a, requires_grad=True)
+            self.locations = _moved(self.locations, a.device, self.locations.dtype)
+            if self._tracer is not None:
+                self._tracer = _moved(self._tracer, a.device, a.dtype)
             for name in ("exp_avg", "exp_avg_sq"):
                 self.moments[name] = self.moments[name].to(a.device)
 
     # --- steps ---
 
     @torch.no_grad()
-    def before_step(self) -> None:
-        """Average and scale the gradient of the locations; remove the known tiny gradient."""
+    def before_step(self, scale: torch.Tensor | None = None) -> None:
+        """Average and scale the gradient of the locations; remove the known tiny gradient.
+
+        Args:
+            scale: By what a fused optimiser is going to divide its gradients; None for 1.
+        """
         leaves = [p for p in (self.locations, self._tracer) if p is not None]
         if self.phase == "coefficients" or not leaves:
             return
@@ -139,7 +144,7 @@ class GradientSearch:
             factor = torch.where(before != 0, after / before, 1.0).to(of_u.dtype)
             # Entries that a skipped step has left non-finite are set to 0. If this step made them
             # non-finite, the factor is NaN, and so becomes the whole gradient.
-            of_u.nan_to_num_(0.0, 0.0, 0.0).mul_(factor)
+            of_u.nan_to_num_(0.0, 0.0, 0.0).mul_(factor if scale is None else factor / scale)
         if self.phase == "locations":
             self.spectrum.coefficients.grad = None
 
@@ -194,6 +199,15 @@ class GradientSearch:
                 for name, tensor in {"locations": self.locations, **self.moments}.items():
                     if tensor is not None:
                         tensor.copy_(state[name])
+
+
+def _moved(leaf: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """The leaf, or a copy with its gradient on another device or of another dtype."""
+    if (leaf.device, leaf.dtype) == (device, dtype):
+        return leaf
+    moved = leaf.detach().to(device, dtype).requires_grad_()
+    moved.grad = None if leaf.grad is None else leaf.grad.to(device, dtype)
+    return moved
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ _hooks: list[Any] = []
 def follow_steps(follower: Any) -> None:
     """Call its ``before_optimizer_step`` and ``after_optimizer_step`` as long as it lives.
 
-    The first is called when the gradients of a step are there, the second after the step; both get
-    the optimiser.
+    The first is called when the gradients of a step are there, the second after the step, and
+    ``begin_optimizer_step`` before anything else; all get the optimiser.
     """
     _followers.add(follower)
     if not _hooks:
@@ -28,8 +28,11 @@ def follow_steps(follower: Any) -> None:
 
 
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any]) -> Any:
-    closure = args[1] if len(args) > 1 else kwargs.get("closure")
-    if closure is None:
+    for follower in list(_followers):
+        follower.begin_optimizer_step(optimizer)
+    is_named = "closure" in kwargs
+    closure = kwargs["closure"] if is_named else args[1] if len(args) > 1 else None
+    if not callable(closure):
         _tell(optimizer)
         return None
 
@@ -39,7 +42,9 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any])
         _tell(optimizer)
         return loss
 
-    return (args[0], computed, *args[2:]), {k: v for k, v in kwargs.items() if k != "closure"}
+    if is_named:
+        return args, {**kwargs, "closure": computed}
+    return (args[0], computed, *args[2:]), kwargs
 
 
 def _tell(optimizer: torch.optim.Optimizer) -> None:
@@ -50,6 +55,12 @@ def _tell(optimizer: torch.optim.Optimizer) -> None:
 def _after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     for follower in list(_followers):
         follower.after_optimizer_step(optimizer)
+
+
+def skips(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a fused optimiser skips this step itself, because a GradScaler found an overflow."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
 
 
 def held(optimizer: Any) -> set[int]:

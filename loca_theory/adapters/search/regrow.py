@@ -76,7 +76,7 @@ class RecordingSearch:
 
     # --- steps ---
 
-    def before_step(self) -> None:
+    def before_step(self, scale: torch.Tensor | None = None) -> None:
         """Leave the gradient of the coefficients to the optimiser."""
 
     def forget(self) -> None:
@@ -138,8 +138,9 @@ class GradientStart(RecordingSearch):
         super().__init__(spectrum)
         self._use_curvature = use_curvature
 
-    def before_step(self) -> None:
+    def before_step(self, scale: torch.Tensor | None = None) -> None:
         """Keep the optimiser from learning coefficients at locations that will be left."""
+        del scale
         self.spectrum.coefficients.grad = None
 
     @torch.no_grad()

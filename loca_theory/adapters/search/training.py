@@ -19,7 +19,13 @@ from loca_theory.adapters.search.names import (
     LocationSearch,
     is_prune_and_regrow,
 )
-from loca_theory.adapters.search.optimizers import follow_steps, forget_momentum, held, rate_of
+from loca_theory.adapters.search.optimizers import (
+    follow_steps,
+    forget_momentum,
+    held,
+    rate_of,
+    skips,
+)
 from loca_theory.adapters.search.regrow import GradientStart, PruneAndRegrow
 from loca_theory.adapters.search.schedule import AlternatingSchedule, Phase
 from loca_theory.adapters.spectrum import CosineSpectrum
@@ -38,7 +44,8 @@ class LocationTraining:
     1). With several processes it averages the gradients of the locations.
 
     In location phases it takes the coefficients' gradients away. An optimiser that moves parameters
-    without a gradient, such as LBFGS with a history of other parameters, moves them all the same.
+    without a gradient, such as LBFGS with a history of other parameters, moves them all the same;
+    one that steps inside the backward pass leaves the locations where they are.
 
     An optimiser that is not one of torch's needs ``automatic=False``, :meth:`before_step` once the
     gradients are there, and :meth:`step` after its own step.
@@ -100,6 +107,9 @@ class LocationTraining:
         # Coefficients that were stepped since the last count, and those that are waited for.
         self._round: dict[int, torch.optim.Optimizer] = {}
         self._expected: set[int] | None = None
+        # How many steps of optimisers were seen, and how many when each began its own.
+        self._counted = 0
+        self._counted_before: dict[int, int] = {}
         for spectrum in self.spectra:
             starts = init_locations == "gradient"
             self._use(spectrum, self._start(spectrum) if starts else self._main(spectrum))
@@ -229,21 +239,31 @@ class LocationTraining:
         ]
         if not moving:
             return
-        part = 1.0 if optimizer is None else rate_of(optimizer, moving[0].spectrum.coefficients)
-        step_locations(moving, self.location_lr * part)
+        parts: dict[float, list[GradientSearch]] = {}
+        for search in moving:
+            a = search.spectrum.coefficients
+            mine = self._round.get(id(a), optimizer)
+            parts.setdefault(1.0 if mine is None else rate_of(mine, a), []).append(search)
+        for part, searches in parts.items():
+            step_locations(searches, self.location_lr * part)
 
     # --- following optimisers ---
 
+    def begin_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimiser begins a step; those that it makes by another one inside are the same."""
+        self._counted_before[id(optimizer)] = self._counted
+
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep only the gradients of the current phase in the layers that will be stepped."""
-        parameters = held(optimizer) if self.automatic else ()
+        parameters = held(optimizer) if self.automatic and not skips(optimizer) else ()
         for search in self._searches():
             if id(search.spectrum.coefficients) in parameters:
-                search.before_step()
+                search.before_step(getattr(optimizer, "grad_scale", None))
 
     def after_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Count a step of the model once every optimiser of its coefficients has stepped."""
-        if not self.automatic:
+        was_inside = self._counted_before.pop(id(optimizer), self._counted) < self._counted
+        if not self.automatic or was_inside or skips(optimizer):
             return
         parameters = held(optimizer)
         if self._replaced and any(id(s.coefficients) in parameters for s in self.spectra):
@@ -253,6 +273,7 @@ class LocationTraining:
         mine = trained & parameters
         if mine:
             self._warned = True  # an optimiser holds the coefficients: no warning is needed
+            self._counted += 1
             if mine & self._round.keys():  # no optimiser holds the others
                 self._expected = set(self._round)
                 self._finish_round(optimizer)
@@ -278,7 +299,7 @@ class LocationTraining:
         return any(search.spectrum.coefficients.grad is not None for search in used)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_round": {}, "_expected": None}
+        return {**self.__dict__, "_round": {}, "_expected": None, "_counted_before": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -319,6 +340,9 @@ class LocationTraining:
             msg += f"{self.search!r}; use the settings that it was saved with"
             raise InvalidArgumentError(msg)
         self._check_layers(layers)
+        if int(state["step"]) < 0:
+            msg = f"the state of the search is damaged: {state['step']} steps"
+            raise InvalidArgumentError(msg)
         self._step, self._replaced = int(state["step"]), False
         phase = self.schedule.phase(self._step)
         for spectrum, layer in zip(self.spectra, layers, strict=True):
@@ -345,6 +369,7 @@ class LocationTraining:
                 msg = f"{other}the indices of {spectrum.name} differ; load the model of the same "
                 msg += "checkpoint first"
                 raise InvalidArgumentError(msg)
+            _check_tensors(spectrum, layer)
 
 
 def check_schedule(schedule: AlternatingSchedule, search: LocationSearch) -> None:
@@ -373,6 +398,21 @@ HOW_TO_RESUME = (
     "indices of LoCA layers were loaded without the state of their search, so the search is over; "
     "to go on with it, load LocationTraining.state_dict() of the same checkpoint as well"
 )
+
+
+def _check_tensors(spectrum: CosineSpectrum, layer: dict[str, Any]) -> None:
+    """Check the shapes of a layer's tensors, that they are finite, and that none is missing."""
+    p, q = spectrum._size
+    pairs, recorded = spectrum.indices.shape, ((p, q), (p,), (q,))
+    shapes = {"locations": pairs, "exp_avg": pairs, "exp_avg_sq": pairs, "step": ()}
+    sums = {f"recorded_{number}": shape for number, shape in enumerate(recorded)}
+    for group in (shapes, sums):
+        found = {name: layer[name] for name in group if name in layer}
+        is_whole = not found or found.keys() == group.keys()
+        is_right = all(tuple(t.shape) == tuple(group[name]) for name, t in found.items())
+        if not (is_whole and is_right and all(bool(t.isfinite().all()) for t in found.values())):
+            msg = f"the state of the search is damaged at {spectrum.name}"
+            raise InvalidArgumentError(msg)
 
 
 def _stage(search: LayerSearch | None) -> str:

@@ -37,8 +37,8 @@ class LoCAConfig(PeftConfig):
         layers_pattern: Name of the module list that ``layers_to_transform`` indexes.
         alternating_steps: B_s, the number of steps after which the locations are frozen; 0 for
             fixed random locations (V1 of the ablation), None to freeze them never (V2). An adapter
-            that is saved earlier has the state of its search beside it and continues it if it is
-            loaded for further training; without that file its locations stay frozen.
+            that PEFT saves before this step has a file of its search beside it. If PEFT loads it
+            for further training, the search continues; without the file its locations stay frozen.
         coefficient_steps: B_a, the steps of a phase that learns coefficients.
         location_steps: B_l, the steps of a phase that learns locations.
         joint: Learn coefficients and locations in every step (V3).
