@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +21,6 @@ from loca_theory.expressivity import (
     Engine,
     LowRank,
     Method,
-    MonteCarlo,
-    Sampler,
-    Series,
     find_methods,
     mean_retained_energies,
 )
@@ -41,7 +37,7 @@ from loca_theory.increments import (
     stable_rank,
     tail_exponent,
 )
-from loca_theory.sweeps import Runner, generator
+from loca_theory.sweeps import generator
 
 if TYPE_CHECKING:
     import torch
@@ -58,8 +54,6 @@ The spectrum of independent entries is within this distance if p and q are at le
 """
 
 _CELLS = 8  # cells of the fine grid per cell of the figure
-# The expected error of low rank for independent entries is the mean over this many draws.
-_REFERENCE_DRAWS = 64
 
 
 @dataclass(frozen=True)
@@ -273,7 +267,7 @@ def _errors(
     shuffled = _shuffled(increment, rng)
     leading = leading_squared_singular_values(shuffled, max(ranks), rng)
     found["shuffled_error"] = _relative_errors(shuffled, leading, methods, budgets, total, choices)
-    independent = {method.name: _independent(method, budgets, settings.seed) for method in methods}
+    independent = {method.name: _independent(method, budgets) for method in methods}
     errors = []
     for i, budget in enumerate(budgets):
         for method in methods:
@@ -320,21 +314,9 @@ def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor
     return increment.copy_(entries.view(increment.shape))
 
 
-def _independent(method: Method, budgets: list[Budget], seed: int) -> list[float | None]:
+def _independent(method: Method, budgets: list[Budget]) -> list[float | None]:
     """Expected errors for independent normal entries; None if only simulation can give them."""
-    p, q = budgets[0].p, budgets[0].q
-    if type(method) is LowRank:
-        return [*_independent_low_rank(method, p, q, tuple(b.r for b in budgets), seed)]
-    if Engine.EXACT in method.engines(p, q):
-        return [float(error) for error in checked_numbers(method, "expected_errors", budgets)]
-    return [None] * len(budgets)
-
-
-@lru_cache(maxsize=256)
-def _independent_low_rank(
-    method: LowRank, p: int, q: int, ranks: tuple[int, ...], seed: int
-) -> list[float]:
-    """Mean errors over a few draws of the bidiagonal model."""
-    series = [Series(method, p, q, ranks, Sampler.REDUCED)]
-    (estimates,) = MonteCarlo(_REFERENCE_DRAWS, seed).run(series, Runner(jobs=1))
-    return [one.error for one in estimates]
+    known = [budget for budget in budgets if Engine.EXACT in method.engines(budget)]
+    errors = checked_numbers(method, "expected_errors", known) if known else ()
+    found = dict(zip(known, map(float, errors), strict=True))
+    return [found.get(budget) for budget in budgets]

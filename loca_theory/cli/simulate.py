@@ -53,7 +53,7 @@ _MOST_DRAWS = 10_000_000
     type=click.Choice([*(engine.value for engine in Engine), "all"]),
     help="How errors are computed. exact: the expectation, by formula; asymptotic: the limit of "
     "large matrices; monte-carlo: the mean of random draws; all: all three. Engines that a method "
-    "does not have are skipped. Default: exact and monte-carlo.",
+    "does not have are skipped. Default: exact where the method has it, else monte-carlo.",
 )
 @ACCOUNTING
 @default_option(
@@ -125,7 +125,7 @@ def command(
     ).on_device(common.device)
     simulation.check_memory(common.jobs)
     # Exact values alone are not worth a store.
-    stored = common.out is not None or Engine.MONTE_CARLO in simulation.engines
+    stored = common.out is not None or simulation.draws_errors
     store = open_store(common, simulation.version) if stored else None
     with running(common, store, "simulating") as runner:
         result = simulation.run(runner)
@@ -145,11 +145,12 @@ def command(
 
 def _note_gaps(simulation: Simulation, common: Common) -> None:
     for method in simulation.unevaluated_methods:
-        others = {one for p, q in simulation.shapes for one in method.engines(p, q)}
+        others = {one for budget in simulation.budgets for one in method.engines(budget)}
+        chosen = " or ".join(simulation.engines or (Engine.EXACT, Engine.MONTE_CARLO))
         note(
-            f"{method.name} has no value from the engine {' or '.join(simulation.engines)} at this "
-            f"size; use --engine {' or '.join(sorted(others, reverse=True))}",
+            f"{method.name} has no value from the engine {chosen} at some of these ranks; use "
+            f"--engine {' or '.join(sorted(others, reverse=True))}",
             quiet=common.quiet,
         )
-    if simulation.draws == 1 and Engine.MONTE_CARLO in simulation.engines:
+    if simulation.draws == 1 and simulation.draws_errors:
         note("one draw has no standard error, so it is left empty", quiet=common.quiet)

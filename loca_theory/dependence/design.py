@@ -140,7 +140,7 @@ class Design:
         for method in find_methods(self.methods or ()):
             if method.name in with_value:
                 continue
-            if method.can_approximate or Engine.EXACT in method.engines(self.p, self.q):
+            if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
                 msg = f"{method.name} has no value under {', '.join(self.protocols)}; leave it "
                 msg += f'out, or use protocols="{other}"'
@@ -161,7 +161,10 @@ class Design:
         """Whether a method that is not applied to the draws has one value for every structure."""
         if protocol is Protocol.SAME_DRAW:
             return method is _ANY_MATRIX
-        return Engine.EXACT in method.engines(self.p, self.q)
+        return self._has_exact_errors(method)
+
+    def _has_exact_errors(self, method: Method) -> bool:
+        return all(Engine.EXACT in method.engines(budget) for budget in self.budgets)
 
     @property
     def drawn(self) -> tuple[Method, ...]:

@@ -18,7 +18,11 @@ from loca_theory.expressivity.limits import (
     location_fraction,
     low_rank_fraction,
 )
-from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
+from loca_theory.expressivity.low_rank_exact import (
+    LARGEST_EXACT_RANK,
+    LARGEST_EXACT_SIZE,
+    expected_leading_energy,
+)
 from loca_theory.expressivity.method_table import MethodRow, MethodTable
 from loca_theory.expressivity.methods import (
     DEFAULT_METHODS,
@@ -49,9 +53,11 @@ from loca_theory.expressivity.order_statistics import (
     expected_top_sum_with_outlier,
 )
 from loca_theory.expressivity.ordering import (
+    ORDERING_ACCOUNTINGS,
     THEOREM_1_ORDER,
-    Violation,
-    theorem_1_violations,
+    Ordering,
+    OrderingResult,
+    OrderingRow,
 )
 from loca_theory.expressivity.simulation import (
     ErrorRow,
@@ -71,8 +77,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_METHODS",
-    "LARGEST_EXACT",
+    "LARGEST_EXACT_RANK",
+    "LARGEST_EXACT_SIZE",
     "METHODS",
+    "ORDERING_ACCOUNTINGS",
     "THEOREM_1_ORDER",
     "Accounting",
     "Basis",
@@ -94,6 +102,9 @@ __all__ = [
     "MethodRow",
     "MethodTable",
     "MonteCarlo",
+    "Ordering",
+    "OrderingResult",
+    "OrderingRow",
     "RandomCosines",
     "RandomLocations",
     "Sampler",
@@ -102,7 +113,6 @@ __all__ = [
     "Simulation",
     "SimulationResult",
     "Subspace",
-    "Violation",
     "approximate",
     "coefficient_fraction",
     "dense_errors",
@@ -122,7 +132,6 @@ __all__ = [
     "sample_leading_eigenvalues",
     "simulate",
     "squares",
-    "theorem_1_violations",
 ]
 
 __getattr__ = lazy_exports(

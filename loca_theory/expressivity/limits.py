@@ -21,6 +21,7 @@ import numpy as np
 from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Accounting
 from loca_theory.increments import MarchenkoPastur
 
 
@@ -91,20 +92,45 @@ class Crossing:
     error: float
 
 
-def limit_crossings() -> list[Crossing]:
-    """Find all crossings of the methods U, R, F2 and D for 0 < r/K < 1/2 at the paper's budget.
+# Fractions of all locations and of all coefficients that are chosen, per number of the budget.
+_CHOSEN = {
+    Accounting.PAPER: (2 / 3, 1 / 2),
+    Accounting.MAIN_TEXT: (4 / 3, 1 / 2),
+    Accounting.TRAINABLE: (1.0, 1.0),
+    Accounting.DOF: (2 / 3, 1 / 2),
+}
+
+
+def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]:
+    """Find all crossings of the methods U, R, F2 and D for 0 < r/K < 1/2.
 
     Theorem 1 assumes only r < K/3. In the limit its ordering of the errors, U > R > F2 > D, holds
-    up to the first of these crossings and fails beyond it.
+    up to the first of these crossings and fails beyond it, if it holds for small ranks.
+
+    Args:
+        accounting: What is charged to a budget. Under ``bits`` there is no limit, because an index
+            costs more in a larger matrix.
 
     Returns:
         The crossings in increasing order of r/K, to about 1e-12.
+
+    Raises:
+        InvalidArgumentError: the accounting has no limit.
     """
+    if accounting not in _CHOSEN:
+        msg = f'accounting="{accounting}" has no limit: an index costs more in a larger matrix; '
+        msg += f"choose from {', '.join(_CHOSEN)}"
+        raise InvalidArgumentError(msg)
+    locations, coefficients = _CHOSEN[accounting]
+
+    def budget(rho: float) -> float:
+        return rho * (2 - rho) if accounting is Accounting.DOF else 2 * rho
+
     fraction: Mapping[str, Callable[[float], float]] = {
-        "U": lambda rho: 2 * rho,
+        "U": budget,
         "R": low_rank_fraction,
-        "F2": lambda rho: location_fraction(4 * rho / 3),
-        "D": coefficient_fraction,
+        "F2": lambda rho: location_fraction(locations * budget(rho)),
+        "D": lambda rho: coefficient_fraction(coefficients * budget(rho)),
     }
     names = list(fraction)
     grid = np.linspace(1e-3, 0.5 - 1e-9, 400)

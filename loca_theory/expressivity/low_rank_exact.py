@@ -1,24 +1,26 @@
-r"""Exact expected energy of the leading singular values of a small Gaussian matrix.
+r"""Exact expected energy of the leading singular values of a Gaussian matrix of any size.
 
-The singular values u of a p×q Gaussian matrix (p ≥ q) have the joint density
+Let N(τ) be the number of singular values of a p×q Gaussian matrix above τ. Then
 
-.. math:: \propto \prod_i u_i^{p-q} e^{-u_i^2/2} \prod_{i<j} |u_i^2 - u_j^2| .
+.. math:: \sum_{i\le r} σ_i^2 = \int_0^\infty 2τ \min(r, N(τ))\,dτ, \qquad
+          \min(r, N) = \min(\lceil r/2\rceil, N_+) + \min(\lfloor r/2\rfloor, N_-),
 
-Let N(τ) be the number of singular values above τ. Then :math:`\sum_{i\le r} u_i^2 = \int_0^\infty
-2\tau \min(r, N(\tau))\,d\tau`, so only the law of N(τ) is needed. Its generating function is a
-ratio of Pfaffians (de Bruijn), in which w weights the part above τ:
+with :math:`N_+ = \lceil N/2\rceil` and :math:`N_- = \lfloor N/2\rfloor`. Each of the two is a sum
+of independent indicators. Their probabilities are the eigenvalues, all of which are double, of
 
-.. math:: E\,w^{N(\tau)} = \mathrm{Pf}\,A(w)/\mathrm{Pf}\,A(1), \quad
-          A_{ij}(w) = P_{ij} + w\,(I_i O_j - I_j O_i) + w^2 Q_{ij},
+.. math:: W_- = C G, \qquad
+          W_+ = \begin{pmatrix} C & -o\\ o^\top & 0\end{pmatrix}
+                \begin{pmatrix} G & g\\ -g^\top & 0\end{pmatrix} .
 
-where I, O are the integrals of the basis functions below and above τ, and P, Q their ordered
-double integrals :math:`\iint_{u<v} (a_i(u) a_j(v) - a_j(u) a_i(v))` over each part; an odd q adds a
-border I + wO. Laguerre functions as the basis keep A well conditioned. A discrete Fourier transform
-over the roots of unity gives the probabilities, so nothing is sampled.
+Here G and g are the pre-kernel of :mod:`~loca_theory.expressivity.wishart_kernel` in a basis P_k of
+the functions on [τ, ∞), o holds the integrals of the P_k over [τ, ∞), and
+:math:`C_{kl} = \iint_{τ<u<v} (P_k(u) P_l(v) - P_l(u) P_k(v))`. Nothing is sampled. The cost grows
+with r, and with q only through the evaluation of the pre-kernel. The page "The exact law of a
+truncated SVD" has the derivation.
 
 Source: the integral for L_R in the paper's proof of Theorem 1, which the paper estimates
-numerically; N. G. de Bruijn, J. Indian Math. Soc. 19 (1955); M. Chiani, J. Multivariate Anal. 129
-(2014) for the Pfaffian of the largest eigenvalue.
+numerically; N. G. de Bruijn, J. Indian Math. Soc. 19 (1955) for the Pfaffian; K. Purbhoo,
+arXiv:1611.07548, for the real zeros that make N a sum of independent indicators.
 """
 
 from __future__ import annotations
@@ -27,164 +29,193 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.wishart_kernel import pre_kernel
+from loca_theory.increments import MarchenkoPastur
 
-# Above this order the cost (about q⁴ per node) exceeds a few seconds, and simulation is better.
-LARGEST_EXACT = 40
+# Above this rank the cost (about r⁴), and above this min(p, q) that of the Laguerre functions, reach
+# some ten seconds; simulation is better then.
+LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE = 256, 1 << 17
 
 _Array = NDArray[np.float64]
-_PANEL_NODES = 16
+
+# The level that ten more singular values than r exceed on average is exceeded by fewer than r with
+# probability below 1e-16: the variance of the number is about 1.
+_MORE_VALUES = 10
+# Extreme singular values stay within 9 of the bulk (Gaussian concentration), and within 16 units of
+# the Tracy–Widom law.
+_LARGEST_DISTANCE, _LARGEST_UNITS = 9.0, 16.0
+# Functions whose contribution to the pre-kernel is smaller, relative to the largest, are dropped.
+_NEGLIGIBLE = 1e-14
+# Nodes between two levels; the integrand is smooth there.
+_NODES_BETWEEN = 8
+# Levels whose matrices are held at a time, and share a reduction.
+_LEVELS = 24
 
 
-def expected_leading_energy(p: int, q: int) -> _Array:
-    r"""E Σ_{i≤r} σ_i² of a p×q matrix of independent N(0, 1), for r = 0, …, min(p, q).
+def expected_leading_energy(
+    p: int, q: int, r: int | None = None, *, refinement: float = 1.0
+) -> _Array:
+    r"""E Σ_{i≤k} σ_i² of a p×q matrix of independent N(0, 1), for k = 0, …, r.
 
     Args:
         p: Rows.
-        q: Columns; min(p, q) at most :data:`LARGEST_EXACT`.
+        q: Columns; min(p, q) at most :data:`LARGEST_EXACT_SIZE`.
+        r: Largest rank, at most min(p, q) and :data:`LARGEST_EXACT_RANK`; None for min(p, q).
+        refinement: Factor for the number of quadrature nodes and basis functions. Two values give
+            two grids, whose difference estimates the error.
 
     Returns:
-        Array of length min(p, q) + 1, from 0 to pq; relative error below 1e-10.
+        Array of length r + 1; relative error below 1e-12.
 
     Raises:
-        InvalidArgumentError: the matrix is empty or too large.
+        InvalidArgumentError: the matrix is empty or too large, or r is out of range.
+
+    >>> from loca_theory.expressivity import expected_leading_energy
+    >>> float(expected_leading_energy(2, 2, 1)[1])  # 2 + π/2
+    3.570796326794...
     """
-    small, large = min(p, q), max(p, q)
-    if not 1 <= small <= LARGEST_EXACT:
-        msg = f"exact low-rank energies need 1 <= min(p, q) <= {LARGEST_EXACT}, not {p}x{q}; "
+    if min(p, q) < 1:
+        msg = f"a matrix needs at least one row and one column, not {p}x{q}"
+        raise InvalidArgumentError(msg)
+    most, r = min(p, q, LARGEST_EXACT_RANK), min(p, q) if r is None else r
+    if min(p, q) > LARGEST_EXACT_SIZE:
+        msg = f"exact low-rank energies need min(p, q) <= {LARGEST_EXACT_SIZE}, not {p}x{q}; "
         msg += "use the Monte Carlo or the asymptotic engine"
         raise InvalidArgumentError(msg)
-    return _leading_energy(large, small).copy()
+    if not 1 <= r <= most:
+        msg = f"exact low-rank energies of a {p}x{q} matrix need 1 <= r <= {most}, not {r}; "
+        msg += "use the Monte Carlo or the asymptotic engine"
+        raise InvalidArgumentError(msg)
+    return _leading_energy(max(p, q), min(p, q), r, refinement).copy()
 
 
 @lru_cache(maxsize=128)
-def _leading_energy(p: int, q: int) -> _Array:
-    first, tau, weights, below, ordered = _ordered_integrals(p, q)
-    total, total_ordered = below[-1], ordered[-1]
-    # Below the first node all q singular values lie above: min(r, q) = r.
-    energies = first**2 * np.arange(q + 1.0)
-    # The last node is at infinity: no singular value lies above it.
-    chunk = max(1, 1_500_000 // ((q + 1) ** 2 * (q + 2)))
-    for start in range(0, len(tau) - 1, chunk):
-        part = slice(start, min(start + chunk, len(tau) - 1))
-        law = _count_law(below[part], ordered[part], total, total_ordered)
-        # E min(r, N) = Σ_{k<r} P(N > k).
-        exceed = 1.0 - np.cumsum(law, axis=1)[:, :q]
-        measure = 2.0 * tau[part] * weights[part]
-        energies[1:] += measure @ np.cumsum(exceed, axis=1)
-    return energies
+def _leading_energy(p: int, q: int, r: int, refinement: float) -> _Array:
+    low, levels, measure, minus, plus = _indicators(p, q, r, refinement)
+    k = np.arange(r + 1)
+    expected = _expected_minimum(plus, (r + 1) // 2)[:, (k + 1) // 2]
+    expected += _expected_minimum(minus, r // 2)[:, k // 2]
+    # Up to the lowest level, more than r singular values lie above τ: min(r, N) = r.
+    return low**2 * k + (2 * levels * measure) @ expected
 
 
-def _basis(u: _Array, p: int, q: int) -> _Array:
-    """Orthonormal Laguerre functions u^a e^{-u²/2} L_i^{(a-1/2)}(u²), a = p − q, i < q."""
-    a = p - q
-    i = np.arange(q)[:, None]
-    log_norm = 0.5 * (np.log(2.0) + special.gammaln(i + 1) - special.gammaln(i + a + 0.5))
-    envelope = np.exp(special.xlogy(a, u) - 0.5 * u * u + log_norm)
-    return envelope * special.eval_genlaguerre(i, a - 0.5, u * u)
+def _indicators(
+    p: int, q: int, r: int, refinement: float
+) -> tuple[float, _Array, _Array, _Array, _Array]:
+    """The lowest level; levels τ, their weights, and the probabilities of N₋ and N₊ at each."""
+    low, high = _range(p, q, r)
+    half = 0.5 * (high - low)
+    waves = refinement * _largest_density(p, q, low, high) * (high - low)
+    basis = _Basis(low, high, int(1.75 * waves + 90 * refinement))
+    rows, columns = basis.factors(p, q)
+
+    nodes, weights = np.polynomial.legendre.leggauss(int(1.7 * waves + 65 * refinement))
+    nodes, measure = nodes[::-1], half * weights
+    inner, inner_weights = np.polynomial.legendre.leggauss(_NODES_BETWEEN)
+    gaps = -0.5 * np.diff(nodes, prepend=1.0)[:, None]
+
+    ordered = np.zeros((rows.shape[1], rows.shape[1]))
+    minus, plus = [], []
+    for start in range(0, len(nodes), _LEVELS):
+        part = slice(start, start + _LEVELS)
+        between = nodes[part, None] + gaps[part] * (1 + inner)
+        values, integrals = basis.evaluate(between)
+        values *= (half * gaps[part] * inner_weights)[..., None]
+        doubles = (values @ rows[:-1]).swapaxes(1, 2) @ (integrals @ columns[:-1])
+        doubles -= (integrals @ rows[:-1]).swapaxes(1, 2) @ (values @ columns[:-1])
+        doubles[0] += ordered
+        np.cumsum(doubles, axis=0, out=doubles)
+        ordered = doubles[-1]
+        _, integrals = basis.evaluate(nodes[part])
+        border = (integrals @ columns[:-1])[:, None, :] * rows[-1][:, None]
+        border -= (integrals @ rows[:-1])[:, :, None] * columns[-1]
+        left, right = basis.reduction(rows, columns, nodes[part][-1])
+        doubles, border = left.T @ doubles @ right, left.T @ border @ right
+        minus.append(_double_eigenvalues(doubles, q // 2))
+        plus.append(_double_eigenvalues(doubles + border, (q + 1) // 2))
+    levels = low + half * (1 + nodes)
+    return low, levels, measure, np.concatenate(minus), np.concatenate(plus)
 
 
-def _ordered_integrals(p: int, q: int) -> tuple[float, _Array, _Array, _Array, _Array]:
-    """Start of the grid, nodes τ, weights, I_i(τ), P_ij(τ); the last node is at infinity.
+class _Basis:
+    """The orthonormal Legendre polynomials P_k on [low, high], in the variable x in [−1, 1]."""
 
-    I' = a and P'_ij = I_i a_j − I_j a_i are integrated by collocation on Gauss–Legendre panels.
-    """
-    # Extreme singular values stay within 9 of their standard deviations of the bulk.
-    start, end = max(0.0, np.sqrt(p) - np.sqrt(q) - 9.0), np.sqrt(p) + np.sqrt(q) + 9.0
-    # Singular values are about 2/√q apart: about ten nodes per singular value resolve each step.
-    panels = int(np.ceil((end - start) / min(1.2, 3.0 / np.sqrt(q))))
-    x, w = np.polynomial.legendre.leggauss(_PANEL_NODES)
-    integrate = _integration_matrix(x)
-    edges = np.linspace(start, end, panels + 1)
-    half = 0.5 * np.diff(edges)
-    tau = (edges[:-1, None] + half[:, None] * (1 + x)).ravel()
-    a = _basis(tau, p, q).reshape(q, panels, _PANEL_NODES)
+    def __init__(self, low: float, high: float, order: int) -> None:
+        self.centre, self.half, self.order = 0.5 * (low + high), 0.5 * (high - low), order
+        self.scale = np.sqrt((np.arange(order) + 0.5) / self.half)
+        self.nodes, self.weights = np.polynomial.legendre.leggauss(order)
 
-    below, ordered = [], []
-    at_edge, ordered_at_edge = np.zeros(q), np.zeros((q, q))
-    for k in range(panels):
-        inner = at_edge[:, None] + half[k] * a[:, k] @ integrate.T
-        product = inner[:, None, :] * a[None, :, k]
-        slope = product - product.transpose(1, 0, 2)
-        below.append(inner.T)
-        ordered.append(
-            (ordered_at_edge[:, :, None] + half[k] * slope @ integrate.T).transpose(2, 0, 1)
-        )
-        at_edge = at_edge + half[k] * a[:, k] @ w
-        ordered_at_edge = ordered_at_edge + half[k] * slope @ w
-    below.append(at_edge[None])
-    ordered.append(ordered_at_edge[None])
-    weights = (half[:, None] * w).ravel()
-    return (
-        start,
-        np.append(tau, np.inf),
-        np.append(weights, 0.0),
-        np.concatenate(below),
-        np.concatenate(ordered),
-    )
+    def evaluate(self, x: _Array) -> tuple[_Array, _Array]:
+        """P_k(x), and the integrals of P_k from x to the upper end; shape (..., order)."""
+        values = np.polynomial.legendre.legvander(x, self.order)
+        integrals = np.empty((*x.shape, self.order))
+        integrals[..., 0] = 1 - x
+        integrals[..., 1:] = values[..., :-2] - values[..., 2:]
+        integrals[..., 1:] /= 2 * np.arange(1, self.order) + 1
+        return values[..., :-1] * self.scale, integrals * (self.half * self.scale)
+
+    def factors(self, p: int, q: int) -> tuple[_Array, _Array]:
+        """Matrices Z and Y of small rank with Y Zᵀ = [[G, g], [−gᵀ, 0]]."""
+        values, _ = self.evaluate(self.nodes)
+        points = self.centre + self.half * self.nodes
+        kernel, border = pre_kernel(p, q, points, (self.half * self.weights)[:, None] * values)
+        bordered = np.block([[kernel, border[:, None]], [-border, 0.0]])
+        return _balanced(bordered)
+
+    def reduction(self, rows: _Array, columns: _Array, x: float) -> tuple[_Array, _Array]:
+        """Maps of Z and Y to factors of smaller rank, for functions on [x, 1] only."""
+        length = 0.5 * (1 - x)
+        values, _ = self.evaluate(1 - length * (1 + self.nodes))
+        values *= np.sqrt(self.half * length * self.weights)[:, None]
+        left = np.linalg.qr(np.vstack([values @ rows[:-1], rows[-1]]), mode="r")
+        right = np.linalg.qr(np.vstack([values @ columns[:-1], columns[-1]]), mode="r")
+        u, singular, vt = np.linalg.svd(right @ left.T)
+        kept = singular > _NEGLIGIBLE * singular[0]
+        root = np.sqrt(singular[kept])
+        return right.T @ (u[:, kept] / root), left.T @ (vt[kept].T / root)
 
 
-def _integration_matrix(x: _Array) -> _Array:
-    """The matrix B with (B f)_a = ∫_{-1}^{x_a} of the polynomial with values f at the nodes x."""
-    count = len(x)
-    legendre = np.polynomial.legendre
-    to_coefficients = np.linalg.inv(legendre.legvander(x, count - 1))
-    integrals = [legendre.legval(x, legendre.legint(row, lbnd=-1)) for row in np.eye(count)]
-    return np.stack(integrals, axis=1) @ to_coefficients
+def _balanced(matrix: _Array) -> tuple[_Array, _Array]:
+    """Z and Y of small rank with Y Zᵀ = matrix, both graded like the roots of its spectrum."""
+    left, singular, right = np.linalg.svd(matrix)
+    kept = singular > _NEGLIGIBLE * singular[0]
+    root = np.sqrt(singular[kept])
+    return right[kept].T * root, left[:, kept] * root
 
 
-def _count_law(below: _Array, ordered: _Array, total: _Array, total_ordered: _Array) -> _Array:
-    """P(N = k), k = 0 .. q, at each node: shape (nodes, q + 1)."""
-    q = below.shape[1]
-    above = total - below
-    crossed = below[:, :, None] * above[:, None, :]
-    crossed -= crossed.transpose(0, 2, 1)
-    above_ordered = total_ordered - ordered - crossed
-    # The coefficients are real, so the values on the lower half of the circle are the conjugates
-    # of those on the upper half.
-    count = q + 1
-    w = np.exp(2j * np.pi * np.arange(count // 2 + 1) / count)[:, None, None]
-    matrices = ordered[:, None] + w * crossed[:, None] + w**2 * above_ordered[:, None]
-    whole = total_ordered
-    if q % 2:
-        border = below[:, None, :] + w[..., 0] * above[:, None, :]
-        matrices = _bordered(matrices, border)
-        whole = _bordered(whole, total)
-    generating = _pfaffian(matrices) / _pfaffian(whole.astype(complex))
-    return np.fft.irfft(np.conj(generating), n=count, axis=-1)
+def _double_eigenvalues(matrices: _Array, count: int) -> _Array:
+    """The ``count`` largest of the double eigenvalues of each matrix, all in [0, 1]."""
+    values = -np.sort(-np.linalg.eigvals(matrices).real, axis=1)
+    padded = np.zeros((len(values), 2 * count))
+    found = min(2 * count, values.shape[1])
+    padded[:, :found] = values[:, :found]
+    return np.clip(0.5 * (padded[:, ::2] + padded[:, 1::2]), 0.0, 1.0)
 
 
-def _bordered(matrices: NDArray, border: NDArray) -> NDArray:
-    """Append the row −border and the column +border to skew-symmetric matrices."""
-    q = matrices.shape[-1]
-    out = np.zeros((*matrices.shape[:-2], q + 1, q + 1), dtype=matrices.dtype)
-    out[..., :q, :q] = matrices
-    out[..., :q, q] = border
-    out[..., q, :q] = -border
-    return out
+def _expected_minimum(chances: _Array, count: int) -> _Array:
+    """E min(k, N), k = 0, …, count, for sums N of independent indicators with these chances."""
+    law = np.zeros((len(chances), count + 1))
+    law[:, 0] = 1.0
+    for chance in chances.T[:, :, None]:
+        law[:, 1:] += chance * (law[:, :-1] - law[:, 1:])
+        law[:, :1] *= 1 - chance
+    # E min(k, N) = Σ_{j<k} P(N > j).
+    exceeded = 1 - np.cumsum(law[:, :count], axis=1)
+    return np.cumsum(np.hstack([np.zeros((len(law), 1)), exceeded]), axis=1)
 
 
-def _pfaffian(matrices: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """Pfaffians of skew-symmetric matrices (..., 2k, 2k), by Parlett–Reid elimination."""
-    a = matrices.reshape(-1, *matrices.shape[-2:]).copy()
-    size = a.shape[-1]
-    index = np.arange(len(a))
-    result = np.ones(len(a), dtype=complex)
-    for k in range(0, size - 1, 2):
-        pivot = k + 1 + np.abs(a[:, k, k + 1 :]).argmax(axis=1)
-        swapped = pivot != k + 1
-        for axis in (1, 2):
-            view = a if axis == 1 else a.transpose(0, 2, 1)
-            row, other = view[index, k + 1].copy(), view[index, pivot].copy()
-            view[index, k + 1], view[index, pivot] = other, row
-        head = a[:, k, k + 1]
-        result *= np.where(swapped, -head, head)
-        if k + 2 < size:
-            safe = np.where(head == 0, 1.0, head)
-            tau = a[:, k, k + 2 :] / safe[:, None]
-            column = a[:, k + 2 :, k + 1]
-            update = tau[:, :, None] * column[:, None, :]
-            a[:, k + 2 :, k + 2 :] += update - update.transpose(0, 2, 1)
-    return result.reshape(matrices.shape[:-2])
+def _range(p: int, q: int, r: int) -> tuple[float, float]:
+    """Levels above which more than r, and none, of the singular values lie."""
+    top, unit = np.sqrt(p) + np.sqrt(q), 0.5 * (1 / np.sqrt(p) + 1 / np.sqrt(q)) ** (1 / 3)
+    low = max(0.0, np.sqrt(p) - np.sqrt(q) - _LARGEST_DISTANCE)
+    if r + _MORE_VALUES < q:
+        low = max(low, np.sqrt(p * MarchenkoPastur(q / p).isf((r + _MORE_VALUES) / q)))
+    return float(low), float(top + min(_LARGEST_DISTANCE, _LARGEST_UNITS * unit))
+
+
+def _largest_density(p: int, q: int, low: float, high: float) -> float:
+    """Largest number of singular values per unit length between two levels."""
+    u = np.linspace(low, min(high, np.sqrt(p) + np.sqrt(q)), 200, endpoint=False)[1:]
+    return float((q * MarchenkoPastur(q / p).pdf(u * u / p) * 2 * u / p).max())

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import METHODS, Engine, Method, find_methods
 from loca_theory.sweeps import Result, manifest, rows
 
-# An engine that can evaluate a method at this size can do so at every size.
-_LARGE = 4096
+_TYPICAL = Budget(768, 768, 8)
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class MethodRow:
         title: Title in a few words.
         reference: Publication; "" if the paper or this package defines the method.
         is_oracle: Whether the method needs W, which training does not know; see :class:`Method`.
-        engines: Engines that can evaluate its error at every size.
+        engines: Engines that can evaluate its error at K = 768, r = 8.
     """
 
     method: str
@@ -66,7 +66,7 @@ def methods(names: str | Method | Iterable[str | Method] | None = None) -> Metho
 
 
 def _row(method: Method) -> MethodRow:
-    known = method.engines(_LARGE, _LARGE)
+    known = method.engines(_TYPICAL)
     return MethodRow(
         method=method.name,
         title=method.title,

@@ -148,7 +148,8 @@ class MonteCarlo:
         """
         for one in series:
             name = one.method.name
-            if Engine.MONTE_CARLO not in one.method.engines(one.p, one.q):
+            first = Budget(one.p, one.q, one.ranks[0], self.accounting, self.value_bits)
+            if Engine.MONTE_CARLO not in one.method.engines(first):
                 msg = f"{name} is a formula and cannot be simulated; use the exact engine"
                 raise InvalidArgumentError(msg)
             if one.sampler is Sampler.REDUCED and not one.method.defines("sample"):

@@ -1,69 +1,186 @@
-"""The ordering of errors that Theorem 1 states, checked with exact values on small matrices."""
+"""The ordering of errors that Theorem 1 states, decided by exact expectations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
+
+from loca_theory import _arguments
+from loca_theory._lookup import member
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.formulas import exact_error
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.methods import find_methods
+from loca_theory.sweeps import (
+    DEFAULT_RUNNER,
+    Point,
+    Result,
+    Runner,
+    code_version,
+    manifest,
+    rows,
+)
 
-# Worst first: random Fourier locations, low rank, best locations, best coefficients.
 THEOREM_1_ORDER = ("F1", "R", "F2", "D")
+"""Worst first: random Fourier locations, low rank, best locations, best coefficients."""
+
+ORDERING_ACCOUNTINGS = (
+    Accounting.PAPER,
+    Accounting.TRAINABLE,
+    Accounting.DOF,
+    Accounting.BITS,
+)
+"""The accountings under which the ordering is compared."""
+
+_EXPERIMENT = "expressivity.ordering"
+# R is computed on two grids, and its error is bounded by ten times their difference. The other
+# errors have rounding errors only, of at most this size.
+_FACTOR, _ROUNDING = 10.0, 1e-12
+_FINER = 1.25
 
 
 @dataclass(frozen=True)
-class Violation:
-    """An inequality of Theorem 1 that fails.
+class OrderingRow:
+    """The tightest inequality of the ordering at one size, rank and accounting.
 
     Attributes:
         K: Matrix size.
         r: Rank, r < K/3.
+        accounting: What is charged to a budget.
         worse: Method to which the theorem assigns the larger error.
         better: Method to which it assigns the smaller error.
         worse_error: Exact relative error of ``worse``.
-        better_error: Exact relative error of ``better``; not below ``worse_error``.
+        better_error: Exact relative error of ``better``.
+        bound: Bound on the numerical error of the margin.
     """
 
     K: int
     r: int
+    accounting: Accounting
     worse: str
     better: str
     worse_error: float
     better_error: float
+    bound: float
+
+    @property
+    def margin(self) -> float:
+        """``worse_error`` − ``better_error``: positive if the ordering holds."""
+        return self.worse_error - self.better_error
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the whole ordering holds here; None if the margin is within its bound."""
+        return None if abs(self.margin) <= self.bound else self.margin > 0
 
 
-def theorem_1_violations(
-    largest: int,
-    order: tuple[str, ...] = THEOREM_1_ORDER,
-    accounting: Accounting = Accounting.PAPER,
-) -> list[Violation]:
-    """Find every K ≤ ``largest`` and r < K/3 at which the strict ordering fails.
+@dataclass(frozen=True, repr=False)
+class OrderingResult(Result):
+    """Where the ordering of Theorem 1 holds.
 
-    The errors are exact expectations.
+    Attributes:
+        rows: One row per size, rank and accounting.
+    """
 
-    Args:
-        largest: Largest matrix size, at most
-            :data:`~loca_theory.expressivity.low_rank_exact.LARGEST_EXACT`.
-        order: Methods from the largest error to the smallest.
-        accounting: What is charged to a budget.
+    rows: tuple[OrderingRow, ...] = rows(OrderingRow)
+    command = "theorem1"
 
-    Returns:
-        Violations in order of K and r.
+
+@dataclass(frozen=True)
+class Ordering:
+    """Specification: check the ordering at every r < K/3, without simulation.
+
+    Attributes:
+        sizes: Matrix sizes K. Sizes below 4 admit no rank.
+        accountings: What is charged to a budget.
+        order: Methods with exact errors, from the largest error to the smallest.
 
     Raises:
-        InvalidArgumentError: R has no exact value at that size.
+        InvalidArgumentError: a size or an accounting is not valid, or a method is unknown.
 
     Source: Theorem 1 of the paper, whose only condition on K is r < K/3.
     """
+
+    sizes: tuple[int, ...]
+    accountings: tuple[Accounting, ...] = ORDERING_ACCOUNTINGS
+    order: tuple[str, ...] = THEOREM_1_ORDER
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", _arguments.integers("sizes", self.sizes))
+        if not self.sizes or min(self.sizes) < 1:
+            msg = f"sizes must be positive whole numbers, at least one, not {self.sizes}"
+            raise InvalidArgumentError(msg)
+        found = tuple(member(Accounting, "accountings", one) for one in self.accountings)
+        object.__setattr__(self, "accountings", found)
+        find_methods(self.order)
+
+    def describe(self) -> dict[str, Any]:
+        """The specification as plain data, for a manifest."""
+        return {
+            "sizes": list(self.sizes),
+            "accountings": [one.value for one in self.accountings],
+            "order": list(self.order),
+        }
+
+    @property
+    def version(self) -> str:
+        """Version of the code and libraries that the errors depend on."""
+        return code_version(compute)
+
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> OrderingResult:
+        """Compute the table; each size is one point of the sweep.
+
+        Raises:
+            ResourceError: a result cannot be stored.
+            SweepInterruptedError: the user pressed Ctrl-C.
+        """
+        given = {key: value for key, value in self.describe().items() if key != "sizes"}
+        # The largest sizes take longest, so they come first.
+        sizes = sorted(set(self.sizes), reverse=True)
+        points = [Point(_EXPERIMENT, {"K": size, **given}) for size in sizes]
+        found = zip(sizes, runner.run(points, compute), strict=True)
+        table = [
+            OrderingRow(size, **{**row, "accounting": Accounting(row["accounting"])})
+            for size, result in sorted(found, key=lambda one: one[0])
+            for row in result["rows"]
+        ]
+        return OrderingResult(manifest(grid=self.describe(), seed=None), tuple(table))
+
+
+def compute(point: Point) -> dict[str, Any]:
+    """The rows of one size: the work that a sweep distributes."""
+    size, order = point.parameters["K"], point.parameters["order"]
+    largest = (size - 1) // 3
+    if not largest:
+        return {"rows": []}
+    low_rank = 1 - expected_leading_energy(size, size, largest) / size**2
+    other = 1 - expected_leading_energy(size, size, largest, refinement=_FINER) / size**2
+    bound = _ROUNDING + _FACTOR * float(np.abs(low_rank - other).max())
     found = []
-    for size in range(2, largest + 1):
-        for r in range(1, (size - 1) // 3 + 1):
-            budget = Budget(size, size, r, accounting)
-            errors = [(method, exact_error(method, budget)) for method in order]
-            found += [
-                Violation(size, r, worse, better, worse_error, better_error)
-                for (worse, worse_error), (better, better_error) in pairwise(errors)
-                if worse_error <= better_error
-            ]
-    return found
+    for accounting in point.parameters["accountings"]:
+        budgets = [Budget(size, size, r, Accounting(accounting)) for r in range(1, largest + 1)]
+        errors = {
+            method.name: low_rank[1:] if method.name == "R" else method.expected_errors(budgets)
+            for method in find_methods(order)
+        }
+        found += [
+            {"r": budget.r, "accounting": accounting, "bound": bound, **_tightest(errors, index)}
+            for index, budget in enumerate(budgets)
+        ]
+    return {"rows": found}
+
+
+def _tightest(errors: Mapping[str, np.ndarray], index: int) -> dict[str, Any]:
+    """The neighbours in the ordering whose errors differ least, or are most out of order."""
+    pairs = pairwise((name, float(values[index])) for name, values in errors.items())
+    worse, better = min(pairs, key=lambda pair: pair[0][1] - pair[1][1])
+    return {
+        "worse": worse[0],
+        "better": better[0],
+        "worse_error": worse[1],
+        "better_error": better[1],
+    }

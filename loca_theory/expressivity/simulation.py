@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import joblib
@@ -31,7 +32,6 @@ from loca_theory.expressivity.monte_carlo import (
 from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
 
 DEFAULT_DRAWS = 100
-DEFAULT_ENGINES = (Engine.EXACT, Engine.MONTE_CARLO)
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,9 @@ def simulate(
         ranks: LoRA ranks r, which set the budgets.
         shape: One rectangular shape (p, q) instead of sizes.
         methods: Methods or their names.
-        engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for ``exact`` and
-            ``monte-carlo``. A method has no row for an engine that cannot evaluate it.
+        engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for ``exact`` where the
+            method has an exact error, and ``monte-carlo`` elsewhere. A method has no row for an
+            engine that cannot evaluate it.
         accounting: What is charged to a budget; see :class:`Accounting`.
         value_bits: Bits of a stored number.
         draws: Number of Monte Carlo draws.
@@ -145,7 +146,8 @@ class Simulation:
         shapes: Matrix shapes (p, q).
         ranks: LoRA ranks r; each must fit every shape.
         methods: Methods, without duplicates.
-        engines: Engines. A method has no row for an engine that cannot evaluate it.
+        engines: Engines. A method has no row for an engine that cannot evaluate it. None for
+            the exact engine where it can evaluate the method, and Monte Carlo elsewhere.
         accounting: What is charged to a budget.
         value_bits: Bits of a stored number, for the accounting ``bits`` and the method ``RD``.
         draws: Number of Monte Carlo draws.
@@ -161,7 +163,7 @@ class Simulation:
     shapes: tuple[tuple[int, int], ...]
     ranks: tuple[int, ...]
     methods: tuple[Method, ...] = DEFAULT_METHODS
-    engines: tuple[Engine, ...] = DEFAULT_ENGINES
+    engines: tuple[Engine, ...] | None = None
     accounting: Accounting = Accounting.PAPER
     value_bits: int = 16
     draws: int = DEFAULT_DRAWS
@@ -171,20 +173,20 @@ class Simulation:
 
     def __post_init__(self) -> None:
         for name in ("shapes", "methods", "engines"):
-            if not getattr(self, name):
+            if getattr(self, name) == ():
                 msg = f"{name} is empty; give at least one"
                 raise InvalidArgumentError(msg)
         object.__setattr__(self, "shapes", tuple(map(_arguments.shape, self.shapes)))
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
         _arguments.fields_to_int(self, "value_bits", "draws", "seed")
         find_methods(self.methods)
-        for p, q in self.shapes:
-            for r in self.ranks:
-                for method in self.methods:
-                    method.check_budget(self._budget(p, q, r))
-        if not any(True for _ in self._configurations()):
+        for budget in self.budgets:
+            for method in self.methods:
+                method.check_budget(budget)
+        if not any(engines for *_, engines in self._plan):
             names = ", ".join(method.name for method in self.methods)
-            msg = f"nothing to compute: no engine of ({', '.join(self.engines)}) can evaluate any "
+            engines = ", ".join(self.engines or (Engine.EXACT, Engine.MONTE_CARLO))
+            msg = f"nothing to compute: no engine of ({engines}) can evaluate any "
             msg += f"method of ({names}) at these shapes; choose another engine"
             raise InvalidArgumentError(msg)
         self._monte_carlo.check(list(self._series()))
@@ -196,12 +198,9 @@ class Simulation:
 
     @property
     def unevaluated_methods(self) -> tuple[Method, ...]:
-        """Methods that no chosen engine can evaluate at one or more of the shapes."""
-        return tuple(
-            method
-            for method in self.methods
-            if any(method.engines(p, q).isdisjoint(self.engines) for p, q in self.shapes)
-        )
+        """Methods that no chosen engine can evaluate at one or more of the budgets."""
+        without = {method.name for _, method, engines in self._plan if not engines}
+        return tuple(method for method in self.methods if method.name in without)
 
     def on_device(self, name: str) -> Simulation:
         """Copy of this simulation on the device that a name such as ``auto`` resolves to.
@@ -224,7 +223,7 @@ class Simulation:
             "shapes": [list(shape) for shape in self.shapes],
             "ranks": list(self.ranks),
             "methods": [method.name for method in self.methods],
-            "engines": [engine.value for engine in self.engines],
+            "engines": self.engines and [engine.value for engine in self.engines],
             "accounting": self.accounting.value,
             "value_bits": self.value_bits,
             "draws": self.draws,
@@ -258,40 +257,40 @@ class Simulation:
             for r, estimate in zip(one.ranks, estimates, strict=True)
         }
         exact = {
-            (p, q, method.name): checked_numbers(method, "expected_errors", self._budgets(p, q))
-            for p, q in self.shapes
-            for method in self.methods
-            if Engine.EXACT in self.engines and Engine.EXACT in method.engines(p, q)
+            (method.name, budget): error
+            for (_, method), budgets in self._grouped(Engine.EXACT)
+            for budget, error in zip(
+                budgets, checked_numbers(method, "expected_errors", budgets), strict=True
+            )
         }
-        found = []
-        for p, q, r, method, engine in self._configurations():
-            sampler = None
+
+        def row(budget: Budget, method: Method, engine: Engine) -> ErrorRow:
+            p, q, r, sampler = budget.p, budget.q, budget.r, None
             match engine:
                 case Engine.EXACT:
-                    error = exact[p, q, method.name][self.ranks.index(r)]
-                    estimate = Estimate(float(error), 0.0, 0)
+                    estimate = Estimate(float(exact[method.name, budget]), 0.0, 0)
                 case Engine.ASYMPTOTIC:
-                    error = checked_numbers(method, "limit", self._budget(p, q, r))
-                    estimate = Estimate(float(error), None, 0)
+                    limit = float(checked_numbers(method, "limit", budget))
+                    estimate = Estimate(limit, None, 0)
                 case Engine.MONTE_CARLO:
                     sampler, estimate = simulated[method.name, p, q, r]
-            found.append(
-                ErrorRow(
-                    K=p if p == q else None,
-                    p=p,
-                    q=q,
-                    r=r,
-                    method=method.name,
-                    engine=engine,
-                    error=estimate.error,
-                    standard_error=estimate.standard_error,
-                    draws=estimate.draws if sampler else None,
-                    seed=self.seed if sampler else None,
-                    sampler=sampler,
-                )
+            return ErrorRow(
+                K=p if p == q else None,
+                p=p,
+                q=q,
+                r=r,
+                method=method.name,
+                engine=engine,
+                error=estimate.error,
+                standard_error=estimate.standard_error,
+                draws=estimate.draws if sampler else None,
+                seed=self.seed if sampler else None,
+                sampler=sampler,
             )
+
         return SimulationResult(
-            manifest(grid=self.describe(), seed=self.seed, device=self.device), tuple(found)
+            manifest(grid=self.describe(), seed=self.seed, device=self.device),
+            tuple(row(*some, engine) for *some, engines in self._plan for engine in engines),
         )
 
     def check_memory(self, jobs: int = -1) -> None:
@@ -303,7 +302,7 @@ class Simulation:
         Raises:
             ResourceError: the simulation needs more memory than is free.
         """
-        if Engine.MONTE_CARLO not in self.engines:
+        if not self.draws_errors:
             return
         p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])
         check_memory(
@@ -317,29 +316,49 @@ class Simulation:
     def _monte_carlo(self) -> MonteCarlo:
         return MonteCarlo(self.draws, self.seed, self.accounting, self.value_bits, self.device)
 
-    def _configurations(self) -> Iterator[tuple[int, int, int, Method, Engine]]:
-        for p, q in self.shapes:
-            engines = {method.name: method.engines(p, q) for method in self.methods}
-            for r in self.ranks:
-                for method in self.methods:
-                    for engine in self.engines:
-                        if engine in engines[method.name]:
-                            yield p, q, r, method, engine
+    @property
+    def draws_errors(self) -> bool:
+        """Whether any error is simulated."""
+        return any(Engine.MONTE_CARLO in engines for *_, engines in self._plan)
+
+    @cached_property
+    def _plan(self) -> tuple[tuple[Budget, Method, tuple[Engine, ...]], ...]:
+        """What the table has a row for, in order: budgets, methods and engines."""
+        return tuple(
+            (budget, method, self._engines(method, budget))
+            for budget in self.budgets
+            for method in self.methods
+        )
+
+    def _engines(self, method: Method, budget: Budget) -> tuple[Engine, ...]:
+        known = method.engines(budget)
+        if self.engines is not None:
+            return tuple(engine for engine in self.engines if engine in known)
+        preferred = (Engine.EXACT, Engine.MONTE_CARLO)
+        return tuple(engine for engine in preferred if engine in known)[:1]
+
+    def _grouped(self, engine: Engine) -> list[tuple[tuple[tuple[int, int], Method], list[Budget]]]:
+        """The budgets that an engine evaluates, for each shape and method."""
+        found: dict[tuple[tuple[int, int], str], list[Budget]] = {}
+        for budget, method, engines in self._plan:
+            if engine in engines:
+                found.setdefault(((budget.p, budget.q), method.name), []).append(budget)
+        methods = {method.name: method for method in self.methods}
+        return [((shape, methods[name]), budgets) for (shape, name), budgets in found.items()]
 
     def _series(self) -> Iterator[Series]:
-        if Engine.MONTE_CARLO not in self.engines:
-            return
-        for p, q in self.shapes:
-            for method in self.methods:
-                if Engine.MONTE_CARLO in method.engines(p, q):
-                    natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
-                    yield Series(method, p, q, self.ranks, self.sampler or natural)
+        for ((p, q), method), budgets in self._grouped(Engine.MONTE_CARLO):
+            natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
+            ranks = tuple(budget.r for budget in budgets)
+            yield Series(method, p, q, ranks, self.sampler or natural)
 
     def _budget(self, p: int, q: int, r: int) -> Budget:
         return Budget(p, q, r, self.accounting, self.value_bits)
 
-    def _budgets(self, p: int, q: int) -> list[Budget]:
-        return [self._budget(p, q, r) for r in self.ranks]
+    @property
+    def budgets(self) -> list[Budget]:
+        """Every budget, in order of shape and rank."""
+        return [self._budget(p, q, r) for p, q in self.shapes for r in self.ranks]
 
 
 def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -347,8 +366,8 @@ def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple((size, size) for size in sizes)
 
 
-def engines_of(name: str | None) -> tuple[Engine, ...]:
+def engines_of(name: str | None) -> tuple[Engine, ...] | None:
     """Engines that the argument ``engine`` of :func:`simulate` stands for."""
     if name is None:
-        return DEFAULT_ENGINES
+        return None
     return find("engine", name, {**{one.value: (one,) for one in Engine}, "all": tuple(Engine)})

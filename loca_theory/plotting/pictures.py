@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # lists its pictures. A module is imported only when it draws, because some modules import torch.
 _DRAWN_BY = {
     "simulate": ("SimulationResult", "loca_theory.plotting.error_curves"),
+    "theorem1": ("OrderingResult", "loca_theory.plotting.ordering"),
     "correlate": ("CorrelationResult", "loca_theory.plotting.dependence"),
     "toy": ("ToyResult", "loca_theory.plotting.convergence"),
     "analyze": ("Analysis", "loca_theory.plotting.increments"),
@@ -38,6 +39,7 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
     ToyResult           ``recovery``, ``spectrum``, ``loss``
     Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``
                         if its tables have the data; for a single matrix ``errors`` comes last
+    OrderingResult      ``margins``
     VerificationResult  ``verdicts``
     ==================  ==========================================================================
 

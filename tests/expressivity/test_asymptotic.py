@@ -15,7 +15,7 @@ from loca_theory.expressivity import (
     low_rank_fraction,
 )
 
-WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines(8, 8)]
+WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines(Budget(8, 8, 2))]
 
 
 def test_only_the_simulated_methods_lack_a_limit():

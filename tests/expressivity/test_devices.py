@@ -17,7 +17,7 @@ from loca_theory.expressivity import (
     retained_energies,
 )
 
-APPROXIMATING = [m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(8, 8)]
+APPROXIMATING = [m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(Budget(8, 8, 2))]
 SELECTING = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
 by_method = pytest.mark.parametrize("method", APPROXIMATING)
 BUDGETS = [Budget(16, 12, r) for r in (1, 2)]

@@ -11,12 +11,11 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
-    LARGEST_EXACT,
+    LARGEST_EXACT_RANK,
     METHODS,
     Accounting,
     Budget,
     exact_error,
-    theorem_1_violations,
 )
 from loca_theory.transforms import RealSpectrum, dct2
 
@@ -149,7 +148,7 @@ def test_brackets_choices_and_order(p, q, r):
     errors = {
         name: exact_error(name, budget)
         for name, method in METHODS.items()
-        if "exact" in method.engines(p, q)
+        if "exact" in method.engines(budget)
     }
     assert {type(error) for error in errors.values()} == {float}
     # M2 counts s variables as χ²_2 that are χ²_1, and may so keep pq + s.
@@ -181,29 +180,27 @@ def test_theorem_1_fails_at_its_smallest_sizes():
     """K = 4, r = 1: R keeps 10.13 of 16 and F2 8.53. K = 5 breaks the bracket M1 alone."""
     retained = {method: 16 * (1 - exact_error(method, Budget(4, 4, 1))) for method in ("R", "F2")}
     assert (round(retained["R"], 2), round(retained["F2"], 2)) == (10.13, 8.53)
-    failures = [(v.K, v.r, v.worse, v.better) for v in theorem_1_violations(12)]
-    assert failures == [(4, 1, "R", "F2")]
     five = Budget(5, 5, 1)
     assert exact_error("M1", five) > exact_error("R", five) > exact_error("F2", five)
 
 
 @pytest.mark.parametrize("method", ["DoRA", "VeRA"])
 def test_methods_without_exact_values(method):
-    assert "exact" not in METHODS[method].engines(8, 8)
+    assert "exact" not in METHODS[method].engines(Budget(8, 8, 2))
     with pytest.raises(
-        InvalidArgumentError, match=f"{method} has no exact value at 8x8; use engine=.mo"
+        InvalidArgumentError, match=f"{method} has no exact value at 8x8, rank 2; use engine=.mo"
     ):
         exact_error(method, Budget(8, 8, 2))
 
 
-def test_r_is_exact_at_small_sizes_only():
-    assert "exact" in METHODS["R"].engines(LARGEST_EXACT, 10_000)
-    assert "exact" in METHODS["R"].engines(10_000, LARGEST_EXACT)
-    assert "exact" not in METHODS["R"].engines(LARGEST_EXACT + 1, LARGEST_EXACT + 1)
-    with pytest.raises(
-        InvalidArgumentError, match=r"300x300; use engine=.monte-carlo. or engine=.asym"
-    ):
-        exact_error("R", Budget(300, 300, 8))
+def test_r_is_exact_up_to_a_large_rank():
+    largest = Budget(600, 900, LARGEST_EXACT_RANK)
+    beyond = Budget(600, 900, LARGEST_EXACT_RANK + 1)
+    assert "exact" in METHODS["R"].engines(largest)
+    assert METHODS["R"].engines(beyond) == {"asymptotic", "monte-carlo"}
+    message = r"R has no exact value at 600x900, rank 257; use engine=.monte-carlo. or engine=.asym"
+    with pytest.raises(InvalidArgumentError, match=message):
+        exact_error("R", beyond)
 
 
 def test_an_unknown_method_is_refused():

@@ -36,7 +36,7 @@ reproducible = settings(max_examples=30, deadline=None, derandomize=True, databa
 PROMISED = 1e-13
 ROUNDING = 1e-10
 
-FORMULAS = [name for name in METHODS if "exact" in METHODS[name].engines(2, 2)]
+FORMULAS = [name for name in METHODS if "exact" in METHODS[name].engines(Budget(2, 2, 1))]
 REDUCED = ["R", *(m.name for m in METHODS.values() if isinstance(m, CoordinateMethod))]
 PROJECTING = ["R", "D", "F2", "F3", "S"]
 APPROXIMATING = [*REDUCED, "DoRA", "VeRA"]

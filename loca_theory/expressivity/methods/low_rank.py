@@ -21,7 +21,11 @@ import numpy as np
 from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT, expected_leading_energy
+from loca_theory.expressivity.low_rank_exact import (
+    LARGEST_EXACT_RANK,
+    LARGEST_EXACT_SIZE,
+    expected_leading_energy,
+)
 from loca_theory.expressivity.methods.coordinates import prefix_sums
 from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
 
@@ -57,19 +61,21 @@ class LowRank(NamedMethod):
         """See :func:`~loca_theory.expressivity.expected_leading_energy`.
 
         Raises:
-            InvalidArgumentError: min(p, q) is above
-                :data:`~loca_theory.expressivity.LARGEST_EXACT`.
+            InvalidArgumentError: r is above :data:`~loca_theory.expressivity.LARGEST_EXACT_RANK`,
+                or min(p, q) above :data:`~loca_theory.expressivity.LARGEST_EXACT_SIZE`.
         """
         p, q = budgets[0].p, budgets[0].q
-        if min(p, q) > LARGEST_EXACT:
-            raise self._engine_error(Engine.EXACT, budgets[0])
-        energies = expected_leading_energy(p, q)
-        return np.array([1 - float(energies[budget.r]) / (p * q) for budget in budgets])
+        largest = max(budgets, key=lambda budget: budget.r)
+        if Engine.EXACT not in self.engines(largest):
+            raise self._engine_error(Engine.EXACT, largest)
+        energies = expected_leading_energy(p, q, largest.r)
+        return 1 - energies[[budget.r for budget in budgets]] / (p * q)
 
-    def engines(self, p: int, q: int) -> frozenset[Engine]:
-        """See :class:`~loca_theory.expressivity.Method`; exact only at small sizes."""
-        without = frozenset() if min(p, q) <= LARGEST_EXACT else frozenset({Engine.EXACT})
-        return super().engines(p, q) - without
+    def engines(self, budget: Budget) -> frozenset[Engine]:
+        """See :class:`~loca_theory.expressivity.Method`; exact up to a very large rank and size."""
+        is_small = min(budget.p, budget.q) <= LARGEST_EXACT_SIZE
+        is_exact = is_small and budget.r <= LARGEST_EXACT_RANK
+        return super().engines(budget) - (set() if is_exact else {Engine.EXACT})
 
     def limit(self, budget: Budget) -> float:
         """See :func:`~loca_theory.expressivity.low_rank_fraction`."""

@@ -147,9 +147,9 @@ class Method:
             InvalidArgumentError: the budget is too large; the message gives the numbers.
         """
 
-    def engines(self, p: int, q: int) -> frozenset[Engine]:
-        """The engines that can evaluate this method on p×q matrices."""
-        del p, q
+    def engines(self, budget: Budget) -> frozenset[Engine]:
+        """The engines that can evaluate this method at a budget."""
+        del budget
         known = {
             Engine.EXACT: self.defines("expected_errors"),
             Engine.ASYMPTOTIC: self.defines("limit"),
@@ -168,9 +168,9 @@ class Method:
 
     def _engine_error(self, engine: Engine, budget: Budget) -> InvalidArgumentError:
         what = "exact value" if engine is Engine.EXACT else "known limit"
-        others = sorted(self.engines(budget.p, budget.q), reverse=True)
+        others = sorted(self.engines(budget), reverse=True)
         way_out = " or ".join(f'engine="{one}"' for one in others) or "another method"
-        msg = f"{self.name} has no {what} at {budget.p}x{budget.q}; use {way_out}"
+        msg = f"{self.name} has no {what} at {budget.p}x{budget.q}, rank {budget.r}; use {way_out}"
         return InvalidArgumentError(msg)
 
 

@@ -1,0 +1,111 @@
+"""Heat maps of the margin by which the ordering of Theorem 1 holds."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.figure import Figure
+
+from loca_theory.expressivity import Accounting, limit_crossings
+from loca_theory.plotting.canvas import Canvas, View, styled
+
+if TYPE_CHECKING:
+    from loca_theory.expressivity import OrderingResult
+
+_PANEL, _COLUMNS = (3.7, 2.9), 2
+_FAILING = "#d55e00"
+# Pixels of r/K; the largest size has a third of its ranks below 1/3.
+_PIXELS = 400
+_TITLES = {
+    Accounting.PAPER: "paper: a chosen index costs 1",
+    Accounting.MAIN_TEXT: "main-text: N2 = 2/3 N0 locations",
+    Accounting.TRAINABLE: "trainable: indices are free",
+    Accounting.DOF: "dof: LoRA counted as r(2K - r)",
+    Accounting.BITS: "bits: 16-bit numbers, exact index bits",
+}
+
+
+def views(result: OrderingResult) -> list[View]:
+    """The picture of a result."""
+    return [View("margins", "Margin of Theorem 1", partial(draw_margins, result.to_frame()))]
+
+
+@styled
+def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+    """Draw a table of :class:`~loca_theory.expressivity.Ordering`: a heat map per accounting.
+
+    The colour is the smallest gap between neighbours in the ordering; orange cells are pairs (K, r)
+    at which the ordering fails. A line marks where it first fails in the limit of large K.
+
+    Args:
+        table: Rows with the columns of an ordering.
+        ax: Axes for a single accounting; None for a new figure.
+
+    Returns:
+        The figure, not yet saved.
+    """
+    accountings = list(dict.fromkeys(table["accounting"]))
+    columns = min(_COLUMNS, len(accountings))
+    rows = -(-len(accountings) // columns)
+    size = (_PANEL[0] * columns + 0.8, _PANEL[1] * rows)
+    canvas = Canvas.of(ax, size, rows, columns, sharex=True)
+    margin = table["worse_error"] - table["better_error"]
+    norm = LogNorm(max(margin[margin > 0].min(), 1e-4), margin.max())
+    for axis in canvas.axes.flat[len(accountings) :]:
+        axis.set_visible(False)
+    image = None
+    for axis, accounting in zip(canvas.axes.flat, accountings, strict=False):
+        mine = table[table["accounting"] == accounting]
+        image = _draw_panel(axis, mine, margin[mine.index], norm)
+        axis.set_title(_TITLES[Accounting(accounting)])
+    for axis in canvas.axes[-1]:
+        axis.set_xlabel("K")
+    for axis in canvas.axes[:, 0]:
+        axis.set_ylabel("r/K")
+    if image is not None:
+        bar = canvas.figure.colorbar(image, ax=list(canvas.axes.flat), shrink=0.9, pad=0.02)
+        bar.set_label("smallest gap in relative error, F1 > R > F2 > D")
+    return canvas.figure
+
+
+def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNorm):  # noqa: ANN202
+    sizes = np.arange(table["K"].min(), table["K"].max() + 1)
+    grid = np.full((len(sizes), (sizes[-1] - 1) // 3 + 1), np.nan)
+    grid[table["K"] - sizes[0], table["r"]] = margin
+    # Each pixel of r/K shows the nearest rank of its size.
+    heights = (np.arange(_PIXELS) + 0.5) / _PIXELS / 3
+    rank = np.clip(np.rint(heights[:, None] * sizes), 1, (sizes - 1) // 3).astype(int)
+    shown = grid[np.arange(len(sizes)), rank]
+    extent = (sizes[0] - 0.5, sizes[-1] + 0.5, 0, 1 / 3)
+    image = axis.imshow(
+        np.where(shown > 0, shown, np.nan), norm=norm, cmap="cividis", extent=extent,
+        origin="lower", aspect="auto", interpolation="nearest",
+    )  # fmt: skip
+    failing = np.where(shown <= 0, 1.0, np.nan)
+    axis.imshow(
+        failing, cmap=ListedColormap([_FAILING]), extent=extent, origin="lower", aspect="auto",
+        interpolation="nearest",
+    )  # fmt: skip
+    axis.grid(visible=False)
+    count = int((margin <= 0).sum())
+    text = f"fails at {count:,} of {len(margin):,}" if count else f"holds at all {len(margin):,}"
+    colour = _FAILING if count else "#ffffff"
+    axis.text(
+        0.97, 0.06, text, transform=axis.transAxes, ha="right", color="#ffffff",
+        bbox={"facecolor": colour if count else "#000000", "alpha": 0.75, "lw": 0, "pad": 2.5},
+    )  # fmt: skip
+    accounting = Accounting(table["accounting"].iloc[0])
+    if accounting is not Accounting.BITS:
+        first = min((one.ratio for one in limit_crossings(accounting)), default=1.0)
+        if first < 1 / 3:
+            axis.axhline(first, color="#ffffff", lw=1)
+            axis.text(
+                0.97, first - 0.005, f"in the limit from r/K = {first:.5f}", color="#ffffff",
+                transform=axis.get_yaxis_transform(), ha="right", va="top",
+            )  # fmt: skip
+    return image

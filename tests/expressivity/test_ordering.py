@@ -1,0 +1,87 @@
+"""The ordering of Theorem 1, decided at every rank by exact errors."""
+
+from itertools import pairwise
+
+import pytest
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    THEOREM_1_ORDER,
+    Accounting,
+    Budget,
+    Ordering,
+    exact_error,
+)
+from loca_theory.sweeps import ResultStore, Runner
+
+ALONE = Runner(jobs=1)
+
+
+def rows_of(*sizes, **options):
+    return Ordering(sizes, **options).run(ALONE).rows
+
+
+def test_a_row_is_the_tightest_pair_of_neighbours():
+    rows = rows_of(13, accountings=(Accounting.DOF,), order=("F1", "R", "M1", "D"))
+    assert [row.r for row in rows] == [1, 2, 3, 4]
+    for row in rows:
+        budget = Budget(13, 13, row.r, Accounting.DOF)
+        errors = [(name, exact_error(name, budget)) for name in ("F1", "R", "M1", "D")]
+        worse, better = min(pairwise(errors), key=lambda pair: pair[0][1] - pair[1][1])
+        assert (row.worse, row.better) == (worse[0], better[0])
+        assert row.margin == pytest.approx(worse[1] - better[1], abs=1e-12)
+
+
+def test_the_papers_ordering_fails_only_at_size_4():
+    rows = rows_of(*range(2, 25), accountings=("paper",))
+    assert len(rows) == sum((size - 1) // 3 for size in range(2, 25))
+    failing = [row for row in rows if not row.holds]
+    assert [(row.K, row.r, row.worse, row.better) for row in failing] == [(4, 1, "R", "F2")]
+    assert all(row.bound < 1e-10 < abs(row.margin) for row in rows)
+
+
+def test_under_degrees_of_freedom_it_breaks_before_a_third():
+    """In the limit R meets F2 at r/K = 0.32675: at K = 200, ranks 66 and 65 lie on its two sides."""
+    rows = {row.r: row for row in rows_of(200, accountings=("dof",))}
+    assert rows[66].holds is False
+    assert (rows[66].worse, rows[66].better) == ("R", "F2")
+    assert rows[60].holds
+
+
+def test_every_accounting_has_its_rows():
+    rows = rows_of(4, 9)
+    assert [(row.K, row.r) for row in rows if row.accounting == "bits"] == [(4, 1), (9, 1), (9, 2)]
+    assert {row.accounting for row in rows} == {"paper", "trainable", "dof", "bits"}
+    assert {row.worse for row in rows} <= set(THEOREM_1_ORDER)
+
+
+def test_a_margin_within_its_bound_decides_nothing():
+    (row, *_) = rows_of(9)
+    assert row.holds
+    open_row = type(row)(**{**vars(row), "bound": 1.0})
+    assert open_row.holds is None
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    study = Ordering((7, 8), (Accounting.PAPER,))
+    first = study.run(Runner(ResultStore(tmp_path, study.version), jobs=1))
+    assert len(list(tmp_path.glob("*.json"))) == 2
+    version = study.version
+    monkeypatch.setattr("loca_theory.expressivity.ordering.compute", None)
+    again = study.run(Runner(ResultStore(tmp_path, version), jobs=1))
+    assert again.rows == first.rows
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sizes": ()}, "sizes"),
+        ({"sizes": (8,), "accountings": ("papre",)}, "accountings"),
+        ({"sizes": (8,), "order": ("F1", "X")}, "unknown method 'X'"),
+        ({"sizes": (8,), "order": ("F1", "VeRA")}, "VeRA has no exact"),
+    ],
+    ids=["no size", "accounting", "method", "no exact error"],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        Ordering(**options).run(ALONE)
