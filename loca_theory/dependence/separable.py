@@ -77,7 +77,7 @@ def selection_loss_of_separable(a: ArrayLike, b: ArrayLike, count: int) -> float
     >>> round(selection_loss_of_separable(variances, variances, 512), 3)  # DCT coefficients
     0.309
     >>> round(selection_loss_of_separable(np.ones(64), np.ones(64), 512), 3)  # entries
-    0.562
+    0.498
     """
     rows, columns = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if rows.ndim != 1 or columns.ndim != 1:

@@ -123,7 +123,8 @@ def _exchangeable(z: _Array, rho: float, block: int, axis: int) -> _Array:
 
 
 def _exchangeable_covariance(n: int, rho: float, block: int) -> _Array:
-    return np.kron(np.eye(n // block), (1 - rho) * np.eye(block) + rho)
+    one = (1 - rho) * np.eye(block) + rho
+    return linalg.block_diag(*[one] * (n // block))
 
 
 def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
@@ -133,6 +134,10 @@ def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
     first[axis] = slice(0, 1)
     driven[tuple(first)] = innovations[tuple(first)]
     return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
+
+
+def _powers_of_lag(n: int, rho: float) -> _Array:
+    return np.asarray(linalg.toeplitz(rho ** np.arange(n)), dtype=np.float64)
 
 
 def ar1(rho_columns: float | None = None) -> Structure:
@@ -157,8 +162,7 @@ def ar1(rho_columns: float | None = None) -> Structure:
         return lambda rho: _autoregression(_autoregression(z, rho, 0), between_columns(rho), 1)
 
     def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
-        rows, columns = rho ** np.arange(p), between_columns(rho) ** np.arange(q)
-        return linalg.toeplitz(rows), linalg.toeplitz(columns)
+        return _powers_of_lag(p, rho), _powers_of_lag(q, between_columns(rho))
 
     return Structure(
         "ar1",
