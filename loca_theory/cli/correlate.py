@@ -56,7 +56,7 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
 @click.option(
     "--rho",
     type=NumberList(),
-    help="Correlations of the structures other than 'spiked' and 'power-law'.  "
+    help="Correlations of the structures other than 'spiked', 'scaled' and 'power-law'.  "
     "[default: 0..0.4..0.01]",
 )
 @click.option(
@@ -67,7 +67,8 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
 @click.option(
     "--exponent",
     type=NumberList(),
-    help="Exponents with which the variances of 'power-law' decay.  [default: 0..1.5..0.1]",
+    help="Exponents with which the variances of 'scaled' and 'power-law' decay.  "
+    "[default: 0..1.5..0.1]",
 )
 @default_option(
     "--draws",
@@ -82,6 +83,20 @@ from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
     default=1,
     metavar="INTEGER",
     help="Number of random directions of 'spiked', which have equal energy.",
+)
+@click.option(
+    "--rho-columns",
+    type=float,
+    metavar="NUMBER",
+    help="Correlation of neighbouring columns under 'ar1'.  [default: that of neighbouring rows, "
+    "--rho]",
+)
+@click.option(
+    "--block",
+    type=click.IntRange(1),
+    metavar="INTEGER",
+    help="Rows, and columns, of a block of 'blocks'.  [default: the largest common divisor of the "
+    "sides up to 16]",
 )
 @default_option(
     "--null-draws",
@@ -116,6 +131,8 @@ def command(
     exponent: tuple[float, ...] | None,
     draws: int,
     spikes: int,
+    rho_columns: float | None,
+    block: int | None,
     null_draws: int,
     level: float,
 ) -> None:
@@ -148,6 +165,8 @@ def command(
         seed=common.seed,
         level=level,
         spikes=spikes,
+        rho_columns=rho_columns,
+        block=block,
         null_draws=null_draws,
     )
     with running(common, open_store(common, study.version), "sweeping") as runner:

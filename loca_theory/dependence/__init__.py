@@ -19,7 +19,8 @@ from loca_theory.dependence.detection import STATISTICS
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol, find_protocols
 from loca_theory.dependence.results import CorrelationResult, CrossingRow, LossRow, PowerRow
-from loca_theory.dependence.structures import STRUCTURES, Structure, spiked
+from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
+from loca_theory.dependence.structures import STRUCTURES, Structure, ar1, blocks, spiked
 
 if TYPE_CHECKING:
     from loca_theory.dependence.study import Study, correlate
@@ -37,12 +38,16 @@ __all__ = [
     "Protocol",
     "Structure",
     "Study",
+    "ar1",
+    "blocks",
     "correlate",
+    "cosine_variances",
     "find_crossings",
     "find_protocols",
     "limit_boundary",
     "low_rank_loss_with_shared_mean",
     "low_rank_loss_with_spike",
+    "selection_loss_of_separable",
     "selection_loss_with_shared_mean",
     "selection_loss_with_spike",
     "spiked",

@@ -60,6 +60,10 @@ class Design:
         level: Size of the tests.
         null_draws: Number of draws of the statistics under independence.
         spikes: Number of equally strong directions of ``spiked``.
+        rho_columns: Correlation of neighbouring columns under ``ar1``; None for the same as between
+            rows.
+        block: Rows, and columns, of a block of ``blocks``; None for the largest common divisor of
+            p and q up to 16.
 
     Raises:
         InvalidArgumentError: a name is unknown, a rank does not fit, a value is out of range, a
@@ -81,10 +85,17 @@ class Design:
     level: float = DEFAULT_LEVEL
     null_draws: int = DEFAULT_NULL_DRAWS
     spikes: int = 1
+    rho_columns: float | None = None
+    block: int | None = None
 
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws", "spikes")
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
+        if self.rho_columns is not None:
+            rho_columns = _arguments.real_number("rho_columns", self.rho_columns)
+            object.__setattr__(self, "rho_columns", rho_columns)
+        if self.block is not None:
+            _arguments.fields_to_int(self, "block")
         if self.draws < 2:
             msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
             raise InvalidArgumentError(msg)
@@ -92,9 +103,10 @@ class Design:
             msg = f"the level must lie between 0 and 1, not {self.level}"
             raise InvalidArgumentError(msg)
         for name in self.structures:
-            find_structure(name, self.spikes)
+            find_structure(name)  # the name may be anything
+            structure = find_structure(name, self.option(name))
             for value in self._checked_grid(name):
-                find_structure(name, self.spikes).check(self.p, self.q, value)
+                structure.check(self.p, self.q, value)
         if "spiked" in self.structures and self.spikes > min(self.p, self.q):
             msg = f"a {self.p}x{self.q} matrix can have at most {min(self.p, self.q)} spikes, "
             msg += f"not {self.spikes}"
@@ -129,6 +141,10 @@ class Design:
             if getattr(self, parameter) is not None and not set(owners) & set(self.structures):
                 msg = f"{parameter}=... has no effect unless structures=... includes "
                 msg += " or ".join(owners)
+                raise InvalidArgumentError(msg)
+        for argument, owner in (("rho_columns", "ar1"), ("block", "blocks")):
+            if getattr(self, argument) is not None and owner not in self.structures:
+                msg = f"{argument}=... has no effect unless structures=... includes {owner}"
                 raise InvalidArgumentError(msg)
 
     def _check_methods(self) -> None:
@@ -177,6 +193,11 @@ class Design:
         }
         return tuple(({one.name: one for one in COMPARED} | methods).values())
 
+    def option(self, structure: str) -> float | None:
+        """The argument of a structure that has one beside its parameter, otherwise None."""
+        options = {"ar1": self.rho_columns, "blocks": self.block, "spiked": self.spikes}
+        return options.get(structure)
+
     def grid(self, structure: str) -> tuple[float, ...]:
         """The values of a structure's parameter."""
         parameter = STRUCTURES[structure].parameter
@@ -207,6 +228,8 @@ class Design:
             "level": self.level,
             "null_draws": self.null_draws,
             "spikes": self.spikes,
+            **({} if self.rho_columns is None else {"rho_columns": self.rho_columns}),
+            **({} if self.block is None else {"block": self.block}),
             **({} if named is None else {"methods": named}),
             **({"titles": titles} if titles else {}),
         }

@@ -51,7 +51,7 @@ def point(
     methods: Sequence[str] = tuple(method.name for method in DRAWN),
     definitions: Mapping[str, str | None] | None = None,
     with_centred: bool = False,
-    spikes: int = 1,
+    option: float | None = None,
 ) -> Point:
     """Sweep point for a block of draws of one structure at one value.
 
@@ -66,7 +66,7 @@ def point(
         methods: Names of the methods applied to the draws, which must include :data:`COMPARED`.
         definitions: Digests of the user's own methods, by name.
         with_centred: Whether to compute the statistics of the centred matrix as well.
-        spikes: Number of directions of ``spiked``.
+        option: Argument of the structure, see :meth:`Design.option`.
     """
     parameters: dict[str, Any] = {
         "structure": structure,
@@ -78,7 +78,7 @@ def point(
         "seed": seed,
         "draws": list(draws),
         "with_centred": with_centred,
-        "spikes": spikes if structure == "spiked" else 1,
+        "option": option,
     }
     if definitions:
         parameters["definitions"] = dict(definitions)
@@ -108,7 +108,7 @@ def compute(given: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[s
     """
     parameters = given.parameters
     p, q = parameters["p"], parameters["q"]
-    structure = find_structure(parameters["structure"], parameters["spikes"])
+    structure = find_structure(parameters["structure"], parameters["option"])
     value = parameters["value"]
     energy = structure.energy(p, q, value)
     budgets = [Budget(p, q, r) for r in parameters["ranks"]]
@@ -117,7 +117,7 @@ def compute(given: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[s
     statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     start, stop = parameters["draws"]
-    block = (structure.name, parameters["spikes"], p, q, parameters["seed"], start, stop)
+    block = (structure.name, parameters["option"], p, q, parameters["seed"], start, stop)
     for draw, family in enumerate(_families(*block), start):
         matrix = family(value)
         total = float(np.square(matrix).sum())
@@ -184,7 +184,7 @@ def _retained(
 
 
 def _families(
-    name: str, spikes: int, p: int, q: int, seed: int, start: int, stop: int
+    name: str, option: float | None, p: int, q: int, seed: int, start: int, stop: int
 ) -> Iterable[Family]:
     """The draws of a block, each a function of the value, for common random numbers on the grid.
 
@@ -192,19 +192,19 @@ def _families(
     are small.
     """
     if (stop - start) * p * q <= _ENTRIES_IN_MEMORY:
-        return _families_in_memory(name, spikes, p, q, seed, start, stop)
-    return (_family(name, spikes, p, q, seed, draw) for draw in range(start, stop))
+        return _families_in_memory(name, option, p, q, seed, start, stop)
+    return (_family(name, option, p, q, seed, draw) for draw in range(start, stop))
 
 
 @lru_cache(maxsize=1)
 def _families_in_memory(
-    name: str, spikes: int, p: int, q: int, seed: int, start: int, stop: int
+    name: str, option: float | None, p: int, q: int, seed: int, start: int, stop: int
 ) -> tuple[Family, ...]:
-    return tuple(_family(name, spikes, p, q, seed, draw) for draw in range(start, stop))
+    return tuple(_family(name, option, p, q, seed, draw) for draw in range(start, stop))
 
 
-def _family(name: str, spikes: int, p: int, q: int, seed: int, draw: int) -> Family:
-    return find_structure(name, spikes).family(p, q, generator(seed, EXPERIMENT, p, q, name, draw))
+def _family(name: str, option: float | None, p: int, q: int, seed: int, draw: int) -> Family:
+    return find_structure(name, option).family(p, q, generator(seed, EXPERIMENT, p, q, name, draw))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+import numpy as np
 from scipy import optimize
 
 from loca_theory.dependence.closed_forms import (
@@ -14,6 +16,8 @@ from loca_theory.dependence.closed_forms import (
     selection_loss_with_spike,
 )
 from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
+from loca_theory.dependence.structures import find_structure
 from loca_theory.expressivity import Budget, exact_error
 
 
@@ -26,28 +30,42 @@ class Prediction:
         loss: L_R(r) of independent p×q entries, relative to their own energy.
         loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy; 1
             for r = 1.
-        spikes: Number of directions of ``spiked``; the closed forms hold for one.
+        options: Arguments of structures by name, see :func:`~loca_theory.dependence.ar1`,
+            :func:`~loca_theory.dependence.blocks` and :func:`~loca_theory.dependence.spiked`;
+            that of a structure without an entry is its default.
     """
 
     budget: Budget
     loss: float
     loss_without: float
-    spikes: int = 1
+    options: Mapping[str, float | None] = field(default_factory=dict)
 
     def error(self, structure: str, method: str, value: float) -> float | None:
         """Expected error of a method relative to E‖W‖²; None if there is no closed form.
 
-        Only the methods R and D have closed forms. The error of D is exact under ``shared-mean``
-        and ``equicorrelated``. The other errors are leading orders in the size: that of R follows
-        from the spiked model, and that of D under ``spiked`` follows from the mixture law of the
-        coefficients of a random spike.
+        Only the methods R, D and S have closed forms. The error of D is exact under
+        ``shared-mean`` and ``equicorrelated``. Under the separable structures, those of D and S are
+        exact if the coordinates are independent, and otherwise approximations; see
+        :mod:`~loca_theory.dependence.separable`. The other errors are leading orders in the size:
+        that of R follows from the spiked model, and that of D under ``spiked`` follows from the
+        mixture law of the coefficients of a random spike.
         """
         match structure, method:
             case (("shared-mean" | "equicorrelated"), ("R" | "D")):
                 return self._with_shared_mean(structure, method, value)
-            case "spiked", ("R" | "D") if self.spikes == 1:
+            case "spiked", ("R" | "D") if self.options.get("spiked") in (None, 1):
                 return self._with_spike(method, value)
+            case _, ("D" | "S"):
+                return self._of_separable(structure, method, value)
         return None
+
+    def _of_separable(self, structure: str, method: str, value: float) -> float | None:
+        factors = find_structure(structure, self.options.get(structure)).factors
+        if factors is None:
+            return None
+        of_factor = cosine_variances if method == "D" else np.diagonal
+        a, b = (of_factor(one) for one in factors(self.budget.p, self.budget.q, value))
+        return selection_loss_of_separable(a, b, self.budget.chosen_coefficients)
 
     def _with_shared_mean(self, structure: str, method: str, rho: float) -> float | None:
         p, q = self.budget.p, self.budget.q

@@ -1,4 +1,4 @@
-r"""Random matrices W with dependent entries, whose dependence is set by one parameter.
+r"""Random matrices W with dependent or unequal entries, set by one parameter.
 
 A structure is one kind of dependence. From a single set of random numbers it computes W for any
 value of the parameter. Losses at different values, and crossings, are therefore compared with
@@ -11,29 +11,42 @@ structure                     parameter  law of W
 ``equicorrelated``            rho        Σ = (1−ρ) I + ρ 11ᵀ (unit variances)
 ``row-equicorrelated``        rho        independent rows with covariance (1−ρ) I + ρ 11ᵀ
 ``ar1``                       rho        Σ = A_p(ρ) ⊗ A_q(ρ), A(ρ)_ij = ρ^|i−j|
+``blocks``                    rho        Σ = E_p(ρ) ⊗ E_q(ρ), exchangeable within blocks
+``scaled``                    exponent   Σ = D_p ⊗ D_q, D diagonal with D_ii ∝ i^{-exponent}
 ``spiked``                    fraction   Z + θ (u_1 v_1ᵀ + u_2 v_2ᵀ + …), random directions
 ``power-law``                 exponent   Z Λ^{1/2} Qᵀ, λ_j ∝ j^{-exponent}, Q random orthogonal
 ============================= ========== ==================================================
 
 Σ is the covariance of all pq entries, 1 is a vector of ones, and Z is a p×q matrix of independent
-N(0, 1) entries. The u_k and the v_k are orthonormal, and :func:`spike_strength` gives θ. The
-paper's appendix prints the formula of ``shared-mean``, but its text describes ``equicorrelated``.
+N(0, 1) entries. The u_k and the v_k are orthonormal, and :func:`spike_strength` gives θ. E(ρ) is
+block diagonal, with (1−ρ) I + ρ 11ᵀ of :func:`blocks`' order in every block; D_p and D_q have mean
+1. The paper's appendix prints the formula of ``shared-mean``, but its text describes
+``equicorrelated``.
+
+Four structures are separable: Σ = A ⊗ B with A between rows and B between columns, that is
+:math:`W = A^{1/2} Z B^{1/2}`. They are ``row-equicorrelated`` (A = I), ``ar1``, ``blocks`` and
+``scaled``; :mod:`loca_theory.dependence.separable` gives the errors of selections under them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal
+from scipy import linalg, signal
 
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
 # How far a parameter must stay from an end of its range that does not belong to the range.
 _OPEN = 1e-9
+
+# The largest block by default.
+_LARGEST_BLOCK = 16
 
 _Array = NDArray[np.float64]
 Family = Callable[[float], _Array]
@@ -52,6 +65,8 @@ class Structure:
         family: Function of (p, q, generator) that draws random numbers once and returns a function
             from values of the parameter to matrices.
         energy: Function of (p, q, value) that returns :math:`E\|W\|^2`.
+        factors: Function of (p, q, value) that returns A (p×p) and B (q×q) of the covariance
+            Σ = A ⊗ B; None if Σ is not separable.
     """
 
     name: str
@@ -61,6 +76,7 @@ class Structure:
     bounds: Callable[[int, int], tuple[float, float]]
     family: Callable[[int, int, np.random.Generator], Family]
     energy: Callable[[int, int, float], float]
+    factors: Callable[[int, int, float], tuple[_Array, _Array]] | None = None
 
     def check(self, p: int, q: int, value: float) -> None:
         """Check that a value of the parameter is in range for p×q matrices.
@@ -95,17 +111,20 @@ def _equicorrelated(p: int, q: int, rng: np.random.Generator) -> Family:
 
 def _row_equicorrelated(p: int, q: int, rng: np.random.Generator) -> Family:
     z = rng.standard_normal((p, q))
-    mean = z.mean(axis=1, keepdims=True)
-    return lambda rho: np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (q - 1) * rho) * mean
+    return lambda rho: _exchangeable(z, rho, q, 1)
 
 
-def _ar1(p: int, q: int, rng: np.random.Generator) -> Family:
-    z = rng.standard_normal((p, q))
+def _exchangeable(z: _Array, rho: float, block: int, axis: int) -> _Array:
+    """E(ρ)^{1/2} along an axis: it multiplies the mean of a block of z and the rest."""
+    sizes = list(z.shape)
+    sizes[axis : axis + 1] = [z.shape[axis] // block, block]
+    mean = z.reshape(sizes).mean(axis + 1).repeat(block, axis)
+    return np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (block - 1) * rho) * mean
 
-    def at(rho: float) -> _Array:
-        return _autoregression(_autoregression(z, rho, 0), rho, 1)
 
-    return at
+def _exchangeable_covariance(n: int, rho: float, block: int) -> _Array:
+    one = (1 - rho) * np.eye(block) + rho
+    return linalg.block_diag(*[one] * (n // block))
 
 
 def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
@@ -115,6 +134,107 @@ def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
     first[axis] = slice(0, 1)
     driven[tuple(first)] = innovations[tuple(first)]
     return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
+
+
+def _powers_of_lag(n: int, rho: float) -> _Array:
+    return np.asarray(linalg.toeplitz(rho ** np.arange(n)), dtype=np.float64)
+
+
+def ar1(rho_columns: float | None = None) -> Structure:
+    """Make the structure ``ar1``: neighbours are correlated along rows and columns.
+
+    Args:
+        rho_columns: Correlation of neighbouring columns; None for ρ, that of neighbouring rows.
+
+    Raises:
+        InvalidArgumentError: ``rho_columns`` does not lie strictly between −1 and 1.
+    """
+    if rho_columns is not None and not -1 < rho_columns < 1:
+        msg = f"rho_columns must lie strictly between -1 and 1, not {rho_columns:g}: the "
+        msg += "covariance would not be positive definite"
+        raise InvalidArgumentError(msg)
+
+    def between_columns(rho: float) -> float:
+        return rho if rho_columns is None else rho_columns
+
+    def family(p: int, q: int, rng: np.random.Generator) -> Family:
+        z = rng.standard_normal((p, q))
+        return lambda rho: _autoregression(_autoregression(z, rho, 0), between_columns(rho), 1)
+
+    def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
+        return _powers_of_lag(p, rho), _powers_of_lag(q, between_columns(rho))
+
+    return Structure(
+        "ar1",
+        "rho",
+        "AR(1) ⊗ AR(1): neighbours correlated along rows and columns",
+        "R. J. Martin, Biometrika 66 (1979)",
+        lambda p, q: (-1 + _OPEN, 1 - _OPEN),
+        family,
+        _unit_energy,
+        factors,
+    )
+
+
+def blocks(block: int | None = None) -> Structure:
+    """Make the structure ``blocks``: exchangeable blocks of rows and of columns.
+
+    Args:
+        block: Rows, and columns, of a block, a divisor of p and q; None for the largest common
+            divisor up to 16. Two entries in the same blocks of rows and columns have correlation ρ²
+            if they share neither row nor column, and ρ if they share one.
+
+    Raises:
+        InvalidArgumentError: ``block`` is less than 1.
+    """
+    if block is not None and block < 1:
+        msg = f"block must be at least 1, not {block}"
+        raise InvalidArgumentError(msg)
+
+    def order(p: int, q: int) -> int:
+        common = math.gcd(p, q)
+        divisors = [d for d in range(1, common + 1) if common % d == 0]
+        if block is None:
+            return max(d for d in divisors if d <= _LARGEST_BLOCK)
+        if block not in divisors:
+            msg = f"block={block} does not divide both sides of a {p}x{q} matrix; choose from "
+            msg += ", ".join(map(str, divisors))
+            raise InvalidArgumentError(msg)
+        return block
+
+    def family(p: int, q: int, rng: np.random.Generator) -> Family:
+        z, b = rng.standard_normal((p, q)), order(p, q)
+        return lambda rho: _exchangeable(_exchangeable(z, rho, b, 0), rho, b, 1)
+
+    def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
+        b = order(p, q)
+        return _exchangeable_covariance(p, rho, b), _exchangeable_covariance(q, rho, b)
+
+    return Structure(
+        "blocks",
+        "rho",
+        "exchangeable blocks: correlation ρ within blocks of rows and of columns",
+        "D. F. Votaw, Ann. Math. Stat. 19 (1948), for compound symmetry",
+        lambda p, q: (-1 / max(order(p, q) - 1, 1), 1.0),
+        family,
+        _unit_energy,
+        factors,
+    )
+
+
+def _scaled(p: int, q: int, rng: np.random.Generator) -> Family:
+    z = rng.standard_normal((p, q))
+
+    def at(exponent: float) -> _Array:
+        rows, columns = _power_law_variances(p, exponent), _power_law_variances(q, exponent)
+        return np.sqrt(rows)[:, None] * z * np.sqrt(columns)
+
+    return at
+
+
+def _power_law_variances(n: int, exponent: float) -> _Array:
+    variances = np.arange(1.0, n + 1) ** -exponent
+    return variances / variances.mean()
 
 
 def spike_strength(p: int, q: int, fraction: float, spikes: int) -> float:
@@ -132,7 +252,14 @@ def _directions(n: int, count: int, rng: np.random.Generator) -> _Array:
 
 
 def spiked(spikes: int = 1) -> Structure:
-    """Make the structure ``spiked``, which adds equally strong random rank-one terms to Z."""
+    """Make the structure ``spiked``, which adds equally strong random rank-one terms to Z.
+
+    Raises:
+        InvalidArgumentError: the number of spikes is less than 1.
+    """
+    if spikes < 1:
+        msg = f"spikes must be at least 1, not {spikes}"
+        raise InvalidArgumentError(msg)
 
     def family(p: int, q: int, rng: np.random.Generator) -> Family:
         z = rng.standard_normal((p, q))
@@ -154,13 +281,7 @@ def spiked(spikes: int = 1) -> Structure:
 def _power_law(p: int, q: int, rng: np.random.Generator) -> Family:
     z = rng.standard_normal((p, q))
     rotation = _directions(q, q, rng).T
-    ranks = np.arange(1, q + 1)
-
-    def at(exponent: float) -> _Array:
-        variances = ranks**-exponent
-        return (z * np.sqrt(variances / variances.mean())) @ rotation
-
-    return at
+    return lambda exponent: (z * np.sqrt(_power_law_variances(q, exponent))) @ rotation
 
 
 def _unit_energy(p: int, q: int, value: float) -> float:
@@ -197,15 +318,22 @@ STRUCTURES: dict[str, Structure] = {
             lambda p, q: (-1 / max(q - 1, 1), 1.0),
             _row_equicorrelated,
             _unit_energy,
+            lambda p, q, rho: (np.eye(p), _exchangeable_covariance(q, rho, q)),
         ),
+        ar1(),
+        blocks(),
         Structure(
-            "ar1",
-            "rho",
-            "AR(1) ⊗ AR(1): neighbours correlated along rows and columns",
-            "R. J. Martin, Biometrika 66 (1979)",
-            lambda p, q: (-1 + _OPEN, 1 - _OPEN),
-            _ar1,
+            "scaled",
+            "exponent",
+            "independent entries whose variances decay along rows and columns",
+            "T. Dettmers et al., NeurIPS 35 (2022), for outlier dimensions",
+            lambda p, q: (0.0, 10.0),
+            _scaled,
             _unit_energy,
+            lambda p, q, exponent: (
+                np.diag(_power_law_variances(p, exponent)),
+                np.diag(_power_law_variances(q, exponent)),
+            ),
         ),
         spiked(),
         Structure(
@@ -221,14 +349,19 @@ STRUCTURES: dict[str, Structure] = {
 }
 
 
-def find_structure(name: str, spikes: int = 1) -> Structure:
-    """Find a structure by its name; ``spiked`` gets the given number of spikes.
+# The structures that have an argument beside the parameter.
+_MAKERS: dict[str, Callable[[Any], Structure]] = {"ar1": ar1, "blocks": blocks, "spiked": spiked}
+
+
+def find_structure(name: str, option: float | None = None) -> Structure:
+    """Find a structure by its name.
+
+    Args:
+        name: Name of the structure.
+        option: The argument of :func:`ar1`, :func:`blocks` or :func:`spiked`; None for its default.
 
     Raises:
-        InvalidArgumentError: the name is unknown, or the number of spikes is less than 1.
+        InvalidArgumentError: the name is unknown, or the option is out of range.
     """
     found = find("structure", name, STRUCTURES)
-    if spikes < 1:
-        msg = f"spikes must be at least 1, not {spikes}"
-        raise InvalidArgumentError(msg)
-    return spiked(spikes) if name == "spiked" else found
+    return found if option is None else _MAKERS[name](option)

@@ -48,6 +48,8 @@ def correlate(
     level: float = DEFAULT_LEVEL,
     null_draws: int = DEFAULT_NULL_DRAWS,
     spikes: int = 1,
+    rho_columns: float | None = None,
+    block: int | None = None,
     runner: Runner = DEFAULT_RUNNER,
 ) -> CorrelationResult:
     """Find where dependence makes LoRA overtake DCT selection, and how often a test detects it.
@@ -65,12 +67,16 @@ def correlate(
             error is used, if known.
         rho: Correlations, increasing; None for 0, 0.01, ..., 0.4.
         fraction: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
-        exponent: Exponents of the power law, increasing; None for 0, 0.1, ..., 1.5.
+        exponent: Exponents of the power laws, increasing; None for 0, 0.1, ..., 1.5.
         draws: Number of draws of each structure, at least 2; all values share the random numbers.
         seed: Root seed.
         level: Size of the tests of independence.
         null_draws: Number of draws of the statistics under independence.
         spikes: Number of equally strong directions of ``spiked``.
+        rho_columns: Correlation of neighbouring columns under ``ar1``; None for that of
+            neighbouring rows, ``rho``.
+        block: Rows, and columns, of a block of ``blocks``, a divisor of p and q; None for the
+            largest up to 16.
         runner: Runner that computes the draws.
 
     Raises:
@@ -107,6 +113,8 @@ def correlate(
         level=level,
         null_draws=null_draws,
         spikes=spikes,
+        rho_columns=rho_columns,
+        block=block,
     )
     return study.run(_arguments.instance("runner", runner, Runner))
 
@@ -174,7 +182,7 @@ class Study(Design):
                 methods=[method.name for method in methods],
                 definitions=definitions,
                 with_centred=with_centred,
-                spikes=self.spikes,
+                option=self.option(name),
             )
             for start in range(0, self.draws, draw_blocks.BLOCK)
         ]
@@ -219,7 +227,7 @@ class Study(Design):
                 budget,
                 loss.error,
                 without[budget.r - 1].error if budget.r > 1 else 1.0,
-                self.spikes,
+                {name: self.option(name) for name in self.structures},
             )
             for budget, loss in zip(self.budgets, losses, strict=True)
         ]

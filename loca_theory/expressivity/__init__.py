@@ -66,6 +66,7 @@ from loca_theory.expressivity.simulation import (
     simulate,
     squares,
 )
+from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
 
 if TYPE_CHECKING:
     from loca_theory.expressivity.matrices import (
@@ -120,6 +121,7 @@ __all__ = [
     "expected_leading_energy",
     "expected_location_sum",
     "expected_top_sum",
+    "expected_top_sum_of_unequal",
     "expected_top_sum_with_outlier",
     "find_method",
     "find_methods",

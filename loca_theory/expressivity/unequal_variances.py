@@ -1,0 +1,140 @@
+r"""Expected sum of the largest squares of independent normal variables of unequal variances.
+
+Let B(x) be the number of squares above x. The sum of the N largest is
+:math:`\int_0^\infty \min(N, B(x))\,dx`, hence
+
+.. math:: E\Bigl[\sum_{i\le N} X_{(i)}\Bigr] = \int_0^\infty E\min(N, B(x))\,dx, \qquad
+          B(x) \sim \text{Poisson-binomial}(p_1, …, p_n), \quad
+          p_j = P(v_j χ^2_1 > x) .
+
+The law of B(x) is replaced by the binomial law of the same mean and variance, whose number of
+trials :math:`ν = (\sum p_j)^2/\sum p_j^2` need not be an integer; its success probability is
+:math:`π = \sum p_j^2/\sum p_j`. It is exact for equal variances. The number N and the variance of
+B(x) matter only where B(x) may lie on either side of N, and there most of the error of the third
+cumulant cancels in the integral over x. The cost is one pass over the distinct variances for each
+of a few hundred nodes.
+
+Source: the layer-cake formula; W. Ehm, Stat. Probab. Lett. 11 (1991) and E. A. Peköz, A. Röllin,
+V. Čekanavičius and M. Shwartz, J. Appl. Probab. 46 (2009) for binomial approximations of the
+Poisson-binomial law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.order_statistics import survival
+
+# B(x) is on one side of N, but for less than 1e-18, if its mean is this many standard deviations
+# (the bulk) plus this number (the Chernoff bound) away from N.
+_STANDARD_DEVIATIONS, _CHERNOFF = 9.0, 45.0
+# P(B > N) is below the square of the mean, so means below this one do not matter.
+_NEGLIGIBLE = 1e-9
+_NODES = 48
+# Variances below this fraction of the largest one count as 0.
+_SMALLEST = 1e-20
+
+_Array = NDArray[np.float64]
+
+
+def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
+    r"""Expected sum of the N largest squares of independent normals N(0, v_j).
+
+    Args:
+        variances: The variances v_j ≥ 0, in an array of any shape.
+        count: The number N of summed squares, at least 0; from n on all are summed.
+
+    Returns:
+        The expectation. For equal variances its relative error is about 1e-13. Otherwise the
+        binomial law that stands for the Poisson-binomial one dominates the error. Measured against
+        exact convolution, for variances spread over up to six decades, it is below 3e-3 from 20
+        variables on and, if N ≥ n/20, below 2e-6 from 400 on.
+
+    Raises:
+        InvalidArgumentError: a variance is negative or not finite, or count is negative.
+
+    >>> from loca_theory.expressivity import expected_top_sum
+    >>> round(expected_top_sum_of_unequal([3.0] * 500, 20) / expected_top_sum(500, 20, 1), 12)
+    3.0
+    """
+    given = np.asarray(variances, dtype=float).ravel()
+    if count < 0 or not np.all((given >= 0) & np.isfinite(given)):
+        msg = "variances must be finite and not negative and count must be at least 0, "
+        msg += f"not count={count}" if count < 0 else "but some are not"
+        raise InvalidArgumentError(msg)
+    v, multiplicity = np.unique(
+        given[given > _SMALLEST * given.max(initial=0.0)], return_counts=True
+    )
+    n = int(multiplicity.sum())
+    if count >= n:
+        return float(multiplicity @ v)
+    if count == 0:
+        return 0.0
+    deviations = np.sqrt(v)
+
+    def sums(z: float) -> tuple[float, float]:
+        """Σ p_j and Σ p_j² at x = z²."""
+        p = special.erfc(z / np.sqrt(2) / deviations)
+        return float(multiplicity @ p), float(multiplicity @ (p * p))
+
+    edges = _panels(sums, n, count, deviations)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    half = 0.5 * np.diff(edges)[:, None]
+    z = (edges[:-1, None] + half * (1 + nodes)).ravel()
+    # Node by node, because an array of nodes and variances might not fit in memory.
+    mean, squares = np.array([sums(float(node)) for node in z]).T
+    inside = (2 * z * (half * weights).ravel()) @ _expected_minimum(count, mean, squares)
+    # Below the panels B(x) is at least N; above them it is less than N, and E(X − x)⁺ remains.
+    y = (edges[-1] / deviations) ** 2
+    above = (multiplicity * v) @ (survival(y, 3) - y * survival(y, 1))
+    return float(count * edges[0] ** 2 + inside + above)
+
+
+def _panels(
+    sums: Callable[[float], tuple[float, float]], n: int, count: int, deviations: _Array
+) -> _Array:
+    """Edges in z = √x of the panels on which B(z²) may be on either side of N."""
+
+    def level(mean: float) -> float:
+        """The z at which the mean of B is about the given one."""
+        if mean >= n:
+            return 0.0
+        return optimize.brentq(
+            lambda z: np.log(max(sums(z)[0], 1e-300) / mean),
+            0.0,
+            40 * deviations[-1],
+            xtol=1e-9 * deviations[0],
+            rtol=1e-4,
+        )
+
+    mean, squares = sums(level(count))
+    reach = _STANDARD_DEVIATIONS * np.sqrt(max(mean - squares, 0.0)) + _CHERNOFF
+    means = [count + reach, count + reach / 3, count - reach / 3, count - reach]
+    if means[-1] <= 0:
+        means = [*(one for one in means if one > count), count, count / 8, _NEGLIGIBLE]
+    edges = np.array([level(one) for one in means])
+    # Each group of similar variances has a step of its own in Σ p_j, of the width of its √v.
+    doublings = np.ceil(np.log2(40 * deviations[-1] / deviations[0]))
+    doubling = deviations[0] * 2.0 ** np.arange(doublings)
+    between = doubling[(doubling > edges.min()) & (doubling < edges.max())]
+    return np.unique(np.concatenate([edges, between]))
+
+
+def _expected_minimum(count: int, mean: _Array, squares: _Array) -> _Array:
+    """E min(N, B) of the binomial law with mean Σp and variance Σp − Σp².
+
+    N P(B ≥ N) + νπ P(B' ≤ N − 2), with B' the binomial law of ν − 1 trials.
+    """
+    success = squares / mean
+    rest = mean / success - count + 1
+    # With ν ≤ N − 1 trials B is less than N.
+    is_between = rest > 0
+    rest = np.where(is_between, rest, 1.0)
+    at_least = special.betainc(count, rest, success)
+    fewer = special.betaincc(count - 1, rest, success) if count > 1 else 0.0
+    return np.where(is_between, count * at_least + mean * fewer, mean)

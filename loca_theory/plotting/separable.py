@@ -1,0 +1,119 @@
+"""Map of the best method under separable dependence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from scipy import interpolate, ndimage
+
+from loca_theory.dependence import STRUCTURES, Protocol
+from loca_theory.plotting.canvas import Canvas, styled
+from loca_theory.plotting.lines import LOOKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+_NAMES = {"D": "DCT", "R": "low rank", "S": "entries"}
+_TITLES = {"ar1": "AR(1) ⊗ AR(1)", "blocks": "exchangeable blocks", "scaled": "unequal variances"}
+_PIXELS = 400
+# Ratios of two errors that are drawn as lines; the colour is strongest at the last.
+_RATIOS = (1.1, 1.25, 1.5, 2.0, 3.0)
+# Smallest region, as a fraction of the panel: smaller ones are ties decided by chance.
+_SMALLEST = 0.02
+_RATIO_TICKS = {2.0**-k: f"1/{2**k}" for k in range(1, 12)}
+
+
+@styled
+def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
+    """Method with the smallest error under each separable structure, by parameter and r/K.
+
+    The colour names the method and is the stronger the larger its lead. Lines show the lead: the
+    error of the second best method over that of the best. Errors are interpolated between the
+    parameters and ranks of the table.
+
+    Args:
+        table: ``rows`` of a :class:`~loca_theory.dependence.Study` with at least two ranks, two
+            values of each parameter, and the methods R, D and S under ``same-draw``.
+        ax: Axes for a single panel; None for a new figure.
+    """
+    table = table[(table["protocol"] == Protocol.SAME_DRAW) & table["method"].isin(list(_NAMES))]
+    groups = list(table.groupby("structure", sort=False))
+    canvas = Canvas.of(ax, (3.1 * len(groups), 3.2), 1, len(groups), sharey=True)
+    for axis, (structure, rows) in zip(canvas.axes[0], groups, strict=True):
+        _draw_panel(axis, rows)
+        axis.set_title(_TITLES.get(str(structure), str(structure)))
+        parameter = STRUCTURES[str(structure)].parameter
+        axis.set_xlabel("correlation ρ" if parameter == "rho" else f"{parameter} of the variances")
+    canvas.axes[0, 0].set_ylabel("rank fraction r/K")
+    canvas.caption(
+        "Colour: method with the smallest error, stronger for a larger lead. "
+        "Lines: error of the second best method over that of the best"
+    )
+    return canvas.figure
+
+
+def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
+    x, y, errors = _interpolated(rows)
+    methods = list(_NAMES)
+    best, runner_up = errors.argsort(axis=0)[:2]
+    first, second = np.sort(errors, axis=0)[:2]
+    lead = second - first
+    regions = np.bincount(best.ravel(), minlength=len(methods)) / best.size
+    best = np.where(regions[best] < _SMALLEST, runner_up, best)
+    colors = np.array([to_rgb(LOOKS[method].color) for method in methods])[best]
+    weight = 0.1 + 0.5 * np.clip(lead / np.log(_RATIOS[-1]), 0, 1)[..., None]
+    axis.set_yscale("log", base=2)  # first, because the labels of the lines depend on it
+    axis.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+    axis.pcolormesh(x, y, 1 - weight * (1 - colors), rasterized=True)
+    levels = [level for level in np.log(_RATIOS) if lead.min() < level < lead.max()]
+    if levels:
+        lines = axis.contour(x, y, lead, levels, colors="#444444", linewidths=0.6)
+        axis.clabel(lines, fmt=lambda level: f"×{np.exp(level):.4g}", fontsize=7, inline_spacing=2)
+    if best.min() < best.max():
+        axis.contour(x, y, best, [0.5, 1.5], colors="#000000", linewidths=1.4)
+    for k, method in enumerate(methods):
+        region = best == k
+        if region.any():
+            _label(axis, x, y, region, f"{_NAMES[method]} ({method})", LOOKS[method].color)
+    ticks = [tick for tick in _RATIO_TICKS if y[0] <= tick <= y[-1]]
+    axis.set_yticks(ticks, [_RATIO_TICKS[tick] for tick in ticks])
+    axis.grid(visible=False)
+
+
+def _interpolated(rows: pd.DataFrame) -> tuple[NDArray, NDArray, NDArray]:
+    """Fine values of the parameter and of r/K, and each method's log error on their grid."""
+    errors = np.stack(
+        [
+            rows[rows["method"] == method].pivot_table("error", "r", "value").to_numpy()
+            for method in _NAMES
+        ]
+    )
+    values, ranks = np.sort(rows["value"].unique()), np.sort(rows["r"].unique())
+    ratios = ranks / rows[["p", "q"]].to_numpy().min()
+    x = np.linspace(values[0], values[-1], _PIXELS)
+    y = np.geomspace(ratios[0], ratios[-1], _PIXELS)
+    grid = np.stack(np.meshgrid(np.log(y), x, indexing="ij"), axis=-1)
+    fine = [
+        interpolate.RegularGridInterpolator((np.log(ratios), values), np.log(one))(
+            np.clip(grid, [np.log(ratios[0]), values[0]], [np.log(ratios[-1]), values[-1]])
+        )
+        for one in errors
+    ]
+    return x, y, np.stack(fine)
+
+
+def _label(
+    axis: Axes, x: NDArray, y: NDArray, region: NDArray[np.bool_], text: str, color: str
+) -> None:
+    """Write a label where the region is widest."""
+    depth = ndimage.distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
+    row, column = np.unravel_index(depth.argmax(), depth.shape)
+    outline = [withStroke(linewidth=2.5, foreground="#ffffff")]
+    axis.text(x[column], y[row], text, color=color, fontsize=9, weight="bold",
+              ha="center", va="center", path_effects=outline)  # fmt: skip

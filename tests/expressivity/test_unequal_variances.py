@@ -1,0 +1,121 @@
+"""Sums of the largest squares of normals of unequal variances, against exact convolution."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    expected_top_sum,
+    expected_top_sum_of_unequal,
+    expected_top_sum_with_outlier,
+)
+
+
+def by_convolution(variances, counts):
+    """∫ E min(N, B(x)) dx, every probability P(B = k) from one convolution per variable."""
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    low, high = np.sqrt(variances.min()), np.sqrt(variances.max())
+    edges = np.append(0.0, np.geomspace(1e-3 * low, 12 * high, 60 + 25 * int(np.log2(high / low))))
+    half = np.diff(edges)[:, None] / 2
+    z = (edges[:-1, None] + half * (1 + nodes)).ravel()
+    law = np.zeros((len(variances) + 1, len(z)))
+    law[0] = 1.0
+    for j, v in enumerate(variances, 1):
+        p = special.erfc(z / np.sqrt(2 * v))
+        law[1 : j + 1] = law[1 : j + 1] * (1 - p) + law[:j] * p
+        law[0] *= 1 - p
+    at_least = np.cumsum(law[:0:-1], axis=0)[::-1]
+    sums = np.cumsum(at_least @ (2 * z * (half * weights).ravel()))
+    return sums[np.array(counts) - 1]
+
+
+def profiles(n):
+    rng = np.random.default_rng(0)
+    return {
+        "a decade": 10 ** rng.uniform(0, 1, n),
+        "six decades": 10 ** rng.uniform(0, 6, n),
+        "one outlier": np.append(np.ones(n - 1), 1e4),
+        "two groups": np.repeat([100.0, 1.0], [n // 2, n - n // 2]),
+        "separable": np.outer(np.linspace(0.2, 3, n // 10), np.geomspace(0.1, 9, 10)).ravel(),
+    }
+
+
+# The errors that the docstring states.
+SMALL, LARGE = 3e-3, 2e-6
+
+
+@pytest.mark.parametrize("name", profiles(20))
+@pytest.mark.parametrize(
+    "n", [20, pytest.param(100, marks=pytest.mark.deep), pytest.param(400, marks=pytest.mark.deep)]
+)
+def test_exact_convolution_gives_the_same(n, name):
+    v = profiles(n)[name]
+    counts = sorted({1, 2, n // 20, n // 3, n // 2, n - 1})
+    for count, exact in zip(counts, by_convolution(v, counts), strict=True):
+        bound = LARGE if n >= 400 and count >= n // 20 else SMALL
+        assert expected_top_sum_of_unequal(v, count) == pytest.approx(exact, rel=bound), count
+
+
+def test_the_oracle_gives_the_value_of_equal_variances():
+    exact = [expected_top_sum(20, count, 1) for count in (1, 7, 19)]
+    np.testing.assert_allclose(by_convolution(np.ones(20), [1, 7, 19]), exact, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("n", "count"), [(1, 1), (7, 3), (900, 1), (900, 60), (65536, 2048)])
+def test_equal_variances_are_independent_copies(n, count):
+    got = expected_top_sum_of_unequal(np.full(n, 2.5), count)
+    assert got == pytest.approx(2.5 * expected_top_sum(n, count, 1), rel=1e-12)
+
+
+def test_one_outlier_has_a_formula_of_its_own():
+    got = expected_top_sum_of_unequal(np.append(np.ones(8999), 50.0), 300)
+    assert got == pytest.approx(expected_top_sum_with_outlier(9000, 300, 50.0), rel=1e-8)
+
+
+def test_simulated_sums_have_that_mean():
+    v = np.outer(np.geomspace(0.05, 5, 30), np.linspace(0.5, 2, 20)).ravel()
+    squares = v * np.random.default_rng(1).standard_normal((4000, v.size)) ** 2
+    largest = np.sort(squares, axis=1)[:, ::-1].cumsum(axis=1)
+    for count in (5, 60, 300):
+        sums = largest[:, count - 1]
+        error = sums.std(ddof=1) / np.sqrt(len(sums))
+        # Three comparisons at a family-wise 1e-4. The approximation's own error is below 1e-5.
+        assert abs(sums.mean() - expected_top_sum_of_unequal(v, count)) < 4.2 * error
+
+
+def test_the_unit_and_the_order_and_the_shape_do_not_matter():
+    v = np.random.default_rng(2).uniform(0.1, 3, (12, 9))
+    expected = expected_top_sum_of_unequal(v, 10)
+    # Roots of the panels' edges are found to 1e-4 only, but the integral hardly depends on them.
+    assert expected_top_sum_of_unequal(1e-7 * v, 10) == pytest.approx(1e-7 * expected, rel=1e-11)
+    assert expected_top_sum_of_unequal(v.T[::-1], 10) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("spread", [1e-300, 1e-30, 1e30])
+def test_variances_of_any_size(spread):
+    v = np.append(np.full(50, spread), np.ones(50))
+    assert expected_top_sum_of_unequal(v, 50) == pytest.approx(50 * max(spread, 1.0), rel=1e-9)
+    assert expected_top_sum_of_unequal(v, 100) == pytest.approx(50 * (1 + spread), rel=1e-14)
+
+
+def test_variables_of_no_variance_add_nothing():
+    v = np.random.default_rng(3).uniform(0.1, 3, 40)
+    padded = np.append(v, np.zeros(20))
+    assert expected_top_sum_of_unequal(padded, 5) == expected_top_sum_of_unequal(v, 5)
+    assert expected_top_sum_of_unequal(padded, 55) == pytest.approx(v.sum(), rel=1e-14)
+    assert expected_top_sum_of_unequal(v, 0) == expected_top_sum_of_unequal([], 3) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("variances", "count", "message"),
+    [
+        pytest.param([1.0, -1.0], 1, "not negative", id="negative"),
+        pytest.param([1.0, np.nan], 1, "must be finite", id="not a number"),
+        pytest.param([1.0, np.inf], 1, "must be finite", id="infinite"),
+        pytest.param([1.0], -1, "not count=-1", id="count"),
+    ],
+)
+def test_bad_arguments(variances, count, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        expected_top_sum_of_unequal(variances, count)
