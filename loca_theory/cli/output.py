@@ -137,10 +137,10 @@ def _worst_first(rows: Sequence[ErrorRow]) -> list[str]:
         for row in rows:
             if row.engine == engine:
                 best.setdefault((row.method, row.r), row)
-    total = dict.fromkeys((row.method for row in rows), 0.0)
+    errors: dict[str, list[float]] = {row.method: [] for row in rows}
     for (method, _), row in best.items():
-        total[method] += row.error
-    return sorted(total, key=lambda method: -total[method])
+        errors[method].append(row.error)
+    return sorted(errors, key=lambda method: -sum(errors[method]) / len(errors[method]))
 
 
 def _table(rows: Sequence[ErrorRow], *, between: str) -> Table:
@@ -148,12 +148,14 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Table:
     ranks = list(dict.fromkeys(row.r for row in rows))
     cells = {(row.method, row.r, row.engine): row for row in rows}
 
-    def best(method: str, r: int) -> ErrorRow:
-        return next(cells[method, r, e] for e in _PREFERRED if (method, r, e) in cells)
+    def cell(method: str, r: int) -> str:
+        known = (cells[method, r, e] for e in _PREFERRED if (method, r, e) in cells)
+        row = next(known, None)
+        return "" if row is None else _cell(row, between)
 
     columns: dict[tuple[str, ...], list[str]] = {}
     for method in _worst_first(rows):
-        columns.setdefault(tuple(_cell(best(method, r), between) for r in ranks), []).append(method)
+        columns.setdefault(tuple(cell(method, r) for r in ranks), []).append(method)
 
     table = plain_table("r", *("\n".join(names) for names in columns.values()))
     disagreement = [_largest_disagreement(cells, names, ranks) for names in columns.values()]

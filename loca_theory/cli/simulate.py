@@ -145,11 +145,12 @@ def command(
 
 def _note_gaps(simulation: Simulation, common: Common) -> None:
     for method in simulation.unevaluated_methods:
-        others = {one for budget in simulation.budgets for one in method.engines(budget)}
-        chosen = " or ".join(simulation.engines or (Engine.EXACT, Engine.MONTE_CARLO))
+        chosen = simulation.engines or (Engine.EXACT, Engine.MONTE_CARLO)
+        known = {one for budget in simulation.budgets for one in method.engines(budget)}
+        others = sorted(known.difference(chosen), reverse=True)
         note(
-            f"{method.name} has no value from the engine {chosen} at some of these ranks; use "
-            f"--engine {' or '.join(sorted(others, reverse=True))}",
+            f"{method.name} has no value from the engine {' or '.join(chosen)} at some of these "
+            f"ranks; use --engine {' or '.join(others)}",
             quiet=common.quiet,
         )
     if simulation.draws == 1 and simulation.draws_errors:
