@@ -60,6 +60,12 @@ from loca_theory.expressivity.simulation import (
     simulate,
     squares,
 )
+from loca_theory.expressivity.spectral import (
+    LowRankComparison,
+    compare_with_low_rank,
+    has_spectral_error,
+    spectral_error,
+)
 
 if TYPE_CHECKING:
     from loca_theory.expressivity.matrices import (
@@ -90,6 +96,7 @@ __all__ = [
     "FrozenFactors",
     "LocationSelection",
     "LowRank",
+    "LowRankComparison",
     "Method",
     "MethodRow",
     "MethodTable",
@@ -105,6 +112,7 @@ __all__ = [
     "Violation",
     "approximate",
     "coefficient_fraction",
+    "compare_with_low_rank",
     "dense_errors",
     "exact_error",
     "expected_leading_energy",
@@ -113,6 +121,7 @@ __all__ = [
     "expected_top_sum_with_outlier",
     "find_method",
     "find_methods",
+    "has_spectral_error",
     "leading_rows",
     "limit_crossings",
     "location_fraction",
@@ -121,6 +130,7 @@ __all__ = [
     "retained_energies",
     "sample_leading_eigenvalues",
     "simulate",
+    "spectral_error",
     "squares",
     "theorem_1_violations",
 ]
