@@ -13,9 +13,9 @@ like
 
 with g and h standard normal. Entries and the atoms of the DCT have rank one; those of the real
 Fourier basis have rank two, :math:`a_1 = a_2 = 1/\sqrt2`, except about 2(p + q) of them. The two
-coordinates of a Fourier location have an isotropic law: their modulus given
-:math:`V = Σ w_i |η_i|^2` (η complex normal) is that of two independent N(0, V). Retaining the
-fraction f of the coordinates beyond c, P(|x| > c) = f, retains the energy E[x²; |x| > c].
+coordinates of a Fourier location have an isotropic law: given :math:`V = Σ w_i |η_i|^2`, with η
+complex normal, they are independent N(0, V). Retaining the fraction f of the coordinates beyond c,
+:math:`P(|x| > c) = f`, retains the energy :math:`E[x^2; |x| > c]`.
 
 **Finite sizes.** The rows of U and V lie on spheres, so x is the above divided by
 :math:`|g||h|/\sqrt{pq}`. To first order, this changes the retained energy by
@@ -24,16 +24,20 @@ fraction f of the coordinates beyond c, P(|x| > c) = f, retains the energy E[x²
           δ = \tfrac12 \Bigl(\tfrac1p + \tfrac1q\Bigr) \sum_k a_k^4 ,
 
 where :math:`f_{|x|}` is the density (for locations, half of this relative to their mean energy of
-2). With this term the value for the spectrum of independent entries is that of Theorem 1 to
-O(1/min(p, q)²). The remaining error was measured on random matrices: less than 0.15 (1/p + 1/q) at
-any spectrum, and less than 0.05 (1/p + 1/q) if ‖s‖⁴ ≥ 2 Σ s_i⁴, that is, unless nearly all of the
-energy lies in one direction.
+2). The remaining error was measured on random matrices of 24 to 256 rows, with budgets of 3% to 40%
+of the coefficients: less than 0.15 (1/p + 1/q) at any spectrum, and less than 0.05 (1/p + 1/q) if
+:math:`\sum w_i^2 \le 1/2`, that is, unless most of the energy lies in one direction.
 
 **The normal limit.** If no singular value dominates, that is, if the stable rank
 :math:`\|s\|^2/\max s_i^2` grows, x becomes normal, whatever the spectrum and the basis. A selection
-then retains the value of Theorem 1, f + 2zφ(z) with 2(1 − Φ(z)) = f, and low rank retains more
-exactly if the energy fraction of the r largest singular values exceeds this number
-(:func:`compare_with_low_rank`).
+of coefficients then retains the value of Theorem 1, f + 2zφ(z) with 2(1 − Φ(z)) = f, and low rank
+retains more exactly if the energy fraction of the r largest singular values exceeds this number
+(:func:`compare_with_low_rank`). The fourth cumulant of x gives the first correction,
+
+.. math:: f + 2zφ(z) + z^3φ(z) \sum_k a_k^4 \Bigl(\sum_i w_i^2 - \frac1p - \frac1q\Bigr) ,
+
+which is 0 for the spectrum of independent entries and, because :math:`z^3φ(z) < 0.463`, at most
+0.463 over the stable rank: the limit is good to 1% from a stable rank of 50 on.
 
 **Quadrature.** For c > 0, with a contour that passes to the right of 0 and to the left of
 :math:`1/\max\sqrt{w_i}`,
@@ -45,10 +49,10 @@ exactly if the energy fraction of the r largest singular values exceeds this num
 For the modulus of a location the kernels are :math:`2c K_1(cz)` and, relative to its mean energy,
 :math:`c^3 K_1(cz) + 2c^2 K_2(cz)/z`. The contour is the hyperbola z(u) = cosh(u + 3πi/8): its nodes
 cover many orders of magnitude, which a single singular value needs (there M decays only like 1/z),
-and along it :math:`e^{-cz}` decays. The trapezoidal rule in u with step h has no truncation or
-aliasing error above rounding: the sum ends where |M| < 1e-18, and in the strip |Im u| < π/8
-around the nodes Re z² ≤ 1/2, so that |M| ≤ √2 for every spectrum; the error is
-:math:`O(h^{-2} e^{-π^2/4h})`, below 1e-16 at h = 1/20. Values agree with closed forms to 1e-14.
+and along it :math:`e^{-cz}` decays. The trapezoidal rule in u, with step h, is accurate to
+rounding. Truncation: the sum ends where :math:`|M| < 10^{-18}`. Aliasing: in the strip of width π/8
+on either side of the nodes Re z² ≤ 1/2, so that :math:`|M| \le \sqrt2` for every spectrum, and the
+error is :math:`O(h^{-2} e^{-π^2/4h})`, which is below 1e-16 at h = 1/20.
 
 Source: the argument is this package's; for contours of this kind see J. A. C. Weideman and
 L. N. Trefethen, Math. Comp. 76 (2007).
@@ -228,8 +232,8 @@ def _selected(weights: Array, method: Selection, budget: Budget) -> float:
     nodes, values = _contour(weights[weights > 0], atom)
 
     def law(c: float) -> Array:
-        is_near = nodes.real * c < _FAR
-        return (values[is_near] * kernels(c, nodes[is_near])).imag.sum(axis=1)
+        is_near = np.real(nodes) * c < _FAR
+        return np.imag(values[is_near] * kernels(c, nodes[is_near])).sum(axis=1)
 
     high = 1.0
     while law(high)[0] > fraction:
