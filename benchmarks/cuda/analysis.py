@@ -78,7 +78,7 @@ def _analysed(paths: tuple[str, str], ranks: tuple[int, ...], device: str) -> di
         named = f"{error.method} at r = {error.r}"
         found |= {
             f"{key} of {named}": getattr(error, key)
-            for key in ("error", "iid_error", "shuffled_error")
+            for key in ("error", "iid_error", "shuffled_error", "spectral_error")
         }
     return found
 

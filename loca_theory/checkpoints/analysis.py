@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _EXPERIMENT = "increments"
 _OVERVIEW = ("name", "shape", "sigma", "tv", "tv_p_value", "outlier_mass", "spikes")
-_NESTED = ("r", "method", "error", "iid_error", "shuffled_error")
+_NESTED = ("r", "method", "error", "iid_error", "shuffled_error", "spectral_error")
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,7 +22,9 @@ from loca_theory.expressivity import (
     LowRank,
     Method,
     find_methods,
+    has_spectral_error,
     mean_retained_energies,
+    spectral_error,
 )
 from loca_theory.expressivity.methods.method import checked_numbers
 from loca_theory.increments import (
@@ -268,6 +270,12 @@ def _errors(
     leading = leading_squared_singular_values(shuffled, max(ranks), rng)
     found["shuffled_error"] = _relative_errors(shuffled, leading, methods, budgets, total, choices)
     independent = {method.name: _independent(method, budgets) for method in methods}
+    singular_values = np.sqrt(eigenvalues)
+    spectral = {
+        method.name: [spectral_error(singular_values, method, budget) for budget in budgets]
+        for method in methods
+        if has_spectral_error(method)
+    }
     errors = []
     for i, budget in enumerate(budgets):
         for method in methods:
@@ -280,6 +288,7 @@ def _errors(
                     error=values["error"],
                     iid_error=independent[method.name][i],
                     shuffled_error=values["shuffled_error"],
+                    spectral_error=spectral[method.name][i] if method.name in spectral else None,
                 )
             )
     return tuple(errors)

@@ -38,7 +38,8 @@ def verdict(total: Totals, epsilon: float) -> str:
     errors = _by_rank(total)
     if errors:
         parts.append(_dependence(next(iter(errors.values()))["R"]))
-        parts += [_winner(mine, r) for r, mine in errors.items()]
+        first, *others = (_winner(mine, r) for r, mine in errors.items())
+        parts += [first, _basis(next(iter(errors.values()))), *others]
         parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
     return " ".join(parts)
 
@@ -57,6 +58,19 @@ def _winner(errors: Mapping[str, MeanError], r: int) -> str:
     rest = " and ".join(f"{ADAPTERS[method]} {retained[method]:.0%}" for method in others)
     found = f"{ADAPTERS[best]} retains {retained[best]:.0%} of the energy"
     return f"At the budget of r = {r}, {found}, {rest}."
+
+
+def _basis(errors: Mapping[str, MeanError]) -> str:
+    """A sentence on whether the DCT suits the matrices better than a basis unrelated to them."""
+    error, expected = errors["D"].error, errors["D"].spectral_error
+    if expected is None:  # never for D
+        return ""
+    text = (
+        f"A basis unrelated to the matrices would retain {1 - expected:.0%} where the DCT retains "
+    )
+    text += f"{1 - error:.0%}"
+    is_noticeable = abs(expected - error) >= _NOTICEABLE
+    return f"{text}." if is_noticeable else f"{text}: the DCT itself makes little difference."
 
 
 def _spectrum(total: Totals) -> str:

@@ -78,6 +78,9 @@ class MatrixError:
             only by simulation.
         shuffled_error: Error on the same entries in random order, which removes their dependence
             but not their distribution.
+        spectral_error: Expected error for the same singular values and random singular vectors; see
+            :func:`~loca_theory.expressivity.spectral_error`. ``error`` less this value is what the
+            method's basis is worth on this increment. None if only simulation can give it.
     """
 
     name: str
@@ -89,6 +92,7 @@ class MatrixError:
     error: float
     iid_error: float | None
     shuffled_error: float
+    spectral_error: float | None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loca_theory.checkpoints.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.rows import Matrix, MatrixError
@@ -26,6 +27,8 @@ class MeanError:
         iid_error: The same mean of the expected errors for independent normal entries; None if one
             of these is not known.
         shuffled_error: The same mean of the errors on shuffled entries.
+        spectral_error: The same mean of the expected errors for the same singular values and random
+            singular vectors; None if one of these is not known.
         matrices: Number of increments that the budget fits.
         best_on: Number of these increments on which no method has a smaller error.
     """
@@ -35,6 +38,7 @@ class MeanError:
     error: float
     iid_error: float | None
     shuffled_error: float
+    spectral_error: float | None
     matrices: int
     best_on: int
 
@@ -169,8 +173,6 @@ def _mean_errors(
                 continue
             fractions = np.array([weight for weight, _ in found])
             fractions /= fractions.sum()
-            expected = [error.iid_error for _, error in found]
-            known = [value for value in expected if value is not None]
             best = sum(
                 error.error == min(one.error for one in at[error.name].values())
                 for _, error in found
@@ -179,11 +181,18 @@ def _mean_errors(
                 r,
                 method,
                 error=float(fractions @ [error.error for _, error in found]),
-                iid_error=float(fractions @ known) if len(known) == len(found) else None,
+                iid_error=_mean(fractions, (error.iid_error for _, error in found)),
                 shuffled_error=float(fractions @ [error.shuffled_error for _, error in found]),
+                spectral_error=_mean(fractions, (error.spectral_error for _, error in found)),
                 matrices=len(found),
                 best_on=best,
             )
+
+
+def _mean(fractions: NDArray[np.float64], values: Iterable[float | None]) -> float | None:
+    """Weighted mean; None if a value is None."""
+    known = [value for value in values if value is not None]
+    return float(fractions @ known) if len(known) == len(fractions) else None
 
 
 def _weights(matrices: Sequence[Matrix]) -> list[float]:

@@ -71,7 +71,10 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     out.print("Every increment", style="bold")
     if r is not None:
         line = f"errors at the budget of r = {r}: R LoRA (shuf.: of the shuffled entries),"
-        out.print(f"{line} D best DCT coefficients, S best entries", style="dim", highlight=False)
+        line += " D best DCT coefficients, S best entries"
+        if out.width >= _WIDE:
+            line += " (spec.: both as expected from the singular values alone)"
+        out.print(line, style="dim", highlight=False)
     out.print()
     is_wide = out.width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
@@ -136,6 +139,12 @@ _COLUMNS = (
     _Column("D", _error("D")),
     _Column("FourierFT", _error("FourierFT"), only_wide=True),
     _Column("S", _error("S")),
+    # The same for S.
+    _Column(
+        "spec.",
+        lambda _, found: _number(found["D"].spectral_error) if found else "",
+        only_wide=True,
+    ),
 )
 
 

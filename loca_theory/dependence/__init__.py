@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from loca_theory._lazy import lazy_exports
 from loca_theory.dependence.closed_forms import (
+    energy_retained_with_spike,
     limit_boundary,
     low_rank_loss_with_shared_mean,
     low_rank_loss_with_spike,
@@ -42,6 +43,7 @@ __all__ = [
     "blocks",
     "correlate",
     "cosine_variances",
+    "energy_retained_with_spike",
     "find_crossings",
     "find_protocols",
     "limit_boundary",

@@ -73,6 +73,28 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
     return float(weights @ (variance * below))
 
 
+def energy_retained_with_spike(fraction: float, retained: float) -> float:
+    r"""Energy fraction that the largest coefficients retain if one random spike holds a fraction.
+
+    With the fraction e = t/(1+t) of the energy in the spike, this is
+    :math:`1 - D(t)/(1+t)`, where D(t) is :func:`selection_loss_with_spike`. Low rank retains more
+    exactly if the r largest singular values hold a larger fraction of the energy. At the crossing
+    the two are equal, which places a crossing on the phase diagram.
+
+    Args:
+        fraction: The energy fraction e of the spike, in [0, 1).
+        retained: The fraction f of the coefficients that is retained, in (0, 1).
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+    """
+    if not 0 <= fraction < 1:
+        msg = f"fraction must be at least 0 and below 1, not {fraction}"
+        raise InvalidArgumentError(msg)
+    loss = selection_loss_with_spike(fraction / (1 - fraction), retained)
+    return 1 - (1 - fraction) * loss
+
+
 def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> float:
     r"""Loss of the best rank-r approximation of a matrix with a strong spike.
 
@@ -169,7 +191,8 @@ def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -
 def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
     r"""Fraction of the energy in one random spike at which the methods R and D have the same loss.
 
-    This is the line of the phase diagram, for large matrices. The function solves
+    This is the line of one spike in the phase diagram, for large matrices; at the boundary both
+    methods retain :func:`energy_retained_with_spike`. The function solves
     :math:`1 - R(ρ) = D(t)` for t and returns t/(1+t). R(ρ) is the fraction of the energy that rank
     truncation retains under the Marchenko–Pastur law, and D(t) is
     :func:`selection_loss_with_spike` at the paper's budget, f = ρ(1 + c)/2.

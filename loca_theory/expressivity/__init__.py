@@ -66,6 +66,12 @@ from loca_theory.expressivity.simulation import (
     simulate,
     squares,
 )
+from loca_theory.expressivity.spectral import (
+    LowRankComparison,
+    compare_with_low_rank,
+    has_spectral_error,
+    spectral_error,
+)
 from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
 
 if TYPE_CHECKING:
@@ -99,6 +105,7 @@ __all__ = [
     "FrozenFactors",
     "LocationSelection",
     "LowRank",
+    "LowRankComparison",
     "Method",
     "MethodRow",
     "MethodTable",
@@ -116,6 +123,7 @@ __all__ = [
     "Subspace",
     "approximate",
     "coefficient_fraction",
+    "compare_with_low_rank",
     "dense_errors",
     "exact_error",
     "expected_leading_energy",
@@ -125,6 +133,7 @@ __all__ = [
     "expected_top_sum_with_outlier",
     "find_method",
     "find_methods",
+    "has_spectral_error",
     "leading_rows",
     "limit_crossings",
     "location_fraction",
@@ -133,6 +142,7 @@ __all__ = [
     "retained_energies",
     "sample_leading_eigenvalues",
     "simulate",
+    "spectral_error",
     "squares",
 ]
 

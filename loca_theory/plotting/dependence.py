@@ -9,7 +9,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.dependence import STRUCTURES, Protocol, limit_boundary
+from loca_theory.dependence import (
+    STRUCTURES,
+    Protocol,
+    energy_retained_with_spike,
+    limit_boundary,
+)
+from loca_theory.expressivity import coefficient_fraction, low_rank_fraction
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.lines import (
     BAND,
@@ -208,68 +214,89 @@ def _draw_crossing_line(
 
 @styled
 def draw_phase(
-    crossings: pd.DataFrame,
-    shape: tuple[int, int],
+    crossings: pd.DataFrame | None = None,
+    shape: tuple[int, int] = (1, 1),
     marks: pd.DataFrame | None = None,
     *,
     ax: Axes | None = None,
 ) -> Figure:
-    """Phase diagram: the better method by rank and by the fraction of energy outside the bulk.
+    """Phase diagram: the better of low rank and DCT selection, from the singular values alone.
 
-    The line is the closed-form boundary for one random spike in large matrices of the same aspect
-    ratio; the points are crossings simulated at a finite size.
+    Low rank retains the energy fraction of the r largest singular values, the height on the
+    diagram. The line is what selection retains of a large matrix whose stable rank is large,
+    whatever its singular values (:func:`~loca_theory.expressivity.coefficient_fraction`). With
+    crossings, three more things are drawn: the line of noise with one random spike, for which
+    selection retains a little more; the crossings simulated at a finite size; independent entries.
 
     Args:
-        crossings: ``crossings`` of a study with the structure ``spiked``; may be empty.
-        shape: (p, q) of that study, or of the matrices marked.
-        marks: Matrices to mark on the diagram: columns ``ratio`` (r/min(p, q)), ``fraction``
-            (of the energy outside the bulk) and ``label``.
+        crossings: ``crossings`` of a study with the structure ``spiked``; None for matrices only.
+        shape: (p, q) of that study.
+        marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
+            coefficients that the budget pays for), ``fraction`` (of the energy that low rank
+            retains) and ``label``.
         ax: Axes to draw into; None for a new figure.
     """
-    smaller, aspect = min(shape), min(shape) / max(shape)
-    found = crossings
-    if len(crossings):
-        found = crossings[
-            (crossings["structure"] == "spiked")
-            & (crossings["protocol"] == Protocol.SAME_DRAW)
-            & crossings["crossing"].notna()
-        ]
-    positions = [(0.36, 0.5)]
-    if len(found):
-        positions += zip(found["r"] / smaller, found["high"], strict=True)
-    if marks is not None:
-        positions += zip(marks["ratio"], marks["fraction"], strict=True)
-    right = min(1.1 * max(x for x, _ in positions), 0.5)
-    top = min(1.2 * max(y for _, y in positions), 1.0)
-    canvas = Canvas.of(ax, (5.2, 3.8))
+    canvas = Canvas.of(ax, (5.2, 4.2))
     axis = canvas.axes[0, 0]
-    ratio = np.concatenate([np.linspace(0.001, 0.02, 20), np.linspace(0.025, 0.499, 80)])
-    fraction = np.array([limit_boundary(value, aspect) for value in ratio])
-    axis.plot(ratio, fraction, color="#000000", label="boundary, large matrices")
-    axis.fill_between(ratio, fraction, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
-    axis.fill_between(ratio, fraction, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
-    if len(found):
-        x, y = found["r"].to_numpy(float) / smaller, found["crossing"].to_numpy(float)
-        error = np.stack([y - found["low"].to_numpy(float), found["high"].to_numpy(float) - y])
-        size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
-        label = f"simulated, {size}"
-        axis.errorbar(x, y, error, fmt="o", color="#000000", ms=4, capsize=2, label=label)
+    right = 0.4 if marks is None else min(1.15 * float(marks["coefficients"].max()), 1.0)
+    x = right * np.linspace(0, 1, 200) ** 2
+    boundary = np.array([coefficient_fraction(value) for value in x])
+    axis.plot(x, boundary, color="#000000", label="boundary, any large stable rank")
+    axis.fill_between(x, boundary, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
+    axis.fill_between(x, boundary, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
+    if crossings is not None:
+        _draw_spike(axis, crossings, shape)
     if marks is not None:
         _draw_marks(axis, marks)
-    axis.set(xlim=(0, right), ylim=(0, top), xlabel="rank fraction r/min(p, q)",
-             ylabel="fraction of the energy outside the bulk")  # fmt: skip
-    text = {"transform": axis.transAxes, "fontsize": 9}
-    axis.text(0.08, 0.9, "LoRA retains more", color=LOOKS["R"].color, **text)
-    axis.text(0.55, 0.08, "DCT selection retains more", color=LOOKS["D"].color, **text)
-    axis.legend(loc="upper right")
+    axis.set(xlim=(0, right), ylim=(0, 1))
+    axis.set_xlabel("fraction of the coefficients in the budget (r/K for K × K)")
+    axis.set_ylabel("energy fraction of the r largest singular values")
+    text = {"transform": axis.transAxes, "fontsize": 9, "ha": "right"}
+    above = min(boundary[-1] + 0.05, 0.94)
+    axis.text(0.97, above, "LoRA retains more", color=LOOKS["R"].color, **text)
+    axis.text(0.97, 0.05, "DCT selection retains more", color=LOOKS["D"].color, **text)
+    canvas.legend(*axis.get_legend_handles_labels(), ncols=4 if crossings is None else 2,
+                  fontsize=7)  # fmt: skip
     return canvas.figure
+
+
+def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> None:
+    """The boundary for noise with one spike, its simulated crossings, and noise alone."""
+    smaller, aspect = min(shape), min(shape) / max(shape)
+    found = crossings[
+        (crossings["structure"] == "spiked")
+        & (crossings["protocol"] == Protocol.SAME_DRAW)
+        & crossings["crossing"].notna()
+    ]
+    ratio = 0.499 * np.linspace(0.03, 1, 80) ** 2
+    x = ratio * (1 + aspect) / 2
+    y = [
+        energy_retained_with_spike(limit_boundary(value, aspect), f)
+        for value, f in zip(ratio, x, strict=True)
+    ]
+    axis.plot(x, y, "--", color="#000000", lw=1, label="boundary, noise with one spike")
+    if len(found):
+        x = found["r"].to_numpy(float) / smaller * (1 + aspect) / 2
+        low, y, high = (
+            np.array(
+                [energy_retained_with_spike(*pair) for pair in zip(found[name], x, strict=True)]
+            )
+            for name in ("low", "crossing", "high")
+        )
+        size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
+        axis.errorbar(x, y, [y - low, high - y], fmt="o", color="#000000", ms=4, capsize=2,
+                      label=f"crossing with one spike, simulated, {size}")  # fmt: skip
+    low_rank = [low_rank_fraction(value, aspect) for value in ratio]
+    axis.plot(
+        ratio * (1 + aspect) / 2, low_rank, ":", color="#666666", lw=1, label="independent entries"
+    )
 
 
 def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
     for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
         color, mark = _RANK_COLORS[k % len(_RANK_COLORS)], "xov^s"[k // len(_RANK_COLORS) % 5]
         axis.plot(
-            some["ratio"],
+            some["coefficients"],
             some["fraction"],
             mark,
             color=color,

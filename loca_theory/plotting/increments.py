@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS
+from loca_theory.expressivity import METHODS, Budget
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.dependence import draw_phase
@@ -53,8 +52,7 @@ def views(result: Analysis) -> list[View]:
     title = f"Reconstruction error by layer, budget of r = {ranks[0]}"
     titles = result.manifest["grid"].get("titles", {})
     left = View("errors", title, partial(draw_errors_by_layer, errors, ranks[0], titles))
-    shape = Counter(one.shape for one in result.matrices).most_common(1)[0][0]
-    draw = partial(draw_phase, pd.DataFrame(), shape, phase_marks(table, ranks))
+    draw = partial(draw_phase, marks=phase_marks(result))
     title = f"Phase diagram with every matrix at r = {', '.join(map(str, ranks))}"
     found.append(View("phase", title, draw))
     # For a single matrix the errors by layer tell least, so they come last.
@@ -238,20 +236,17 @@ def draw_errors_by_layer(
     return canvas.figure
 
 
-def phase_marks(table: pd.DataFrame, ranks: Sequence[int]) -> pd.DataFrame:
-    """Coordinates of the matrices on the phase diagram, one row per matrix and rank.
-
-    Args:
-        table: Table ``matrices`` of an analysis.
-        ranks: The ranks.
-    """
-    marks = [
-        {"ratio": r / min(row["shape"]), "fraction": row["outlier_mass"], "label": row["kind"]}
-        for row in table.to_dict("records")
-        for r in ranks
-        if r / min(row["shape"]) < 0.5
-    ]
-    return pd.DataFrame(marks, columns=["ratio", "fraction", "label"])
+def phase_marks(result: Analysis) -> pd.DataFrame:
+    """Coordinates of the matrices on the phase diagram, one row per matrix and rank."""
+    shapes = {one.name: one.shape for one in result.matrices}
+    accounting = result.manifest["grid"]["accounting"]
+    marks = []
+    for error in result.errors:
+        if error.method == "R":
+            p, q = shapes[error.name]
+            coefficients = Budget(p, q, error.r, accounting).chosen_coefficients / (p * q)
+            marks.append((coefficients, 1 - error.error, error.kind))
+    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])
 
 
 def _of(table: pd.DataFrame, quantity: str) -> list[Any]:

@@ -171,8 +171,10 @@ def _number(form: str, value: float | None) -> str:
 _ERROR = "Reconstruction error of each method"
 _LEAD = (
     "Relative error over all matrices, weighted by energy: of these increments, as expected for "
-    "independent normal entries, and of the same entries in random order. R is LoRA; F1 random and "
-    "F2, F3 best Fourier locations; D the best DCT coefficients; S the largest entries."
+    "independent normal entries, of the same entries in random order, and as expected for the same "
+    "singular values with random singular vectors: the error less this value is what the method's "
+    "basis is worth. R is LoRA; F1 random and F2, F3 best Fourier locations; D the best DCT "
+    "coefficients; S the largest entries."
 )
 _MEAN: dict[str, Callable[[MeanError], str]] = {
     "method": lambda one: one.method,
@@ -180,6 +182,9 @@ _MEAN: dict[str, Callable[[MeanError], str]] = {
     "error": lambda one: f"{one.error:.3f}",
     "independent": lambda one: "not known" if one.iid_error is None else f"{one.iid_error:.3f}",
     "shuffled": lambda one: f"{one.shuffled_error:.3f}",
+    "same singular values": lambda one: (
+        "not known" if one.spectral_error is None else f"{one.spectral_error:.3f}"
+    ),
     "best on": lambda one: f"{one.best_on} of {one.matrices}",
 }
 _MATRIX: dict[str, Callable[[Matrix], str]] = {

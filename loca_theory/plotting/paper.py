@@ -274,8 +274,8 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "phase",
-            "Which method retains more, by rank and by the energy in one random direction: "
-            "boundary in closed form, crossings simulated at K = 300",
+            "Which method retains more, by the budget and by the energy of the r largest singular "
+            "values: boundaries in closed form, crossings with one spike simulated at K = 300",
             Computed(lambda: _study("spiked"), "crossings"),
             lambda table: draw_phase(table, (_SIZE, _SIZE)),
         ),

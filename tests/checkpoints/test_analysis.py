@@ -27,7 +27,14 @@ from loca_theory.checkpoints.matrix import (
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
 from loca_theory.checkpoints.recommendation import adapter_config, verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.expressivity import Accounting, Budget, Method, approximate, exact_error
+from loca_theory.expressivity import (
+    Accounting,
+    Budget,
+    Method,
+    approximate,
+    exact_error,
+    spectral_error,
+)
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import ResultStore, Runner
 
@@ -570,3 +577,44 @@ def test_a_method_of_the_users_own_stands_beside_the_others(tmp_path):
     assert found.manifest["grid"]["methods"][-2:] == ["half", "V1"]
     again = analyze(delta, ranks=[4], methods=[Half(), "V1"], runner=runner)
     assert again.errors == found.errors
+
+
+def test_the_basis_is_worth_what_the_singular_values_do_not_explain():
+    """Smooth factors suit the DCT; the entries, and random factors, are a control."""
+    source = np.random.default_rng(0)
+    draws = source.standard_normal((2, 128, 12))
+    smooth, rough = (
+        left @ right.T for left, right in (np.cumsum(np.cumsum(draws, axis=1), axis=1), draws)
+    )
+    settings = replace(SETTINGS, ranks=(4,), methods=(*SETTINGS.methods, Half()))
+    worth = {}
+    for kind, w in (("smooth", smooth), ("rough", rough)):
+        found = errors_of(analyse_matrix("w", torch.from_numpy(w), settings), 4)
+        values, budget = np.linalg.svd(w, compute_uv=False), Budget(128, 128, 4)
+        for method, error in found.items():
+            if method == "half":
+                assert error.spectral_error is None
+                continue
+            expected = spectral_error(values, method, budget)
+            assert error.spectral_error == pytest.approx(expected, abs=1e-9)
+            worth[kind, method] = error.spectral_error - error.error
+        assert found["R"].error == pytest.approx(found["R"].spectral_error, abs=1e-9)
+    assert worth["smooth", "D"] > 0.1
+    # The standard deviation of S and D for random vectors of these sizes is below 0.01.
+    assert abs(worth["rough", "D"]) < 0.04
+    assert abs(worth["rough", "S"]) < 0.04
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        (0.41, "would retain 59% where the DCT retains 60%: the DCT itself makes little diff"),
+        (0.5, "would retain 50% where the DCT retains 60%. "),
+    ],
+    ids=["alike", "better"],
+)
+def test_the_verdict_says_what_the_dct_is_worth(analysis, expected, text):
+    changed = [replace(e, error=0.4, spectral_error=expected) if e.method == "D" else e
+               for e in analysis.summary.all.errors]  # fmt: skip
+    found = verdict(replace(analysis.summary.all, errors=tuple(changed)), 0.001)
+    assert f"A basis unrelated to the matrices {text}" in found

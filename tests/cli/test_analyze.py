@@ -39,7 +39,9 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     assert {"name", "shape", "dtype", "sigma", "zero_fraction", "excess_kurtosis", "tv", "tv_low",
             "tv_high", "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance",
             "outlier_mass", "spikes", "stable_rank", "errors"} <= set(row)  # fmt: skip
-    assert set(row["errors"][0]) == {"r", "method", "error", "iid_error", "shuffled_error"}
+    assert set(row["errors"][0]) == {
+        "r", "method", "error", "iid_error", "shuffled_error", "spectral_error"
+    }  # fmt: skip
     assert row["spikes"] == 1
     assert document["skipped"] == [{"name": "norm.weight", "reason": "not a matrix: 1 dimensions"}]
     assert "At the budget of r = 4, LoRA retains" in document["summary"]["verdict"]

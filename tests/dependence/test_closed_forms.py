@@ -6,6 +6,7 @@ import pytest
 from loca_theory.dependence import (
     Prediction,
     Protocol,
+    energy_retained_with_spike,
     limit_boundary,
     low_rank_loss_with_shared_mean,
     low_rank_loss_with_spike,
@@ -23,6 +24,7 @@ from loca_theory.expressivity import (
     coefficient_fraction,
     exact_error,
     low_rank_fraction,
+    spectral_error,
 )
 from loca_theory.sweeps import Moments, Runner
 
@@ -95,6 +97,15 @@ def test_boundary_solves_its_equation_and_rises(aspect):
         assert loss == pytest.approx(1 - low_rank_fraction(ratio, aspect), abs=1e-10)
 
 
+def test_energy_retained_with_a_spike_is_that_of_its_singular_values():
+    """The term of finite sizes is of order 1/size."""
+    size, r = 8192, 512
+    for fraction in (0.0, 0.1, 0.6):
+        values = np.sqrt(np.append(fraction, np.full(size - 1, (1 - fraction) / (size - 1))))
+        expected = 1 - spectral_error(values, "D", Budget(size, size, r))
+        assert energy_retained_with_spike(fraction, r / size) == pytest.approx(expected, abs=2e-4)
+
+
 def test_finite_crossing_tends_to_the_boundary():
     prediction = Prediction(Budget(20000, 20000, 2000), 1.0, 1 - low_rank_fraction(1999 / 20000))
     fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
@@ -161,6 +172,9 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
             lambda: selection_loss_with_spike(0.1, 1.0),
             "retained must lie strictly between 0 and 1",
             id="keeps all",
+        ),
+        pytest.param(
+            lambda: energy_retained_with_spike(1.0, 0.1), "fraction must be", id="all in the spike"
         ),
         pytest.param(lambda: low_rank_loss_with_spike(10, 10, 0.01, 0.5), "hidden", id="hidden"),
         pytest.param(

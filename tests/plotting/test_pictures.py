@@ -2,9 +2,11 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -14,11 +16,13 @@ from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.claims import verify
 from loca_theory.convergence import ConvergenceStudy
 from loca_theory.dependence import Study
-from loca_theory.expressivity import Method, simulate
+from loca_theory.expressivity import Method, coefficient_fraction, simulate
 from loca_theory.plotting import plot, save_pictures, views
+from loca_theory.plotting.dependence import draw_phase
 from loca_theory.plotting.lines import looks_of
 from loca_theory.sweeps import Runner
 
+STORED = Path(__file__).parents[2] / "figures"
 ALONE = Runner(jobs=1)
 
 
@@ -95,6 +99,38 @@ def test_every_result_has_its_pictures(results, kind, pictures):
         figure = plot(result, name)
         figure.draw_without_rendering()
         assert any(axis.has_data() for axis in figure.axes)
+
+
+def points(axis, marker):
+    return [
+        point for line in axis.lines if line.get_marker() == marker
+        for point in zip(*line.get_data(), strict=True)
+    ]  # fmt: skip
+
+
+def test_matrices_lie_on_the_phase_diagram_by_their_budget_and_their_leading_energy(results):
+    result = results("analysis")
+    (axis,) = plot(result, "phase").axes
+    shapes = {one.name: one.shape for one in result.matrices}
+    expected = [
+        (int(2 * sum(shapes[one.name]) / 2) / np.prod(shapes[one.name]), 1 - one.error)
+        for one in result.errors if one.method == "R"
+    ]  # fmt: skip
+    assert np.array(sorted(points(axis, "x"))) == pytest.approx(np.array(sorted(expected)))
+    x, y = axis.lines[0].get_data()
+    assert y[100] == coefficient_fraction(x[100])
+
+
+def test_a_crossing_lies_where_both_methods_retain_the_same():
+    """Within the errors that are left out, of order 1/K, the boundary passes through it."""
+    table = pd.read_parquet(STORED / "phase.parquet")
+    (axis,) = draw_phase(table, (300, 300)).axes
+    found = points(axis, "o")
+    assert [x for x, _ in found] == [r / 300 for r in (8, 16, 24, 32)]
+    one_spike = next(line for line in axis.lines if line.get_linestyle() == "--")
+    for x, y in found:
+        assert np.interp(x, *one_spike.get_data()) == pytest.approx(y, abs=1 / 300)
+        assert coefficient_fraction(x) < y
 
 
 def test_the_first_picture_is_drawn_unless_one_is_named(results):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,14 @@ class Basis(ABC):
     """An orthonormal basis; your own overrides :meth:`coordinates` and :meth:`matrix`.
 
     Methods whose bases compare equal share one transform of a matrix.
+
+    Attributes:
+        atom_singular_values: Nonzero singular values of an atom, that is, of the matrix of unit
+            energy with a single nonzero coordinate; those of nearly all atoms if a few differ. None
+            if they are not known. See :func:`~loca_theory.expressivity.spectral_error`.
     """
+
+    atom_singular_values: ClassVar[tuple[float, ...] | None] = None
 
     @abstractmethod
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
@@ -33,6 +40,8 @@ class Basis(ABC):
 class Entries(Basis):
     """The entries of the matrix themselves."""
 
+    atom_singular_values = (1.0,)
+
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`."""
         return matrix.flatten()
@@ -45,6 +54,8 @@ class Entries(Basis):
 @dataclass(frozen=True)
 class Cosine(Basis):
     """The two-dimensional DCT."""
+
+    atom_singular_values = (1.0,)
 
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`."""
@@ -69,6 +80,9 @@ class Fourier(Basis):
 
     First the s self-conjugate entries, then the m real and the m imaginary parts of the pairs.
     """
+
+    # √2 cos(θ + φ) = √2 (cos θ cos φ − sin θ sin φ) has rank two unless a frequency is 0 or 1/2.
+    atom_singular_values = (2**-0.5, 2**-0.5)
 
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`."""

@@ -1,0 +1,273 @@
+"""Errors from the singular values alone: against closed laws, random matrices and the limit."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, optimize, special, stats
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    METHODS,
+    Accounting,
+    Budget,
+    Entries,
+    Selection,
+    coefficient_fraction,
+    compare_with_low_rank,
+    exact_error,
+    find_method,
+    has_spectral_error,
+    location_fraction,
+    mean_retained_energies,
+    spectral_error,
+)
+from loca_theory.sweeps import generator
+
+SELECTIONS = ("D", "S", "F3", "F2")
+# Measured differences from the mean over singular vectors, over 1/p + 1/q: for any spectrum, and
+# for those with ‖s‖⁴ ≥ 2 Σ s⁴.
+FINITE_SIZE, OF_SEVERAL = 0.15, 0.05
+
+
+def padded(values, size):
+    return np.concatenate([values, np.zeros(size - len(values))])
+
+
+# Laws of a coordinate of unit variance: P(|x| > c), by its density, with the energy per item.
+def product_of_normals(c):
+    return integrate.quad(lambda x: 2 / np.pi * special.k0(x), c, np.inf, **QUAD)[0]
+
+
+QUAD = {"epsabs": 0, "epsrel": 1e-13, "limit": 200}
+# Spectra with a closed law of |x|: P(|x| > c), and the energy of one coordinate or location.
+CLOSED = {
+    # g h
+    "one, D": ("D", [3.0], product_of_normals, 1),
+    # (g₁h₁ + g₂h₂)/√2 has the law of Laplace.
+    "two equal, D": ("D", [0.2, 0.2], lambda c: np.exp(-(2**0.5) * c), 1),
+    "one, F3": ("F3", [7.0], lambda c: np.exp(-(2**0.5) * c), 1),
+    # |ζ η| √2 with complex normal ζ and η
+    "one, F2": ("F2", [1.0], lambda c: 2**0.5 * c * special.k1(2**0.5 * c), 2),
+    # Pairs of equal values: a mixture of Laplace's laws, with the weights of partial fractions.
+    "pairs, D": (
+        "D",
+        [3.0, 3.0, 2.0, 2.0, 1.0, 1.0],
+        lambda c: (
+            81 / 40 * np.exp(-c * 28**0.5 / 3)
+            - 16 / 15 * np.exp(-c * 28**0.5 / 2)
+            + 1 / 24 * np.exp(-c * 28**0.5)
+        ),
+        1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", [3, 12], ids=["few", "many"])
+@pytest.mark.parametrize(
+    ("method", "values", "above", "energy"), CLOSED.values(), ids=CLOSED.keys()
+)
+def test_the_law_of_a_coordinate_where_it_is_known(method, values, above, energy, rank):
+    """P(|x| > c) = f gives c; E[x²; |x| > c] = c² f + ∫ 2x P(|x| > x) dx, less δ c³ density."""
+    p, q = 40, 60
+    budget = Budget(p, q, rank)
+    count = budget.chosen_locations if method == "F2" else budget.chosen_coefficients
+    f = energy * count / (p * q)
+    c = optimize.brentq(lambda c: above(c) - f, 1e-3, 50, xtol=1e-15)
+    beyond = c * c * f + integrate.quad(lambda x: 2 * x * above(x), c, 45, **QUAD)[0]
+    step = 1e-5 * c
+    density = 8 * (above(c - step) - above(c + step)) - above(c - 2 * step) + above(c + 2 * step)
+    delta = (1 / p + 1 / q) / 2 * (1 if method == "D" else 0.5)
+    expected = 1 - (beyond - delta * c**3 * density / (12 * step)) / energy
+    found = spectral_error(padded(values, 40), method, budget)
+    # The density is a difference quotient of a function of absolute accuracy 1e-15.
+    assert found == pytest.approx(expected, abs=1e-9)
+    huge = Budget(40 * 2**15, 60 * 2**15, rank * 2**15)
+    without = spectral_error(padded(values, 40 * 2**15), method, huge)
+    assert without == pytest.approx(1 - beyond / energy, abs=1e-6)
+
+
+def spectra(size):
+    i = np.arange(1.0, size + 1)
+    noise = np.linalg.svd(generator(3, size).standard_normal((size, size)), compute_uv=False)
+    return {
+        "1/i": 1 / i,
+        "i^-1/2": i**-0.5,
+        "spike": padded([noise[0] * 2, *noise[1:]], size),
+        "rank one": padded([1.0], size),
+        "flat, rank 8": padded([1.0] * 8, size),
+        "geometric": 0.7**i,
+        "noise": noise,
+    }
+
+
+def haar(rng, size, rank):
+    q, r = np.linalg.qr(rng.standard_normal((size, rank)))
+    return q * np.sign(np.diag(r))
+
+
+def simulated(p, q, values, budget, draws, rng):
+    """Errors of the selections on random matrices, shape (draws, methods)."""
+    values = values[values > 0]
+    total, found = (values**2).sum(), []
+    for _ in range(draws):
+        w = (haar(rng, p, len(values)) * values) @ haar(rng, q, len(values)).T
+        retained = mean_retained_energies(torch.from_numpy(w), SELECTIONS, [budget])
+        found.append([1 - retained[method][0] / total for method in SELECTIONS])
+    return np.array(found)
+
+
+SIZES = [
+    (32, 32, 3, 100),
+    (48, 24, 1, 100),
+    (64, 64, 2, 60),
+    pytest.param(128, 128, 16, 400, marks=pytest.mark.deep),
+    pytest.param(256, 256, 8, 100, marks=pytest.mark.deep),
+    pytest.param(96, 384, 20, 200, marks=pytest.mark.deep),
+]
+
+
+@pytest.mark.parametrize(("p", "q", "r", "draws"), SIZES)
+def test_random_singular_vectors_leave_what_is_predicted(p, q, r, draws):
+    budget = Budget(p, q, r)
+    # All 3 sizes of a tier together are wrong with probability 0.001.
+    names = spectra(min(p, q))
+    limit = stats.norm.isf(0.001 / 2 / (3 * len(names) * len(SELECTIONS)))
+    for i, (name, values) in enumerate(names.items()):
+        errors = simulated(p, q, values, budget, draws, generator(0, "spectral", p, q, i))
+        own = FINITE_SIZE if name == "rank one" else OF_SEVERAL
+        for method, column in zip(SELECTIONS, errors.T, strict=True):
+            slack = limit * column.std(ddof=1) / np.sqrt(draws) + own * (1 / p + 1 / q)
+            gap = column.mean() - spectral_error(values, method, budget)
+            assert abs(gap) < slack, (name, method)
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "expected"),
+    [
+        ("D", 1 / np.arange(1, 257), 0.694),
+        ("S", 1 / np.arange(1, 257), 0.694),
+        ("F3", 1 / np.arange(1, 257), 0.738),
+    ],
+    ids=["D", "S", "F3"],
+)
+def test_values_of_the_spectrum_1_over_i_without_the_term_of_finite_sizes(method, values, expected):
+    size = 2**16
+    assert spectral_error(padded(values, size), method, Budget(size, size, size // 32)) == (
+        pytest.approx(expected, abs=5e-4)
+    )
+
+
+@pytest.mark.parametrize("method", ["D", "F3", "F2"])
+@pytest.mark.parametrize(("p", "q"), [(64, 64), (40, 100), (256, 256)])
+def test_noise_has_the_errors_of_theorem_1(method, p, q):
+    """The term of finite sizes cancels what remains at O(1/min(p, q))."""
+    budget, rng = Budget(p, q, 2), generator(1, p, q)
+    values = [np.linalg.svd(rng.standard_normal((p, q)), compute_uv=False) for _ in range(8)]
+    mean = np.mean([spectral_error(one, method, budget) for one in values])
+    assert mean == pytest.approx(exact_error(method, budget), abs=2 / min(p, q) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "limit"),
+    [("D", lambda f: coefficient_fraction(f)), ("F3", lambda f: coefficient_fraction(f)),
+     ("F2", lambda f: location_fraction(4 / 3 * f))],
+    ids=["D", "F3", "F2"],
+)  # fmt: skip
+def test_any_spectrum_of_large_stable_rank_has_the_normal_limit(method, limit):
+    size, gaps = 2**14, []
+    for rank in (2**6, 2**8, 2**10):
+        # The locations are counted in whole numbers.
+        values = padded(np.linspace(1, 2, rank), size)
+        error = spectral_error(values, method, Budget(size, size, size // 16))
+        gaps.append(1 - error - limit(1 / 16))
+    # O(1/rank), less the term of finite sizes
+    ratios = np.array(gaps[:-1]) / gaps[1:]
+    assert np.all((ratios > 3.5) & (ratios < 4.5))
+    if method != "F2":
+        w, z = values**2 / (values**2).sum(), stats.norm.isf(1 / 32)
+        first = z**3 * stats.norm.pdf(z) * ((w**2).sum() - 2 / size)
+        assert gaps[-1] == pytest.approx(first if method == "D" else first / 2, rel=0.01)
+
+
+def test_low_rank_and_linear_families_are_exact():
+    values = np.array([3.0, 0.0, 1.0, 2.0] + [0.5] * 20)
+    budget = Budget(24, 30, 2)
+    assert spectral_error(values, "R", budget) == pytest.approx(1 - 13 / (14 + 20 * 0.25))
+    for method in ("F1", "V1", "FourierFT"):
+        assert spectral_error(values, method, budget) == exact_error(method, budget)
+
+
+@pytest.mark.parametrize("method", ["R", "F1", "D", "F2", "F3"])
+def test_neither_unit_nor_order_matters(method):
+    values, budget = generator(2).uniform(size=24), Budget(24, 30, 2)
+    expected = spectral_error(values, method, budget)
+    for scale in (1e-200, 1e200):
+        assert spectral_error(scale * values[::-1], method, budget) == pytest.approx(expected)
+
+
+def test_whole_and_small_matrices():
+    assert spectral_error([1.0, 0.5], "D", Budget(2, 2, 1, Accounting.TRAINABLE)) == 0
+    for shape in ((2, 2), (2, 3), (3, 60)):
+        budget = Budget(*shape, 1)
+        for method in SELECTIONS:
+            retained = 1 - spectral_error([1.0] * min(shape), method, budget)
+            # The largest coordinates hold at least their fraction of the energy.
+            assert 2 * budget.chosen_locations / (shape[0] * shape[1]) <= retained <= 1
+
+
+class OwnBasis(Entries):
+    atom_singular_values = None
+
+
+class OwnSelection(Selection):
+    pass
+
+
+def test_which_methods_have_one():
+    known = {name for name, method in METHODS.items() if has_spectral_error(method)}
+    assert {"R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S"} <= known
+    assert known.isdisjoint({"U", "M1", "M2", "RD", "DoRA", "VeRA"})
+    # Whoever selects in another way, or in a basis of atoms that are not known
+    assert not has_spectral_error(OwnSelection("own", basis=Entries()))
+    assert not has_spectral_error(Selection("own", basis=OwnBasis()))
+    with pytest.raises(InvalidArgumentError, match=r"^DoRA has no error that follows from"):
+        spectral_error(np.ones(8), "DoRA", Budget(8, 8, 1))
+
+
+@pytest.mark.parametrize("method", ["R", "D", "F1"])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0] * 9, "not 9 numbers; pass all of them, zeros included"),
+        ([1.0] * 7, "not 7 numbers"),
+        ([], "not 0 numbers"),
+        (np.ones((8, 8)), "not an array of shape (8, 8)"),
+        ("many", "not 'many'"),
+        ([0.0] * 8, "because a zero matrix has no relative error; all are 0"),
+        ([1.0] * 7 + [-1.0], "finite and not negative, but one is -1.0"),
+        ([1.0] * 7 + [np.nan], "finite and not negative, but one is nan"),
+        ([1.0] * 7 + [np.inf], "finite and not negative, but one is inf"),
+    ],
+    ids=["many", "few", "none", "matrix", "text", "zero", "negative", "nan", "infinite"],
+)
+def test_what_is_not_a_spectrum_is_refused(method, values, message):
+    begin = "^singular_values must be the 8 singular values of a 8x10 matrix.*"
+    with pytest.raises(InvalidArgumentError, match=begin + re.escape(message)) as caught:
+        spectral_error(values, method, Budget(8, 10, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_criterion_compares_two_energy_fractions():
+    budget = Budget(300, 300, 8)
+    noise = np.linalg.svd(generator(4).standard_normal((300, 300)), compute_uv=False)
+    for fraction, better in ((0.08, "D"), (0.12, "R")):  # the crossing is at 0.0986
+        spiked = np.append(noise[1:], np.sqrt(fraction / (1 - fraction) * (noise**2).sum()))
+        found = compare_with_low_rank(spiked, budget)
+        assert found.better == better
+        assert found.low_rank == pytest.approx(1 - spectral_error(spiked, "R", budget))
+        assert found.other == 1 - spectral_error(spiked, "D", budget)
+        assert found.normal_limit == pytest.approx(coefficient_fraction(8 / 300))
+    other = compare_with_low_rank(spiked, budget, find_method("F2"))
+    assert (other.method, other.other) == ("F2", 1 - spectral_error(spiked, "F2", budget))
