@@ -21,6 +21,7 @@ import numpy as np
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.linear_families import divisors
 from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
 
@@ -50,11 +51,13 @@ class BlockLowRank(NamedMethod):
         """See :class:`~loca_theory.expressivity.Method`."""
         if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
             return
-        p, q, r = budget.p, budget.q, budget.r
-        common = math.gcd(p, q, r)
-        existing = ", ".join(str(k) for k in range(1, common + 1) if common % k == 0)
-        msg = f"{self.name} with k = {self.k} needs p, q and r divisible by {self.k}, not {p}x{q} "
-        msg += f"and r = {r}; there, k may be {existing}"
+        p, q = budget.p, budget.q
+        msg = f"{self.name} needs p, q and r divisible by k = {self.k}, not {p}x{q} and r = "
+        if self.k < 1 or p % self.k or q % self.k:
+            existing = ", ".join(map(str, divisors(math.gcd(p, q))))
+            msg += f"{budget.r}; at this shape, k may be {existing}"
+        else:
+            msg += f"{budget.r}; choose a multiple of {self.k} for r"
         raise InvalidArgumentError(msg)
 
     def approximate(
@@ -134,8 +137,24 @@ class Kronecker(NamedMethod):
         return small + budget.p * budget.q // small
 
     def factor(self, budget: Budget) -> tuple[int, int]:
-        """Rows and columns of A."""
-        return _factor(budget.p, budget.q, budget.random_coefficients)
+        """Rows and columns of A.
+
+        Raises:
+            InvalidArgumentError: the budget does not pay for any shape.
+        """
+        found = _factor(budget.p, budget.q, budget.random_coefficients)
+        if found:
+            return found
+        a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
+        cost = a * c + budget.p * budget.q // (a * c)
+        msg = f"{self.name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
+        msg += f"{budget.q // c}; r = {budget.r} pays for {budget.random_coefficients}, so choose "
+        msg += "a larger r"
+        raise InvalidArgumentError(msg)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        self.factor(budget)
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
@@ -201,13 +220,13 @@ class Kronecker(NamedMethod):
 
 
 @lru_cache(maxsize=1024)
-def _factor(p: int, q: int, count: int) -> tuple[int, int]:
-    # An outer product of a column and a row costs p + q, so that every budget pays for one.
-    _, _, a, c = min(
+def _factor(p: int, q: int, count: int) -> tuple[int, int] | None:
+    # The cost falls as A grows: the smallest A that the budget pays for costs the most.
+    shapes = (
         (a * c, abs(a - c), a, c)
-        for a in range(1, p + 1)
-        if p % a == 0
-        for c in range(1, q + 1)
-        if q % c == 0 and (a * c) ** 2 <= p * q and a * c + p * q // (a * c) <= count
+        for a in divisors(p)
+        for c in divisors(q)
+        if (a * c) ** 2 <= p * q and a * c + p * q // (a * c) <= count
     )
-    return a, c
+    found = min(shapes, default=None)
+    return found and found[2:]

@@ -87,8 +87,9 @@ class HadamardOfLowRank(FittedFactors):
         rank = budget.random_coefficients // (2 * (budget.p + budget.q))
         if rank:
             return rank
-        msg = f"{self.name} needs two low-rank products, and r = {budget.r} pays for one; "
-        msg += "choose r >= 2"
+        least = 2 * (budget.p + budget.q)
+        msg = f"{self.name} needs two products of rank 1, which cost {least} numbers; r = "
+        msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
         raise InvalidArgumentError(msg)
 
     def parameters(self, budget: Budget) -> int:
@@ -145,15 +146,26 @@ class ScaledRandomBases(FittedFactors):
     """
 
     def rank(self, budget: Budget) -> int:
-        """The rank s of each basis."""
+        """The rank s of each basis.
+
+        Raises:
+            InvalidArgumentError: the budget does not pay for s = d.
+        """
         d, count = min(budget.p, budget.q), budget.random_coefficients
-        # s = d costs 2d, which is at most p + q.
+        if 2 * d > count:
+            msg = f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for {count}, "
+            msg += "so choose a larger r"
+            raise InvalidArgumentError(msg)
         return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)
 
     def parameters(self, budget: Budget) -> int:
         """The diagonals, N(s + d) numbers."""
         s, d = self.rank(budget), min(budget.p, budget.q)
         return -(-d // s) * (s + d)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        self.rank(budget)
 
     def rounds_of(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator

@@ -93,8 +93,8 @@ class GroupedSelection(Selection):
     def stored_bits(self, budget: Budget) -> float:
         """A number per coefficient, and its index within its group."""
         sizes, (quotas,) = self._quotas([budget])
-        indices = sum(int(c) * math.log2(n) for n, c in zip(sizes, quotas, strict=True) if c)
-        return self.count(budget) * budget.value_bits + indices
+        indices = sum(c * math.log2(n) for n, c in zip(sizes, quotas, strict=True) if c)
+        return float(self.count(budget) * budget.value_bits + indices)
 
     def chosen(
         self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None

@@ -78,14 +78,16 @@ class BlockCirculant(LinearFamily):
                 not one that is.
         """
         p, q = budget.p, budget.q
-        existing = [b for b in _divisors(math.gcd(p, q)) if p * q <= b * budget.random_coefficients]
+        existing = [b for b in divisors(math.gcd(p, q)) if p * q <= b * budget.random_coefficients]
         if self.block_size in existing or (self.block_size is None and existing):
             return self.block_size or existing[0]
         least = -(-p * q // budget.random_coefficients)
         msg = f"{self.name} needs a block size that divides {p} and {q} and is at least {least} "
         msg += f"at r = {budget.r}: "
-        msg += f"choose from {', '.join(map(str, existing))}" if existing else "there is none; "
-        msg += "" if existing else f"raise r, or choose a shape with a common divisor above {least}"
+        msg += f"choose from {', '.join(map(str, existing))}" if existing else ""
+        if not existing:
+            common = ", ".join(map(str, divisors(math.gcd(p, q))))
+            msg += f"the common divisors are {common}; raise r, or choose another shape"
         raise InvalidArgumentError(msg)
 
     def approximate(
@@ -193,5 +195,6 @@ class FrozenFrames(LinearFamily):
         return torch.linalg.qr(drawn[:, :p].T)[0], torch.linalg.qr(drawn[:, p:].T)[0]
 
 
-def _divisors(n: int) -> list[int]:
+def divisors(n: int) -> list[int]:
+    """The divisors of a number, the smallest first."""
     return [d for d in range(1, n + 1) if n % d == 0]

@@ -12,6 +12,7 @@ from pathlib import Path
 from loca_theory._arguments import as_tuple
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
 from loca_theory.expressivity.methods.bases import (
     COSINE,
@@ -127,7 +128,8 @@ METHODS: dict[str, Method] = {
 }
 """The methods by name, in the order of tables and legends."""
 
-DEFAULT_METHODS = tuple(METHODS[name] for name in "R U F1 V1 FourierFT M1 F2 M2 F3 D S RD".split())
+_DEFAULT = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
+DEFAULT_METHODS = tuple(METHODS[name] for name in _DEFAULT)
 """The methods of Theorem 1, FourierFT, S and RD, which ``simulate`` compares by default."""
 
 _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
@@ -187,6 +189,22 @@ def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method
             msg = f"methods names {name} twice; leave one out, or give it another name"
             raise InvalidArgumentError(msg)
     return tuple(found)
+
+
+def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
+    """The methods of the package, and why one does not exist at some of the budgets.
+
+    Returns:
+        For each method, by name, "" if it exists at every budget, and otherwise the reason.
+    """
+    found = dict.fromkeys(METHODS, "")
+    for budget in budgets:
+        for name, method in METHODS.items():
+            try:
+                method.check_budget(budget)
+            except InvalidArgumentError as error:
+                found[name] = found[name] or str(error)
+    return found
 
 
 def own_titles(methods: Iterable[Method]) -> dict[str, str]:
