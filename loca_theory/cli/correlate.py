@@ -142,7 +142,7 @@ def command(
         ranks,
         structures=structures,
         protocols=find_protocols(protocols),
-        methods=methods and chosen_methods(methods, budgets, quiet=common.quiet),
+        methods=chosen_methods(methods, budgets, quiet=common.quiet) if methods else None,
         rho=rho,
         fraction=fraction,
         exponent=exponent,

@@ -28,7 +28,7 @@ _ALL = "all"
     type=int,
     default=768,
     metavar="INTEGER",
-    help="Size of the matrix for the costs.",
+    help="Matrix size for the costs.",
 )
 @default_option(
     "--r", "rank", type=int, default=8, metavar="INTEGER", help="LoRA rank of the budget."
@@ -64,17 +64,17 @@ def command(*, common: Common, names: tuple[str, ...], size: int, rank: int) -> 
         case "csv":
             print_csv(found)
         case _:
-            names_of_costs = ("numbers", "bits")
-            table = plain_table("method", "", *names_of_costs, "engines", "reference", "what it is")
+            costs = ("parameters", "stored bits")
+            table = plain_table("method", "", *costs, "engines", "reference", "what it is")
             for column in table.columns:
-                column.justify = "right" if column.header in names_of_costs else "left"
+                column.justify = "right" if column.header in costs else "left"
             for row in found:
                 is_oracle = "oracle" if row["is_oracle"] else ""
-                numbers, bits = row["parameters"], row["stored_bits"]
+                parameters, bits = row["parameters"], row["stored_bits"]
                 table.add_row(
                     row["method"],
                     is_oracle,
-                    "" if numbers is None else f"{numbers}",
+                    "" if parameters is None else f"{parameters}",
                     "" if bits is None else f"{bits:.0f}",
                     row["engines"],
                     row["reference"],

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
@@ -61,7 +62,7 @@ class FittedFactors(NamedMethod, ABC):
         fits = (self._fit(matrix, budget, seed) for budget in budgets)
         return np.array([energy - _energy(matrix - found) for found in fits])
 
-    def _fit(self, matrix: torch.Tensor, budget: Budget, seed: Array) -> torch.Tensor:
+    def _fit(self, matrix: torch.Tensor, budget: Budget, seed: NDArray[np.int64]) -> torch.Tensor:
         best, energy = matrix.new_zeros(matrix.shape), _energy(matrix)
         least = energy
         fits = self.rounds_of(matrix, budget, np.random.default_rng(seed))
@@ -198,7 +199,7 @@ class ScaledRandomBases(FittedFactors):
             yield found.T if is_wide else found
 
 
-def _seed(rng: np.random.Generator | None) -> Array:
+def _seed(rng: np.random.Generator | None) -> NDArray[np.int64]:
     return required(rng).integers(1 << 63, size=4)
 
 

@@ -120,7 +120,9 @@ METHODS: dict[str, Method] = {
         BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
         Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
         HadamardOfLowRank("LoHa", "entrywise product of two low-rank matrices", "arXiv:2108.06098"),
-        HadamardOfWeights("HiRA", "low rank times the pretrained weights, entrywise"),
+        HadamardOfWeights(
+            "HiRA", "low rank times the pretrained weights, entrywise", "openreview:TwJrTz9cRS"
+        ),
         ScaledRandomBases(
             "RandLoRA", "sum of frozen random bases, trained diagonals", "arXiv:2502.00987"
         ),
