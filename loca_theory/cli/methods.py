@@ -24,20 +24,18 @@ _ALL = "all"
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @default_option(
     "--K",
-    "size",
+    "K",
     type=int,
     default=768,
     metavar="INTEGER",
     help="Matrix size for the costs.",
 )
-@default_option(
-    "--r", "rank", type=int, default=8, metavar="INTEGER", help="LoRA rank of the budget."
-)
+@default_option("--r", "r", type=int, default=8, metavar="INTEGER", help="LoRA rank of the budget.")
 @options(
     out="Folder for the table and a manifest (settings and versions, as JSON).  "
     "[default: nothing is stored]"
 )
-def command(*, common: Common, names: tuple[str, ...], size: int, rank: int) -> None:
+def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     """List the methods that the other commands compare, or only the named ones, and their costs.
 
     Name your own method as module:attribute. A method marked as oracle chooses what it stores by
@@ -54,7 +52,7 @@ def command(*, common: Common, names: tuple[str, ...], size: int, rank: int) -> 
     """
     from loca_theory.expressivity.method_table import methods
 
-    result = methods(chosen_methods(names) if names else None, K=size, r=rank)
+    result = methods(chosen_methods(names) if names else None, K=K, r=r)
     if common.out:
         note_written(result.save(common.out), common)
     found = [{**asdict(row), "engines": " ".join(row.engines)} for row in result.rows]

@@ -96,8 +96,6 @@ def _row(method: Method, budget: Budget) -> MethodRow:
 
 def costs(method: Method, budget: Budget) -> tuple[int | None, float | None]:
     """Trained numbers and stored bits; None if unknown, or the method does not exist there."""
-    try:
-        method.check_budget(budget)
-        return method.parameters(budget), method.stored_bits(budget)
-    except InvalidArgumentError:
+    if not method.exists(budget):
         return None, None
+    return method.parameters(budget), method.stored_bits(budget)

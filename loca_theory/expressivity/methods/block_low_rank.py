@@ -48,7 +48,11 @@ class BlockLowRank(NamedMethod):
         return (budget.p + budget.q) * budget.r
 
     def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`."""
+        """See :class:`~loca_theory.expressivity.Method`.
+
+        Raises:
+            InvalidArgumentError: k does not divide p, q and r.
+        """
         if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
             return
         p, q = budget.p, budget.q

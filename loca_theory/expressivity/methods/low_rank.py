@@ -106,7 +106,7 @@ class ColumnNormalised(NamedMethod):
         return max(0, (sides * budget.r - budget.q) // sides)
 
     def parameters(self, budget: Budget) -> int:
-        """Two factors and the q magnitudes."""
+        """Two factors and the q magnitudes; PEFT has p, one for each output."""
         return (budget.p + budget.q) * self.rank(budget) + budget.q
 
     def approximate(

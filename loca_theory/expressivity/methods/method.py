@@ -149,6 +149,14 @@ class Method:
             InvalidArgumentError: it does not; the message says at which it does.
         """
 
+    def exists(self, budget: Budget) -> bool:
+        """Whether the method exists at this shape and budget; :meth:`check_budget` says why not."""
+        try:
+            self.check_budget(budget)
+        except InvalidArgumentError:
+            return False
+        return True
+
     def parameters(self, budget: Budget) -> int | None:
         """Count the trained numbers, as the code of the method does; None if it is not known.
 
