@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from loca_theory._lazy import lazy_exports
 from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Accounting, Budget
+from loca_theory.expressivity.catalogue import Catalogue, CatalogueResult, CatalogueRow
 from loca_theory.expressivity.formulas import exact_error
 from loca_theory.expressivity.limits import (
     Crossing,
@@ -101,6 +102,9 @@ __all__ = [
     "BlockLowRank",
     "Bound",
     "Budget",
+    "Catalogue",
+    "CatalogueResult",
+    "CatalogueRow",
     "ColumnNormalised",
     "CoordinateMethod",
     "Cosine",

@@ -40,7 +40,7 @@ def change(layer, p, q):
     """ΔW of a layer, as PEFT merges it."""
     if hasattr(layer, "miss_block"):
         return layer.get_delta_weight_miss("default", torch.zeros(p, q)).detach()
-    return layer.get_delta_weight("default").detach()
+    return layer.get_delta_weight("default").detach().to_dense()
 
 
 def images(layer, p, q):

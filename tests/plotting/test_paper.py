@@ -17,7 +17,7 @@ ALONE = Runner(jobs=1)
 COMPUTED = [figure for figure in FIGURES.values() if isinstance(figure.data, Computed)]
 SIMULATIONS = [FIGURES["sim_1"], FIGURES["sim_2"]]
 TOYS = [figure for figure in COMPUTED if figure.label.startswith("toy_")]
-STUDIES = [figure for figure in COMPUTED if figure not in (*SIMULATIONS, *TOYS)]
+STUDIES = [figure for figure in COMPUTED if figure not in (*SIMULATIONS, *TOYS, FIGURES["methods"])]
 each_simulation = pytest.mark.parametrize("figure", SIMULATIONS, ids=lambda one: one.label)
 each_study = pytest.mark.parametrize("figure", STUDIES, ids=lambda one: one.label)
 
