@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import METHODS, Engine, Method, find_methods
@@ -70,7 +71,8 @@ def methods(
     >>> loca.methods("C3A", K=768, r=8).rows[0].parameters
     12288
     """
-    budget = Budget(K, K, r)
+    (size,), (rank,) = _arguments.integers("K", (K,)), _arguments.integers("r", (r,))
+    budget = Budget(size, size, rank)
     found = tuple(METHODS.values()) if names is None else find_methods(names)
     if not found:
         msg = "names is empty; name a method, or omit names for all methods"
