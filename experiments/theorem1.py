@@ -105,8 +105,11 @@ def _table(rows: Sequence[OrderingRow]) -> Table:
             f"{len(mine) - len(holding) - len(failing):,}",
             f"{tightest.margin:.3e}",
             _where(tightest),
-            "" if not failing else f"{_where(failing[0])}, ..." if len(failing) > 1 else
-            _where(failing[0]),
+            ""
+            if not failing
+            else f"{_where(failing[0])}, ..."
+            if len(failing) > 1
+            else _where(failing[0]),
         )
         if least is not None:
             table.caption = f"above K = {_LARGEST_SMALL}, {accounting} fails from r/K = {least:.4f}"

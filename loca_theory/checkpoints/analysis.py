@@ -98,12 +98,13 @@ class Analysis(Result):
     def overview(self) -> pd.DataFrame:
         """One row per matrix: its main statistics, and some errors at the first rank.
 
-        The errors are those of LoRA, LoCA, FourierFT, selection of entries, and the user's own
-        methods.
+        The errors are those of LoRA, LoCA, FourierFT, selection of entries, and the methods that
+        the user named.
         """
         frame, errors = self.to_frame(), self.to_frame("errors")
         first = self.summary.all.errors[0].r if self.errors else None
-        is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(list(METHODS))
+        usual = [method.name for method in ANALYSED]
+        is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(usual)
         at = errors[(errors["r"] == first) & is_shown]
         wide = at.pivot_table(index="name", columns="method", values="error", sort=False)
         wide = wide.add_suffix(f", r = {first}")

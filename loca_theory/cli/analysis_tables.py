@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory.checkpoints.matrix import ANALYSED
 from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.progress import note
-from loca_theory.expressivity import METHODS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +79,8 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     is_wide = out.width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
     used = dict.fromkeys(error.method for error in result.errors)
-    columns += [_Column(name, _error(name)) for name in used if name not in METHODS]
+    usual = {method.name for method in ANALYSED}
+    columns += [_Column(name, _error(name)) for name in used if name not in usual]
     table = plain_table("matrix", *(column.heading for column in columns))
     errors: dict[str, dict[str, MatrixError]] = {one.name: {} for one in result.matrices}
     for error in result.errors:

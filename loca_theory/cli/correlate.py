@@ -11,6 +11,7 @@ from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
 from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
+from loca_theory.expressivity import Budget
 
 
 @click.command("correlate")
@@ -151,13 +152,14 @@ def command(
         msg = "give either --K (square matrices) or --shape PxQ"
         raise click.UsageError(msg)
     p, q = shape or ((size or 300), (size or 300))
+    budgets = (Budget(p, q, r) for r in ranks)
     study = Study(
         p,
         q,
         ranks,
         structures=structures,
         protocols=find_protocols(protocols),
-        methods=None if methods is None else chosen_methods(methods),
+        methods=chosen_methods(methods, budgets, quiet=common.quiet) if methods else None,
         rho=rho,
         fraction=fraction,
         exponent=exponent,

@@ -20,7 +20,8 @@ _COMMANDS = {
     "adapters.",
     "extract": "Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.",
     "verify": "Check the paper's claims, or only the named ones, and give each a verdict.",
-    "methods": "List the methods that the other commands compare, or only the named ones.",
+    "methods": "List the methods that the other commands compare, or only the named ones, and "
+    "their costs.",
     "figures": "Draw the paper's figures, or only the named ones, such as sim_1.",
 }
 

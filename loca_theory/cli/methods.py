@@ -3,42 +3,56 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from loca_theory.cli.options import Common, options
+from loca_theory.cli.options import Common, default_option, options
 from loca_theory.cli.output import console, plain_table, print_csv, print_json, print_table
+from loca_theory.cli.progress import note
 from loca_theory.cli.stores import note_written
 
 if TYPE_CHECKING:
-    from loca_theory.expressivity import Method
+    from loca_theory.expressivity import Budget, Method
 
 _ALL = "all"
 
 
 @click.command("methods")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@default_option(
+    "--K",
+    "K",
+    type=int,
+    default=768,
+    metavar="INTEGER",
+    help="Matrix size for the costs.",
+)
+@default_option("--r", "r", type=int, default=8, metavar="INTEGER", help="LoRA rank of the budget.")
 @options(
     out="Folder for the table and a manifest (settings and versions, as JSON).  "
     "[default: nothing is stored]"
 )
-def command(*, common: Common, names: tuple[str, ...]) -> None:
-    """List the methods that the other commands compare, or only the named ones.
+def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
+    """List the methods that the other commands compare, or only the named ones, and their costs.
 
     Name your own method as module:attribute. A method marked as oracle chooses what it stores by
     looking at the matrix. Training does not know this matrix, so it can at best reach the oracle's
-    error.
+    error. The costs are the trained numbers and the stored bits (with the indices that an oracle
+    chooses) at LoRA's budget of the rank --r for a K×K matrix. A method without costs does not
+    exist there, or is only a formula.
 
     \b
     Examples:
       loca-theory methods --format json
+      loca-theory methods --K 4096 --r 16
       loca-theory methods D my_methods:BestColumns
     """
     from loca_theory.expressivity.method_table import methods
 
-    result = methods(chosen_methods(names) if names else None)
+    result = methods(chosen_methods(names) if names else None, K=K, r=r)
     if common.out:
         note_written(result.save(common.out), common)
     found = [{**asdict(row), "engines": " ".join(row.engines)} for row in result.rows]
@@ -48,30 +62,52 @@ def command(*, common: Common, names: tuple[str, ...]) -> None:
         case "csv":
             print_csv(found)
         case _:
-            table = plain_table("method", "", "engines", "reference", "what it is")
+            costs = ("parameters", "stored bits")
+            table = plain_table("method", "", *costs, "engines", "reference", "what it is")
             for column in table.columns:
-                column.justify = "left"
+                column.justify = "right" if column.header in costs else "left"
             for row in found:
                 is_oracle = "oracle" if row["is_oracle"] else ""
+                parameters, bits = row["parameters"], row["stored_bits"]
                 table.add_row(
-                    row["method"], is_oracle, row["engines"], row["reference"], row["title"]
+                    row["method"],
+                    is_oracle,
+                    "" if parameters is None else f"{parameters}",
+                    "" if bits is None else f"{bits:.0f}",
+                    row["engines"],
+                    row["reference"],
+                    row["title"],
                 )
             print_table(table, console())
 
 
-def chosen_methods(names: tuple[str, ...]) -> tuple[Method, ...]:
-    """Find the methods that the user named; ``all`` stands for those of the package.
+def chosen_methods(
+    names: tuple[str, ...], budgets: Iterable[Budget] = (), *, quiet: bool = True
+) -> tuple[Method, ...]:
+    """Find the methods that the user named.
 
-    Modules in the current folder are found too, as with ``python -m``.
+    ``all`` stands for the package's methods that exist at every budget. Modules in the current
+    folder are found too, as with ``python -m``.
+
+    Args:
+        names: The names.
+        budgets: The budgets.
+        quiet: Whether to omit the notes on methods that do not exist.
 
     Raises:
         InvalidArgumentError: a name is unknown, a module cannot be imported, or two methods have
             the same name.
     """
-    from loca_theory.expressivity.methods import METHODS, find_methods
+    from loca_theory.expressivity.methods import existing_methods, find_methods
 
     if any(":" in name for name in names) and "" not in sys.path:
         sys.path.insert(0, "")
-    ours = tuple(METHODS) if _ALL in names else ()
+    ours = []
+    if _ALL in names:
+        for name, reason in existing_methods(budgets).items():
+            if not reason:
+                ours.append(name)
+            elif name not in names:
+                note(f"left out of all: {reason}", quiet=quiet)
     others = [name for name in names if name != _ALL and name not in ours]
     return find_methods([*ours, *others])

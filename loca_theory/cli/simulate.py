@@ -23,6 +23,7 @@ from loca_theory.expressivity import (
     DEFAULT_METHODS,
     METHODS,
     Accounting,
+    Budget,
     Engine,
     Sampler,
     Simulation,
@@ -46,7 +47,7 @@ _MOST_DRAWS = 10_000_000
     default=",".join(method.name for method in DEFAULT_METHODS),
     metavar="NAMES",
     help=f"Methods to compare: 'all', or names from {', '.join(METHODS)}. Name your own method as "
-    "module:attribute. Default: all but DoRA and VeRA.",
+    f"module:attribute. Default: {', '.join(method.name for method in DEFAULT_METHODS)}.",
 )
 @click.option(
     "--engine",
@@ -112,10 +113,14 @@ def command(
     if (sizes is None) == (shape is None):
         msg = "give either --K (square matrices) or --shape PxQ"
         raise click.UsageError(msg)
+    shapes = squares(sizes) if sizes else (shape,) if shape else ()
+    budgets = (
+        Budget(p, q, r, Accounting(accounting), value_bits) for p, q in shapes for r in ranks
+    )
     simulation = Simulation(
-        shapes=squares(sizes) if sizes else (shape,) if shape else (),
+        shapes=shapes,
         ranks=ranks,
-        methods=chosen_methods(methods),
+        methods=chosen_methods(methods, budgets, quiet=common.quiet),
         engines=engines_of(engine),
         accounting=Accounting(accounting),
         value_bits=value_bits,

@@ -43,8 +43,9 @@ def approximate(
     """Approximate a matrix by a method within a budget.
 
     Given their random indices or frozen factors, the package's methods return the best
-    approximation in Frobenius norm. VeRA returns a local optimum (see
-    :class:`~loca_theory.expressivity.FrozenFactors`).
+    approximation in Frobenius norm. VeRA, LoHa, HiRA and RandLoRA return a local optimum (see
+    :class:`~loca_theory.expressivity.FrozenFactors` and
+    :class:`~loca_theory.expressivity.FittedFactors`).
 
     Args:
         matrix: W, shape (p, q), a real tensor or NumPy array with finite entries, on any device.

@@ -1,16 +1,15 @@
-"""Table of the methods of the package."""
+"""Table of the methods of the package, and what each costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import METHODS, Engine, Method, find_methods
 from loca_theory.sweeps import Result, manifest, rows
-
-_TYPICAL = Budget(768, 768, 8)
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,10 @@ class MethodRow:
         title: Title in a few words.
         reference: Publication; "" if the paper or this package defines the method.
         is_oracle: Whether the method needs W, which training does not know; see :class:`Method`.
-        engines: Engines that can evaluate its error at K = 768, r = 8.
+        engines: Engines that can evaluate its error at the budget of the table.
+        parameters: Trained numbers at the budget of the table; None if they are not known, or the
+            method does not exist there.
+        stored_bits: Bits of the stored adapter; None as for ``parameters``.
     """
 
     method: str
@@ -30,6 +32,8 @@ class MethodRow:
     reference: str
     is_oracle: bool
     engines: tuple[Engine, ...]
+    parameters: int | None
+    stored_bits: float | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,33 +48,53 @@ class MethodTable(Result):
     command = "methods"
 
 
-def methods(names: str | Method | Iterable[str | Method] | None = None) -> MethodTable:
-    """Describe the methods, and list the engines that can evaluate their errors.
+def methods(
+    names: str | Method | Iterable[str | Method] | None = None, *, K: int = 768, r: int = 8
+) -> MethodTable:
+    """Describe the methods: what each costs, and the engines that can evaluate its error.
 
     Args:
         names: Methods, their names, or ``module:attribute``; None for all methods of the package.
+        K: Size of the square matrix that the costs refer to.
+        r: LoRA rank whose budget each method spends there.
 
     Raises:
-        InvalidArgumentError: a method is unknown, two have the same name, or ``names`` is empty.
+        InvalidArgumentError: a method is unknown, two have the same name, ``names`` is empty, or
+            r does not fit K.
 
     >>> import loca_theory as loca
     >>> loca.methods("D").rows[0].title
     "DCT, best coefficients (LoCA's target)"
+    >>> loca.methods("C3A", K=768, r=8).rows[0].parameters
+    12288
     """
+    (size,), (rank,) = _arguments.integers("K", (K,)), _arguments.integers("r", (r,))
+    budget = Budget(size, size, rank)
     found = tuple(METHODS.values()) if names is None else find_methods(names)
     if not found:
         msg = "names is empty; name a method, or omit names for all methods"
         raise InvalidArgumentError(msg)
-    grid = {"methods": [method.name for method in found]}
-    return MethodTable(manifest(grid=grid, seed=None), tuple(_row(method) for method in found))
+    grid = {"methods": [method.name for method in found], "K": budget.p, "r": budget.r}
+    rows = tuple(_row(method, budget) for method in found)
+    return MethodTable(manifest(grid=grid, seed=None), rows)
 
 
-def _row(method: Method) -> MethodRow:
-    known = method.engines(_TYPICAL)
+def _row(method: Method, budget: Budget) -> MethodRow:
+    known = method.engines(budget)
+    parameters, stored_bits = costs(method, budget)
     return MethodRow(
         method=method.name,
         title=method.title,
         reference=method.reference,
         is_oracle=method.is_oracle,
         engines=tuple(engine for engine in Engine if engine in known),
+        parameters=parameters,
+        stored_bits=stored_bits,
     )
+
+
+def costs(method: Method, budget: Budget) -> tuple[int | None, float | None]:
+    """Trained numbers and stored bits; None if unknown, or the method does not exist there."""
+    if not method.exists(budget):
+        return None, None
+    return method.parameters(budget), method.stored_bits(budget)

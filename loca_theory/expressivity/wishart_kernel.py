@@ -100,7 +100,7 @@ def laguerre_functions(p: int, q: int, u: _Array) -> Iterator[tuple[_Array, _Arr
 
 
 def _log_weight(a: int, x: _Array) -> _Array:
-    r"""ln of x^{a/2} e^{−x/2} / √Γ(a+1), without cancellation for large a."""
+    r"""Ln of x^{a/2} e^{−x/2} / √Γ(a+1), without cancellation for large a."""
     if a == 0:
         return -0.5 * x
     if a < 100:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from loca_theory.convergence import ConvergenceStudy
     from loca_theory.dependence import Study
+    from loca_theory.expressivity import Catalogue
 
 # The default output folder of commands and experiments.
 _DEFAULT_RESULTS = Path("loca-results")
@@ -150,7 +151,7 @@ class Drawing:
     out: Path | None
     results: Path
     tables: tuple[Path, ...]
-    source: Simulation | Study | ConvergenceStudy | None = None
+    source: Simulation | Catalogue | Study | ConvergenceStudy | None = None
 
     def draw(self, runner: Runner = DEFAULT_RUNNER) -> Drawn:
         """Draw the figure, and write it if there is an output folder.
@@ -189,7 +190,7 @@ class Drawing:
         return (*save_figure(drawn, folder, label), *beside)
 
     def _compute(
-        self, source: Simulation | Study | ConvergenceStudy, runner: Runner
+        self, source: Simulation | Catalogue | Study | ConvergenceStudy, runner: Runner
     ) -> tuple[pd.DataFrame, tuple[Path, ...]]:
         data: Any = self.paper.data
         found = source.run(runner)
@@ -214,7 +215,9 @@ def _find(label: str, name: str, maker: str, results: Path) -> Path:
     return found[0]
 
 
-def _is_current(folder: Path, name: str, source: Simulation | Study | ConvergenceStudy) -> bool:
+def _is_current(
+    folder: Path, name: str, source: Simulation | Catalogue | Study | ConvergenceStudy
+) -> bool:
     """Whether a table with these settings and of this version of the package is stored."""
     if not is_stored(folder, name):
         return False

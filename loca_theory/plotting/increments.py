@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from loca_theory.checkpoints.matrix import ANALYSED
 from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Budget
+from loca_theory.expressivity import Budget
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.dependence import draw_phase
@@ -200,7 +201,8 @@ def draw_errors_by_layer(
         ax: Axes for a single panel; None for a new figure.
     """
     titles = titles or {}
-    own = [name for name in dict.fromkeys(errors["method"]) if name not in METHODS]
+    usual = {method.name for method in ANALYSED}
+    own = [name for name in dict.fromkeys(errors["method"]) if name not in usual]
     shown = (*SHOWN, *own)
     table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
     if table["layer"].notna().any():

@@ -41,6 +41,22 @@ LOOKS = {
     "RD": Look("#b8860b", (0, (6, 2))),
     "DoRA": Look("#e69f00", (0, (3, 1, 1, 1))),
     "VeRA": Look("#e69f00", (0, (1, 1))),
+    # Linear families are grey and black, oracles green, and what has factors is orange or red.
+    "WaveFT": Look("#7f7f7f"),
+    "WaveFT-PEFT": Look("#000000", (0, (3, 1))),
+    "SHiRA": Look("#7f7f7f", (0, (2, 2))),
+    "SSH": Look("#7f7f7f", (0, (8, 2))),
+    "sDCTFT": Look("#7f7f7f", (0, (6, 1, 1, 1))),
+    "C3A": Look("#000000"),
+    "MiSS": Look("#000000", (0, (6, 2))),
+    "LoRA-XS": Look("#000000", (0, (4, 1, 1, 1))),
+    "QWHA": Look("#009e73", (0, (1, 1))),
+    "MaCP": Look("#009e73", (0, (6, 1, 1, 1))),
+    "GraLoRA": Look("#d55e00", (0, (4, 1))),
+    "LoKr": Look("#d55e00", (0, (1, 1))),
+    "LoHa": Look("#cc79a7"),
+    "HiRA": Look("#cc79a7", (0, (4, 1))),
+    "RandLoRA": Look("#e69f00"),
 }
 # Users' own methods get these colours in turn; each further round uses other dashes.
 _COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")

@@ -73,7 +73,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     return canvas.figure
 
 
-def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNorm):  # noqa: ANN202
+def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNorm):
     sizes = np.arange(table["K"].min(), table["K"].max() + 1)
     grid = np.full((len(sizes), (sizes[-1] - 1) // 3 + 1), np.nan)
     grid[table["K"] - sizes[0], table["r"]] = margin

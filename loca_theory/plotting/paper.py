@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 from loca_theory._lookup import find
 from loca_theory.expressivity import (
     ORDERING_ACCOUNTINGS,
+    Catalogue,
     Engine,
     Ordering,
     Simulation,
     find_methods,
     squares,
 )
+from loca_theory.plotting.catalogue import draw_catalogue
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
@@ -49,7 +51,7 @@ class Computed:
         shared_with: Label of the figure under whose name the table is stored; None for this one's.
     """
 
-    source: Callable[[], Simulation | Ordering | Study | ConvergenceStudy]
+    source: Callable[[], Simulation | Ordering | Catalogue | Study | ConvergenceStudy]
     table: str = "rows"
     shared_with: str | None = None
 
@@ -246,8 +248,8 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "theorem1_margin",
-            "Margin by which the ordering of Theorem 1 holds, at every K from 4 to 300 and r < K/3, "
-            "under four accountings; exact",
+            "Margin by which the ordering of Theorem 1 holds, at every K from 4 to 300 and "
+            "r < K/3, under four accountings; exact",
             Computed(lambda: Ordering(tuple(range(4, 301)), ORDERING_ACCOUNTINGS)),
             draw_margins,
         ),
@@ -304,6 +306,13 @@ FIGURES: dict[str, PaperFigure] = {
             "How often each search finds all true locations of random 6×6 problems",
             Computed(_convergence),
             draw_recovery,
+        ),
+        PaperFigure(
+            "methods",
+            "Error of every method against its trained numbers and its stored bits, K = 768, "
+            "r = 1 to 64; exact, the limit, or simulated, as its key says",
+            Computed(Catalogue),
+            draw_catalogue,
         ),
         *_ANALYSIS,
         *_FINE_TUNING,

@@ -19,7 +19,7 @@ WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines
 
 
 def test_only_the_simulated_methods_lack_a_limit():
-    assert set(METHODS) - set(WITH_LIMIT) == {"DoRA", "VeRA"}
+    assert set(METHODS) - set(WITH_LIMIT) == {"DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA"}
 
 
 def test_values_at_a_budget_by_hand():
@@ -44,11 +44,13 @@ def test_rectangular_r_by_hand():
         assert error == pytest.approx(1 - low_rank_fraction(1 / 8, 1 / 4))
 
 
+# Of spectra, and of groups that do not grow with the number of entries, the limits are further off.
+SLOW = {"R", "GraLoRA", "QWHA"}
 CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
 CASES += [((1, 4), accounting) for accounting in Accounting if accounting is not Accounting.PAPER]
 
 
-@pytest.mark.parametrize("method", [name for name in WITH_LIMIT if name != "R"])
+@pytest.mark.parametrize("method", [name for name in WITH_LIMIT if name not in SLOW])
 @pytest.mark.parametrize(
     ("shape", "accounting"), CASES, ids=[f"{p}:{q} {name}" for (p, q), name in CASES]
 )

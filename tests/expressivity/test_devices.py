@@ -17,13 +17,15 @@ from loca_theory.expressivity import (
     retained_energies,
 )
 
-APPROXIMATING = [m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(Budget(8, 8, 2))]
+APPROXIMATING = [
+    m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(Budget(8, 8, 2))
+]
 SELECTING = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
 by_method = pytest.mark.parametrize("method", APPROXIMATING)
-BUDGETS = [Budget(16, 12, r) for r in (1, 2)]
+BUDGETS = [Budget(16, 12, r) for r in (2, 4)]
 
-# Some hundred float64 operations on numbers of order one, and VeRA's rounds, which stop at 1e-8.
-ROUNDING = {"VeRA": 1e-6}
+# Some hundred float64 operations on numbers of order one, and rounds of least squares.
+ROUNDING = dict.fromkeys(("VeRA", "LoHa", "HiRA", "RandLoRA"), 1e-6)
 
 
 def matrix():

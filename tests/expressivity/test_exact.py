@@ -148,7 +148,7 @@ def test_brackets_choices_and_order(p, q, r):
     errors = {
         name: exact_error(name, budget)
         for name, method in METHODS.items()
-        if "exact" in method.engines(budget)
+        if "exact" in method.engines(budget) and method.exists(budget)
     }
     assert {type(error) for error in errors.values()} == {float}
     # M2 counts s variables as χ²_2 that are χ²_1, and may so keep pq + s.
@@ -161,11 +161,13 @@ def test_brackets_choices_and_order(p, q, r):
     assert errors["FourierFT"] >= errors["V1"] - ROUNDING
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in {"DoRA", "VeRA"}])
+@pytest.mark.parametrize(
+    "method", [m.name for m in METHODS.values() if "exact" in m.engines(Budget(8, 8, 2))]
+)
 def test_more_rank_never_costs(method):
     for p, q in ((14, 14), (15, 15), (20, 11), (11, 100)):
-        ranks = range(1, p * q // (p + q) + 1)
-        errors = [exact_error(method, Budget(p, q, r)) for r in ranks]
+        budgets = [Budget(p, q, r) for r in range(1, p * q // (p + q) + 1)]
+        errors = [exact_error(method, one) for one in budgets if METHODS[method].exists(one)]
         assert all(b <= a + ROUNDING for a, b in pairwise(errors))
 
 

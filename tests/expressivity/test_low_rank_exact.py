@@ -13,7 +13,6 @@ from loca_theory.expressivity import (
     low_rank_exact,
     sample_leading_eigenvalues,
 )
-
 from loca_theory.expressivity.wishart_kernel import _last_coefficient, laguerre_functions
 
 from . import pfaffian_oracle
@@ -123,7 +122,10 @@ def test_dense_decompositions_agree(p, q):
 @pytest.mark.parametrize(
     ("p", "q"),
     [(1, 1), (2, 2), (3, 3), (8, 5), (20, 20), (31, 31), (40, 13)]
-    + [pytest.param(40, 40, marks=pytest.mark.deep), pytest.param(5000, 40, marks=pytest.mark.deep)],
+    + [
+        pytest.param(40, 40, marks=pytest.mark.deep),
+        pytest.param(5000, 40, marks=pytest.mark.deep),
+    ],
 )
 def test_pfaffians_agree(p, q):
     """The oracle has moments by quadrature, roots of unity, and no eigenvalues."""
@@ -245,7 +247,9 @@ def test_pfaffians_are_roots_of_determinants(size):
 def test_pfaffian_changes_sign_when_two_rows_are_swapped_and_their_columns():
     a = skew(6, np.random.default_rng(3))
     order = [0, 4, 2, 3, 1, 5]
-    np.testing.assert_allclose(pfaffian_oracle.pfaffian(a[:, order][:, :, order]), -pfaffian_oracle.pfaffian(a), rtol=1e-12)
+    np.testing.assert_allclose(
+        pfaffian_oracle.pfaffian(a[:, order][:, :, order]), -pfaffian_oracle.pfaffian(a), rtol=1e-12
+    )
 
 
 def test_the_law_of_the_number_above_a_threshold_for_one_column():

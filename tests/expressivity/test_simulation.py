@@ -8,7 +8,6 @@ import pytest
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     DEFAULT_METHODS,
-    METHODS,
     Accounting,
     Budget,
     Engine,
@@ -88,8 +87,9 @@ def test_a_single_draw_leaves_the_standard_error_out():
     assert [row.draws for row in rows] == [1, 1]
 
 
-def test_the_default_is_every_method_but_the_simulated_ones():
-    assert set(METHODS) - {method.name for method in DEFAULT_METHODS} == {"DoRA", "VeRA"}
+def test_the_default_is_theorem_1_fourierft_s_and_the_bound_on_codes():
+    names = ["R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD"]
+    assert [method.name for method in DEFAULT_METHODS] == names
     rows = simulation(engines=None).run(ALONE).rows
     assert {row.method for row in rows} == {method.name for method in DEFAULT_METHODS}
     assert {row.engine for row in rows} == {"exact"}

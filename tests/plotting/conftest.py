@@ -24,7 +24,7 @@ SIMULATIONS = {
     "limits alone": Simulation(squares((64,)), (1, 2), engines=(LIMIT,)),
     "draws alone": Simulation(squares((16,)), (1, 2), methods("D", "F3", "S"), (DRAWN,), draws=6),
     "one draw": Simulation(squares((16,)), (1, 2), methods("D", "F1"), (DRAWN,), draws=1),
-    "every method": Simulation(squares((16,)), (1, 2), tuple(METHODS.values()), draws=3),
+    "every method": Simulation(squares((16,)), (2, 4), tuple(METHODS.values()), draws=3),
     "every engine": Simulation(
         squares((24, 48)), (1, 2), methods("R", "D"), tuple(Engine), draws=4
     ),

@@ -111,7 +111,7 @@ def test_a_simulated_line_has_a_band_of_two_standard_errors(tables):
         ("one draw", 0),
         ("draws alone", 3),
         ("one shape", 1),
-        ("every method", 2),
+        ("every method", 5),
     ],
 )
 def test_only_simulated_lines_have_bands(tables, name, count):
@@ -145,7 +145,8 @@ def test_the_key_says_what_the_names_stand_for(tables):
     key = " ".join(draw_errors(table).get_supxlabel().split())
     for name, method in METHODS.items():
         assert f"{name} = {' '.join(method.title.split())}" in key
-    assert "Simulated: DoRA, VeRA (3 draws; ±2 standard errors at most ±" in key
+    simulated = "DoRA, VeRA, LoHa, HiRA, RandLoRA"
+    assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
 
 
 @pytest.mark.parametrize("name", ["exact alone", "limits alone"])

@@ -142,12 +142,14 @@ def test_counts_fit_the_matrix_and_its_transpose(budget):
 @reproducible
 @given(budgets(side=20), st.sampled_from(FORMULAS))
 def test_errors_lie_between_nothing_and_everything_and_fall_with_rank(budget, method):
+    assume(METHODS[method].exists(budget))
     error = exact_error(method, budget)
     least = -4 / (budget.p * budget.q) if method == "M2" else 0
     assert least - ROUNDING <= error <= 1
     if budget.r > 1:
         smaller = Budget(budget.p, budget.q, budget.r - 1, budget.accounting, budget.value_bits)
-        assert exact_error(method, smaller) >= error - ROUNDING
+        if METHODS[method].exists(smaller):
+            assert exact_error(method, smaller) >= error - ROUNDING
     if method != "RD":
         assert -ROUNDING <= find_method(method).limit(budget) <= 1
 

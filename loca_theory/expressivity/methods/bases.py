@@ -103,4 +103,84 @@ class Fourier(Basis):
         return RealSpectrum(*matrix.shape).coordinate_energies(matrix)
 
 
+@dataclass(frozen=True)
+class Hartley(Basis):
+    r"""The two-dimensional discrete Hartley transform, its own inverse.
+
+    :math:`H_{uv} = \sum_{xy} W_{xy} (\cos + \sin)(2\pi(ux/p + vy/q)) / \sqrt{pq}`.
+    """
+
+    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+        """See :class:`Basis`."""
+        import torch
+
+        spectrum = torch.fft.fft2(matrix, norm="ortho")
+        return (spectrum.real - spectrum.imag).flatten()
+
+    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+        """See :class:`Basis`."""
+        return self.coordinates(coordinates.unflatten(0, (p, q))).unflatten(0, (p, q))
+
+
+@dataclass(frozen=True)
+class Hadamard(Basis):
+    """The Walsh–Hadamard transform along the rows, its own inverse.
+
+    With q = 2^k·m, the transform is that of Sylvester's matrix of size 2^k on each of m consecutive
+    parts of a row; for odd q the coordinates are the entries.
+    """
+
+    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+        """See :class:`Basis`."""
+        import torch
+
+        q = matrix.shape[1]
+        width, whole = 1, q & -q
+        while width < whole:
+            pairs = matrix.unflatten(1, (-1, 2, width))
+            first, second = pairs[:, :, 0], pairs[:, :, 1]
+            matrix = torch.stack([first + second, first - second], dim=2).flatten(1)
+            width *= 2
+        return (matrix / whole**0.5).flatten()
+
+    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+        """See :class:`Basis`."""
+        return self.coordinates(coordinates.unflatten(0, (p, q))).unflatten(0, (p, q))
+
+
+@dataclass(frozen=True)
+class Haar(Basis):
+    """One level of the Haar wavelet along rows and columns.
+
+    Along an axis, first the sums and then the differences of the pairs of neighbours, over √2; a
+    last entry without a neighbour is its own sum.
+    """
+
+    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+        """See :class:`Basis`."""
+        return _haar(_haar(matrix).T).T.flatten()
+
+    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+        """See :class:`Basis`."""
+        return _inverse_haar(_inverse_haar(coordinates.unflatten(0, (p, q))).T).T
+
+
+def _haar(matrix: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    q = matrix.shape[1]
+    even, odd = matrix[:, : q - q % 2 : 2], matrix[:, 1::2]
+    return torch.cat([(even + odd) / 2**0.5, matrix[:, q - q % 2 :], (even - odd) / 2**0.5], dim=1)
+
+
+def _inverse_haar(matrix: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    q = matrix.shape[1]
+    sums, last, differences = matrix.split([q // 2, q % 2, q // 2], dim=1)
+    pairs = torch.stack([sums + differences, sums - differences], dim=2) / 2**0.5
+    return torch.cat([pairs.flatten(1), last], dim=1)
+
+
 ENTRIES, COSINE, FOURIER = Entries(), Cosine(), Fourier()
+HARTLEY, HADAMARD, HAAR = Hartley(), Hadamard(), Haar()

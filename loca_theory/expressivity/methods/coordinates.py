@@ -64,6 +64,10 @@ class CoordinateMethod(NamedMethod, ABC):
         del rng
         return self.mean_sums(self.basis.energies(matrix), budgets)
 
+    def parameters(self, budget: Budget) -> int:
+        """One number per coordinate."""
+        return self.count(budget)
+
     def check_budget(self, budget: Budget) -> None:
         """See :class:`Method`."""
         self.count(budget)

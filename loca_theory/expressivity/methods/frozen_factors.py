@@ -31,6 +31,10 @@ _TOLERANCE = 1e-8
 class FrozenFactors(NamedMethod):
     """VeRA: two diagonals with frozen random factors, fitted by alternating least squares."""
 
+    def parameters(self, budget: Budget) -> int:
+        """The two diagonals, p + r numbers."""
+        return budget.p + budget.r
+
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 class LowRank(NamedMethod):
     """The best approximation of rank r."""
 
+    def parameters(self, budget: Budget) -> int:
+        """Two factors, (p+q)·r numbers."""
+        return (budget.p + budget.q) * budget.r
+
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:
@@ -106,6 +110,10 @@ class ColumnNormalised(NamedMethod):
             return budget.r
         sides = budget.p + budget.q
         return max(0, (sides * budget.r - budget.q) // sides)
+
+    def parameters(self, budget: Budget) -> int:
+        """Two factors and the q magnitudes; PEFT has p, one for each output."""
+        return (budget.p + budget.q) * self.rank(budget) + budget.q
 
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None

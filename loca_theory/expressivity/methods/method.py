@@ -51,6 +51,8 @@ class Method:
         reference: Publication.
         is_oracle: Whether the method uses W to choose the coefficients or entries that it retains.
             Training does not know W, so its error can at best equal the error of such a method.
+            A method that is not an oracle is attainable: its error is that of a trained adapter
+            which reaches the least loss.
 
     >>> import torch
     >>> from loca_theory.expressivity import Budget, Method, retained_energies
@@ -141,15 +143,45 @@ class Method:
         raise InvalidArgumentError(msg)
 
     def check_budget(self, budget: Budget) -> None:
-        """Check that the method would not retain more than the whole matrix.
+        """Check that the method exists at this shape and budget.
 
         Raises:
-            InvalidArgumentError: the budget is too large; the message gives the numbers.
+            InvalidArgumentError: it does not; the message says at which it does.
         """
 
-    def engines(self, budget: Budget) -> frozenset[Engine]:
-        """The engines that can evaluate this method at a budget."""
+    def exists(self, budget: Budget) -> bool:
+        """Whether the method exists at this shape and budget; :meth:`check_budget` says why not."""
+        try:
+            self.check_budget(budget)
+        except InvalidArgumentError:
+            return False
+        return True
+
+    def parameters(self, budget: Budget) -> int | None:
+        """Count the trained numbers, as the code of the method does; None if it is not known.
+
+        Raises:
+            InvalidArgumentError: the method does not exist at this budget.
+        """
         del budget
+        return None
+
+    def stored_bits(self, budget: Budget) -> float | None:
+        """Bits of the stored adapter: those of its numbers, and of indices chosen by looking at W.
+
+        An index takes log2 of the number of candidates. Indices that follow from a seed or from the
+        pretrained weights are not stored.
+
+        Raises:
+            InvalidArgumentError: the method does not exist at this budget.
+        """
+        count = self.parameters(budget)
+        return None if count is None else float(budget.value_bits * count)
+
+    def engines(self, budget: Budget) -> frozenset[Engine]:
+        """The engines that can evaluate this method at a budget; none where it does not exist."""
+        if not self.exists(budget):
+            return frozenset()
         known = {
             Engine.EXACT: self.defines("expected_errors"),
             Engine.ASYMPTOTIC: self.defines("limit"),

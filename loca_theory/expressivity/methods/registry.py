@@ -12,14 +12,44 @@ from pathlib import Path
 from loca_theory._arguments import as_tuple
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
-from loca_theory.expressivity.methods.bases import COSINE, ENTRIES, FOURIER
+from loca_theory.expressivity.methods.bases import (
+    COSINE,
+    ENTRIES,
+    FOURIER,
+    HAAR,
+    HADAMARD,
+    HARTLEY,
+)
+from loca_theory.expressivity.methods.block_low_rank import BlockLowRank, Kronecker
 from loca_theory.expressivity.methods.bounds import Bound
+from loca_theory.expressivity.methods.fitted import (
+    HadamardOfLowRank,
+    HadamardOfWeights,
+    ScaledRandomBases,
+)
 from loca_theory.expressivity.methods.frozen_factors import FrozenFactors
+from loca_theory.expressivity.methods.groups import (
+    BANDS,
+    ROWS,
+    GroupedSelection,
+    GroupedSubspace,
+)
+from loca_theory.expressivity.methods.linear_families import (
+    BlockCirculant,
+    FrozenFrames,
+    RepeatedColumns,
+)
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
-from loca_theory.expressivity.methods.subspace import RandomCosines, RandomLocations, Subspace
+from loca_theory.expressivity.methods.subspace import (
+    PaddedWavelet,
+    RandomCosines,
+    RandomLocations,
+    Subspace,
+)
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -52,12 +82,57 @@ METHODS: dict[str, Method] = {
         Bound("RD", "rate-distortion bound at LoRA's stored bits", error=bounds.rate_distortion),
         ColumnNormalised("DoRA", "column magnitudes times a rank-r direction", "arXiv:2402.09353"),
         FrozenFactors("VeRA", "frozen random factors, trained diagonals", "arXiv:2310.11454"),
+        Subspace("WaveFT", "Haar wavelet, random locations", "arXiv:2505.12532", basis=HAAR),
+        PaddedWavelet(
+            "WaveFT-PEFT", "as in PEFT: Haar wavelet, odd sides padded", "arXiv:2505.12532"
+        ),
+        Subspace("SHiRA", "entries, random mask", "arXiv:2406.13175", basis=ENTRIES),
+        Subspace(
+            "SSH",
+            "Hartley, locations chosen without the increment",
+            "arXiv:2502.05539",
+            basis=HARTLEY,
+        ),
+        GroupedSubspace(
+            "sDCTFT",
+            "DCT, locations in three bands, chosen without the increment",
+            "arXiv:2410.09103",
+            basis=COSINE,
+            groups=BANDS,
+        ),
+        BlockCirculant("C3A", "circulant blocks", "arXiv:2407.19342"),
+        RepeatedColumns("MiSS", "columns that repeat", "arXiv:2409.15371"),
+        FrozenFrames("LoRA-XS", "a square core between frozen frames", "arXiv:2405.17604"),
+        GroupedSelection(
+            "QWHA",
+            "Hadamard, best coefficients of each row",
+            "arXiv:2509.17428",
+            basis=HADAMARD,
+            groups=ROWS,
+        ),
+        GroupedSelection(
+            "MaCP",
+            "DCT, best coefficients of each of three bands",
+            "arXiv:2505.23870",
+            basis=COSINE,
+            groups=BANDS,
+        ),
+        BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
+        Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
+        HadamardOfLowRank("LoHa", "entrywise product of two low-rank matrices", "arXiv:2108.06098"),
+        HadamardOfWeights(
+            "HiRA", "low rank times the pretrained weights, entrywise", "openreview:TwJrTz9cRS"
+        ),
+        ScaledRandomBases(
+            "RandLoRA", "sum of frozen random bases, trained diagonals", "arXiv:2502.00987"
+        ),
     )
 }
 """The methods by name, in the order of tables and legends."""
 
-DEFAULT_METHODS = tuple(method for method in METHODS.values() if method.defines("limit"))
-"""The methods with a known limit, which ``simulate`` compares by default."""
+_DEFAULT = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
+DEFAULT_METHODS = tuple(METHODS[name] for name in _DEFAULT)
+"""The methods of Theorem 1, FourierFT, S and RD, which ``simulate`` compares by default."""
 
 _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
 
@@ -116,6 +191,22 @@ def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method
             msg = f"methods names {name} twice; leave one out, or give it another name"
             raise InvalidArgumentError(msg)
     return tuple(found)
+
+
+def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
+    """The methods of the package, and why one does not exist at some of the budgets.
+
+    Returns:
+        For each method, by name, "" if it exists at every budget, and otherwise the reason.
+    """
+    found = dict.fromkeys(METHODS, "")
+    for budget in budgets:
+        for name, method in METHODS.items():
+            try:
+                method.check_budget(budget)
+            except InvalidArgumentError as error:
+                found[name] = found[name] or str(error)
+    return found
 
 
 def own_titles(methods: Iterable[Method]) -> dict[str, str]:

@@ -12,6 +12,7 @@ equation (reformulate).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
@@ -57,6 +58,11 @@ class Selection(CoordinateMethod):
     def count(self, budget: Budget) -> int:
         """One number and an index per coefficient."""
         return budget.chosen_coefficients
+
+    def stored_bits(self, budget: Budget) -> float:
+        """A number and an index per coefficient."""
+        index = math.log2(budget.p * budget.q)
+        return self.count(budget) * (budget.value_bits + index)
 
     def chosen(
         self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
@@ -106,6 +112,15 @@ class LocationSelection(Selection):
     def count(self, budget: Budget) -> int:
         """Two numbers and an index per location."""
         return budget.chosen_locations
+
+    def parameters(self, budget: Budget) -> int:
+        """Two numbers per location."""
+        return 2 * self.count(budget)
+
+    def stored_bits(self, budget: Budget) -> float:
+        """Two numbers and an index per location."""
+        index = math.log2(budget.half_spectrum.location_count)
+        return self.count(budget) * (2 * budget.value_bits + index)
 
     def chosen(
         self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None

@@ -7,6 +7,7 @@ differs from the number of coefficients that they spend.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.bases import FOURIER, Basis
+from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums, total
 from loca_theory.expressivity.methods.method import Array
 from loca_theory.expressivity.methods.selection import both_parts
@@ -116,6 +117,10 @@ class RandomLocations(Subspace):
         """Two numbers per location."""
         return budget.random_locations
 
+    def parameters(self, budget: Budget) -> int:
+        """Two numbers per location."""
+        return 2 * self.count(budget)
+
     def items(self, budget: Budget) -> int:
         """Number of independent locations."""
         return budget.half_spectrum.location_count
@@ -148,52 +153,58 @@ class RandomLocations(Subspace):
 
 
 @dataclass(frozen=True)
-class RandomCosines(Subspace):
-    """Real coefficients at random indices of the full spectrum: FourierFT as shipped.
+class SharedCoordinates(Subspace):
+    r"""Random indices, one or two of which select the same coordinate.
 
-    Either index of a conjugate pair selects the cosine of the pair; the sine is never retained.
-    With s self-conjugate entries and m pairs, N random indices of n = pq retain on average
-    :math:`s N/n + m\\,(1 - \\tfrac{(n-N)(n-N-1)}{n(n-1)})`.
+    If s coordinates are selected by one index and m by two, N random indices of n = pq retain on
+    average :math:`s N/n + m\,(1 - \tfrac{(n-N)(n-N-1)}{n(n-1)})`.
     """
 
-    basis: Basis = FOURIER
+    @abstractmethod
+    def coordinates_of(self, budget: Budget) -> torch.Tensor:
+        """The coordinate that each index selects, shape (p·q,)."""
+
+    @abstractmethod
+    def selected(self, budget: Budget) -> tuple[int, int]:
+        """Number of coordinates that one index selects, and that two do."""
+
+    @abstractmethod
+    def selected_energies(self, energies: torch.Tensor, budget: Budget) -> tuple[float, float]:
+        """Energy of the coordinates that one index selects, and of those that two do."""
+
+    @abstractmethod
+    def is_first(self, drawn: NDArray[np.int64], budget: Budget) -> NDArray[np.bool_]:
+        """Mark every index that selects a coordinate that no earlier one selects."""
 
     def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
-        """Energy of the cosine that each index of the full spectrum selects."""
-        return coordinates[self._cosine_of(budget)].square()
+        """Energy of the coordinate that each index selects."""
+        return coordinates[self.coordinates_of(budget)].square()
 
     def draw(
         self, budget: Budget, count: int, rng: np.random.Generator | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Indices of the full spectrum, and which of them are the first of their pair."""
+        """Indices, and which of them are the first to select their coordinate."""
         drawn, _ = super().draw(budget, count, rng)
-        return drawn, first_hits(drawn, budget.p, budget.q)
+        return drawn, self.is_first(drawn, budget)
 
     def chosen(
         self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
     ) -> torch.Tensor:
-        """Indices of the cosines that random indices of the full spectrum select."""
-        return self._cosine_of(budget).to(coordinates.device)[
+        """Indices of the coordinates that random indices select."""
+        return self.coordinates_of(budget).to(coordinates.device)[
             super().chosen(coordinates, budget, rng)
         ]
 
     def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
-        """From the energies of the self-conjugate entries and of the real parts of the pairs."""
-        s, m = budgets[0].half_spectrum.self_conjugate_count, budgets[0].half_spectrum.pair_count
-        own, paired = total(energies[:s]), total(energies[s : s + m])
+        """From the energies of the coordinates that one and two indices select."""
+        own, paired = self.selected_energies(energies, budgets[0])
         return np.array([self._retained(budget, own, paired) for budget in budgets])
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
         """See the formula of the class."""
-        half = budgets[0].half_spectrum
-        s, m = float(half.self_conjugate_count), float(half.pair_count)
-        sums = [self._retained(budget, s, m) for budget in budgets]
+        s, m = self.selected(budgets[0])
+        sums = [self._retained(budget, float(s), float(m)) for budget in budgets]
         return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
-
-    def limit(self, budget: Budget) -> float:
-        """The limit, in which a pair retains half its energy if either of its indices is drawn."""
-        missed = 1 - self.count(budget) / (budget.p * budget.q)
-        return 1 - (1 - missed**2) / 2
 
     def _retained(self, budget: Budget, own: float, paired: float) -> float:
         n, count = budget.p * budget.q, self.count(budget)
@@ -208,8 +219,18 @@ class RandomCosines(Subspace):
         energies[~is_new] = 0.0
         return energies
 
-    def _cosine_of(self, budget: Budget) -> torch.Tensor:
-        """The coordinate that each index of the full spectrum selects, shape (p·q,)."""
+
+@dataclass(frozen=True)
+class RandomCosines(SharedCoordinates):
+    r"""Real coefficients at random indices of the full spectrum: FourierFT as shipped.
+
+    Either index of a conjugate pair selects the cosine of the pair; the sine is never retained.
+    """
+
+    basis: Basis = FOURIER
+
+    def coordinates_of(self, budget: Budget) -> torch.Tensor:
+        """The cosine that each index of the full spectrum selects."""
         import torch
 
         p, q, half = budget.p, budget.q, budget.half_spectrum
@@ -218,3 +239,81 @@ class RandomCosines(Subspace):
         found[members[:, 0] * q + members[:, 1]] = np.arange(half.location_count)
         found[(-members[:, 0] % p) * q + (-members[:, 1] % q)] = np.arange(half.location_count)
         return torch.from_numpy(found)
+
+    def selected(self, budget: Budget) -> tuple[int, int]:
+        """The self-conjugate entries and the pairs."""
+        half = budget.half_spectrum
+        return half.self_conjugate_count, half.pair_count
+
+    def selected_energies(self, energies: torch.Tensor, budget: Budget) -> tuple[float, float]:
+        """Energy of the self-conjugate entries and of the real parts of the pairs."""
+        s, m = self.selected(budget)
+        return total(energies[:s]), total(energies[s : s + m])
+
+    def is_first(self, drawn: NDArray[np.int64], budget: Budget) -> NDArray[np.bool_]:
+        """Without a table of the pairs."""
+        return first_hits(drawn, budget.p, budget.q)
+
+    def limit(self, budget: Budget) -> float:
+        """The limit, in which a pair retains half its energy if either of its indices is drawn."""
+        missed = 1 - self.count(budget) / (budget.p * budget.q)
+        return 1 - (1 - missed**2) / 2
+
+
+@dataclass(frozen=True)
+class PaddedWavelet(SharedCoordinates):
+    """Random coefficients of a padded Haar transform: WaveFT as shipped, with its default wavelet.
+
+    An odd side is padded by one and the matrix is cropped. The sum and the difference of the last
+    pair then become the same entry, and the coefficient of the difference is not used. At even
+    sides this is a random choice in the basis :class:`Haar`.
+    """
+
+    basis: Basis = HAAR
+
+    def coordinates_of(self, budget: Budget) -> torch.Tensor:
+        """The coordinate of :class:`Haar` that each coefficient reaches."""
+        import torch
+
+        return torch.from_numpy(self._coordinates(budget))
+
+    def selected(self, budget: Budget) -> tuple[int, int]:
+        """Coordinates that one coefficient reaches, and that two do."""
+        counts = np.bincount(np.bincount(self._coordinates(budget)), minlength=3)
+        return int(counts[1]), int(counts[2])
+
+    def selected_energies(self, energies: torch.Tensor, budget: Budget) -> tuple[float, float]:
+        """Energy of the coordinates that one coefficient reaches, and that two do."""
+        import torch
+
+        counts = torch.from_numpy(
+            np.bincount(self._coordinates(budget), minlength=budget.p * budget.q)
+        ).to(energies.device)
+        return total(energies[counts == 1]), total(energies[counts == 2])
+
+    def is_first(self, drawn: NDArray[np.int64], budget: Budget) -> NDArray[np.bool_]:
+        """The first coefficient of every coordinate."""
+        found = np.zeros(len(drawn), dtype=bool)
+        found[np.unique(self._coordinates(budget)[drawn], return_index=True)[1]] = True
+        return found
+
+    def _coordinates(self, budget: Budget) -> NDArray[np.int64]:
+        """Coefficient (i, j) lies in one of four sub-bands of the padded p×q grid.
+
+        The top right sub-band has the differences of rows and the sums of columns.
+        """
+        p, q = budget.p, budget.q
+        i, j = np.divmod(np.arange(p * q), q)
+        is_low, is_left = i < -(-p // 2), j < -(-q // 2)
+        row = _cropped(np.where(is_low, i, i - -(-p // 2)), ~is_left, p)
+        column = _cropped(np.where(is_left, j, j - -(-q // 2)), ~is_low, q)
+        return row * q + column
+
+
+def _cropped(
+    index: NDArray[np.int64], is_difference: NDArray[np.bool_], size: int
+) -> NDArray[np.int64]:
+    """Position in :class:`Haar` of sums and differences; the padded pair has only a sum."""
+    sums = -(-size // 2)
+    difference = np.where(sums + index < size, sums + index, sums - 1)
+    return np.where(is_difference, difference, index)

@@ -1,0 +1,237 @@
+r"""Low rank of a rearranged matrix: blocks, and one Kronecker product.
+
+- **GraLoRA** divides W into k×k blocks and approximates each by rank r/k. The blocks of a Gaussian
+  matrix are Gaussian, so the expected error is LoRA's for a (p/k)×(q/k) matrix at rank r/k.
+- **LoKr** with full factors is A⊗B. Its entries, ordered by those of A and of B, form the rank-one
+  matrix vec(A) vec(B)ᵀ, and so does W form a matrix with independent entries (C. Van Loan and
+  N. Pitsianis, 1993). The expected error is LoRA's at rank 1 for a matrix of shape
+  (entries of A)×(entries of B).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.linear_families import divisors
+from loca_theory.expressivity.methods.low_rank import LowRank
+from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
+
+if TYPE_CHECKING:
+    import torch
+
+_LOW_RANK = LowRank("R")
+
+
+@dataclass(frozen=True)
+class BlockLowRank(NamedMethod):
+    """GraLoRA: the best approximation of rank r/k of every block of a k×k grid.
+
+    Attributes:
+        k: Blocks per side; must divide p, q and r.
+    """
+
+    _: KW_ONLY
+    k: int = 2
+
+    def parameters(self, budget: Budget) -> int:
+        """As many as LoRA: k² pairs of factors of rank r/k."""
+        self.check_budget(budget)
+        return (budget.p + budget.q) * budget.r
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`.
+
+        Raises:
+            InvalidArgumentError: k does not divide p, q and r.
+        """
+        if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
+            return
+        p, q = budget.p, budget.q
+        msg = f"{self.name} needs p, q and r divisible by k = {self.k}, not {p}x{q} and r = "
+        if self.k < 1 or p % self.k or q % self.k:
+            existing = ", ".join(map(str, divisors(math.gcd(p, q))))
+            msg += f"{budget.r}; at this shape, k may be {existing}"
+        else:
+            msg += f"{budget.r}; choose a multiple of {self.k} for r"
+        raise InvalidArgumentError(msg)
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """The truncated singular value decomposition of every block."""
+        import torch
+
+        del rng
+        inner = self._block(budget)
+        u, s, vh = torch.linalg.svd(self._blocks(matrix, inner), full_matrices=False)
+        r = inner.r
+        found = (u[..., :r] * s[..., None, :r]) @ vh[..., :r, :]
+        return found.transpose(1, 2).flatten(2).flatten(0, 1)
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """Sums of the largest squared singular values of the blocks."""
+        import torch
+
+        del rng
+        blocks = self._blocks(matrix, self._block(budgets[0]))
+        energies = torch.linalg.svdvals(blocks).square().double().sum(dim=(0, 1)).cpu().numpy()
+        return np.array([energies[: self._block(budget).r].sum() for budget in budgets])
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """The expected errors of LoRA for one block."""
+        return _LOW_RANK.expected_errors([self._block(budget) for budget in budgets])
+
+    def engines(self, budget: Budget) -> frozenset[Engine]:
+        """Those of LoRA for one block."""
+        known = super().engines(budget)
+        return known & _LOW_RANK.engines(self._block(budget)) if known else known
+
+    def limit(self, budget: Budget) -> float:
+        """The limit of LoRA for one block."""
+        return _LOW_RANK.limit(self._block(budget))
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """From the bidiagonal models of the blocks, relative to the draw's own ‖W‖²."""
+        blocks = [self._block(budget) for budget in budgets]
+        ranks = [block.r for block in blocks]
+        retained, energy = np.zeros(max(ranks)), 0.0
+        for _ in range(self.k**2):
+            # A stream for each block, because the rank decides how much is consumed.
+            stream = np.random.default_rng(rng.integers(1 << 63, size=4))
+            values, total = sample_leading_eigenvalues(blocks[0].p, blocks[0].q, max(ranks), stream)
+            retained, energy = retained + values, energy + total
+        return 1 - np.cumsum(retained)[[rank - 1 for rank in ranks]] / energy
+
+    def _block(self, budget: Budget) -> Budget:
+        """The budget of one block."""
+        self.check_budget(budget)
+        k = self.k
+        return replace(budget, p=budget.p // k, q=budget.q // k, r=budget.r // k)
+
+    @staticmethod
+    def _blocks(matrix: torch.Tensor, block: Budget) -> torch.Tensor:
+        return matrix.unflatten(0, (-1, block.p)).unflatten(2, (-1, block.q)).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Kronecker(NamedMethod):
+    """LoKr with full factors: the best A⊗B.
+
+    A has a×c entries and B (p/a)×(q/c), where a divides p, c divides q, and A is the smaller
+    factor. Among the shapes that the budget pays for, the one with the most trained numbers is
+    used; of equals, the one whose A is the closest to a square.
+    """
+
+    def parameters(self, budget: Budget) -> int:
+        """The entries of both factors."""
+        small = math.prod(self.factor(budget))
+        return small + budget.p * budget.q // small
+
+    def factor(self, budget: Budget) -> tuple[int, int]:
+        """Rows and columns of A.
+
+        Raises:
+            InvalidArgumentError: the budget does not pay for any shape.
+        """
+        found = _factor(budget.p, budget.q, budget.random_coefficients)
+        if found:
+            return found
+        a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
+        cost = a * c + budget.p * budget.q // (a * c)
+        msg = f"{self.name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
+        msg += f"{budget.q // c}; r = {budget.r} pays for {budget.random_coefficients}, so choose "
+        msg += "a larger r"
+        raise InvalidArgumentError(msg)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        self.factor(budget)
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """The best rank-one approximation of the rearranged matrix."""
+        import torch
+
+        del rng
+        a, c = self.factor(budget)
+        rearranged = self._rearranged(matrix, a, c)
+        u, s, vh = torch.linalg.svd(rearranged, full_matrices=False)
+        found = s[0] * u[:, :1] * vh[0]
+        inner = found.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c))
+        return inner.transpose(1, 2).flatten(2).flatten(0, 1)
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """The largest squared singular value of the rearranged matrix."""
+        import torch
+
+        del rng
+        rearranged = (self._rearranged(matrix, *self.factor(budget)) for budget in budgets)
+        return np.array([float(torch.linalg.matrix_norm(one, 2)) ** 2 for one in rearranged])
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """The expected error of LoRA at rank 1 for the rearranged matrix."""
+        return np.concatenate(
+            [_LOW_RANK.expected_errors([self._rank_one(budget)]) for budget in budgets]
+        )
+
+    def engines(self, budget: Budget) -> frozenset[Engine]:
+        """Those of LoRA for the rearranged matrix."""
+        known = super().engines(budget)
+        return known & _LOW_RANK.engines(self._rank_one(budget)) if known else known
+
+    def limit(self, budget: Budget) -> float:
+        """The limit of LoRA for the rearranged matrix."""
+        return _LOW_RANK.limit(self._rank_one(budget))
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """From the bidiagonal model of the rearranged matrix."""
+        seed = rng.integers(1 << 63, size=4)
+        return np.concatenate(
+            [
+                _LOW_RANK.sample([self._rank_one(budget)], np.random.default_rng(seed))
+                for budget in budgets
+            ]
+        )
+
+    def _rank_one(self, budget: Budget) -> Budget:
+        small = math.prod(self.factor(budget))
+        return Budget(small, budget.p * budget.q // small, 1)
+
+    @staticmethod
+    def _rearranged(matrix: torch.Tensor, a: int, c: int) -> torch.Tensor:
+        """A row for every entry of A, a column for every entry of B."""
+        blocks = matrix.unflatten(0, (a, -1)).unflatten(2, (c, -1)).transpose(1, 2)
+        return blocks.flatten(2).flatten(0, 1)
+
+
+@lru_cache(maxsize=1024)
+def _factor(p: int, q: int, count: int) -> tuple[int, int] | None:
+    # The cost falls as A grows: the smallest A that the budget pays for costs the most.
+    shapes = (
+        (a * c, abs(a - c), a, c)
+        for a in divisors(p)
+        for c in divisors(q)
+        if (a * c) ** 2 <= p * q and a * c + p * q // (a * c) <= count
+    )
+    found = min(shapes, default=None)
+    return found and found[2:]

@@ -1,0 +1,246 @@
+r"""Products of factors without a known best approximation: LoHa, HiRA and RandLoRA.
+
+Each Ŵ is linear in each of its trained factors. Alternating least squares solves for one factor
+after the other, from a random start, until a round gains less than a fraction 10⁻⁶ of the energy.
+No step increases the error. The result is a local optimum; the global optimum retains at least as
+much.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.method import Array, NamedMethod
+from loca_theory.expressivity.random_choices import required
+
+if TYPE_CHECKING:
+    import torch
+
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class FittedFactors(NamedMethod, ABC):
+    """Base class; a method overrides :meth:`rounds_of`.
+
+    Attributes:
+        rounds: Largest number of rounds.
+    """
+
+    _: KW_ONLY
+    rounds: int = 1000
+
+    @abstractmethod
+    def rounds_of(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[torch.Tensor]:
+        """The approximation after each round of least-squares steps."""
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """The approximation of the best round."""
+        return self._fit(matrix, budget, _seed(rng))
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """One fit per budget, all from the same random numbers."""
+        seed, energy = _seed(rng), _energy(matrix)
+        fits = (self._fit(matrix, budget, seed) for budget in budgets)
+        return np.array([energy - _energy(matrix - found) for found in fits])
+
+    def _fit(self, matrix: torch.Tensor, budget: Budget, seed: NDArray[np.int64]) -> torch.Tensor:
+        best, energy = matrix.new_zeros(matrix.shape), _energy(matrix)
+        least = energy
+        fits = self.rounds_of(matrix, budget, np.random.default_rng(seed))
+        for found in islice(fits, self.rounds):
+            before, error = least, _energy(matrix - found)
+            if error < least:
+                best, least = found, error
+            if before - least <= _TOLERANCE * energy:
+                break
+        return best
+
+
+@dataclass(frozen=True)
+class HadamardOfLowRank(FittedFactors):
+    """LoHa: Ŵ = (B₁A₁)⊙(B₂A₂), two products of rank ⌊r/2⌋, with as many numbers as LoRA."""
+
+    def rank(self, budget: Budget) -> int:
+        """Rank of each product: each costs as much as LoRA's.
+
+        Raises:
+            InvalidArgumentError: the budget does not pay for rank 1.
+        """
+        rank = budget.random_coefficients // (2 * (budget.p + budget.q))
+        if rank:
+            return rank
+        least = 2 * (budget.p + budget.q)
+        msg = f"{self.name} needs two products of rank 1, which cost {least} numbers; r = "
+        msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
+        raise InvalidArgumentError(msg)
+
+    def parameters(self, budget: Budget) -> int:
+        """Four factors."""
+        return 2 * (budget.p + budget.q) * self.rank(budget)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        self.rank(budget)
+
+    def rounds_of(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[torch.Tensor]:
+        """A round solves for B₁, A₁, B₂ and A₂ in turn."""
+        first, second = (_random_factors(matrix, self.rank(budget), rng) for _ in range(2))
+        while True:
+            first = _refitted(matrix, second[0] @ second[1], *first)
+            second = _refitted(matrix, first[0] @ first[1], *second)
+            yield (first[0] @ first[1]) * (second[0] @ second[1])
+
+
+@dataclass(frozen=True)
+class HadamardOfWeights(FittedFactors):
+    """HiRA: Ŵ = W₀⊙(BA) with the pretrained weights W₀ and trained B (p×r) and A (r×q).
+
+    Independent N(0, 1) entries, which know nothing of W, stand for those of W₀.
+    """
+
+    def parameters(self, budget: Budget) -> int:
+        """Two factors, as many numbers as LoRA."""
+        return (budget.p + budget.q) * budget.r
+
+    def rounds_of(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[torch.Tensor]:
+        """A round solves for B and then for A."""
+        import torch
+
+        weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q))).to(matrix)
+        factors = _random_factors(matrix, budget.r, rng)
+        while True:
+            factors = _refitted(matrix, weights, *factors)
+            yield weights * (factors[0] @ factors[1])
+
+
+@dataclass(frozen=True)
+class ScaledRandomBases(FittedFactors):
+    r"""RandLoRA: :math:`Ŵ = \sum_{n\le N} B_n Λ_n A Γ_n` with frozen random factors.
+
+    With d = min(p, q), the :math:`B_n` (max(p, q)×s) and A (s×d) are frozen, and N = ⌈d/s⌉ makes
+    the sum of full rank. The diagonals Λ_n (s numbers) and Γ_n (d numbers) are trained. The rank s
+    is the smallest that the budget pays for: a smaller s costs more. If p < q, this is the form of
+    Ŵᵀ.
+    """
+
+    def rank(self, budget: Budget) -> int:
+        """The rank s of each basis.
+
+        Raises:
+            InvalidArgumentError: the budget does not pay for s = d.
+        """
+        d, count = min(budget.p, budget.q), budget.random_coefficients
+        if 2 * d > count:
+            msg = f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for {count}, "
+            msg += "so choose a larger r"
+            raise InvalidArgumentError(msg)
+        return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)
+
+    def parameters(self, budget: Budget) -> int:
+        """The diagonals, N(s + d) numbers."""
+        s, d = self.rank(budget), min(budget.p, budget.q)
+        return -(-d // s) * (s + d)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        self.rank(budget)
+
+    def rounds_of(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[torch.Tensor]:
+        """A round solves for all Λ_n and then, column by column, for all Γ_n."""
+        import torch
+
+        is_wide = budget.p < budget.q
+        tall = matrix.T if is_wide else matrix
+        s, (height, d) = self.rank(budget), tall.shape
+        count = -(-d // s)
+        drawn = torch.from_numpy(rng.standard_normal((s, count * height + d))).to(matrix)
+        # Column n·s + k of ``bases`` is column k of B_n.
+        bases = drawn[:, : count * height].unflatten(1, (count, height)).flatten(0, 1)
+        bases = bases.unflatten(0, (s, count)).transpose(0, 1).flatten(0, 1).T
+        frozen = drawn[:, count * height :].repeat(count, 1)
+        gram, projected = bases.T @ bases, bases.T @ tall
+        scales = torch.ones(count, d).to(matrix)
+        while True:
+            rows = frozen * scales.repeat_interleave(s, dim=0)
+            weights = _solved(gram * (rows @ rows.T), (projected * rows).sum(dim=1))
+            rows = frozen * weights[:, None]
+            # One system per column j: the Gram matrix of the vectors B_n Λ_n a_j.
+            half = torch.einsum("nkml,mlj->nkmj", gram.unflatten(0, (count, s)).unflatten(
+                2, (count, s)), rows.unflatten(0, (count, s)))  # fmt: skip
+            grams = torch.einsum("nkj,nkmj->jnm", rows.unflatten(0, (count, s)), half)
+            right = (projected * rows).unflatten(0, (count, s)).sum(dim=1).T
+            scales = _solved(grams, right).T
+            found = bases @ (rows * scales.repeat_interleave(s, dim=0))
+            yield found.T if is_wide else found
+
+
+def _seed(rng: np.random.Generator | None) -> NDArray[np.int64]:
+    return required(rng).integers(1 << 63, size=4)
+
+
+def _energy(matrix: torch.Tensor) -> float:
+    return float(matrix.double().square().sum())
+
+
+def _random_factors(
+    matrix: torch.Tensor, rank: int, rng: np.random.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """B (p×rank) and A (rank×q)."""
+    import torch
+
+    p, q = matrix.shape
+    drawn = torch.from_numpy(rng.standard_normal((rank, p + q))).to(matrix)
+    return drawn[:, :p].T, drawn[:, p:]
+
+
+def _refitted(
+    matrix: torch.Tensor, weights: torch.Tensor, left: torch.Tensor, right: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors B and A of weights⊙(BA): first the best B for the given A, then the best A."""
+    del left
+    left = _best_left(matrix, weights, right)
+    return left, _best_left(matrix.T, weights.T, left.T).T
+
+
+def _best_left(matrix: torch.Tensor, weights: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The B that minimises ‖W − weights⊙(BA)‖; its rows are independent problems."""
+    r = len(right)
+    products = (right[:, None] * right).flatten(0, 1)
+    grams = (weights.square() @ products.T).unflatten(1, (r, r))
+    return _solved(grams, (matrix * weights) @ right.T)
+
+
+def _solved(grams: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Solve normal equations, with a ridge at the resolution of the type for singular ones."""
+    import torch
+
+    limits = torch.finfo(grams.dtype)
+    trace = grams.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    ridge = (limits.eps * trace + limits.tiny)[..., None, None]
+    eye = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
+    return torch.linalg.solve(grams + ridge * eye, right[..., None])[..., 0]

@@ -1,0 +1,205 @@
+r"""Quotas: coordinates chosen within groups, each of which gets its own part of the budget.
+
+The groups share the N coordinates equally; a group that has fewer retains them all. Among
+independent N(0, 1) coordinates the best choice retains the sum, over the groups, of the largest
+order statistics of each. A random choice retains N/pq of the energy, whatever the groups.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.expressivity.methods.coordinates import total
+from loca_theory.expressivity.methods.method import Array
+from loca_theory.expressivity.methods.selection import Selection
+from loca_theory.expressivity.methods.subspace import Subspace
+from loca_theory.expressivity.order_statistics import expected_top_sum, upper_quantile
+from loca_theory.expressivity.random_choices import required
+
+if TYPE_CHECKING:
+    import torch
+
+_Indices = NDArray[np.int64]
+
+
+class Groups(ABC):
+    """A partition of the coordinates of a basis; your own overrides :meth:`labels`."""
+
+    @abstractmethod
+    def labels(self, p: int, q: int) -> _Indices:
+        """The group of each coordinate, shape (p·q,), counted from 0."""
+
+    def quotas(self, sizes: _Indices, count: int) -> _Indices:
+        """Number of coordinates of each group, from the numbers that it has."""
+        found, left = np.zeros_like(sizes), count
+        for position, group in enumerate(np.argsort(sizes, kind="stable")):
+            found[group] = min(sizes[group], left // (len(sizes) - position))
+            left -= found[group]
+        return found
+
+
+@dataclass(frozen=True)
+class Rows(Groups):
+    """The rows of the coordinates, one group for each."""
+
+    def labels(self, p: int, q: int) -> _Indices:
+        """See :class:`Groups`."""
+        return np.repeat(np.arange(p), q)
+
+
+@dataclass(frozen=True)
+class Bands(Groups):
+    """Bands of frequencies (u, v), of equal width in the distance of (u/p, v/q) from zero.
+
+    Attributes:
+        count: Number of bands.
+    """
+
+    count: int = 3
+
+    def labels(self, p: int, q: int) -> _Indices:
+        """See :class:`Groups`."""
+        distance = np.hypot(np.arange(p)[:, None] / p, np.arange(q) / q).ravel()
+        widest = distance.max() or 1.0
+        return np.minimum((self.count * distance / widest).astype(np.int64), self.count - 1)
+
+
+ROWS, BANDS = Rows(), Bands()
+
+
+@dataclass(frozen=True)
+class GroupedSelection(Selection):
+    """The largest coordinates of every group.
+
+    Attributes:
+        basis: The basis.
+        groups: The groups.
+    """
+
+    _: KW_ONLY
+    groups: Groups
+    reorders = False
+
+    def stored_bits(self, budget: Budget) -> float:
+        """A number per coefficient, and its index within its group."""
+        sizes, (quotas,) = self._quotas([budget])
+        indices = sum(c * math.log2(n) for n, c in zip(sizes, quotas, strict=True) if c)
+        return float(self.count(budget) * budget.value_bits + indices)
+
+    def chosen(
+        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
+    ) -> torch.Tensor:
+        """Indices of the largest coordinates of every group."""
+        import torch
+
+        del rng
+        order = self._by_group(coordinates.square(), budget)
+        sizes, (quotas,) = self._quotas([budget])
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        is_chosen = torch.from_numpy(within < np.repeat(quotas, sizes))
+        return order[is_chosen.to(order.device)]
+
+    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+        """Sums of the largest energies of every group."""
+        ordered = energies[self._by_group(energies, budgets[0])].double().cpu().numpy()
+        sizes, quotas = self._quotas(budgets)
+        sums = np.concatenate([[0.0], np.cumsum(ordered)])
+        starts = np.cumsum(sizes) - sizes
+        return np.array([(sums[starts + one] - sums[starts]).sum() for one in quotas])
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """From the expected sums of the largest of χ²_1 variables in every group."""
+        n = budgets[0].p * budgets[0].q
+        sizes, quotas = self._quotas(budgets)
+        sums = [
+            sum(
+                times * expected_top_sum(size, count, 1)
+                for (size, count), times in Counter(
+                    zip(sizes.tolist(), one.tolist(), strict=True)
+                ).items()
+            )
+            for one in quotas
+        ]
+        return 1 - np.array(sums) / n
+
+    def limit(self, budget: Budget) -> float:
+        """From the fraction of every group that is retained."""
+        sizes, (quotas,) = self._quotas([budget])
+        groups = Counter(zip(sizes.tolist(), quotas.tolist(), strict=True))
+        sums = (times * n * coefficient_fraction(c / n) for (n, c), times in groups.items() if n)
+        return 1 - sum(sums) / (budget.p * budget.q)
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """From the largest χ²_1 variables of every group."""
+        n = budgets[0].p * budgets[0].q
+        sizes, quotas = self._quotas(budgets)
+        most = int(max(one.max() for one in quotas))
+        # A row per order statistic, so that a smaller budget uses the first rows.
+        steps = rng.standard_exponential((most, len(sizes)))
+        steps /= np.maximum(sizes - np.arange(most)[:, None], 1)
+        values = upper_quantile(-np.expm1(-np.cumsum(steps, axis=0)), 1)
+        sums = np.vstack([np.zeros(len(sizes)), np.cumsum(values, axis=0)])
+        groups = np.arange(len(sizes))
+        return np.array([1 - sums[one, groups].sum() / n for one in quotas])
+
+    def _quotas(self, budgets: Sequence[Budget]) -> tuple[_Indices, list[_Indices]]:
+        """Sizes of the groups, and the quotas at each budget."""
+        sizes = np.bincount(self.groups.labels(budgets[0].p, budgets[0].q))
+        return sizes, [self.groups.quotas(sizes, self.count(budget)) for budget in budgets]
+
+    def _by_group(self, energies: torch.Tensor, budget: Budget) -> torch.Tensor:
+        """Indices of the coordinates, by group and then by decreasing energy."""
+        import torch
+
+        labels = torch.from_numpy(self.groups.labels(budget.p, budget.q)).to(energies.device)
+        order = energies.argsort(descending=True)
+        return order[labels[order].argsort(stable=True)]
+
+
+@dataclass(frozen=True)
+class GroupedSubspace(Subspace):
+    """Random coordinates of every group, with indices from a seed.
+
+    Attributes:
+        basis: The basis.
+        groups: The groups.
+    """
+
+    _: KW_ONLY
+    groups: Groups
+
+    def draw(
+        self, budget: Budget, count: int, rng: np.random.Generator | None
+    ) -> tuple[_Indices, NDArray[np.bool_]]:
+        """The groups in turn, so that the first N items fill the quotas of N."""
+        labels = self.groups.labels(budget.p, budget.q)
+        shuffled = required(rng).permutation(len(labels))
+        order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        sizes = np.bincount(labels)
+        within = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        # The quotas give what remains to the larger groups first.
+        turn = np.argsort(np.argsort(sizes, kind="stable"))
+        drawn = order[np.lexsort((-turn[labels[order]], within))][:count]
+        return drawn, np.ones(count, dtype=bool)
+
+    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+        """The energy of every group times the fraction of it that is drawn."""
+        import torch
+
+        labels = self.groups.labels(budgets[0].p, budgets[0].q)
+        sizes = np.bincount(labels)
+        where = torch.from_numpy(labels).to(energies.device)
+        energy = np.array([total(energies[where == group]) for group in range(len(sizes))])
+        density = energy / np.maximum(sizes, 1)
+        counts = [self.count(budget) for budget in budgets]
+        return np.array([density @ self.groups.quotas(sizes, count) for count in counts])

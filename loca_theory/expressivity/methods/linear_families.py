@@ -1,0 +1,200 @@
+r"""Linear families: ΔW = A(θ) depends linearly on the trained θ, by a map chosen without W.
+
+The best fit is the projection of W on the image of A. If the image has dimension m and the entries
+of W are independent N(0, 1), the projection retains m of pq energies on average, whatever A is: the
+expected error is exactly 1 − m/pq, and the retained energy is a χ²_m variable.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.coordinates import prefix_sums
+from loca_theory.expressivity.methods.method import Array, NamedMethod
+from loca_theory.expressivity.random_choices import required
+
+if TYPE_CHECKING:
+    import torch
+
+
+class LinearFamily(NamedMethod, ABC):
+    """Base class; a family overrides :meth:`parameters` and :meth:`approximate`, the projection.
+
+    The trained numbers must be independent, so that their number is the dimension m.
+    """
+
+    @abstractmethod
+    def parameters(self, budget: Budget) -> int:
+        """The dimension m."""
+
+    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+        """1 − m/pq."""
+        return np.array([self.limit(budget) for budget in budgets])
+
+    def limit(self, budget: Budget) -> float:
+        """The same as the expected error."""
+        return 1 - self.parameters(budget) / (budget.p * budget.q)
+
+    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+        """From χ²_m variables."""
+        counts = [self.parameters(budget) for budget in budgets]
+        energies = rng.standard_normal(max(counts)) ** 2
+        return 1 - prefix_sums(energies, counts) / (budgets[0].p * budgets[0].q)
+
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`~loca_theory.expressivity.Method`."""
+        self.parameters(budget)
+
+
+@dataclass(frozen=True)
+class BlockCirculant(LinearFamily):
+    """C3A: every b×b block of ΔW is circulant, (ΔW)_ij = c_{(i−j) mod b}.
+
+    Attributes:
+        block_size: The block size b; None for the smallest common divisor of p and q that the
+            budget pays for. The budget pays for b if it has pq/b numbers.
+    """
+
+    _: KW_ONLY
+    block_size: int | None = None
+
+    def parameters(self, budget: Budget) -> int:
+        """One kernel of b numbers per block, pq/b in all."""
+        return budget.p * budget.q // self.block(budget)
+
+    def block(self, budget: Budget) -> int:
+        """The block size.
+
+        Raises:
+            InvalidArgumentError: no common divisor of p and q is large enough, or ``block_size`` is
+                not one that is.
+        """
+        p, q = budget.p, budget.q
+        existing = [b for b in divisors(math.gcd(p, q)) if p * q <= b * budget.random_coefficients]
+        if self.block_size in existing or (self.block_size is None and existing):
+            return self.block_size or existing[0]
+        least = -(-p * q // budget.random_coefficients)
+        msg = f"{self.name} needs a block size that divides {p} and {q} and is at least {least} "
+        msg += f"at r = {budget.r}: "
+        msg += f"choose from {', '.join(map(str, existing))}" if existing else ""
+        if not existing:
+            common = ", ".join(map(str, divisors(math.gcd(p, q))))
+            msg += f"the common divisors are {common}; raise r, or choose another shape"
+        raise InvalidArgumentError(msg)
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """The mean over each wrapped diagonal of each block."""
+        import torch
+
+        del rng
+        b = self.block(budget)
+        blocks = matrix.unflatten(0, (-1, b)).unflatten(2, (-1, b)).transpose(1, 2)
+        position = torch.arange(b, device=matrix.device)
+        shift = (position[:, None] - position) % b
+        # Entry (i, s) of ``wrapped`` is the column of row i on wrapped diagonal s; so is its use.
+        wrapped = shift.expand(*blocks.shape[:2], b, b)
+        kernels = blocks.gather(3, wrapped).mean(dim=2, keepdim=True)
+        found = kernels.expand(blocks.shape).gather(3, wrapped)
+        return found.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class RepeatedColumns(LinearFamily):
+    """MiSS: the columns of ΔW repeat with period s, so that s columns of p numbers are trained.
+
+    The period is the largest that the budget pays for. Columns beyond the last whole period are the
+    first of the next.
+    """
+
+    def parameters(self, budget: Budget) -> int:
+        """One column of p numbers per residue."""
+        return budget.p * self.period(budget)
+
+    def period(self, budget: Budget) -> int:
+        """The period s."""
+        return budget.random_coefficients // budget.p
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """The mean over the columns of each residue."""
+        import torch
+
+        del rng
+        period = self.period(budget)
+        residue = torch.arange(budget.q, device=matrix.device) % period
+        sums = matrix.new_zeros(budget.p, period).index_add_(1, residue, matrix)
+        return (sums / residue.bincount(minlength=period))[:, residue]
+
+
+@dataclass(frozen=True)
+class FrozenFrames(LinearFamily):
+    """LoRA-XS: ΔW = U C Vᵀ with a trained s×s core C between frozen orthonormal frames.
+
+    The method's frames are the leading singular vectors of the pretrained weights. They know as
+    little of W as random frames, which are used here. The side s is the largest that the budget
+    pays for, at most min(p, q).
+    """
+
+    def parameters(self, budget: Budget) -> int:
+        """The core."""
+        return self.side(budget) ** 2
+
+    def side(self, budget: Budget) -> int:
+        """The side s of the core."""
+        return min(math.isqrt(budget.random_coefficients), budget.p, budget.q)
+
+    def approximate(
+        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """The projection on both frames."""
+        left, right = self._frames(matrix, self.side(budget), rng)
+        return left @ (left.T @ matrix @ right) @ right.T
+
+    def retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """Smaller cores are the leading parts of the largest."""
+        sides = [self.side(budget) for budget in budgets]
+        left, right = self._frames(matrix, max(sides), rng)
+        core = (left.T @ matrix @ right).square().double()
+        return np.array([float(core[:side, :side].sum()) for side in sides])
+
+    def mean_retained_energies(
+        self,
+        matrix: torch.Tensor,
+        budgets: Sequence[Budget],
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """The fraction m/pq of the energy, which is the mean over the frames."""
+        del rng
+        energy = float(matrix.double().square().sum())
+        return energy * (1 - self.expected_errors(budgets))
+
+    @staticmethod
+    def _frames(
+        matrix: torch.Tensor, side: int, rng: np.random.Generator | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        p, q = matrix.shape
+        drawn = torch.from_numpy(required(rng).standard_normal((side, p + q))).to(matrix)
+        return torch.linalg.qr(drawn[:, :p].T)[0], torch.linalg.qr(drawn[:, p:].T)[0]
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of a number, the smallest first."""
+    return [d for d in range(1, n + 1) if n % d == 0]

@@ -1,0 +1,169 @@
+"""Figure of every method's error against what it costs."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from loca_theory.expressivity import Engine
+from loca_theory.plotting.canvas import Canvas, styled
+from loca_theory.plotting.lines import in_order, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+# Okabe and Ito's palette is readable for colour-blind people; line styles say the same in grey.
+_LINEAR, _ATTAINABLE, _SIMULATED = "#000000", "#d55e00", "#cc79a7"
+_ORACLE, _BOUND = "#0072b2", "#7f7f7f"
+_LINEAR_NAME = "linear families"
+# Methods whose retained energies differ by less share a line.
+_SAME = 0.03
+_ERRORS = (0.999, 0.997, 0.99, 0.97, 0.9, 0.7, 0.4, 0.0)
+_SIZE, _LABEL_GAP, _KEY_CHARACTERS = (11.0, 5.2), 0.036, 190
+
+
+@styled
+def draw_catalogue(table: pd.DataFrame) -> Figure:
+    """Draw the error against the trained numbers and against the stored bits.
+
+    The axis of the error is logarithmic in the retained energy, 1 − error. Methods that coincide to
+    a line's width share a line and a label. Dashed lines are oracles, which look at the matrix to
+    choose; the points of simulated methods are marked.
+
+    Args:
+        table: Rows of a :class:`~loca_theory.expressivity.Catalogue`.
+
+    Returns:
+        The figure, not yet saved.
+    """
+    table = table.sort_values("r")
+    priced = table[table["parameters"].notna()]
+    groups = _groups(priced)
+    canvas = Canvas.of(None, _SIZE, 1, 2, sharey=True)
+    (left, right) = canvas.axes.flat
+    ends = [_draw(left, priced, groups, "parameters"), _draw(right, priced, groups, "stored_bits")]
+    bits = table[table["method"] == "R"].set_index("r")["stored_bits"]
+    bound = table[table["method"] == "RD"].set_index("r")["error"]
+    ranks = bits.index.intersection(bound.index)
+    right.plot(bits[ranks], _height(bound[ranks]), color=_BOUND, linestyle=(0, (1, 1)))
+    if len(ranks):
+        lowest = float(_height(bound[ranks]).max())
+        ends[1].append((bits[ranks].max(), lowest, "rate-distortion bound", _BOUND))
+    p, q = table["p"].iloc[0], table["q"].iloc[0]
+    left.set_title(f"{p} × {q}: trained numbers")
+    right.set_title("stored bits, with the indices that are chosen")
+    left.set_xlabel("trained numbers")
+    right.set_xlabel("bits of the stored adapter")
+    left.set_ylabel("relative error ‖W − Ŵ‖² / ‖W‖²")
+    left.set_yticks(_height(pd.Series(_ERRORS)), [f"{error:g}" for error in _ERRORS])
+    left.set_ylim(left.get_ylim()[::-1])
+    for axis, labelled in zip((left, right), ends, strict=True):
+        axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        _label(axis, labelled)
+    canvas.caption(_key(priced, groups), x=0.01, ha="left", linespacing=1.4)
+    return canvas.figure
+
+
+def _height(error: pd.Series) -> NDArray[np.float64]:
+    return np.log10(1 - error.to_numpy(float))
+
+
+def _groups(table: pd.DataFrame) -> dict[str, list[str]]:
+    """The methods of each line, by its label."""
+    groups: list[list[str]] = []
+    linear = []
+    for name in in_order(table["method"]):
+        rows = table[table["method"] == name]
+        dimension = (1 - rows["error"]) * rows["p"] * rows["q"]
+        if not rows["is_oracle"].any() and np.allclose(dimension, rows["parameters"], rtol=_SAME):
+            linear.append(name)
+            continue
+        alike = (one for one in groups if _coincide(table[table["method"] == one[0]], rows))
+        group = next(alike, None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    found = {", ".join(group): group for group in groups}
+    return {_LINEAR_NAME: linear, **found} if linear else found
+
+
+def _coincide(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether two lines coincide where both are drawn."""
+    first, second = np.log(one["parameters"]), np.log(other["parameters"])
+    inside = (second >= first.min() - 1e-9) & (second <= first.max() + 1e-9)
+    if one["is_oracle"].iloc[0] != other["is_oracle"].iloc[0] or not inside.any():
+        return False
+    expected = np.interp(second[inside], first, np.log(1 - one["error"]))
+    return bool(np.allclose(np.log(1 - other["error"][inside]), expected, atol=_SAME))
+
+
+def _draw(
+    axis: Axes, table: pd.DataFrame, groups: dict[str, list[str]], cost: str
+) -> list[tuple[float, float, str, str]]:
+    """Draw a line per group; return the end of each, its label and its colour."""
+    ends = []
+    for label, methods in groups.items():
+        rows = table[table["method"] == methods[0]]
+        is_oracle = bool(rows["is_oracle"].iloc[0])
+        is_simulated = rows["engine"].iloc[0] == Engine.MONTE_CARLO
+        color = _ORACLE if is_oracle else _SIMULATED if is_simulated else _ATTAINABLE
+        color = _LINEAR if label == _LINEAR_NAME else color
+        x, height = rows[cost].to_numpy(float), _height(rows["error"])
+        axis.plot(
+            x,
+            height,
+            color=color,
+            linestyle=(0, (4, 1.5)) if is_oracle else "-",
+            marker="o" if is_simulated else None,
+            ms=3.5,
+            lw=1.3,
+        )
+        ends.append((x[-1], height[-1], label, color))
+    return ends
+
+
+def _label(axis: Axes, ends: list[tuple[float, float, str, str]]) -> None:
+    """Write the labels at the right edge, apart from each other, and lead a thin line to each."""
+    low, high = axis.get_ylim()
+    ends = sorted(ends, key=lambda end: (end[1] - low) / (high - low))
+    wanted = np.array([(height - low) / (high - low) for _, height, _, _ in ends])
+    for (x, height, label, color), position in zip(ends, spread(wanted, _LABEL_GAP), strict=True):
+        axis.annotate(
+            label,
+            (x, height),
+            xytext=(1.03, position),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8,
+            color=color,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "lw": 0.4,
+                "color": color,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 0,
+            },
+        )
+
+
+def _key(table: pd.DataFrame, groups: dict[str, list[str]]) -> str:
+    engines = table.drop_duplicates("method").set_index("method")["engine"]
+    limits = ", ".join(name for name in in_order(engines.index) if engines[name] == "asymptotic")
+    styles = "dashed: oracles, which choose by looking at the matrix; solid: attainable by training"
+    lines = [f"{styles}; points: simulated"]
+    if _LINEAR_NAME in groups:
+        names = ", ".join(groups[_LINEAR_NAME])
+        lines.insert(0, f"{_LINEAR_NAME} (error 1 − trained numbers / pq): {names}")
+    if limits:
+        lines.append(f"limits of large matrices: {limits}")
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, _KEY_CHARACTERS))

@@ -1,0 +1,62 @@
+"""``loca-theory methods``: what each method is and costs, at a size and rank."""
+
+import json
+
+import pytest
+
+from loca_theory.expressivity import METHODS, Budget
+
+
+def listed(cli, *options):
+    done = cli("methods", "--format", "json", *options)
+    assert done.code == 0
+    return {row["method"]: row for row in json.loads(done.out)["rows"]}
+
+
+@pytest.mark.parametrize(("options", "budget"), [
+    ((), Budget(768, 768, 8)), (("--K", 12, "--r", 3), Budget(12, 12, 3)),
+])  # fmt: skip
+def test_the_costs_are_those_at_the_size_and_rank(cli, options, budget):
+    rows = listed(cli, *options)
+    assert list(rows) == list(METHODS)
+    for name, method in METHODS.items():
+        is_priced = method.exists(budget) and method.parameters(budget) is not None
+        assert rows[name]["parameters"] == (method.parameters(budget) if is_priced else None)
+        assert rows[name]["stored_bits"] == (method.stored_bits(budget) if is_priced else None)
+        assert rows[name]["is_oracle"] == method.is_oracle
+        assert rows[name]["reference"] == method.reference
+
+
+def test_a_method_that_does_not_exist_there_has_no_costs(cli):
+    assert listed(cli, "--K", 12, "--r", 3)["GraLoRA"]["parameters"] is None
+    assert listed(cli, "--K", 12, "--r", 2)["GraLoRA"]["parameters"] == 48
+
+
+def test_the_table_shows_them(cli):
+    done = cli("methods", "D", "GraLoRA", "U", "--K", 9, "--r", 2)
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line.strip()}
+    assert "parameters" in lines["method"]
+    assert "stored bits" in lines["method"]
+    assert " oracle " in lines["D"]
+    assert " 18 " in lines["D"]
+    assert " 36 " not in lines["GraLoRA"]
+
+
+def test_every_published_adapter_names_its_publication(cli):
+    rows = listed(cli)
+    references = [row["reference"] for row in list(rows.values())[12:]]
+    assert all(one.startswith(("arXiv:", "openreview:")) for one in references)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--K", 8, "--r", 5), "budget larger than the matrix: rank 5 spends 80 numbers"),
+        (("--K", 0), "a matrix needs at least one row"),
+        (("--r", 0), "rank 0 does not fit a 768x768 matrix"),
+    ],
+)
+def test_a_budget_that_does_not_fit_is_one_line(cli, options, message):
+    done = cli("methods", *options)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err

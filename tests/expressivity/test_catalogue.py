@@ -1,0 +1,475 @@
+"""Published adapters: their families, quotas, rearrangements and fits, against dense algebra."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    METHODS,
+    Accounting,
+    Bands,
+    BlockCirculant,
+    BlockLowRank,
+    Budget,
+    Cosine,
+    GroupedSelection,
+    Haar,
+    Hadamard,
+    Hartley,
+    Rows,
+    approximate,
+    dense_errors,
+    exact_error,
+    expected_top_sum,
+    mean_retained_energies,
+    retained_energies,
+)
+from loca_theory.expressivity.methods import fitted
+from loca_theory.transforms import dct2
+
+# Some hundred float64 operations on numbers of order one.
+ROUNDING = 1e-11
+
+SHAPES = [(8, 8, 2), (12, 8, 2), (8, 20, 4), (9, 6, 2)]
+shapes = pytest.mark.parametrize(
+    ("p", "q", "r"), SHAPES, ids=[f"{p}x{q} r{r}" for p, q, r in SHAPES]
+)
+
+
+def gaussian(p, q, seed=0):
+    return np.random.default_rng([p, q, seed]).standard_normal((p, q))
+
+
+def approximated(matrix, method, budget, seed=7):
+    return approximate(matrix, method, budget, np.random.default_rng(seed)).numpy()
+
+
+def projector(method, budget):
+    """The matrix of a linear method, from its approximations of unit matrices."""
+    units = np.eye(budget.p * budget.q).reshape(-1, budget.p, budget.q)
+    return np.stack([approximated(unit, method, budget).ravel() for unit in units])
+
+
+# --- bases ----------------------------------------------------------------------------------
+
+
+def hartley(p, q):
+    angles = np.add.outer(
+        np.outer(np.arange(p), np.arange(p)) / p, np.outer(np.arange(q), np.arange(q)) / q
+    )
+    angles = 2 * np.pi * angles.transpose(0, 2, 1, 3).reshape(p * q, p * q)
+    return (np.cos(angles) + np.sin(angles)) / math.sqrt(p * q)
+
+
+def hadamard(p, q):
+    whole = q & -q
+    rows = np.kron(np.eye(q // whole), scipy.linalg.hadamard(whole) / math.sqrt(whole))
+    return np.kron(np.eye(p), rows)
+
+
+def haar(p, q):
+    def along(n):
+        found = np.zeros((n, n))
+        for i in range(n // 2):
+            found[i, 2 * i : 2 * i + 2] = 1, 1
+            found[-(-n // 2) + i, 2 * i : 2 * i + 2] = 1, -1
+        found /= math.sqrt(2)
+        if n % 2:
+            found[n // 2, n - 1] = 1
+        return found
+
+    return np.kron(along(p), along(q))
+
+
+@pytest.mark.parametrize(("p", "q"), [(4, 8), (5, 12), (7, 7), (1, 6)], ids=str)
+@pytest.mark.parametrize(
+    ("basis", "dense"), [(Hartley(), hartley), (Hadamard(), hadamard), (Haar(), haar)], ids=str
+)
+def test_a_basis_is_its_dense_orthonormal_matrix(basis, dense, p, q):
+    matrix, rows = gaussian(p, q), dense(p, q)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(p * q), atol=ROUNDING)
+    coordinates = basis.coordinates(torch.from_numpy(matrix))
+    np.testing.assert_allclose(coordinates.numpy(), rows @ matrix.ravel(), atol=ROUNDING)
+    np.testing.assert_allclose(basis.matrix(coordinates, p, q).numpy(), matrix, atol=ROUNDING)
+
+
+# --- linear families ------------------------------------------------------------------------
+
+LINEAR = ["WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-XS"]
+
+
+@shapes
+@pytest.mark.parametrize("method", LINEAR)
+def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, method):
+    """For WaveFT as shipped, the dimension is random at odd sides; its mean is tested below."""
+    budget = Budget(p, q, r)
+    if not METHODS[method].exists(budget):
+        pytest.fail("choose shapes at which all exist")
+    found = projector(method, budget)
+    np.testing.assert_allclose(found, found.T, atol=ROUNDING)
+    np.testing.assert_allclose(found @ found, found, atol=ROUNDING)
+    count = METHODS[method].parameters(budget)
+    assert count <= (p + q) * r
+    if method != "WaveFT-PEFT" or (p * q) % 4 == 0:
+        assert np.trace(found) == pytest.approx(count, abs=ROUNDING * p * q)
+        assert exact_error(method, budget) == pytest.approx(1 - count / (p * q))
+    matrix = gaussian(p, q)
+    retained = retained_energies(matrix, method, [budget], np.random.default_rng(7))
+    assert retained[0] == pytest.approx(matrix.ravel() @ found @ matrix.ravel(), abs=ROUNDING)
+
+
+def test_the_families_are_the_papers():
+    """Circulant blocks, repeated columns, a core between frames: by their definitions."""
+    budget = Budget(12, 8, 2)
+    block = approximated(gaussian(12, 8), "C3A", budget)[:4, 4:]
+    assert METHODS["C3A"].block(budget) == 4
+    for i, j in product(range(4), repeat=2):
+        assert block[i, j] == pytest.approx(block[(i - j) % 4, 0])
+    period = METHODS["MiSS"].period(budget)
+    repeated = approximated(gaussian(12, 8), "MiSS", budget)
+    np.testing.assert_allclose(repeated[:, period:], repeated[:, : 8 - period])
+    core = approximated(gaussian(12, 8), "LoRA-XS", budget)
+    assert np.linalg.matrix_rank(core) == METHODS["LoRA-XS"].side(budget) == math.isqrt(40)
+
+
+@pytest.mark.parametrize("method", ["sDCTFT", "LoRA-XS", "WaveFT-PEFT"])
+def test_the_mean_over_the_random_choices_is_exact(gate_of, method):
+    """At a matrix whose energy is in a few coordinates."""
+    matrix, budgets = np.ones((9, 7)) + gaussian(9, 7), [Budget(9, 7, 1), Budget(9, 7, 3)]
+    exact = mean_retained_energies(matrix, [method], budgets)[method]
+    draws = np.array(
+        [
+            retained_energies(matrix, method, budgets, np.random.default_rng([3, i]))
+            for i in range(400)
+        ]
+    )
+    errors = draws.std(axis=0, ddof=1) / math.sqrt(len(draws))
+    assert (np.abs(draws.mean(axis=0) - exact) < gate_of(2, len(draws)) * errors).all()
+
+
+@pytest.fixture(scope="module")
+def gate_of():
+    """Limit of so many t statistics, exceeded by a correct program once in 10⁴ seeds."""
+    from scipy import stats
+
+    return lambda comparisons, draws: stats.t.isf(1e-4 / 2 / comparisons, draws - 1)
+
+
+# --- exact values ---------------------------------------------------------------------------
+
+EXACT = [*LINEAR, "QWHA", "MaCP", "GraLoRA", "LoKr"]
+
+
+@pytest.mark.parametrize("method", EXACT)
+def test_exact_values_are_the_means_of_dense_draws(gate_of, method):
+    budgets, draws = [Budget(12, 18, 2), Budget(12, 18, 4)], 200
+    found = np.array(
+        [
+            dense_errors(method, budgets, np.random.default_rng([4, i]), np.random.default_rng(i))
+            for i in range(draws)
+        ]
+    )
+    errors = found.std(axis=0, ddof=1) / math.sqrt(draws)
+    exact = METHODS[method].expected_errors(budgets)
+    limit = gate_of(2 * len(EXACT), draws)
+    assert (np.abs(found.mean(axis=0) - exact) < limit * errors).all()
+
+
+# --- quotas ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [Rows(), Bands(), Bands(5)], ids=str)
+def test_quotas_are_equal_as_far_as_the_groups_are_large_enough(groups):
+    sizes = np.bincount(groups.labels(9, 14))
+    assert sizes.sum() == 9 * 14
+    previous = np.zeros_like(sizes)
+    for count in range(9 * 14 + 1):
+        quotas = groups.quotas(sizes, count)
+        assert quotas.sum() == count
+        open_ones = quotas[quotas < sizes]
+        if len(open_ones):
+            assert quotas.max() - open_ones.min() <= 1
+        assert (quotas >= previous).all()
+        previous = quotas
+
+
+def test_random_bands_fill_the_quotas_of_every_count():
+    method, budget = METHODS["sDCTFT"], Budget(9, 14, 1)
+    drawn, _ = method.draw(budget, 9 * 14, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(drawn), np.arange(9 * 14))
+    labels = Bands().labels(9, 14)
+    sizes = np.bincount(labels)
+    for count in range(9 * 14 + 1):
+        np.testing.assert_array_equal(
+            np.bincount(labels[drawn[:count]], minlength=3), Bands().quotas(sizes, count)
+        )
+
+
+@pytest.mark.parametrize("groups", [Rows(), Bands(4)], ids=str)
+@pytest.mark.parametrize("accounting", ["paper", "trainable"])
+def test_a_grouped_selection_is_the_best_of_each_group(groups, accounting):
+    method = GroupedSelection("own", basis=Cosine(), groups=groups)
+    budget = Budget(10, 8, 2, Accounting(accounting))
+    matrix = gaussian(10, 8)
+    coordinates = dct2(torch.from_numpy(matrix)).flatten().numpy()
+    labels = groups.labels(10, 8)
+    sizes = np.bincount(labels)
+    quotas = groups.quotas(sizes, budget.chosen_coefficients)
+    best = [np.sort(coordinates[labels == g] ** 2)[::-1][:c].sum() for g, c in enumerate(quotas)]
+    retained = retained_energies(matrix, method, [budget])[0]
+    assert retained == pytest.approx(sum(best), rel=ROUNDING)
+    loss = np.sum((matrix - approximated(matrix, method, budget)) ** 2)
+    assert loss == pytest.approx(np.sum(matrix**2) - sum(best), rel=ROUNDING)
+    sums = [expected_top_sum(int(n), int(c), 1) for n, c in zip(sizes, quotas, strict=True)]
+    assert method.expected_errors([budget])[0] == pytest.approx(1 - sum(sums) / 80, rel=ROUNDING)
+
+
+def test_a_quota_of_one_keeps_the_largest_of_each_row_on_average():
+    """Of two N(0, 1), the larger square is 1 + 2/π on average."""
+    method = GroupedSelection("own", basis=Hadamard(), groups=Rows())
+    budget = Budget(6, 2, 1, Accounting.PAPER)
+    assert budget.chosen_coefficients == 4
+    # Two of the six rows have no coefficient.
+    assert method.expected_errors([budget])[0] == pytest.approx(1 - 4 * (1 + 2 / np.pi) / 12)
+
+
+# --- rearrangements -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "p", "q", "r"), [(2, 8, 12, 2), (3, 9, 12, 3), (2, 8, 12, 4)])
+def test_blocks_have_the_best_rank_of_their_own(k, p, q, r):
+    method, matrix = BlockLowRank("own", k=k), gaussian(p, q)
+    found = approximated(matrix, method, Budget(p, q, r))
+    height, width = p // k, q // k
+    for i, j in product(range(k), repeat=2):
+        block = np.s_[i * height : (i + 1) * height, j * width : (j + 1) * width]
+        u, s, vh = np.linalg.svd(matrix[block], full_matrices=False)
+        best = (u[:, : r // k] * s[: r // k]) @ vh[: r // k]
+        np.testing.assert_allclose(found[block], best, atol=ROUNDING)
+    loss = np.sum((matrix - found) ** 2)
+    retained = retained_energies(matrix, method, [Budget(p, q, r)])[0]
+    assert retained == pytest.approx(np.sum(matrix**2) - loss, rel=ROUNDING)
+    block = Budget(height, width, r // k)
+    assert exact_error(method, Budget(p, q, r)) == exact_error("R", block)
+
+
+@pytest.mark.parametrize(("p", "q", "r"), [(8, 12, 1), (8, 12, 3), (7, 9, 2), (5, 7, 1)], ids=str)
+def test_kronecker_factors_spend_the_most_that_the_budget_pays_for(p, q, r):
+    budget = Budget(p, q, r)
+    costs = {
+        a * c + p * q // (a * c)
+        for a in range(1, p + 1)
+        for c in range(1, q + 1)
+        if p % a == 0 and q % c == 0
+    }
+    assert METHODS["LoKr"].parameters(budget) == max(x for x in costs if x <= budget.numbers)
+
+
+@pytest.mark.parametrize(("p", "q", "r"), [(8, 12, 1), (8, 12, 3), (7, 9, 2)], ids=str)
+def test_a_kronecker_product_is_found_and_no_other_is_nearer(p, q, r):
+    """The gradient vanishes at the best A⊗B: the rest is orthogonal to dA⊗B and to A⊗dB."""
+    budget, matrix = Budget(p, q, r), gaussian(p, q)
+    a, c = METHODS["LoKr"].factor(budget)
+    small, large = gaussian(a, c, 1), gaussian(p // a, q // c, 2)
+    product_ = np.kron(small, large)
+    np.testing.assert_allclose(approximated(product_, "LoKr", budget), product_, atol=ROUNDING)
+    found = approximated(matrix, "LoKr", budget)
+    best_large = found[: p // a, : q // c]
+    best_small = found[:: p // a, :: q // c]
+    rest = matrix - found
+    for unit in np.eye(a * c).reshape(-1, a, c):
+        assert np.sum(rest * np.kron(unit, best_large)) == pytest.approx(0, abs=1e-9)
+    for unit in np.eye(p * q // a // c).reshape(-1, p // a, q // c):
+        assert np.sum(rest * np.kron(best_small, unit)) == pytest.approx(0, abs=1e-9)
+    retained = retained_energies(matrix, "LoKr", [budget])[0]
+    assert retained == pytest.approx(np.sum(matrix**2) - np.sum(rest**2), rel=ROUNDING)
+    value = exact_error("LoKr", budget)
+    assert value == exact_error("R", Budget(a * c, p * q // (a * c), 1))
+
+
+# --- fits -----------------------------------------------------------------------------------
+
+FITTED = ["LoHa", "HiRA", "RandLoRA"]
+
+
+def stream(seed=7):
+    """The random numbers of one fit."""
+    return np.random.default_rng(np.random.default_rng(seed).integers(1 << 63, size=4))
+
+
+def random_factors(rng, p, q, rank):
+    drawn = torch.from_numpy(rng.standard_normal((rank, p + q)))
+    return drawn[:, :p].T, drawn[:, p:]
+
+
+def loha(budget):
+    """(B₁A₁)⊙(B₂A₂) and its start."""
+    rng, rank = stream(), METHODS["LoHa"].rank(budget)
+    factors = [one for _ in range(2) for one in random_factors(rng, budget.p, budget.q, rank)]
+    return lambda b, a, d, c: (b @ a) * (d @ c), factors
+
+
+def hira(budget):
+    """W₀⊙(BA) and its start."""
+    rng = stream()
+    weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q)))
+    factors = random_factors(rng, budget.p, budget.q, budget.r)
+    return lambda b, a: weights * (b @ a), [*factors]
+
+
+def randlora(budget):
+    """The sum over n of B_n Λ_n A Γ_n, term by term, and its start."""
+    rank = METHODS["RandLoRA"].rank(budget)
+    d, height = min(budget.p, budget.q), max(budget.p, budget.q)
+    count = -(-d // rank)
+    drawn = torch.from_numpy(stream().standard_normal((rank, count * height + d)))
+    bases = [drawn[:, n * height : (n + 1) * height].T for n in range(count)]
+    right = drawn[:, count * height :]
+
+    def form(inner, outer):
+        terms = [
+            base @ torch.diag(inner[n]) @ right @ torch.diag(outer[n])
+            for n, base in enumerate(bases)
+        ]
+        found = torch.stack(terms).sum(dim=0)
+        return found.T if budget.p < budget.q else found
+
+    start = [torch.ones(count, rank), torch.ones(count, d)]
+    return form, [one.double() for one in start]
+
+
+def least_squares_rounds(target, form, factors, rounds):
+    """Naive alternation: the dense design matrix of each factor in turn, from unit factors."""
+    factors = [*factors]
+    for _ in range(rounds):
+        for i, factor in enumerate(factors):
+            units = torch.eye(factor.numel(), dtype=torch.float64).reshape(-1, *factor.shape)
+            rows = [form(*factors[:i], unit, *factors[i + 1 :]).flatten() for unit in units]
+            solved = np.linalg.lstsq(torch.stack(rows, dim=1).numpy(), target.ravel(), rcond=None)
+            factors[i] = torch.from_numpy(solved[0]).reshape(factor.shape)
+    return factors
+
+
+def descended(target, form, factors):
+    """Error where L-BFGS arrives from given factors."""
+    factors = [factor.detach().clone().requires_grad_() for factor in factors]
+    optimizer = torch.optim.LBFGS(
+        factors, max_iter=300, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
+
+    def loss():
+        optimizer.zero_grad()
+        value = (torch.from_numpy(target) - form(*factors)).square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return float(loss().detach())
+
+
+FITS = [
+    ("LoHa", loha, Budget(8, 8, 4)),
+    ("HiRA", hira, Budget(7, 6, 2)),
+    ("RandLoRA", randlora, Budget(6, 7, 2)),
+]
+
+
+@pytest.mark.parametrize(("method", "naive", "budget"), FITS, ids=FITTED)
+def test_a_fit_alternates_least_squares_and_ends_where_gradients_do(
+    monkeypatch, method, naive, budget
+):
+    monkeypatch.setattr(fitted, "_TOLERANCE", 1e-12)
+    matrix = gaussian(budget.p, budget.q)
+    form, start = naive(budget)
+    assert METHODS[method].parameters(budget) == sum(factor.numel() for factor in start)
+    factors = least_squares_rounds(matrix, form, start, rounds=3)
+    rounds = METHODS[method].rounds_of(torch.from_numpy(matrix), budget, stream())
+    third = [next(rounds) for _ in range(3)][-1]
+    # Normal equations square the condition numbers, some hundred here, of three rounds.
+    torch.testing.assert_close(third, form(*factors), rtol=0, atol=1e-8)
+    ours = np.sum((matrix - approximated(matrix, method, budget)) ** 2)
+    factors = least_squares_rounds(matrix, form, factors, rounds=40)
+    assert ours == pytest.approx(descended(matrix, form, factors), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", FITTED)
+@pytest.mark.parametrize(("p", "q", "r"), [(12, 9, 2), (8, 14, 4)], ids=str)
+def test_no_round_of_a_fit_increases_the_error(monkeypatch, method, p, q, r):
+    monkeypatch.setattr(fitted, "_TOLERANCE", 0.0)
+    matrix, rounds = torch.from_numpy(gaussian(p, q)), 40
+    found = METHODS[method].rounds_of(matrix, Budget(p, q, r), stream())
+    errors = [float((matrix - next(found)).square().sum()) for _ in range(rounds)]
+    energy = float(matrix.square().sum())
+    assert errors[0] < energy
+    # A solution of normal equations is off by the condition number times the resolution.
+    assert (np.diff(errors) <= 1e-9 * energy).all()
+    final = np.sum((matrix.numpy() - approximated(matrix.numpy(), method, Budget(p, q, r))) ** 2)
+    assert final <= errors[-1] + 1e-9 * energy
+
+
+@pytest.mark.parametrize("method", FITTED)
+def test_a_fit_scales_with_the_matrix_and_leaves_zero_alone(method):
+    matrix, budget = gaussian(8, 6), Budget(8, 6, 2)
+    small, large = (approximated(c * matrix, method, budget) for c in (1.0, 1024.0))
+    np.testing.assert_allclose(large, 1024 * small, rtol=1e-6, atol=1e-6)
+    assert not approximated(0 * matrix, method, budget).any()
+
+
+# --- existence and costs --------------------------------------------------------------------
+
+
+MISSING = [
+    (
+        "C3A",
+        Budget(5, 9, 1),
+        "5 and 9 and is at least 4 at r = 1: the common divisors are 1;",
+    ),
+    (BlockCirculant("own", block_size=3), Budget(8, 8, 2), "2 at r = 2: choose from 2, 4, 8$"),
+    ("GraLoRA", Budget(8, 8, 3), "not 8x8 and r = 3; choose a multiple of 2 for r$"),
+    (BlockLowRank("own", k=4), Budget(6, 9, 2), "k = 4, not 6x9 .* this shape, k may be 1, 3$"),
+    ("LoHa", Budget(8, 8, 1), "cost 32 numbers; r = 1 pays for 16, so choose a larger r"),
+    ("LoKr", Budget(7, 7, 1, Accounting.DOF), "14 numbers for factors of 1x7 and 7x1; .* for 13"),
+    ("RandLoRA", Budget(7, 7, 1, Accounting.DOF), "needs at least 14 numbers; r = 1 pays for 13"),
+]
+
+
+@pytest.mark.parametrize(("method", "budget", "message"), MISSING)
+def test_a_method_that_does_not_exist_says_where_it_does(method, budget, message):
+    one = METHODS[method] if isinstance(method, str) else method
+    assert not one.exists(budget)
+    for use in (one.check_budget, one.parameters, one.stored_bits):
+        with pytest.raises(InvalidArgumentError, match=message):
+            use(budget)
+
+
+def test_bits_are_those_of_numbers_and_of_chosen_indices():
+    """K = 16, r = 2: N0 = 64 numbers; 32 chosen coefficients, or 21 of 130 locations."""
+    budget = Budget(16, 16, 2, value_bits=8)
+    bits = {name: method.stored_bits(budget) for name, method in METHODS.items()}
+    assert bits["R"] == bits["V1"] == bits["SHiRA"] == bits["GraLoRA"] == 64 * 8
+    assert bits["F1"] == 2 * 32 * 8
+    assert bits["D"] == bits["S"] == bits["F3"] == 32 * (8 + 8)
+    assert bits["F2"] == pytest.approx(21 * (2 * 8 + math.log2(130)))
+    # Two coefficients of sixteen per row.
+    assert bits["QWHA"] == 32 * (8 + 4)
+    sizes = np.bincount(Bands().labels(16, 16))
+    quotas = Bands().quotas(sizes, 32)
+    assert bits["MaCP"] == pytest.approx(32 * 8 + (quotas * np.log2(sizes)).sum())
+    assert bits["VeRA"] == 18 * 8
+    assert {name for name, value in bits.items() if value is None} == {"U", "M1", "M2", "RD"}
+
+
+def test_oracles_are_those_that_look_at_the_matrix():
+    oracles = {name for name, method in METHODS.items() if method.is_oracle}
+    assert oracles == {"F2", "F3", "D", "S", "QWHA", "MaCP"}
+
+
+def test_variants_are_made_in_python():
+    budget = Budget(16, 16, 4)
+    assert BlockCirculant("C3A-8", block_size=8).parameters(budget) == 32
+    assert exact_error(BlockLowRank("GraLoRA-4", k=4), budget) == exact_error("R", Budget(4, 4, 1))
