@@ -149,7 +149,7 @@ class _Basis:
 
     def evaluate(self, x: _Array) -> tuple[_Array, _Array]:
         """P_k(x), and the integrals of P_k from x to the upper end; shape (..., order)."""
-        values = np.polynomial.legendre.legvander(x, self.order)
+        values: _Array = np.polynomial.legendre.legvander(x, self.order)
         integrals = np.empty((*x.shape, self.order))
         integrals[..., 0] = 1 - x
         integrals[..., 1:] = values[..., :-2] - values[..., 2:]
@@ -169,8 +169,8 @@ class _Basis:
         length = 0.5 * (1 - x)
         values, _ = self.evaluate(1 - length * (1 + self.nodes))
         values *= np.sqrt(self.half * length * self.weights)[:, None]
-        left = np.linalg.qr(np.vstack([values @ rows[:-1], rows[-1]]), mode="r")
-        right = np.linalg.qr(np.vstack([values @ columns[:-1], columns[-1]]), mode="r")
+        _, left = np.linalg.qr(np.vstack([values @ rows[:-1], rows[-1]]))
+        _, right = np.linalg.qr(np.vstack([values @ columns[:-1], columns[-1]]))
         u, singular, vt = np.linalg.svd(right @ left.T)
         kept = singular > _NEGLIGIBLE * singular[0]
         root = np.sqrt(singular[kept])

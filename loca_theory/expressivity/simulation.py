@@ -290,7 +290,11 @@ class Simulation:
 
         return SimulationResult(
             manifest(grid=self.describe(), seed=self.seed, device=self.device),
-            tuple(row(*some, engine) for *some, engines in self._plan for engine in engines),
+            tuple(
+                row(budget, method, engine)
+                for budget, method, engines in self._plan
+                for engine in engines
+            ),
         )
 
     def check_memory(self, jobs: int = -1) -> None:

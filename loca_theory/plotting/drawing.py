@@ -11,7 +11,7 @@ import pandas as pd
 from loca_theory import _arguments
 from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
-from loca_theory.expressivity import Simulation
+from loca_theory.expressivity import Ordering, Simulation
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.paper import PaperFigure, Stored, find_figure
 from loca_theory.sweeps import (
@@ -26,9 +26,7 @@ from loca_theory.sweeps import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from loca_theory.convergence import ConvergenceStudy
-    from loca_theory.dependence import Study
-    from loca_theory.expressivity import Catalogue
+    from loca_theory.plotting.paper import Source
 
 # The default output folder of commands and experiments.
 _DEFAULT_RESULTS = Path("loca-results")
@@ -111,7 +109,9 @@ def find_drawing(
     if isinstance(paper.data, Stored):
         tables = tuple(_find(label, *one, where) for one in paper.data.tables.items())
         return Drawing(paper, folder, where, tables)
-    source = replace(paper.data.source(), seed=seed)
+    source = paper.data.source()
+    if not isinstance(source, Ordering):  # which draws nothing
+        source = replace(source, seed=seed)
     if isinstance(source, Simulation):
         source = source.on_device(device)
     name = paper.data.shared_with or label
@@ -151,7 +151,7 @@ class Drawing:
     out: Path | None
     results: Path
     tables: tuple[Path, ...]
-    source: Simulation | Catalogue | Study | ConvergenceStudy | None = None
+    source: Source | None = None
 
     def draw(self, runner: Runner = DEFAULT_RUNNER) -> Drawn:
         """Draw the figure, and write it if there is an output folder.
@@ -189,9 +189,7 @@ class Drawing:
             beside = (tables[0], tables[0].with_suffix(".manifest.json"))
         return (*save_figure(drawn, folder, label), *beside)
 
-    def _compute(
-        self, source: Simulation | Catalogue | Study | ConvergenceStudy, runner: Runner
-    ) -> tuple[pd.DataFrame, tuple[Path, ...]]:
+    def _compute(self, source: Source, runner: Runner) -> tuple[pd.DataFrame, tuple[Path, ...]]:
         data: Any = self.paper.data
         found = source.run(runner)
         frame = found.to_frame(data.table)
@@ -215,12 +213,11 @@ def _find(label: str, name: str, maker: str, results: Path) -> Path:
     return found[0]
 
 
-def _is_current(
-    folder: Path, name: str, source: Simulation | Catalogue | Study | ConvergenceStudy
-) -> bool:
+def _is_current(folder: Path, name: str, source: Source) -> bool:
     """Whether a table with these settings and of this version of the package is stored."""
     if not is_stored(folder, name):
         return False
     _, manifest = load_rows(folder, name)
-    wanted = {"version": __version__, "grid": source.describe(), "seed": source.seed}
+    seed = None if isinstance(source, Ordering) else source.seed
+    wanted = {"version": __version__, "grid": source.describe(), "seed": seed}
     return all(manifest.get(key) == value for key, value in wanted.items())

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from loca_theory.convergence import ConvergenceStudy
     from loca_theory.dependence import Study
 
+    Source = Simulation | Ordering | Catalogue | Study | ConvergenceStudy
+
 
 @dataclass(frozen=True)
 class Computed:
@@ -51,7 +53,7 @@ class Computed:
         shared_with: Label of the figure under whose name the table is stored; None for this one's.
     """
 
-    source: Callable[[], Simulation | Ordering | Catalogue | Study | ConvergenceStudy]
+    source: Callable[[], Source]
     table: str = "rows"
     shared_with: str | None = None
 

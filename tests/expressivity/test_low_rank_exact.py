@@ -121,8 +121,8 @@ def test_dense_decompositions_agree(p, q):
 
 @pytest.mark.parametrize(
     ("p", "q"),
-    [(1, 1), (2, 2), (3, 3), (8, 5), (20, 20), (31, 31), (40, 13)]
-    + [
+    [
+        *((1, 1), (2, 2), (3, 3), (8, 5), (20, 20), (31, 31), (40, 13)),
         pytest.param(40, 40, marks=pytest.mark.deep),
         pytest.param(5000, 40, marks=pytest.mark.deep),
     ],

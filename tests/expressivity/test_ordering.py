@@ -41,7 +41,7 @@ def test_the_papers_ordering_fails_only_at_size_4():
 
 
 def test_under_degrees_of_freedom_it_breaks_before_a_third():
-    """In the limit R meets F2 at r/K = 0.32675: at K = 200, ranks 66 and 65 lie on its two sides."""
+    """In the limit, R meets F2 at r/K = 0.32675."""
     rows = {row.r: row for row in rows_of(200, accountings=("dof",))}
     assert rows[66].holds is False
     assert (rows[66].worse, rows[66].better) == ("R", "F2")
