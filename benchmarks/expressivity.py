@@ -4,6 +4,8 @@ Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json]``.
 
 - *exact*: the exact errors of all methods at K = 4096, r = 8..32, and one value of D compared with
   adaptive quadrature.
+- *low rank*: the exact errors of low rank at r = 8..32, compared with 1,000 draws of the sampler at
+  K = 4096 and with the singular values of one dense matrix.
 - *sampler*: one draw of all leading singular values compared with other algorithms, on one thread.
 - *agreement*: the mean of reduced draws compared with that of dense draws.
 - *process*: wall time and peak memory of whole ``loca-theory`` processes, compared with an
@@ -35,8 +37,10 @@ from loca_theory.expressivity import (
     Sampler,
     Series,
     exact_error,
+    expected_leading_energy,
     expected_top_sum,
     leading_rows,
+    low_rank_exact,
     sample_leading_eigenvalues,
 )
 
@@ -77,6 +81,42 @@ def _by_quadrature(n: int, count: int) -> float:
     spread = 9 * np.sqrt(fraction * (1 - fraction) / n)
     parts = [(0.0, fraction - spread), (fraction - spread, fraction), (fraction, fraction + spread)]
     return n * sum(integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in parts)
+
+
+def measure_low_rank() -> list[dict[str, Any]]:
+    """Measure the exact errors of low rank at r = 8..32 by size, next to simulation, one thread."""
+    rng = np.random.default_rng(0)
+    sizes, draws = (300, 768, _SIZE, 4 * _SIZE), 1000
+    rivals = {
+        f"exact, K = {size}": Rival(
+            # Without the cache, which answers a second call at once.
+            lambda size=size: low_rank_exact._leading_energy.__wrapped__(size, size, 32, 1.0)
+        )
+        for size in sizes
+    }
+    simulated = f"1/20 of {draws:,} draws, K = {_SIZE}"
+    rivals[simulated] = Rival(
+        lambda: [sample_leading_eigenvalues(_SIZE, _SIZE, 32, rng) for _ in range(draws // 20)]
+    )
+    matrix = rng.standard_normal((768, 768))
+    rivals["singular values of one dense matrix, K = 768"] = Rival(
+        lambda: np.linalg.svd(matrix, compute_uv=False)
+    )
+    with threadpool_limits(1):
+        timings = interleaved(rivals)
+    reference = timings[simulated]
+    rows = [
+        {"what": name, **timing.as_record(), "of_1000_draws": timing.ratio_to(reference) / 20}
+        for name, timing in timings.items()
+    ]
+    for size in sizes:
+        values = [
+            expected_leading_energy(size, size, 32, refinement=refinement)[[8, 16, 24, 32]]
+            for refinement in (1.0, 1.25)
+        ]
+        gap = np.abs(values[0] / values[1] - 1).max()
+        rows.append({"what": f"relative gap of two grids, K = {size}", "value": float(gap)})
+    return rows
 
 
 def measure_sampler() -> list[dict[str, Any]]:
@@ -130,13 +170,17 @@ def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
 
 def measure_process(rounds: int = 7) -> list[dict[str, Any]]:
     """Measure whole processes, interleaved; memory is that of the process and its workers."""
-    exact = ["simulate", "--K", "4096", "--r", "8..32", "--engine", "exact", "--quiet"]
-    default = ["simulate", "--K", "768", "--r", "8..32", "--quiet"]
+    sizes = ("768", "4096", "16384")
     module = [sys.executable, "-c", "from loca_theory.cli import main; main()"]
     commands = {
         "bare imports": [sys.executable, "-c", _BARE],
-        "simulate --K 4096 --r 8..32 --engine exact": [*module, *exact],
-        "simulate --K 768 --r 8..32": [*module, *default],
+        **{
+            f"simulate --K {size} --r 8..32": [
+                *module,
+                *f"simulate --K {size} --r 8..32 -q".split(),
+            ]
+            for size in sizes
+        },
     }
     # Each call starts in an empty folder, so that no stored results are reused.
     timings = interleaved(
@@ -190,6 +234,7 @@ def main(out: Path | None) -> None:
     console = Console()
     for name, measure in {
         "exact": measure_exact,
+        "low rank": measure_low_rank,
         "sampler": measure_sampler,
         "agreement": measure_agreement,
         "process": measure_process,

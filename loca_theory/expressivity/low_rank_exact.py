@@ -149,7 +149,7 @@ class _Basis:
 
     def evaluate(self, x: _Array) -> tuple[_Array, _Array]:
         """P_k(x), and the integrals of P_k from x to the upper end; shape (..., order)."""
-        values: _Array = np.polynomial.legendre.legvander(x, self.order)
+        values = np.asarray(np.polynomial.legendre.legvander(x, self.order), dtype=np.float64)
         integrals = np.empty((*x.shape, self.order))
         integrals[..., 0] = 1 - x
         integrals[..., 1:] = values[..., :-2] - values[..., 2:]

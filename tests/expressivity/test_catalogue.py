@@ -88,7 +88,9 @@ def haar(p, q):
 
 @pytest.mark.parametrize(("p", "q"), [(4, 8), (5, 12), (7, 7), (1, 6)], ids=str)
 @pytest.mark.parametrize(
-    ("basis", "dense"), [(Hartley(), hartley), (Hadamard(), hadamard), (Haar(), haar)], ids=str
+    ("basis", "dense"),
+    [(Hartley(), hartley), (Hadamard(), hadamard), (Haar(), haar)],
+    ids=["Hartley", "Hadamard", "Haar"],
 )
 def test_a_basis_is_its_dense_orthonormal_matrix(basis, dense, p, q):
     matrix, rows = gaussian(p, q), dense(p, q)

@@ -7,20 +7,16 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.expressivity import (
     METHODS,
     THEOREM_1_ORDER,
     Accounting,
     Budget,
-    MonteCarlo,
-    Sampler,
-    Series,
     exact_error,
     expected_location_sum,
     limit_crossings,
 )
-from loca_theory.sweeps import Runner
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 _PAIRS = {"first": ("F1", "R"), "second": ("R", "F2"), "third": ("F2", "D")}
@@ -37,14 +33,12 @@ def order(
     fractions: Sequence[float] = (),
     inequality: str = "all",
 ) -> Measurement:
-    """Smallest gap between neighbours in F1 > R > F2 > D, in relative error.
+    """Smallest gap between neighbours in F1 > R > F2 > D, in exact relative errors.
 
-    The errors of the methods F1, F2 and D (which has the law of F3) are exact. The error of R is
-    simulated with the bidiagonal model. There is one estimate per shape and rank, the smaller of
-    the gaps next to R, and one exact estimate for all other gaps.
+    D has the law of F3.
 
     Args:
-        setting: Tier and random generator.
+        setting: Not used.
         sizes: Values of K.
         shapes: Rows and columns of matrices that are not square.
         ranks: Values of r, the same at every size; those with r ≥ K/3 are skipped.
@@ -55,39 +49,21 @@ def order(
 
     Source: Theorem 1 of the paper.
     """
-    draws = setting.scaled(25, 100, 400)
+    del setting
     several = {"all": tuple(_PAIRS.values()), "plotted": _PLOTTED}
     pairs = several.get(inequality) or (_PAIRS[inequality],)
-    with_r = [pair for pair in pairs if "R" in pair]
-    without = [pair for pair in pairs if "R" not in pair]
-    parts, exact = [], []
+    gaps = {}
     for p, q in [*((size, size) for size in sizes), *shapes]:
         top = (min(p, q) - 1) // 3
         wanted = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in fractions})
         budgets = [Budget(p, q, r) for r in wanted]
-        exact += [
-            exact_error(worse, one) - exact_error(better, one)
-            for one in budgets
-            for worse, better in without
-        ]
-        if not with_r:
-            continue
-        settings = MonteCarlo(draws, seed=setting.seed())
-        series = Series(METHODS["R"], p, q, tuple(wanted), Sampler.REDUCED)
-        for budget, found in zip(budgets, settings.run([series], Runner(jobs=1))[0], strict=True):
-            gaps = [
-                _error(worse, budget, found.error) - _error(better, budget, found.error)
-                for worse, better in with_r
-            ]
-            name = f"K = {p}, r = {budget.r}" if p == q else f"{p}×{q}, r = {budget.r}"
-            parts.append(Estimate(name, min(gaps), found.standard_error or 0.0, found.draws))
-    if exact:
-        parts.append(Estimate("gaps without R", min(exact)))
-    return Measurement.of(parts)
-
-
-def _error(method: str, budget: Budget, low_rank: float) -> float:
-    return low_rank if method == "R" else exact_error(method, budget)
+        errors = {name: METHODS[name].expected_errors(budgets) for pair in pairs for name in pair}
+        where = [f"K = {p}, r = {r}" if p == q else f"{p}×{q}, r = {r}" for r in wanted]
+        for worse, better in pairs:
+            for name, gap in zip(where, errors[worse] - errors[better], strict=True):
+                gaps[f"{name} ({worse} and {better})"] = float(gap)
+    least = min(gaps, key=lambda name: gaps[name])
+    return Measurement.exact(gaps[least], f"{len(gaps)} gaps; the smallest at {least}.")
 
 
 def small_sizes(

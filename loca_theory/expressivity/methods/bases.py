@@ -110,6 +110,8 @@ class Hartley(Basis):
     :math:`H_{uv} = \sum_{xy} W_{xy} (\cos + \sin)(2\pi(ux/p + vy/q)) / \sqrt{pq}`.
     """
 
+    atom_singular_values = (2**-0.5, 2**-0.5)
+
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`."""
         import torch
@@ -129,6 +131,8 @@ class Hadamard(Basis):
     With q = 2^k·m, the transform is that of Sylvester's matrix of size 2^k on each of m consecutive
     parts of a row; for odd q the coordinates are the entries.
     """
+
+    atom_singular_values = (1.0,)
 
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`."""
@@ -155,6 +159,8 @@ class Haar(Basis):
     Along an axis, first the sums and then the differences of the pairs of neighbours, over √2; a
     last entry without a neighbour is its own sum.
     """
+
+    atom_singular_values = (1.0,)
 
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`."""
