@@ -170,15 +170,12 @@ def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
 
 def measure_process(rounds: int = 7) -> list[dict[str, Any]]:
     """Measure whole processes, interleaved; memory is that of the process and its workers."""
-    sizes = ("768", "4096", "16384")
+    sizes, rest = ("768", "4096", "16384"), ("--r", "8..32", "--quiet")
     module = [sys.executable, "-c", "from loca_theory.cli import main; main()"]
     commands = {
         "bare imports": [sys.executable, "-c", _BARE],
         **{
-            f"simulate --K {size} --r 8..32": [
-                *module,
-                *f"simulate --K {size} --r 8..32 -q".split(),
-            ]
+            f"simulate --K {size} --r 8..32": [*module, "simulate", "--K", size, *rest]
             for size in sizes
         },
     }

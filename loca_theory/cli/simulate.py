@@ -54,7 +54,8 @@ _MOST_DRAWS = 10_000_000
     type=click.Choice([*(engine.value for engine in Engine), "all"]),
     help="How errors are computed. exact: the expectation, by formula; asymptotic: the limit of "
     "large matrices; monte-carlo: the mean of random draws; all: all three. Engines that a method "
-    "does not have are skipped. Default: exact where the method has it, else monte-carlo.",
+    "does not have are skipped. Default: exact where the method has it, else "
+    "monte-carlo; with --sampler, both.",
 )
 @ACCOUNTING
 @default_option(
@@ -121,7 +122,7 @@ def command(
         shapes=shapes,
         ranks=ranks,
         methods=chosen_methods(methods, budgets, quiet=common.quiet),
-        engines=engines_of(engine),
+        engines=engines_of(engine, sampler),
         accounting=Accounting(accounting),
         value_bits=value_bits,
         draws=draws,

@@ -100,8 +100,8 @@ def simulate(
         shape: One rectangular shape (p, q) instead of sizes.
         methods: Methods or their names.
         engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for ``exact`` where the
-            method has an exact error, and ``monte-carlo`` elsewhere. A method has no row for an
-            engine that cannot evaluate it.
+            method has an exact error, and ``monte-carlo`` elsewhere; with a sampler, both. A method
+            has no row for an engine that cannot evaluate it.
         accounting: What is charged to a budget; see :class:`Accounting`.
         value_bits: Bits of a stored number.
         draws: Number of Monte Carlo draws.
@@ -127,7 +127,7 @@ def simulate(
         shapes=squares(_arguments.integers("sizes", sizes)) if shape is None else (shape,),
         ranks=_arguments.ranks(ranks),
         methods=find_methods(methods),
-        engines=engines_of(engine),
+        engines=engines_of(engine, sampler),
         accounting=member(Accounting, "accounting", accounting),
         value_bits=value_bits,
         draws=draws,
@@ -370,8 +370,8 @@ def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple((size, size) for size in sizes)
 
 
-def engines_of(name: str | None) -> tuple[Engine, ...] | None:
-    """Engines that the argument ``engine`` of :func:`simulate` stands for."""
+def engines_of(name: str | None, sampler: str | None = None) -> tuple[Engine, ...] | None:
+    """Engines that the arguments ``engine`` and ``sampler`` of :func:`simulate` stand for."""
     if name is None:
-        return None
+        return None if sampler is None else (Engine.EXACT, Engine.MONTE_CARLO)
     return find("engine", name, {**{one.value: (one,) for one in Engine}, "all": tuple(Engine)})

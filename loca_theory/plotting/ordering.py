@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _PANEL, _COLUMNS = (3.7, 2.9), 2
 _FAILING = "#d55e00"
+# Smaller gaps have the same colour.
+_SMALLEST_SHOWN = 2e-3
 # Pixels of r/K; the largest size has a third of its ranks below 1/3.
 _PIXELS = 400
 _TITLES = {
@@ -55,7 +57,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     size = (_PANEL[0] * columns + 0.8, _PANEL[1] * rows)
     canvas = Canvas.of(ax, size, rows, columns, sharex=True)
     margin = table["worse_error"] - table["better_error"]
-    norm = LogNorm(max(margin[margin > 0].min(), 1e-4), margin.max())
+    norm = LogNorm(_SMALLEST_SHOWN, margin.max(), clip=True)
     for axis in canvas.axes.flat[len(accountings) :]:
         axis.set_visible(False)
     image = None
@@ -68,7 +70,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("r/K")
     if image is not None:
-        bar = canvas.figure.colorbar(image, ax=list(canvas.axes.flat), shrink=0.9, pad=0.02)
+        bar = canvas.figure.colorbar(image, ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min")
         bar.set_label("smallest gap in relative error, F1 > R > F2 > D")
     return canvas.figure
 
@@ -94,18 +96,17 @@ def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNor
     axis.grid(visible=False)
     count = int((margin <= 0).sum())
     text = f"fails at {count:,} of {len(margin):,}" if count else f"holds at all {len(margin):,}"
-    colour = _FAILING if count else "#ffffff"
-    axis.text(
-        0.97, 0.06, text, transform=axis.transAxes, ha="right", color="#ffffff",
-        bbox={"facecolor": colour if count else "#000000", "alpha": 0.75, "lw": 0, "pad": 2.5},
-    )  # fmt: skip
+    if count == 1:
+        only = table[margin <= 0].iloc[0]
+        text += f" (K = {only['K']}, r = {only['r']})"
+    box = {"facecolor": "#000000", "alpha": 0.75, "lw": 0, "pad": 2.5}
+    place = {"transform": axis.transAxes, "ha": "right", "color": "#ffffff"}
+    axis.text(0.97, 0.05, text, bbox={**box, **({"facecolor": _FAILING} if count else {})}, **place)
     accounting = Accounting(table["accounting"].iloc[0])
     if accounting is not Accounting.BITS:
         first = min((one.ratio for one in limit_crossings(accounting)), default=1.0)
         if first < 1 / 3:
             axis.axhline(first, color="#ffffff", lw=1)
-            axis.text(
-                0.97, first - 0.005, f"in the limit from r/K = {first:.5f}", color="#ffffff",
-                transform=axis.get_yaxis_transform(), ha="right", va="top",
-            )  # fmt: skip
+            text = f"fails above r/K = {first:.5f} in the limit"
+            axis.text(0.97, 3 * first - 0.035, text, va="top", bbox=box, **place)
     return image
