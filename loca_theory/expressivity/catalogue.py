@@ -65,7 +65,7 @@ class Catalogue:
         p: Rows.
         q: Columns.
         ranks: LoRA ranks r.
-        simulated_ranks: Those of the methods that can only be simulated.
+        simulated_ranks: Those of the methods that can only be simulated; empty for none of these.
         draws: Number of Monte Carlo draws.
         seed: Root seed.
 
@@ -82,8 +82,10 @@ class Catalogue:
 
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "p", "q", "draws", "seed")
-        for name in ("ranks", "simulated_ranks"):
-            object.__setattr__(self, name, _arguments.ranks(getattr(self, name)))
+        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
+        object.__setattr__(
+            self, "simulated_ranks", _arguments.integers("simulated_ranks", self.simulated_ranks)
+        )
         for r in (*self.ranks, *self.simulated_ranks):
             Budget(self.p, self.q, r)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from loca_theory.expressivity import Engine
+from loca_theory.expressivity import Catalogue, Engine
 from loca_theory.plotting.canvas import Canvas, styled
 from loca_theory.plotting.lines import in_order, spread
 
@@ -18,18 +19,46 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from loca_theory.checkpoints import Analysis
+
 # Okabe and Ito's palette is readable for colour-blind people; line styles say the same in grey.
 _LINEAR, _ATTAINABLE, _SIMULATED = "#000000", "#d55e00", "#cc79a7"
 _ORACLE, _BOUND = "#0072b2", "#7f7f7f"
 _LINEAR_NAME = "linear families"
+# Ranks of the lines behind measured errors.
+_RANKS = (1, 2, 4, 8, 16, 32)
 # Methods whose retained energies differ by less share a line.
 _SAME = 0.03
 _ERRORS = (0.999, 0.997, 0.99, 0.97, 0.9, 0.7, 0.4, 0.0)
 _SIZE, _LABEL_GAP, _KEY_CHARACTERS = (11.0, 5.2), 0.036, 190
 
 
+def draw_measured(result: Analysis, *, ax: Axes | None = None) -> Figure:
+    """Draw the catalogue for independent entries, with errors of analysed matrices marked on it.
+
+    The marks are means over the matrices of the most frequent shape.
+    """
+    shapes = Counter(matrix.shape for matrix in result.matrices)
+    (p, q), count = shapes.most_common(1)[0]
+    mine = {matrix.name for matrix in result.matrices if matrix.shape == (p, q)}
+    errors = result.to_frame("errors")
+    marks = errors[errors["name"].isin(mine)].groupby(["method", "r"])["error"].mean().reset_index()
+    ranks = sorted({*_RANKS, *marks["r"]})
+    existing = tuple(r for r in ranks if (p + q) * r <= p * q)
+    table = Catalogue(p, q, existing, simulated_ranks=()).run().to_frame()
+    priced = marks.merge(table[["method", "r", "parameters", "stored_bits"]], on=["method", "r"])
+    what = "one matrix" if count == 1 else f"mean of {count} matrices"
+    return draw_catalogue(table, priced, what, ax=ax)
+
+
 @styled
-def draw_catalogue(table: pd.DataFrame) -> Figure:
+def draw_catalogue(
+    table: pd.DataFrame,
+    marks: pd.DataFrame | None = None,
+    marked: str = "measured",
+    *,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the error against the trained numbers and against the stored bits.
 
     The axis of the error is logarithmic in the retained energy, 1 − error. Methods that coincide to
@@ -38,6 +67,10 @@ def draw_catalogue(table: pd.DataFrame) -> Figure:
 
     Args:
         table: Rows of a :class:`~loca_theory.expressivity.Catalogue`.
+        marks: Errors of real matrices: columns ``method``, ``parameters``, ``stored_bits``,
+            ``error``.
+        marked: What the marks are, for the key.
+        ax: Not supported, because the figure has two panels.
 
     Returns:
         The figure, not yet saved.
@@ -45,7 +78,7 @@ def draw_catalogue(table: pd.DataFrame) -> Figure:
     table = table.sort_values("r")
     priced = table[table["parameters"].notna()]
     groups = _groups(priced)
-    canvas = Canvas.of(None, _SIZE, 1, 2, sharey=True)
+    canvas = Canvas.of(ax, _SIZE, 1, 2, sharey=True)
     (left, right) = canvas.axes.flat
     ends = [_draw(left, priced, groups, "parameters"), _draw(right, priced, groups, "stored_bits")]
     bits = table[table["method"] == "R"].set_index("r")["stored_bits"]
@@ -61,13 +94,19 @@ def draw_catalogue(table: pd.DataFrame) -> Figure:
     left.set_xlabel("trained numbers")
     right.set_xlabel("bits of the stored adapter")
     left.set_ylabel("relative error ‖W − Ŵ‖² / ‖W‖²")
-    left.set_yticks(_height(pd.Series(_ERRORS)), [f"{error:g}" for error in _ERRORS])
+    ticks = [error for error in _ERRORS if error <= priced["error"].max()]
+    left.set_yticks(_height(pd.Series(ticks)), [f"{error:g}" for error in ticks])
     left.set_ylim(left.get_ylim()[::-1])
     for axis, labelled in zip((left, right), ends, strict=True):
         axis.set_xscale("log")
         axis.xaxis.set_minor_formatter(NullFormatter())
         _label(axis, labelled)
-    canvas.caption(_key(priced, groups), x=0.01, ha="left", linespacing=1.4)
+    key = _key(priced, groups)
+    if marks is not None:
+        for axis, cost in ((left, "parameters"), (right, "stored_bits")):
+            _mark(axis, marks, cost)
+        key += f"\ndiamonds: measured errors ({marked}); lines: expected for independent entries"
+    canvas.caption(key, x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
 
 
@@ -128,6 +167,25 @@ def _draw(
         )
         ends.append((x[-1], height[-1], label, color))
     return ends
+
+
+def _mark(axis: Axes, marks: pd.DataFrame, cost: str) -> None:
+    """Mark measured errors, with the name of the method beside its smallest budget."""
+    firsts = []
+    for name in in_order(marks["method"]):
+        rows = marks[marks["method"] == name].sort_values(cost)
+        x, height = rows[cost].to_numpy(float), _height(rows["error"])
+        axis.plot(x, height, "D", ms=4, mfc="#ffffff", mec="#000000", mew=0.9, zorder=5)
+        firsts.append((x[0], height[0], name))
+    low, high = axis.get_ylim()
+    firsts.sort(key=lambda first: (first[1] - low) / (high - low))
+    wanted = np.array([(height - low) / (high - low) for _, height, _ in firsts])
+    for (x, _, name), position in zip(firsts, spread(wanted, _LABEL_GAP), strict=True):
+        axis.annotate(
+            name, (x, low + position * (high - low)), xytext=(-7, 0), textcoords="offset points",
+            ha="right", va="center", fontsize=8, zorder=4,
+            bbox={"facecolor": "#ffffff", "alpha": 0.8, "lw": 0, "pad": 0.5},
+        )  # fmt: skip
 
 
 def _label(axis: Axes, ends: list[tuple[float, float, str, str]]) -> None:

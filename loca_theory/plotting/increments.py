@@ -18,6 +18,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
 from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.catalogue import draw_measured
 from loca_theory.plotting.dependence import draw_phase
 from loca_theory.plotting.lines import looks_of
 
@@ -56,6 +57,8 @@ def views(result: Analysis) -> list[View]:
     draw = partial(draw_phase, marks=phase_marks(result))
     title = f"Phase diagram with every matrix at r = {', '.join(map(str, ranks))}"
     found.append(View("phase", title, draw))
+    title = "Errors against costs, on the lines of the catalogue"
+    found.append(View("methods", title, partial(draw_measured, result)))
     # For a single matrix the errors by layer tell least, so they come last.
     return [left, *found] if len(result.matrices) > 1 else [*found, left]
 

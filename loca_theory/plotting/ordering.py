@@ -70,7 +70,9 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("r/K")
     if image is not None:
-        bar = canvas.figure.colorbar(image, ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min")
+        bar = canvas.figure.colorbar(
+            image, ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min"
+        )
         bar.set_label("smallest gap in relative error, F1 > R > F2 > D")
     return canvas.figure
 

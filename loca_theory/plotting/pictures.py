@@ -37,8 +37,9 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
     CorrelationResult   ``crossings``; one picture per structure, with its name (this comes first if
                         there is only one structure); ``phase`` if there is one random spike
     ToyResult           ``recovery``, ``spectrum``, ``loss``
-    Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``
-                        if its tables have the data; for a single matrix ``errors`` comes last
+    Analysis            ``errors``, ``entries``, ``p-values``, ``spectra``, ``weights``, ``phase``,
+                        ``methods`` if its tables have the data; for a single matrix ``errors``
+                        comes last
     OrderingResult      ``margins``
     VerificationResult  ``verdicts``
     ==================  ==========================================================================
