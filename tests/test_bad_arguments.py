@@ -126,7 +126,7 @@ def test_numbers_of_numpy_and_names_are_plain():
     assert budget == loca.Budget(8, 8, 2, "bits")
     assert (type(budget.p), budget.accounting.name) == (int, "BITS")
     assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a location take 16 + 6 bits
-    found = simulate(methods="R", draws=np.int64(2), seed=np.int64(1))
+    found = simulate(methods="R", engine="all", draws=np.int64(2), seed=np.int64(1))
     assert (found.rows[-1].draws, found.manifest["seed"]) == (2, 1)
     assert Cluster("dask").backend.name == "DASK"
 

@@ -102,13 +102,15 @@ def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNor
         only = table[margin <= 0].iloc[0]
         text += f" (K = {only['K']}, r = {only['r']})"
     box = {"facecolor": "#000000", "alpha": 0.75, "lw": 0, "pad": 2.5}
-    place = {"transform": axis.transAxes, "ha": "right", "color": "#ffffff"}
-    axis.text(0.97, 0.05, text, bbox={**box, **({"facecolor": _FAILING} if count else {})}, **place)
+    corner = {"transform": axis.transAxes, "ha": "right", "color": "#ffffff"}
+    axis.text(
+        0.97, 0.05, text, bbox={**box, **({"facecolor": _FAILING} if count else {})}, **corner
+    )
     accounting = Accounting(table["accounting"].iloc[0])
     if accounting is not Accounting.BITS:
         first = min((one.ratio for one in limit_crossings(accounting)), default=1.0)
         if first < 1 / 3:
             axis.axhline(first, color="#ffffff", lw=1)
             text = f"fails above r/K = {first:.5f} in the limit"
-            axis.text(0.97, 3 * first - 0.035, text, va="top", bbox=box, **place)
+            axis.text(0.97, 3 * first - 0.035, text, va="top", bbox=box, **corner)
     return image

@@ -69,7 +69,9 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
     colors = np.array([to_rgb(LOOKS[method].color) for method in methods])[best]
     weight = 0.1 + 0.5 * np.clip(lead / np.log(_RATIOS[-1]), 0, 1)[..., None]
     axis.set_yscale("log", base=2)  # first, because the labels of the lines depend on it
-    axis.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+    axis.set_xlim(x[0], x[-1])
+    if y[0] < y[-1]:  # several ranks
+        axis.set_ylim(y[0], y[-1])
     axis.pcolormesh(x, y, 1 - weight * (1 - colors), rasterized=True)
     levels = [level for level in np.log(_RATIOS) if lead.min() < level < lead.max()]
     if levels:

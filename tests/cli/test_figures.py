@@ -14,7 +14,7 @@ from PIL import Image
 from loca_theory import plotting
 from loca_theory.convergence import ConvergenceStudy
 from loca_theory.dependence import STRUCTURES
-from loca_theory.expressivity import Catalogue, Simulation, squares
+from loca_theory.expressivity import Catalogue, Engine, Ordering, Simulation, squares
 from loca_theory.plotting import drawing
 from loca_theory.sweeps import store_rows, tables
 
@@ -38,7 +38,9 @@ def small(monkeypatch):
 def smaller(figure):
     source = figure.data.source()
     if isinstance(source, Simulation):
-        return Simulation(squares((16, 64)), (2,), source.methods, draws=4)
+        return Simulation(squares((16, 64)), (2,), source.methods, tuple(Engine), draws=4)
+    if isinstance(source, Ordering):
+        return replace(source, sizes=(4, 5, 8))
     if isinstance(source, Catalogue):
         return replace(source, p=16, q=16, ranks=(1, 2, 4), simulated_ranks=(2,))
     if isinstance(source, ConvergenceStudy):

@@ -70,7 +70,9 @@ def test_exact_values_approach_their_limits(method, shape, accounting):
 
 @pytest.mark.parametrize("method", ["DoRA", "VeRA"])
 def test_a_method_without_limit_is_refused(method):
-    with pytest.raises(InvalidArgumentError, match=f"{method} has no known limit at 8x8; use"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"{method} has no known limit at 8x8, rank 2; use"
+    ):
         find_method(method).limit(Budget(8, 8, 2))
 
 

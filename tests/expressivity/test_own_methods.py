@@ -159,7 +159,8 @@ def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
     own = TopRows()
     own.anything = lambda: 0  # cannot be pickled
     runner = Runner(ResultStore(tmp_path / "points", monte_carlo.store_version()), jobs=1)
-    simulate(8, ranks=1, methods=["V1", own], draws=2, runner=runner)
+    engine = "monte-carlo"
+    simulate(8, ranks=1, methods=["V1", own], draws=2, engine=engine, runner=runner)
     names = [path.read_text() for path in (tmp_path / "points").glob("*.json")]
     assert len(names) == 1
     assert '"V1"' in names[0]
@@ -439,6 +440,6 @@ def test_a_method_that_lacks_what_an_engine_needs_says_so():
     ):
         simulate(8, ranks=1, methods=TopRows(), engine="exact")
     with pytest.raises(
-        InvalidArgumentError, match=r"rows has no exact value at 8x8; use engine=.mon"
+        InvalidArgumentError, match=r"rows has no exact value at 8x8, rank 1; use engine=.mon"
     ):
         exact_error(TopRows(), Budget(8, 8, 1))

@@ -15,7 +15,7 @@ def methods(*names):
 SIMULATIONS = {
     "sizes": Simulation(squares((16, 24, 32, 48)), (2, 3), methods("R", "U", "D"), draws=6),
     "ranks": Simulation(squares((32, 64)), (1, 2, 3), methods("R", "M1", "M2", "D"), draws=6),
-    "one shape": Simulation(squares((48,)), (1, 2, 3, 4), methods("R", "D"), draws=6),
+    "one shape": Simulation(squares((48,)), (1, 2, 3, 4), methods("DoRA", "D"), draws=6),
     "one point": Simulation(squares((64,)), (2,), methods("R", "D"), draws=6),
     "one exact point": Simulation(squares((16,)), (1,), methods("D"), (EXACT,)),
     "rectangles": Simulation(((16, 48), (48, 16), (20, 20)), (1, 2), methods("R", "F2"), draws=6),

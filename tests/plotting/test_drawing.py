@@ -25,7 +25,7 @@ ALONE = Runner(jobs=1)
 def small(monkeypatch):
     """The figure sim_1 of small matrices, and the runs of its simulation."""
     paper = FIGURES["sim_1"]
-    source = Simulation(squares((8, 12)), (2,), find_methods(["D", "R"]), draws=4)
+    source = Simulation(squares((8, 12)), (2,), find_methods(["D", "DoRA"]), draws=4)
     data = replace(paper.data, source=lambda: source)
     monkeypatch.setitem(FIGURES, "sim_1", replace(paper, data=data))
     runs, run = [], Simulation.run

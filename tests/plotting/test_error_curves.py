@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
-from loca_theory.expressivity import METHODS
+from loca_theory.expressivity import METHODS, Simulation, find_methods, squares
+from loca_theory.expressivity.methods import low_rank
 from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.plotting.lines import LOOKS, spread
+from loca_theory.sweeps import Runner
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
 NAMES = [
@@ -95,7 +97,7 @@ def test_a_simulated_line_has_a_band_of_two_standard_errors(tables):
     table = tables("one shape")
     (axis,) = panels(draw_errors(table))
     (band,) = bands(axis)
-    rows = table[(table["method"] == "R") & (table["engine"] == "monte-carlo")]
+    rows = table[(table["method"] == "DoRA") & (table["engine"] == "monte-carlo")]
     corners = band.get_paths()[0].vertices
     for _, row in rows.iterrows():
         here = corners[corners[:, 0] == row["r"], 1]
@@ -118,9 +120,12 @@ def test_only_simulated_lines_have_bands(tables, name, count):
     assert [len(bands(axis)) for axis in panels(draw_errors(tables(name)))] == [count]
 
 
-def test_a_line_goes_on_where_exact_values_end(tables):
-    """R is exact up to size 40: beyond, its line is simulated."""
-    table = tables("sizes")
+def test_a_line_goes_on_where_exact_values_end(monkeypatch):
+    """R is exact up to some size, here 40: beyond, its line is simulated."""
+    monkeypatch.setattr(low_rank, "LARGEST_EXACT_SIZE", 40)
+    compared = find_methods(("R", "U", "D"))
+    simulation = Simulation(squares((16, 24, 32, 48)), (2, 3), compared, draws=6)
+    table = simulation.run(Runner(jobs=1)).to_frame()
     assert set(table[table["method"] == "R"].groupby("K")["engine"].first()) == {
         "exact",
         "monte-carlo",

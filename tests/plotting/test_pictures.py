@@ -61,8 +61,8 @@ PICTURES = {
     "one structure": ["equicorrelated", "crossings"],
     "two structures": ["crossings", "equicorrelated", "spiked", "phase"],
     "toy": ["recovery", "spectrum", "loss"],
-    "analysis": ["errors", "entries", "p-values", "spectra", "weights", "phase"],
-    "one matrix": ["entries", "p-values", "spectra", "phase", "errors"],
+    "analysis": ["errors", "entries", "p-values", "spectra", "weights", "phase", "methods"],
+    "one matrix": ["entries", "p-values", "spectra", "phase", "methods", "errors"],
     "without errors": ["entries", "p-values", "spectra"],
     "verdicts": ["verdicts"],
 }

@@ -38,7 +38,7 @@ def deviations(method, sampler, draws, shapes, accounting=Accounting.PAPER, rank
     for p, q in shapes:
         wanted = ranks or ranks_of(p, q)
         fitting = [r for r in wanted if METHODS[method].exists(Budget(p, q, r, accounting))]
-        if fitting and "exact" in METHODS[method].engines(Budget(p, q, 1)):
+        if fitting and "exact" in METHODS[method].engines(Budget(p, q, fitting[0], accounting)):
             series.append(Series(METHODS[method], p, q, tuple(fitting), sampler))
     settings = MonteCarlo(draws, seed=11, accounting=accounting)
     found = {}

@@ -274,7 +274,7 @@ EACH = {
     "simulate": (monte_carlo.store_version, monte_carlo.compute, {SEEDS, MOMENTS}),
     "correlate": (draws.version, draws.compute, {SEEDS, MOMENTS}),
     "toy": (simulation.version, simulation.compute_trace, {SEEDS}),
-    "analyze": (analysis.version, analysis.analyse_matrix, {SEEDS, MOMENTS}),
+    "analyze": (analysis.version, analysis.analyse_matrix, {SEEDS}),
 }
 
 
