@@ -8,10 +8,10 @@ minutes on two cores; a run that is stopped goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from operator import attrgetter
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from loca_theory.cli.command import Command
@@ -19,7 +19,6 @@ from loca_theory.cli.options import WORKERS, Common, default_option, options
 from loca_theory.cli.output import console, print_csv, print_json
 from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.expressivity import (
-    ORDERING_ACCOUNTINGS,
     THEOREM_1_ORDER,
     Accounting,
     Ordering,
@@ -89,30 +88,22 @@ def _print(rows: Sequence[OrderingRow], largest: int) -> None:
 
 
 def _table(rows: Sequence[OrderingRow]) -> Table:
-    table = Table("accounting", "pairs", "holds", "fails", "open", "smallest gap", "where", "fails")
-    by_accounting = sorted(rows, key=lambda row: ORDERING_ACCOUNTINGS.index(row.accounting))
-    for accounting, group in groupby(by_accounting, attrgetter("accounting")):
-        mine = list(group)
+    headings = ("accounting", "pairs", "holds", "fails", "undecided")
+    table = Table(*headings, "smallest gap", "at", "fails first at", box=SIMPLE_HEAD)
+    for accounting in dict.fromkeys(row.accounting for row in rows):
+        mine = [row for row in rows if row.accounting is accounting]
         holding = [row for row in mine if row.holds]
         failing = [row for row in mine if row.holds is False]
+        undecided = len(mine) - len(holding) - len(failing)
         tightest = min(holding, key=attrgetter("margin"))
-        least = min((row.r / row.K for row in failing if row.K > _LARGEST_SMALL), default=None)
+        counts = (len(mine), len(holding), len(failing), undecided)
         table.add_row(
             accounting.value,
-            f"{len(mine):,}",
-            f"{len(holding):,}",
-            f"{len(failing):,}",
-            f"{len(mine) - len(holding) - len(failing):,}",
+            *(f"{count:,}" for count in counts),
             f"{tightest.margin:.3e}",
             _where(tightest),
-            ""
-            if not failing
-            else f"{_where(failing[0])}, ..."
-            if len(failing) > 1
-            else _where(failing[0]),
+            _where(failing[0]) if failing else "",
         )
-        if least is not None:
-            table.caption = f"above K = {_LARGEST_SMALL}, {accounting} fails from r/K = {least:.4f}"
     return table
 
 
