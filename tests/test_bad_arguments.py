@@ -104,7 +104,7 @@ BAD = [
     (lambda: loca.VerificationResult.load(5), "folder must be a path, not 5"),
     (lambda: loca.Extraction.load(5), "folder must be a path, not 5"),
     (lambda: Result.load("."), "Result has no tables; call load on the class of the saved result"),
-    (lambda: loca.methods().to_frame("nope"), "unknown table 'nope'; choose from rows"),
+    (lambda: loca.methods().to_frame("nope"), "unknown table 'nope'; choose from methods"),
 ]  # fmt: skip
 
 

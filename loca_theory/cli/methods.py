@@ -55,7 +55,7 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     result = methods(chosen_methods(names) if names else None, K=K, r=r)
     if common.out:
         note_written(result.save(common.out), common)
-    found = [{**asdict(row), "engines": " ".join(row.engines)} for row in result.rows]
+    found = [{**asdict(row), "engines": " ".join(row.engines)} for row in result.methods]
     match common.output_format:
         case "json":
             print_json(result.to_json())
@@ -70,7 +70,7 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
                 is_oracle = "oracle" if row["is_oracle"] else ""
                 parameters, bits = row["parameters"], row["stored_bits"]
                 table.add_row(
-                    row["method"],
+                    row["name"],
                     is_oracle,
                     "" if parameters is None else f"{parameters}",
                     "" if bits is None else f"{bits:.0f}",

@@ -17,7 +17,7 @@ class MethodRow:
     """Description of one method.
 
     Attributes:
-        method: Short name of the method.
+        name: Short name of the method.
         title: Title in a few words.
         reference: Publication; "" if the paper or this package defines the method.
         is_oracle: Whether the method needs W, which training does not know; see :class:`Method`.
@@ -27,7 +27,7 @@ class MethodRow:
         stored_bits: Bits of the stored adapter; None as for ``parameters``.
     """
 
-    method: str
+    name: str
     title: str
     reference: str
     is_oracle: bool
@@ -41,10 +41,10 @@ class MethodTable(Result):
     """Methods, in the order of tables and legends.
 
     Attributes:
-        rows: One row per method.
+        methods: One row per method.
     """
 
-    rows: tuple[MethodRow, ...] = rows(MethodRow)
+    methods: tuple[MethodRow, ...] = rows(MethodRow)
     command = "methods"
 
 
@@ -63,9 +63,9 @@ def methods(
             r does not fit K.
 
     >>> import loca_theory as loca
-    >>> loca.methods("D").rows[0].title
+    >>> loca.methods("D").methods[0].title
     "DCT, best coefficients (LoCA's target)"
-    >>> loca.methods("C3A", K=768, r=8).rows[0].parameters
+    >>> loca.methods("C3A", K=768, r=8).methods[0].parameters
     12288
     """
     (size,), (rank,) = _arguments.integers("K", (K,)), _arguments.integers("r", (r,))
@@ -83,7 +83,7 @@ def _row(method: Method, budget: Budget) -> MethodRow:
     known = method.engines(budget)
     parameters, stored_bits = costs(method, budget)
     return MethodRow(
-        method=method.name,
+        name=method.name,
         title=method.title,
         reference=method.reference,
         is_oracle=method.is_oracle,

@@ -10,7 +10,7 @@ from loca_theory.expressivity import METHODS, Budget
 def listed(cli, *options):
     done = cli("methods", "--format", "json", *options)
     assert done.code == 0
-    return {row["method"]: row for row in json.loads(done.out)["rows"]}
+    return {row["name"]: row for row in json.loads(done.out)["methods"]}
 
 
 @pytest.mark.parametrize(("options", "budget"), [

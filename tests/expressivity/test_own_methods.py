@@ -264,7 +264,7 @@ def test_other_objects_are_refused(use, given, message):
     ids=["class", "object", "classes", "objects"],
 )
 def test_a_class_or_an_object_is_a_method_everywhere(given):
-    assert [row.method for row in methods(given).rows] == ["rows"]
+    assert [row.name for row in methods(given).methods] == ["rows"]
     (row,) = simulate(8, ranks=1, methods=given, draws=2, runner=ALONE).rows
     assert row.method == "rows"
     assert analyze(MATRIX, ranks=1, methods=given).errors[-1].method == "rows"
