@@ -63,11 +63,11 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
             print_csv(found)
         case _:
             costs = ("parameters", "stored bits")
-            table = plain_table("method", "", *costs, "engines", "reference", "what it is")
+            table = plain_table("method", "oracle", *costs, "engines", "reference", "what it is")
             for column in table.columns:
                 column.justify = "right" if column.header in costs else "left"
             for row in found:
-                is_oracle = "oracle" if row["is_oracle"] else ""
+                is_oracle = "yes" if row["is_oracle"] else ""
                 parameters, bits = row["parameters"], row["stored_bits"]
                 table.add_row(
                     row["name"],

@@ -21,6 +21,8 @@ from loca_theory.cli.ranges import IntegerList, NameList, Shape
 from loca_theory.cli.stores import note_idle, open_store, running, write_result
 from loca_theory.expressivity import (
     DEFAULT_METHODS,
+    LARGEST_EXACT_RANK,
+    LARGEST_EXACT_SIZE,
     METHODS,
     Accounting,
     Budget,
@@ -157,6 +159,12 @@ def _note_gaps(simulation: Simulation, common: Common) -> None:
         note(
             f"{method.name} has no value from the engine {' or '.join(chosen)} at some of these "
             f"ranks; use --engine {' or '.join(others)}",
+            quiet=common.quiet,
+        )
+    for method, ranks in simulation.fallbacks.items():
+        note(
+            f"{method} is simulated at r = {', '.join(map(str, ranks))}: it is exact up to "
+            f"r = {LARGEST_EXACT_RANK} and min(p, q) = {LARGEST_EXACT_SIZE}",
             quiet=common.quiet,
         )
     if simulation.draws == 1 and simulation.draws_errors:

@@ -24,7 +24,8 @@ order. Relative to E‖W‖² this is about the number of coordinates that fluct
 
 The retained energy of independent coordinates is a convex and symmetric function of their
 variances. Of all profiles of the same sum, equal variances therefore retain the least. S has equal
-variances under every correlation of entries of variance 1, so the DCT retains at least as much.
+variances under every correlation of entries of variance 1, so the prediction for the DCT is at
+least as large.
 
 Source: A. P. Dawid, Biometrika 68 (1981) for matrix-variate normal laws; N. Ahmed, T. Natarajan and
 K. R. Rao, IEEE Trans. Comput. 23 (1974) for the DCT of an AR(1) process; Z. Šidák, J. Am. Stat.

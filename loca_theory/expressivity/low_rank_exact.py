@@ -34,8 +34,8 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.wishart_kernel import pre_kernel
 from loca_theory.increments import MarchenkoPastur
 
-# Beyond this rank (cost about r⁴) or min(p, q) (the number of Laguerre functions), an error takes
-# more than ten seconds, and simulation is better.
+# Beyond this rank the cost, about r⁴, exceeds ten seconds; beyond this min(p, q), the number of
+# Laguerre functions, it exceeds that of many draws. Simulation is better there.
 LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE = 256, 1 << 17
 
 _Array = NDArray[np.float64]

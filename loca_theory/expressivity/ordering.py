@@ -37,8 +37,8 @@ ORDERING_ACCOUNTINGS = (
 """The accountings under which the ordering is compared."""
 
 _EXPERIMENT = "expressivity.ordering"
-# R is computed on two grids, and its error is bounded by ten times their difference. The other
-# errors have rounding errors only, of at most this size.
+# The error of R is taken to be at most ten times the difference of two grids. The other errors have
+# rounding errors only, of at most this size.
 _FACTOR, _ROUNDING = 10.0, 1e-12
 _FINER = 1.25
 
@@ -55,7 +55,8 @@ class OrderingRow:
         better: Method to which it assigns the smaller error.
         worse_error: Exact relative error of ``worse``.
         better_error: Exact relative error of ``better``.
-        bound: Bound on the numerical error of the margin.
+        bound: Estimated bound on the numerical error of the margin: ten times the difference of two
+            grids for R, plus rounding.
     """
 
     K: int

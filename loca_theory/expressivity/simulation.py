@@ -202,6 +202,16 @@ class Simulation:
         without = {method.name for _, method, engines in self._plan if not engines}
         return tuple(method for method in self.methods if method.name in without)
 
+    @property
+    def fallbacks(self) -> dict[str, list[int]]:
+        """Ranks at which a method with exact errors is simulated because it has none there."""
+        found: dict[str, set[int]] = {}
+        for budget, method, engines in self._plan:
+            is_simulated = self.engines is None and engines == (Engine.MONTE_CARLO,)
+            if is_simulated and method.defines("expected_errors"):
+                found.setdefault(method.name, set()).add(budget.r)
+        return {name: sorted(ranks) for name, ranks in found.items()}
+
     def on_device(self, name: str) -> Simulation:
         """Copy of this simulation on the device that a name such as ``auto`` resolves to.
 

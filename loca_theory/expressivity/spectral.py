@@ -69,6 +69,7 @@ from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Array, Method
 from loca_theory.expressivity.methods.registry import find_method
@@ -92,7 +93,7 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
     Args:
         singular_values: All min(p, q) singular values s of the matrix, in any order and unit.
         method: Low rank (R), a linear family chosen without knowledge of W, such as F1, V1 and
-            FourierFT, or a selection in a basis with known ``atom_singular_values``: D, S, F3, F2.
+            C3A, or a selection in a basis with known ``atom_singular_values``: D, S, F3, F2.
         budget: The budget.
 
     Returns:
@@ -121,7 +122,7 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
         msg = f"{method.name} has no error that follows from the singular values alone; use low "
         msg += "rank, a linear family or a selection, such as R, F1 or D"
         raise InvalidArgumentError(msg)
-    if isinstance(method, Subspace):
+    if isinstance(method, Subspace | LinearFamily):
         return float(method.expected_errors([budget])[0])
     if isinstance(method, Selection):
         return 1 - _selected(weights, method, budget)
@@ -134,7 +135,7 @@ def has_spectral_error(method: Method) -> bool:
     if isinstance(method, Selection):
         is_known = type(method) in (Selection, LocationSelection)
         return is_known and method.basis.atom_singular_values is not None
-    return type(method) is LowRank or isinstance(method, Subspace)
+    return type(method) is LowRank or isinstance(method, Subspace | LinearFamily)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ def _coincide(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether two lines coincide where both are drawn."""
     first, second = np.log(one["parameters"]), np.log(other["parameters"])
     inside = (second >= first.min() - 1e-9) & (second <= first.max() + 1e-9)
-    if one["is_oracle"].iloc[0] != other["is_oracle"].iloc[0] or not inside.any():
+    differ = any(one[key].iloc[0] != other[key].iloc[0] for key in ("is_oracle", "engine"))
+    if differ or not inside.any():
         return False
     expected = np.interp(second[inside], first, np.log(1 - one["error"]))
     return bool(np.allclose(np.log(1 - other["error"][inside]), expected, atol=_SAME))
@@ -218,7 +219,7 @@ def _key(table: pd.DataFrame, groups: dict[str, list[str]]) -> str:
     engines = table.drop_duplicates("method").set_index("method")["engine"]
     limits = ", ".join(name for name in in_order(engines.index) if engines[name] == "asymptotic")
     styles = "dashed: oracles, which choose by looking at the matrix; solid: attainable by training"
-    lines = [f"{styles}; points: simulated"]
+    lines = [f"{styles}; points: simulated. Lines within 3% of each other are drawn as one"]
     if _LINEAR_NAME in groups:
         names = ", ".join(groups[_LINEAR_NAME])
         lines.insert(0, f"{_LINEAR_NAME} (error 1 − trained numbers / pq): {names}")

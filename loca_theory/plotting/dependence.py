@@ -241,7 +241,7 @@ def draw_phase(
     right = 0.4 if marks is None else min(1.15 * float(marks["coefficients"].max()), 1.0)
     x = right * np.linspace(0, 1, 200) ** 2
     boundary = np.array([coefficient_fraction(value) for value in x])
-    axis.plot(x, boundary, color="#000000", label="boundary, any large stable rank")
+    axis.plot(x, boundary, color="#000000", label="boundary if no direction dominates")
     axis.fill_between(x, boundary, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
     axis.fill_between(x, boundary, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
     if crossings is not None:
@@ -288,7 +288,12 @@ def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> 
                       label=f"crossing with one spike, simulated, {size}")  # fmt: skip
     low_rank = [low_rank_fraction(value, aspect) for value in ratio]
     axis.plot(
-        ratio * (1 + aspect) / 2, low_rank, ":", color="#666666", lw=1, label="independent entries"
+        ratio * (1 + aspect) / 2,
+        low_rank,
+        ":",
+        color="#666666",
+        lw=1,
+        label="LoRA at independent entries",
     )
 
 

@@ -101,6 +101,9 @@ def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNor
     if count == 1:
         only = table[margin <= 0].iloc[0]
         text += f" (K = {only['K']}, r = {only['r']})"
+        axis.plot(
+            only["K"], only["r"] / only["K"], "<", color=_FAILING, ms=7, mec="#ffffff", mew=0.7
+        )
     box = {"facecolor": "#000000", "alpha": 0.75, "lw": 0, "pad": 2.5}
     corner = {"transform": axis.transAxes, "ha": "right", "color": "#ffffff"}
     axis.text(

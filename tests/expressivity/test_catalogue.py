@@ -433,7 +433,7 @@ MISSING = [
     ),
     (BlockCirculant("own", block_size=3), Budget(8, 8, 2), "2 at r = 2: choose from 2, 4, 8$"),
     ("GraLoRA", Budget(8, 8, 3), "not 8x8 and r = 3; choose a multiple of 2 for r$"),
-    (BlockLowRank("own", k=4), Budget(6, 9, 2), "k = 4, not 6x9 .* this shape, k may be 1, 3$"),
+    (BlockLowRank("own", k=4), Budget(6, 9, 2), "k = 4, not 6x9 and r = 2; k may be 1: Block"),
     ("LoHa", Budget(8, 8, 1), "cost 32 numbers; r = 1 pays for 16, so choose a larger r"),
     ("LoKr", Budget(7, 7, 1, Accounting.DOF), "14 numbers for factors of 1x7 and 7x1; .* for 13"),
     ("RandLoRA", Budget(7, 7, 1, Accounting.DOF), "needs at least 14 numbers; r = 1 pays for 13"),

@@ -55,13 +55,13 @@ class BlockLowRank(NamedMethod):
         """
         if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
             return
-        p, q = budget.p, budget.q
-        msg = f"{self.name} needs p, q and r divisible by k = {self.k}, not {p}x{q} and r = "
+        p, q, r = budget.p, budget.q, budget.r
+        msg = f"{self.name} needs p, q and r divisible by k = {self.k}, not {p}x{q} and r = {r}; "
         if self.k < 1 or p % self.k or q % self.k:
-            existing = ", ".join(map(str, divisors(math.gcd(p, q))))
-            msg += f"{budget.r}; at this shape, k may be {existing}"
+            existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
+            msg += f"k may be {existing}: BlockLowRank(name, k=...)"
         else:
-            msg += f"{budget.r}; choose a multiple of {self.k} for r"
+            msg += f"choose a multiple of {self.k} for r"
         raise InvalidArgumentError(msg)
 
     def approximate(
