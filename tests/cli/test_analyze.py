@@ -93,10 +93,10 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
     shown = pd.read_parquet(folder / "analyze-figure_data.parquet")
     assert list(pd.read_parquet(folder / "analyze-skipped.parquet")["name"]) == ["norm.weight"]
     assert list(shown["quantity"]) == ["entries", "increment", "weights"] * 2
-    for name in ("entries", "p-values", "spectra", "weights", "errors", "phase"):
+    for name in ("entries", "p-values", "spectra", "weights", "errors", "phase", "methods"):
         assert (folder / f"analyze-{name}.png").exists()
     page = (folder / "analyze.html").read_text()
-    assert page.count("data:image/png;base64,") == 6
+    assert page.count("data:image/png;base64,") == 7
     assert not re.search(r"(src|href)=.(?!data:)", page)
     assert "<script>" not in page, "names from a file are escaped"
     assert "&lt;script&gt;" in page
