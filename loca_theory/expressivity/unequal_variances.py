@@ -53,7 +53,7 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
         The expectation. For equal variances its relative error is about 1e-13. Otherwise the
         binomial law that stands for the Poisson-binomial one dominates the error. Measured against
         exact convolution, for variances spread over up to six decades, it is below 6e-3 (the worst
-        case is N = 1 with one large variance) and, if N ≥ n/20, below 2e-6 from 400 variables on.
+        case is N = 1 with one large variance) and, if N ≥ n/20, below 3e-6 from 400 variables on.
 
     Raises:
         InvalidArgumentError: a variance is negative or not finite, or count is negative.
