@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.order_statistics import expected_minimum
 from loca_theory.expressivity.wishart_kernel import pre_kernel
 from loca_theory.increments import MarchenkoPastur
 
@@ -95,8 +96,8 @@ def expected_leading_energy(
 def _leading_energy(p: int, q: int, r: int, refinement: float) -> _Array:
     low, levels, measure, minus, plus = _indicators(p, q, r, refinement)
     k = np.arange(r + 1)
-    expected = _expected_minimum(plus, (r + 1) // 2)[:, (k + 1) // 2]
-    expected += _expected_minimum(minus, r // 2)[:, k // 2]
+    expected = expected_minimum(plus, (r + 1) // 2)[:, (k + 1) // 2]
+    expected += expected_minimum(minus, r // 2)[:, k // 2]
     # Up to the lowest level, more than r singular values lie above τ: min(r, N) = r.
     return low**2 * k + (2 * levels * measure) @ expected
 
@@ -192,18 +193,6 @@ def _double_eigenvalues(matrices: _Array, count: int) -> _Array:
     found = min(2 * count, values.shape[1])
     padded[:, :found] = values[:, :found]
     return np.clip(0.5 * (padded[:, ::2] + padded[:, 1::2]), 0.0, 1.0)
-
-
-def _expected_minimum(chances: _Array, count: int) -> _Array:
-    """E min(k, N), k = 0, …, count, for sums N of independent indicators with these chances."""
-    law = np.zeros((len(chances), count + 1))
-    law[:, 0] = 1.0
-    for chance in chances.T[:, :, None]:
-        law[:, 1:] += chance * (law[:, :-1] - law[:, 1:])
-        law[:, :1] *= 1 - chance
-    # E min(k, N) = Σ_{j<k} P(N > j).
-    exceeded = 1 - np.cumsum(law[:, :count], axis=1)
-    return np.cumsum(np.hstack([np.zeros((len(law), 1)), exceeded]), axis=1)
 
 
 def _range(p: int, q: int, r: int) -> tuple[float, float]:

@@ -96,6 +96,26 @@ def _panels(n: int, fewest: int, most: int, df: int) -> tuple[_Array, _Array, fl
     return z.ravel(), (half * weights).ravel(), float(edges[-1])
 
 
+def expected_minimum(chances: _Array, count: int) -> _Array:
+    """E min(k, B), k = 0, …, count, for sums B of independent indicators (Poisson-binomial).
+
+    Args:
+        chances: Probabilities of the indicators, one row per sum.
+        count: Largest k.
+
+    Returns:
+        One row per sum, of length count + 1.
+    """
+    law = np.zeros((len(chances), count + 1))
+    law[:, 0] = 1.0
+    for chance in chances.T[:, :, None]:
+        law[:, 1:] += chance * (law[:, :-1] - law[:, 1:])
+        law[:, :1] *= 1 - chance
+    # E min(k, B) = Σ_{j<k} P(B > j).
+    exceeded = 1 - np.cumsum(law[:, :count], axis=1)
+    return np.cumsum(np.hstack([np.zeros((len(law), 1)), exceeded]), axis=1)
+
+
 def expected_top_sum(n: int, count: int, df: int) -> float:
     """Expected sum of the ``count`` largest of n i.i.d. χ²_df variables, df = 1 or 2.
 

@@ -44,18 +44,18 @@ def profiles(n):
 
 
 # The errors that the docstring states.
-SMALL, LARGE = 6e-3, 3e-6
+EXACT, SMALL, LARGE = 1e-8, 6e-3, 2e-6
 
 
 @pytest.mark.parametrize("name", profiles(20))
 @pytest.mark.parametrize(
-    "n", [20, pytest.param(100, marks=pytest.mark.deep), pytest.param(400, marks=pytest.mark.deep)]
+    "n", [20, *(pytest.param(n, marks=pytest.mark.deep) for n in (100, 400, 1000))]
 )
 def test_exact_convolution_gives_the_same(n, name):
     v = profiles(n)[name]
     counts = sorted({1, 2, n // 20, n // 3, n // 2, n - 1})
     for count, exact in zip(counts, by_convolution(v, counts), strict=True):
-        bound = LARGE if n >= 400 and count >= n // 20 else SMALL
+        bound = EXACT if n <= 400 else LARGE if count >= n // 20 else SMALL
         assert expected_top_sum_of_unequal(v, count) == pytest.approx(exact, rel=bound), count
 
 
