@@ -9,10 +9,10 @@ Let B(x) be the number of squares above x. The sum of the N largest is
 
 Up to 400 variables the law of B(x) is computed. Beyond, it is replaced by the binomial law of the
 same mean and variance, whose number of trials :math:`ν = (\sum p_j)^2/\sum p_j^2` need not be an
-integer; its success probability is :math:`π = \sum p_j^2/\sum p_j`. It is exact for equal variances.
-The number N and the variance of B(x) matter only where B(x) may lie on either side of N, and there
-most of the error of the third cumulant cancels in the integral over x. The cost is one pass over the
-distinct variances for each of a few hundred nodes.
+integer; its success probability is :math:`π = \sum p_j^2/\sum p_j`. It is exact for equal
+variances. The number N and the variance of B(x) matter only where B(x) may lie on either side of N,
+and there most of the error of the third cumulant cancels in the integral over x. The cost is one
+pass over the distinct variances for each of a few hundred nodes.
 
 Source: the layer-cake formula; W. Ehm, Stat. Probab. Lett. 11 (1991) and E. A. Peköz, A. Röllin,
 V. Čekanavičius and M. Shwartz, J. Appl. Probab. 46 (2009) for binomial approximations of the
