@@ -9,12 +9,19 @@ from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints.adapter_folder import check_folder
-    from loca_theory.checkpoints.analysis import Analysis, analyze, version
+    from loca_theory.checkpoints.analysis import analyze, version
     from loca_theory.checkpoints.demo import demo_pair
     from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
-    from loca_theory.checkpoints.matrix import ANALYSED
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
-    from loca_theory.checkpoints.rows import FigureData, Matrix, MatrixError, Skipped
+    from loca_theory.checkpoints.results import Analysis
+    from loca_theory.checkpoints.rows import (
+        Comparison,
+        FigureData,
+        Matrix,
+        MatrixError,
+        Skipped,
+    )
+    from loca_theory.checkpoints.settings import ANALYSED
     from loca_theory.checkpoints.sources import (
         Checkpoint,
         DamagedError,
@@ -24,10 +31,11 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
 
 _EXPORTS = {
-    "ANALYSED": "matrix",
-    "Analysis": "analysis",
+    "ANALYSED": "settings",
+    "Analysis": "results",
     "Checkpoint": "sources",
     "CheckpointPair": "pairs",
+    "Comparison": "rows",
     "DamagedError": "sources",
     "Entry": "sources",
     "ExtractedMatrix": "extraction",
@@ -54,6 +62,7 @@ __all__ = [
     "Analysis",
     "Checkpoint",
     "CheckpointPair",
+    "Comparison",
     "DamagedError",
     "Entry",
     "ExtractedMatrix",

@@ -1,137 +1,51 @@
-"""Analysis of a fine-tune: how it changed every weight matrix."""
+"""Analysis of fine-tunes: how they changed every weight matrix."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.checkpoints.figure_data import figure_data
-from loca_theory.checkpoints.matrix import ANALYSED, MatrixAnalysis, Settings, analyse_matrix
-from loca_theory.checkpoints.pairs import Selection, not_finite, open_pair
-from loca_theory.checkpoints.recommendation import SHOWN, adapter_config, verdict
-from loca_theory.checkpoints.rows import FigureData, Matrix, MatrixError, Skipped
-from loca_theory.checkpoints.sources import Source, describe, is_array
-from loca_theory.checkpoints.summary import Summary, summarise
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.checkpoints.comparison import compare
+from loca_theory.checkpoints.figure_data import figure_data, representative
+from loca_theory.checkpoints.fine_tunes import open_fine_tunes
+from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
+from loca_theory.checkpoints.pairs import CheckpointPair, Selection, not_finite
+from loca_theory.checkpoints.results import Analysis
+from loca_theory.checkpoints.rows import Comparison, Skipped
+from loca_theory.checkpoints.settings import ANALYSED, Settings
+from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_array
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method, find_methods
 from loca_theory.expressivity.methods import METHODS, definition, own_titles
-from loca_theory.increments import PrintedTest
+from loca_theory.increments import PrintedTest, squared_singular_values
 from loca_theory.sweeps import (
     DEFAULT_RUNNER,
+    Cluster,
     Point,
-    Result,
     ResultStore,
     Runner,
     code_version,
     manifest,
-    rows,
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
 
-_EXPERIMENT = "increments"
-_OVERVIEW = ("name", "shape", "sigma", "tv", "tv_p_value", "outlier_mass", "spikes")
-_NESTED = ("r", "method", "error", "iid_error", "shuffled_error", "spectral_error")
-
-
-@dataclass(frozen=True, repr=False)
-class Analysis(Result):
-    """Result of the analysis of a fine-tune.
-
-    Attributes:
-        matrices: Statistics of every increment that could be analysed.
-        errors: Relative error of each method on each of these increments.
-        figure_data: Histograms and spectra of a few increments, for figures.
-        skipped: Tensors that were left out.
-    """
-
-    matrices: tuple[Matrix, ...] = rows(Matrix)
-    errors: tuple[MatrixError, ...] = rows(MatrixError)
-    figure_data: tuple[FigureData, ...] = rows(FigureData)
-    skipped: tuple[Skipped, ...] = rows(Skipped)
-    command: ClassVar[str] = "analyze"
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """LoRA ranks that set the budgets."""
-        return tuple(self.manifest["grid"]["ranks"])
-
-    @cached_property
-    def summary(self) -> Summary:
-        """Totals over all matrices, by kind and by layer."""
-        return summarise(self.matrices, self.errors, self.ranks)
-
-    @property
-    def verdict(self) -> str:
-        """One paragraph: are the increments normal and independent, and which adapter is best?"""
-        return verdict(self.summary.all, self.manifest["grid"]["epsilon"])
-
-    @property
-    def config(self) -> str:
-        """Source of a PEFT configuration of the best adapter; "" if there are no errors."""
-        fitting = {error.name for error in self.errors}
-        matrices = [one for one in self.matrices if one.name in fitting]
-        return adapter_config(matrices, self.summary.all)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
-        errors: dict[str, list[dict[str, Any]]] = {one.name: [] for one in self.matrices}
-        for error in self.errors:
-            errors[error.name].append({key: getattr(error, key) for key in _NESTED})
-        return {
-            "rows": [{**asdict(one), "errors": errors[one.name]} for one in self.matrices],
-            "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
-            "summary": {
-                **self.summary.to_json(), "verdict": self.verdict, "config": self.config
-            },
-            "manifest": self.manifest,
-        }  # fmt: skip
-
-    def overview(self) -> pd.DataFrame:
-        """One row per matrix: its main statistics, and some errors at the first rank.
-
-        The errors are those of LoRA, LoCA, FourierFT, selection of entries, and the methods that
-        the user named.
-        """
-        frame, errors = self.to_frame(), self.to_frame("errors")
-        first = self.summary.all.errors[0].r if self.errors else None
-        usual = [method.name for method in ANALYSED]
-        is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(usual)
-        at = errors[(errors["r"] == first) & is_shown]
-        wide = at.pivot_table(index="name", columns="method", values="error", sort=False)
-        wide = wide.add_suffix(f", r = {first}")
-        return frame[list(_OVERVIEW)].merge(wide, left_on="name", right_index=True, how="left")
-
-    def _repr_html_(self) -> str:
-        """Verdict and overview; for a single matrix, all its statistics in one column."""
-        if len(self.matrices) == 1:
-            errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
-            frame = self.to_frame().assign(**errors)
-            table = frame.T.to_html(header=False, border=0)
-        else:
-            table = self.overview().to_html(
-                max_rows=20, show_dimensions=True, border=0, index=False
-            )
-        return f"<p>{escape(self.verdict)}</p>{table}"
+_INCREMENT, _WEIGHTS, _COMPARISON = "increments", "weights", "comparisons"
 
 
 def version() -> str:
     """Version of the code and libraries that a stored analysis depends on."""
-    return code_version(analyse_matrix)
+    return code_version(_Computation.__call__)
 
 
 def analyze(
     base: Source,
-    tuned: Source | None = None,
-    *,
+    *tuned: Source,
     ranks: int | Iterable[int] = (8, 16, 32),
     methods: str | Method | Iterable[str | Method] = (),
     include: str | None = None,
@@ -139,20 +53,22 @@ def analyze(
     max_size: int | None = None,
     epsilon: float = 0.001,
     accounting: Accounting | str = Accounting.PAPER,
+    subspaces: int | None = None,
     seed: int = 0,
     device: str = "auto",
     printed: PrintedTest | None = None,
     runner: Runner = DEFAULT_RUNNER,
 ) -> Analysis:
-    """Analyse every weight increment ΔW = W′ − W of a fine-tune, one at a time.
+    """Analyse every weight increment ΔW = W′ − W₀ of one or several fine-tunes of a base.
 
-    For each increment: is it normal, are its entries independent, and what is the error of each
-    method?
+    For each increment: is it normal, are its entries independent, in how few dimensions does it
+    lie, and what is the error of each method? For every two fine-tunes: do their increments point
+    the same way?
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module. Without
-            ``tuned``: a folder with a LoRA adapter of PEFT, or ΔW itself, a 2-D array or tensor.
-        tuned: The fine-tuned checkpoint, in any of these forms, or a LoRA adapter of the base.
+            ``tuned``: the folder of an adapter of PEFT, or ΔW itself, a 2-D array or tensor.
+        tuned: The fine-tunes: checkpoints in any of these forms, or adapters of the base.
         ranks: LoRA ranks that set the budgets. A rank whose budget exceeds a matrix is left out for
             that matrix.
         methods: Methods, or their names, in addition to those of
@@ -162,11 +78,14 @@ def analyze(
         max_size: Matrices with more entries are left out.
         epsilon: Total variation that still counts as normal.
         accounting: What is charged to a budget.
+        subspaces: Number of leading singular vectors of ΔW, W₀ and W′ to compare, and of the
+            increments of every two fine-tunes; None compares none.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         printed: Settings of the test of normality as the paper prints it.
-        runner: Its store holds the results of finished matrices, by the digest of their entries,
-            and its progress callback counts matrices. Its workers are not used.
+        runner: Runs the matrices, each as one point of a sweep with one thread. Its store holds the
+            results of finished matrices, by the digest of what they were computed from. Workers
+            open checkpoints by their paths; weights in memory are analysed in this process.
 
     Returns:
         The tables, for all matrices that could be read.
@@ -195,78 +114,207 @@ def analyze(
         accounting=member(Accounting, "accounting", accounting),
         device=resolve_device(device),
         printed=printed or PrintedTest(),
+        subspaces=subspaces,
     )
-    store = runner.open_store(analyse_matrix)
-    pair = open_pair(base, tuned, Selection(include, exclude, max_size))
-    skipped = list(pair.skipped)
-    analyses: dict[str, MatrixAnalysis] = {}
-    for done, name in enumerate(pair.names):
-        if runner.progress:
-            runner.progress(done, len(pair.names))
-        try:
-            increment = pair.increment(name)
-        except ResourceError as error:
-            skipped.append(Skipped(name, str(error), damaged=True))
-            continue
-        if obstacle := _obstacle(name, increment):
-            skipped.append(obstacle)
-        else:
-            dtype = pair.tuned.entries[name].dtype
-            analyses[name] = _stored_or_new(name, increment, settings, dtype, store)
-    if runner.progress:
-        runner.progress(len(pair.names), len(pair.names))
+    pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size))
+    work = _Work(pairs, settings, runner)
+    analyses = work.analyses()
     if is_array(base) and not analyses:
-        msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
+        msg = f"{work.skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)
+    shown = representative(analyses)
     return Analysis(
         manifest=manifest(
             grid={
-                "base": describe(base), "finetuned": None if tuned is None else describe(tuned),
-                "prefix": pair.prefix, "include": include, "exclude": exclude,
-                "max_size": max_size, **settings.describe(),
+                "base": describe(base), "finetuned": [describe(one) for one in tuned],
+                "labels": list(pairs), "prefix": next(iter(pairs.values())).prefix,
+                "include": include, "exclude": exclude, "max_size": max_size,
+                **settings.describe(),
                 **({"titles": titles} if (titles := own_titles(settings.methods)) else {}),
             },
             seed=seed,
             device=settings.device,
             dtype="float32",
         ),
-        matrices=tuple(one.matrix for one in analyses.values()),
-        errors=tuple(error for one in analyses.values() for error in one.errors),
-        figure_data=figure_data(analyses, None if pair.base is None else pair.tuned),
-        skipped=tuple(skipped),
+        matrices=tuple(one.matrix for one in analyses),
+        errors=tuple(error for one in analyses for error in one.errors),
+        figure_data=figure_data(shown, work.weights(shown)),
+        comparisons=work.comparisons(analyses),
+        skipped=tuple(work.skipped),
     )  # fmt: skip
+
+
+class _Work:
+    """The points of an analysis, and their results as rows.
+
+    Args:
+        pairs: The pairs by label of the fine-tune.
+        settings: Settings for every increment.
+        runner: Runs the points.
+
+    Attributes:
+        skipped: Tensors that were left out; complete after :meth:`analyses`.
+    """
+
+    def __init__(
+        self, pairs: Mapping[str, CheckpointPair], settings: Settings, runner: Runner
+    ) -> None:
+        self._pairs, self._settings = pairs, settings
+        own = [definition(method) for method in settings.methods if method.name not in METHODS]
+        self._own: list[Any] = [] if None in own else own
+        store = runner.open_store(_Computation.__call__)
+        # A method that has no definition as text cannot be recognised in a store.
+        self._store: ResultStore | None = None if None in own else store
+        is_portable = None not in own and all(one.is_from_files for one in pairs.values())
+        # A GPU serves one matrix at a time; weights in memory are not copied to other processes.
+        is_here = not is_portable or (settings.device != "cpu" and runner.jobs == -1)
+        self._runner = replace(
+            runner,
+            store=self._store,
+            **({"jobs": 1, "cluster": Cluster()} if is_here else {}),
+        )
+        self._compute = _Computation(pairs, settings)
+        self.skipped = [
+            replace(one, tuned=tuned) for tuned, pair in pairs.items() for one in pair.skipped
+        ]
+
+    def analyses(self) -> list[MatrixAnalysis]:
+        """Analyse every matrix of every fine-tune."""
+        found = []
+        points = [
+            point
+            for tuned, pair in self._pairs.items()
+            for name in pair.names
+            if (point := self._point(_INCREMENT, name, tuned))
+        ]
+        for point, result in self._run(points):
+            tuned, name = point.parameters["tuned"], point.parameters["name"]
+            if "skipped" in result:
+                self._skip(Skipped(name, **result["skipped"]), tuned)
+            else:
+                found.append(MatrixAnalysis.from_json(result).labelled(tuned))
+        return found
+
+    def weights(self, analyses: Iterable[MatrixAnalysis]) -> dict[str, list[float]]:
+        """Squared singular values of W′ of the given matrices, by name; none without a base."""
+        points = [
+            point
+            for one in analyses
+            if self._pairs[one.matrix.tuned].base is not None
+            and (point := self._point(_WEIGHTS, one.matrix.name, one.matrix.tuned))
+        ]
+        return {
+            point.parameters["name"]: result["values"]
+            for point, result in self._run(points, is_shown=False)
+        }
+
+    def comparisons(self, analyses: Iterable[MatrixAnalysis]) -> tuple[Comparison, ...]:
+        """Compare every two fine-tunes on each matrix that both change."""
+        by_name: dict[str, list[str]] = {}
+        shapes: dict[tuple[str, str], tuple[int, int]] = {}
+        for one in analyses:
+            by_name.setdefault(one.matrix.name, []).append(one.matrix.tuned)
+            shapes[one.matrix.name, one.matrix.tuned] = one.matrix.shape
+        points = [
+            point
+            for name, changed_by in by_name.items()
+            for first, second in combinations(changed_by, 2)
+            if shapes[name, first] == shapes[name, second]
+            and (point := self._point(_COMPARISON, name, first, second))
+        ]
+        found = self._run(points, is_shown=False)
+        return tuple(Comparison(**result) for _, result in found)
+
+    def _run(
+        self, points: list[Point], *, is_shown: bool = True
+    ) -> Iterator[tuple[Point, dict[str, Any]]]:
+        runner = self._runner if is_shown else replace(self._runner, progress=None)
+        # Without points, a cluster would only be checked.
+        return zip(points, runner.run(points, self._compute) if points else [], strict=True)
+
+    def _point(self, experiment: str, name: str, *tuned: str) -> Point | None:
+        """The point of one matrix; None if the matrix cannot be read, which is then recorded."""
+        digests: list[str] | None = None
+        if self._store is not None:
+            try:
+                digests = [self._pairs[label].fingerprint(name) for label in tuned]
+            except DamagedError as error:
+                self._skip(Skipped(name, str(error), damaged=True), tuned[0])
+                return None
+        # The device is not part of the key: NumPy draws all random numbers, so results on
+        # different devices differ only by rounding.
+        asked = replace(self._settings, device="cpu").describe()
+        if experiment != _INCREMENT:
+            asked = {"subspaces": asked["subspaces"]}
+        elif self._own:
+            asked["own"] = self._own
+        who = {"tuned": tuned[0]} if len(tuned) == 1 else {"tuned": list(tuned)}
+        return Point(experiment, {"name": name, **who, "entries": digests, **asked})
+
+    def _skip(self, one: Skipped, tuned: str) -> None:
+        self.skipped.append(replace(one, tuned=tuned))
+
+
+@dataclass(frozen=True)
+class _Computation:
+    """The computation of one point, on a worker or in this process."""
+
+    pairs: Mapping[str, CheckpointPair]
+    settings: Settings
+
+    def __call__(self, point: Point) -> dict[str, Any]:
+        """Compute a point.
+
+        Raises:
+            ResourceError: there is not enough memory.
+        """
+        name, tuned = point.parameters["name"], point.parameters["tuned"]
+        if point.experiment == _COMPARISON:
+            increments = [self.pairs[label].increment(name) for label in tuned]
+            found = compare(name, tuple(tuned), *increments, self.settings.subspaces)
+            return asdict(found)
+        pair = self.pairs[tuned]
+        if point.experiment == _WEIGHTS:
+            return {"values": _weights_spectrum(pair, name)}
+        try:
+            increment = pair.increment(name)
+            weights = pair.weights(name)
+        except DamagedError as error:
+            return {"skipped": {"reason": str(error), "damaged": True}}
+        if obstacle := _obstacle(increment):
+            return {"skipped": obstacle}
+        return asdict(
+            analyse_matrix(
+                name,
+                increment,
+                self.settings,
+                weights=weights,
+                dtype=pair.dtype(name),
+                note=pair.notes.get(name, ""),
+                consume=True,
+            )
+        )
+
+
+def _weights_spectrum(pair: CheckpointPair, name: str) -> list[float]:
+    """Squared singular values of W′."""
+    from loca_theory.transforms.inputs import balanced
+
+    increment, before = pair.increment(name), pair.weights(name)
+    after = increment if before is None else increment.add_(before)
+    return squared_singular_values(balanced(after, name)[0]).tolist()
 
 
 def _beside_the_usual(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
     return (*ANALYSED, *(one for one in find_methods(methods) if one not in ANALYSED))
 
 
-def _obstacle(name: str, increment: torch.Tensor) -> Skipped | None:
+def _obstacle(increment: torch.Tensor) -> dict[str, Any] | None:
+    """Fields of the reason to skip an increment; None if it can be analysed."""
     low, high = (float(value) for value in increment.aminmax())
     if low == high == 0:
-        return Skipped(name, "unchanged: every entry of the increment is 0")
+        return {"reason": "unchanged: every entry of the increment is 0"}
     if low == high:
-        return Skipped(name, "every entry of the increment is the same")
+        return {"reason": "every entry of the increment is the same"}
     reason = not_finite(increment)
-    return None if reason is None else Skipped(name, reason, damaged=True)
-
-
-def _stored_or_new(
-    name: str, increment: torch.Tensor, settings: Settings, dtype: str, store: ResultStore | None
-) -> MatrixAnalysis:
-    own = [definition(method) for method in settings.methods if method.name not in METHODS]
-    if store is None or None in own:
-        return analyse_matrix(name, increment, settings, dtype=dtype, consume=True)
-    digest = hashlib.blake2b(increment.contiguous().numpy().data, digest_size=16).hexdigest()
-    # The device is not part of the key: NumPy draws all random numbers, so results on different
-    # devices differ only by rounding.
-    asked = {**replace(settings, device="cpu").describe(), **({"own": own} if own else {})}
-    labels = {"name": name, "shape": list(increment.shape), "dtype": dtype, "entries": digest}
-    point = Point(_EXPERIMENT, {**labels, **asked})
-    found = store.load(point)
-    if found is None:
-        new = analyse_matrix(name, increment, settings, dtype=dtype, consume=True)
-        found = asdict(new)
-        store.save(point, found)
-        return new
-    return MatrixAnalysis.from_json(found)
+    return None if reason is None else {"reason": reason, "damaged": True}

@@ -3,73 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.rows import FigureData, Matrix
-from loca_theory.increments import squared_singular_values
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.checkpoints.sources import Checkpoint
 
 _KINDS = ("query", "value")
-_SINGLE = 4  # bytes
 
 
 def figure_data(
-    analyses: Mapping[str, MatrixAnalysis], tuned: Checkpoint | None
+    analyses: Sequence[MatrixAnalysis], spectra: Mapping[str, Sequence[float]]
 ) -> tuple[FigureData, ...]:
-    """Histograms and spectra of the representative matrices.
+    """Histograms and spectra of the given matrices.
 
     Args:
-        analyses: Results by name of the matrix.
-        tuned: The fine-tuned checkpoint, for the spectrum of the weights, which is left out if all
-            of them are 0; None if the checkpoint holds increments.
+        analyses: Results of these matrices.
+        spectra: Squared singular values of W′ by name of the matrix, for those that have them.
     """
-    names = _representative([one.matrix for one in analyses.values()])
     return tuple(
         FigureData(
-            *(name, *matrix.shape, quantity, values),
+            *(matrix.name, matrix.tuned, *matrix.shape, quantity, values),
             sigma=matrix.sigma,
             tv=matrix.tv,
             excess_kurtosis=matrix.excess_kurtosis,
         )
-        for name in names
-        for matrix in (analyses[name].matrix,)
-        for quantity, values in _quantities(analyses[name], tuned)
+        for one in analyses
+        for matrix in (one.matrix,)
+        for quantity, values in _quantities(one, spectra.get(matrix.name, ()))
     )
 
 
-def _representative(matrices: Sequence[Matrix]) -> list[str]:
-    """Query and value of the middle layer, as in the paper's Fig. 1, or else the first matrices."""
-    chosen: list[str] = []
+def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
+    """Query and value of the middle layer, as in the paper's Fig. 1, or else the first matrices.
+
+    Only matrices of the first fine-tune are chosen.
+    """
+    first = [one for one in analyses if one.matrix.tuned == analyses[0].matrix.tuned]
+    chosen: list[MatrixAnalysis] = []
     for kind in _KINDS:
-        mine = sorted((one for one in matrices if one.kind == kind), key=_layer)
+        mine = sorted((one for one in first if one.matrix.kind == kind), key=_layer)
         if mine:
-            chosen.append(mine[len(mine) // 2].name)
-    others = [one.name for one in matrices if one.name not in chosen]
+            chosen.append(mine[len(mine) // 2])
+    others = [one for one in first if one not in chosen]
     return (chosen + others)[: len(_KINDS)]
 
 
 def _quantities(
-    found: MatrixAnalysis, tuned: Checkpoint | None
+    found: MatrixAnalysis, weights: Sequence[float]
 ) -> Iterator[tuple[str, tuple[float, ...]]]:
-    from loca_theory.transforms.inputs import balanced
-
     yield "entries", found.entries
     yield "increment", found.eigenvalues
-    if tuned is not None:
-        name = found.matrix.name
-        values = squared_singular_values(balanced(_widened(tuned.load(name)), name)[0])
-        if values.any():
-            yield "weights", tuple(values.tolist())
+    if any(weights):
+        yield "weights", tuple(weights)
 
 
-def _widened(weights: torch.Tensor) -> torch.Tensor:
-    return weights if weights.itemsize > _SINGLE else weights.float()
-
-
-def _layer(matrix: Matrix) -> float:
+def _layer(found: MatrixAnalysis) -> float:
+    matrix: Matrix = found.matrix
     return -1.0 if matrix.layer is None else matrix.layer

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from loca_theory import _arguments
+from loca_theory.checkpoints.matrix_errors import fitting_budget, matrix_errors
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Matrix, MatrixError
-from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    Accounting,
-    Budget,
-    Engine,
-    LowRank,
-    Method,
-    find_methods,
-    has_spectral_error,
-    mean_retained_energies,
-    spectral_error,
-)
-from loca_theory.expressivity.methods.method import checked_numbers
+from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.subspaces import NOT_COMPARED, compare_subspaces
 from loca_theory.increments import (
     AcceptanceError,
-    PrintedTest,
     calibrated_test,
+    effective_rank,
+    energy_ranks,
     fit_bulk,
     histogram,
-    leading_squared_singular_values,
     spectral_statistics,
     squared_singular_values,
     stable_rank,
@@ -46,51 +30,15 @@ if TYPE_CHECKING:
 
     from loca_theory.transforms.inputs import TensorLike
 
-ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
-"""Methods whose errors on an increment are computed by default."""
-
 FAR_FROM_LAW = 0.1
 """Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
 
 The spectrum of independent entries is within this distance if p and q are at least about 30.
 """
 
+_FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
+_ROWS_AT_ONCE = 1024
 _CELLS = 8  # cells of the fine grid per cell of the figure
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings for the analysis of every increment; see :func:`~loca_theory.checkpoints.analyze`.
-
-    Raises:
-        InvalidArgumentError: a value is out of range.
-    """
-
-    ranks: tuple[int, ...]
-    methods: tuple[Method, ...] = ANALYSED
-    seed: int = 0
-    epsilon: float = 0.001
-    accounting: Accounting = Accounting.PAPER
-    device: str = "cpu"
-    printed: PrintedTest = field(default_factory=PrintedTest)
-
-    def describe(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        return {
-            **{field.name: getattr(self, field.name) for field in fields(self)},
-            "ranks": list(self.ranks),
-            "methods": [method.name for method in self.methods],
-            "accounting": self.accounting.value,
-            "printed": asdict(self.printed),
-        }
-
-    def __post_init__(self) -> None:
-        find_methods(self.methods)
-        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
-        _arguments.fields_to_int(self, "seed")
-        if not 0 <= _arguments.real_number("epsilon", self.epsilon) < 1:
-            msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
-            raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")
 
 
 @dataclass(frozen=True)
@@ -121,27 +69,42 @@ class MatrixAnalysis:
             tuple(stored["eigenvalues"]),
         )
 
+    def labelled(self, tuned: str) -> MatrixAnalysis:
+        """The same results with the label of a fine-tune."""
+        return replace(
+            self,
+            matrix=replace(self.matrix, tuned=tuned),
+            errors=tuple(replace(error, tuned=tuned) for error in self.errors),
+        )
+
 
 def analyse_matrix(
     name: str,
     increment: TensorLike,
     settings: Settings,
     *,
+    weights: TensorLike | None = None,
     dtype: str | None = None,
+    note: str = "",
     consume: bool = False,
 ) -> MatrixAnalysis:
     """Analyse one increment.
 
     If the increment is multiplied by a constant, however large or small, only ``sigma``, ``mean``,
-    ``energy``, ``mp_sigma`` and the p-value as printed change; the noise in that test has a fixed
-    size.
+    ``energy``, ``relative_norm``, ``mp_sigma``, the subspaces and the p-value as printed change;
+    the noise in that test has a fixed size.
 
     Args:
         name: Name of the weight; together with the seed it determines the random numbers.
         increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
         settings: Settings for the analysis.
+        weights: W₀, of the same shape; None if it is not known.
         dtype: Name of the element type to report; by default the increment's own.
+        note: Remark to report with this matrix.
         consume: Whether the increment may be overwritten, which saves a copy.
+
+    Returns:
+        The analysis; the label of the fine-tune is empty.
 
     Raises:
         InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
@@ -153,11 +116,20 @@ def analyse_matrix(
     what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
     way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
     with device_memory(what, settings.device, way_out):
-        return _analysed(name, increment, settings, dtype=dtype, consume=consume)
+        return _analysed(
+            name, increment, weights, settings, dtype=dtype, note=note, consume=consume
+        )
 
 
 def _analysed(
-    name: str, increment: TensorLike, settings: Settings, *, dtype: str | None, consume: bool
+    name: str,
+    increment: TensorLike,
+    weights: TensorLike | None,
+    settings: Settings,
+    *,
+    dtype: str | None,
+    note: str,
+    consume: bool,
 ) -> MatrixAnalysis:
     import torch
 
@@ -167,13 +139,20 @@ def _analysed(
     consume = consume or given.device.type != torch.device(settings.device).type
     given = given.to(settings.device)
     counts = histogram(given)
+    base_norm, found = None, NOT_COMPARED
+    if weights is not None:
+        before = usable(weights, "weights").detach().to(settings.device)
+        base_norm = _norm(before)
+        if settings.subspaces is not None and base_norm:
+            found = compare_subspaces(given, before, settings.subspaces)
+        del before, weights
     change, exponent = balanced(given, "increment")
     if change is given and not consume:
         change = change.clone()
     del given
     eigenvalues = squared_singular_values(change)
     p, q = change.shape
-    notes: list[str] = []
+    notes = [note] if note else []
     variation = calibrated_test(
         counts, generator(settings.seed, "increments.bootstrap", name), epsilon=settings.epsilon
     )
@@ -196,13 +175,14 @@ def _analysed(
         energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)
     else:
         notes.append("the energy does not fit float64")
-    budgets = [budget for r in settings.ranks if (budget := _fitting(p, q, r, settings))]
+    budgets = [budget for r in settings.ranks if (budget := fitting_budget(p, q, r, settings))]
     if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
         notes.append(
             f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
         )
     matrix = Matrix(
         name=name,
+        tuned="",
         shape=(p, q),
         dtype=dtype or str(increment.dtype).removeprefix("torch."),
         kind=kind_of(name),
@@ -210,6 +190,7 @@ def _analysed(
         sigma=counts.standard_deviation,
         mean=counts.mean,
         energy=energy,
+        relative_norm=_relative(float(eigenvalues.sum()), exponent, base_norm),
         zero_fraction=counts.zero_fraction,
         excess_kurtosis=counts.excess_kurtosis,
         tv=variation.estimate,
@@ -224,108 +205,34 @@ def _analysed(
         spikes=bulk.spikes,
         T=spectral_statistics(eigenvalues, p, q)["T"],
         stable_rank=stable_rank(eigenvalues),
+        effective_rank=effective_rank(eigenvalues),
+        **dict(zip(_RANKS, energy_ranks(eigenvalues, _FRACTIONS), strict=True)),
         tail_exponent=tail_exponent(eigenvalues),
+        left_alignment=found.left,
+        right_alignment=found.right,
+        intruders=found.intruders,
+        subspace_error=found.error,
         note="; ".join(notes),
     )
     cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
     return MatrixAnalysis(
         matrix,
-        _errors(matrix, change, eigenvalues, budgets, settings),
+        matrix_errors(matrix, change, eigenvalues, budgets, settings),
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
     )
 
 
-def _fitting(p: int, q: int, r: int, settings: Settings) -> Budget | None:
-    """The budget of a rank; None if it exceeds what the matrix holds for any of the methods."""
-    with suppress(InvalidArgumentError):
-        budget = Budget(p, q, r, settings.accounting)
-        # R's numbers are always counted as in the paper, whatever accounting the others have.
-        for one in (budget, Budget(p, q, r)):
-            for method in settings.methods:
-                method.check_budget(one)
-        return budget
-    return None
+def _norm(weights: torch.Tensor) -> float | None:
+    """Frobenius norm; None if an entry is not finite."""
+    largest = float(weights.abs().max())
+    if not math.isfinite(largest) or not largest:
+        return largest if largest == 0 else None
+    # In pieces, so that no temporary tensor is as large as W₀.
+    pieces = (rows.double() / largest for rows in weights.split(_ROWS_AT_ONCE))
+    return largest * math.sqrt(math.fsum(float(piece.square().sum()) for piece in pieces))
 
 
-def _errors(
-    matrix: Matrix,
-    increment: torch.Tensor,
-    eigenvalues: NDArray[np.float64],
-    budgets: list[Budget],
-    settings: Settings,
-) -> tuple[MatrixError, ...]:
-    if not budgets:
-        return ()
-    ranks = [budget.r for budget in budgets]
-    rng = generator(settings.seed, "increments.shuffle", matrix.name)
-    choices = generator(settings.seed, "increments.choices", matrix.name)
-    total = float(eigenvalues.sum())
-    methods = settings.methods
-    found = {
-        "error": _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
-    }
-    # Shuffle in place: two matrices of the largest size may not fit into memory.
-    shuffled = _shuffled(increment, rng)
-    leading = leading_squared_singular_values(shuffled, max(ranks), rng)
-    found["shuffled_error"] = _relative_errors(shuffled, leading, methods, budgets, total, choices)
-    independent = {method.name: _independent(method, budgets) for method in methods}
-    singular_values = np.sqrt(eigenvalues)
-    spectral = {
-        method.name: [spectral_error(singular_values, method, budget) for budget in budgets]
-        for method in methods
-        if has_spectral_error(method)
-    }
-    errors = []
-    for i, budget in enumerate(budgets):
-        for method in methods:
-            values = {key: float(np.clip(found[key][method.name][i], 0, 1)) for key in found}
-            errors.append(
-                MatrixError(
-                    *(matrix.name, matrix.kind, matrix.layer, matrix.energy),
-                    r=budget.r,
-                    method=method.name,
-                    error=values["error"],
-                    iid_error=independent[method.name][i],
-                    shuffled_error=values["shuffled_error"],
-                    spectral_error=spectral[method.name][i] if method.name in spectral else None,
-                )
-            )
-    return tuple(errors)
-
-
-def _relative_errors(
-    matrix: torch.Tensor,
-    eigenvalues: NDArray[np.float64],
-    methods: Sequence[Method],
-    budgets: list[Budget],
-    total: float,
-    rng: np.random.Generator,
-) -> dict[str, NDArray[np.float64]]:
-    """Relative error of every method; the eigenvalues must be sorted, largest first."""
-    low_rank = [method for method in methods if type(method) is LowRank]
-    others = [method for method in methods if type(method) is not LowRank]
-    retained = mean_retained_energies(matrix, others, budgets, rng)
-    # The eigenvalues give R's energies without another decomposition.
-    sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
-    retained |= {method.name: sums for method in low_rank}
-    return {name: 1 - energies / total for name, energies in retained.items()}
-
-
-def _shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """Put the entries in random order, in place.
-
-    NumPy draws the order on every device, so that a stored result is valid for any device. A GPU
-    would be a few seconds faster at 4096×4096, but would need three times the memory.
-    """
-    entries = increment.cpu().contiguous().view(-1)
-    rng.shuffle(entries.numpy())
-    return increment.copy_(entries.view(increment.shape))
-
-
-def _independent(method: Method, budgets: list[Budget]) -> list[float | None]:
-    """Expected errors for independent normal entries; None if only simulation can give them."""
-    known = [budget for budget in budgets if Engine.EXACT in method.engines(budget)]
-    errors = checked_numbers(method, "expected_errors", known) if known else ()
-    found = dict(zip(known, map(float, errors), strict=True))
-    return [found.get(budget) for budget in budgets]
+def _relative(energy: float, exponent: int, base_norm: float | None) -> float | None:
+    """‖ΔW‖/‖W₀‖ from the energy of ΔW/2ᵉ; None if there is no quotient."""
+    return math.ldexp(math.sqrt(energy) / base_norm, exponent) if base_norm else None

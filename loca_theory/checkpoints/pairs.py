@@ -19,6 +19,7 @@ from loca_theory.checkpoints.sources import (
     Checkpoint,
     DamagedError,
     Source,
+    TensorsCheckpoint,
     is_array,
     is_path,
     open_checkpoint,
@@ -169,6 +170,32 @@ class CheckpointPair:
         elif self.selection.max_size is not None and shape[0] * shape[1] > self.selection.max_size:
             reason = f"larger than max_size={self.selection.max_size}: {shape[0]}x{shape[1]}"
         return None if reason is None else Skipped(name, reason)
+
+    @property
+    def is_from_files(self) -> bool:
+        """Whether both sides are opened by their paths."""
+        sides = (self.tuned,) if self.base is None else (self.tuned, self.base)
+        return all(not isinstance(side, TensorsCheckpoint) for side in sides)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Remarks on matrices."""
+        return {}
+
+    def dtype(self, name: str) -> str:
+        """Element type."""
+        return self.tuned.entries[name].dtype
+
+    def weights(self, name: str) -> torch.Tensor | None:
+        """W₀."""
+        return None if self.base is None else self.base.load(self.names[name])
+
+    def fingerprint(self, name: str) -> str:
+        """Digest of what the increment is computed from."""
+        import hashlib
+
+        increment = self.increment(name).contiguous().numpy()
+        return hashlib.blake2b(increment.data, digest_size=16).hexdigest()
 
     def increment(self, name: str) -> torch.Tensor:
         """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.

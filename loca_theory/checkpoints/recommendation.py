@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from loca_theory.checkpoints.names import module_of
-from loca_theory.checkpoints.rows import Matrix
+from loca_theory.checkpoints.rows import Comparison, Matrix
 from loca_theory.checkpoints.summary import MeanError, Totals
 
 ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
@@ -124,6 +125,22 @@ def _dependence(error: MeanError) -> str:
         f"{error.iid_error:.0%}, and {error.shuffled_error:.0%} of the shuffled entries: "
         "dependence and distribution both contribute."
     )
+
+
+def agreements(comparisons: Sequence[Comparison]) -> list[str]:
+    """One sentence for every two fine-tunes: do their increments point the same way?"""
+    pairs: dict[tuple[str, str], list[Comparison]] = {}
+    for one in comparisons:
+        pairs.setdefault((one.first, one.second), []).append(one)
+    sentences = []
+    for (first, second), mine in pairs.items():
+        cosine = median(one.cosine for one in mine)
+        conflicts = [one.sign_conflict for one in mine if one.sign_conflict is not None]
+        text = f"{first} and {second} change {len(mine)} of the same matrices: median cosine "
+        text += f"{cosine:.2f}"
+        text += f", opposite signs at {median(conflicts):.0%} of the entries" if conflicts else ""
+        sentences.append(f"{text}.")
+    return sentences
 
 
 def adapter_config(matrices: Sequence[Matrix], total: Totals) -> str:

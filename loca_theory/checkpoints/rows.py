@@ -10,7 +10,8 @@ class Matrix:
     """Statistics of one increment; a statistic is None if it does not exist.
 
     Attributes:
-        name: Name of the weight.
+        name: Name of the weight, as the base calls it.
+        tuned: Label of the fine-tune.
         shape: (p, q).
         dtype: Element type of the fine-tuned side, as it is stored.
         kind: ``query``, ``MLP in``, …, from the name; ``other`` if the name is not recognised.
@@ -18,6 +19,7 @@ class Matrix:
         sigma: Standard deviation of the entries.
         mean: Mean of the entries.
         energy: Sum of the squared entries; None if it does not fit float64.
+        relative_norm: ‖ΔW‖/‖W₀‖, Frobenius norms; None without a base, or if W₀ is 0.
         zero_fraction: Proportion of entries that are exactly 0.
         excess_kurtosis: 0 for a normal law.
         tv: Total variation from a normal law, with the counting noise removed.
@@ -32,11 +34,24 @@ class Matrix:
         spikes: Number of eigenvalues above the law's edge.
         T: The paper's spectral statistic.
         stable_rank: Energy in units of the largest eigenvalue.
+        effective_rank: Exponential of the entropy of the singular values.
+        rank_50: Smallest rank whose truncated SVD retains 50% of the energy.
+        rank_90: The same for 90%.
+        rank_99: The same for 99%.
         tail_exponent: Exponent of a power law for the largest eigenvalues.
+        left_alignment: Mean squared cosine between the span of the k leading left singular vectors
+            of ΔW and that of W₀, between 0 and 1; k/p for unrelated ones. None unless subspaces
+            were asked for.
+        right_alignment: The same for right singular vectors; k/q for unrelated ones.
+        intruders: Number of the k leading left singular vectors of W′ whose cosine with each of the
+            4k leading ones of W₀ is below 0.5.
+        subspace_error: Largest residual of the singular vectors behind these three, in units of the
+            largest singular value of their matrix.
         note: Remarks on this matrix, such as why a statistic is missing.
     """
 
     name: str
+    tuned: str
     shape: tuple[int, int]
     dtype: str
     kind: str
@@ -44,6 +59,7 @@ class Matrix:
     sigma: float
     mean: float
     energy: float | None
+    relative_norm: float | None
     zero_fraction: float
     excess_kurtosis: float
     tv: float
@@ -58,7 +74,15 @@ class Matrix:
     spikes: int
     T: float
     stable_rank: float
+    effective_rank: float
+    rank_50: int
+    rank_90: int
+    rank_99: int
     tail_exponent: float | None
+    left_alignment: float | None
+    right_alignment: float | None
+    intruders: int | None
+    subspace_error: float | None
     note: str
 
 
@@ -68,6 +92,7 @@ class MatrixError:
 
     Attributes:
         name: Name of the weight.
+        tuned: Label of the fine-tune.
         kind: Kind of the weight, as in :class:`Matrix`.
         layer: Number of its layer.
         energy: Energy of the increment; None if it does not fit float64.
@@ -84,6 +109,7 @@ class MatrixError:
     """
 
     name: str
+    tuned: str
     kind: str
     layer: int | None
     energy: float | None
@@ -101,6 +127,7 @@ class FigureData:
 
     Attributes:
         name: Name of the weight.
+        tuned: Label of the fine-tune.
         p: Number of rows.
         q: Number of columns.
         quantity: What the values are: ``entries``, fractions of the standardised entries in 128
@@ -114,6 +141,7 @@ class FigureData:
     """
 
     name: str
+    tuned: str
     p: int
     q: int
     quantity: str
@@ -128,11 +156,42 @@ class Skipped:
     """A tensor that was left out.
 
     Attributes:
-        name: Name in the fine-tuned checkpoint, or in the base if only the base has the tensor.
+        name: Name in the base, or in the fine-tuned checkpoint if only that has the tensor.
         reason: Why it was left out.
         damaged: Whether the reason is a fault of the file rather than a property of the tensor.
+        tuned: Label of the fine-tune; "" for a tensor that :func:`extract` left out.
     """
 
     name: str
     reason: str
     damaged: bool = False
+    tuned: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two fine-tunes of one base, compared on one weight.
+
+    Attributes:
+        name: Name of the weight.
+        kind: Kind of the weight, as in :class:`Matrix`.
+        layer: Number of its layer.
+        first: Label of one fine-tune.
+        second: Label of the other.
+        cosine: Cosine of the angle between the two increments as vectors.
+        sign_conflict: Proportion of the entries that both fine-tunes change to which they give
+            opposite signs; one half for unrelated increments. None if no entry is changed by both.
+        left_overlap: Mean squared cosine between the spans of the k leading left singular vectors
+            of the two increments; k/p for unrelated ones. None unless subspaces were asked for.
+        right_overlap: The same for right singular vectors; k/q for unrelated ones.
+    """
+
+    name: str
+    kind: str
+    layer: int | None
+    first: str
+    second: str
+    cosine: float
+    sign_conflict: float | None
+    left_overlap: float | None
+    right_overlap: float | None

@@ -15,6 +15,9 @@ from loca_theory.checkpoints.rows import Matrix, MatrixError
 
 _LEVEL = 0.05
 
+# Errors by name of the weight and label of the fine-tune.
+_Errors = dict[tuple[str, str], list[MatrixError]]
+
 
 @dataclass(frozen=True)
 class MeanError:
@@ -48,7 +51,7 @@ class Totals:
     """Totals over several matrices; a median is None if no matrix has that statistic.
 
     Attributes:
-        name: ``all``, a kind, or the number of a layer.
+        name: ``all``, a kind, the number of a layer, or the label of a fine-tune.
         matrices: Number of matrices.
         energy: Total energy; None if a term does not fit float64.
         not_normal: Number of matrices on which the test of normality rejects at 5%.
@@ -61,6 +64,8 @@ class Totals:
         median_spikes: Median number of eigenvalues above the law.
         median_stable_rank: Median stable rank.
         median_zero_fraction: Median proportion of zeros.
+        median_relative_norm: Median of ‖ΔW‖/‖W₀‖.
+        median_rank_90: Median of the smallest rank that retains 90% of the energy.
         errors: Mean errors, rank by rank.
     """
 
@@ -77,16 +82,19 @@ class Totals:
     median_spikes: float | None
     median_stable_rank: float | None
     median_zero_fraction: float | None
+    median_relative_norm: float | None
+    median_rank_90: float | None
     errors: tuple[MeanError, ...]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Totals over all matrices, by kind and by layer."""
+    """Totals over all matrices, by kind, by layer and by fine-tune."""
 
     all: Totals
     by_kind: tuple[Totals, ...]
     by_layer: tuple[Totals, ...]
+    by_tuned: tuple[Totals, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: each group of totals by name."""
@@ -94,7 +102,7 @@ class Summary:
         def plain(totals: Totals) -> dict[str, Any]:
             return {key: value for key, value in asdict(totals).items() if key != "name"}
 
-        groups = {"by_kind": self.by_kind, "by_layer": self.by_layer}
+        groups = {"by_kind": self.by_kind, "by_layer": self.by_layer, "by_tuned": self.by_tuned}
         named = {key: {one.name: plain(one) for one in group} for key, group in groups.items()}
         return {"all": plain(self.all), **named}
 
@@ -102,7 +110,7 @@ class Summary:
 def summarise(
     matrices: Sequence[Matrix], errors: Sequence[MatrixError], ranks: Sequence[int]
 ) -> Summary:
-    """Compute totals over all matrices, by kind and by layer.
+    """Compute totals over all matrices, by kind, by layer and by fine-tune.
 
     Args:
         matrices: The matrices.
@@ -111,9 +119,10 @@ def summarise(
     """
     kinds = dict.fromkeys(one.kind for one in matrices)
     layers = sorted({one.layer for one in matrices if one.layer is not None})
-    mine: dict[str, list[MatrixError]] = {one.name: [] for one in matrices}
+    fine_tunes = dict.fromkeys(one.tuned for one in matrices)
+    mine: _Errors = {(one.name, one.tuned): [] for one in matrices}
     for error in errors:
-        mine[error.name].append(error)
+        mine[error.name, error.tuned].append(error)
 
     def totals(name: str, group: Sequence[Matrix]) -> Totals:
         return _totals(name, group, list(_mean_errors(group, mine, ranks)))
@@ -122,6 +131,7 @@ def summarise(
         totals("all", matrices),
         tuple(totals(kind, [one for one in matrices if one.kind == kind]) for kind in kinds),
         tuple(totals(str(n), [one for one in matrices if one.layer == n]) for n in layers),
+        tuple(totals(name, [one for one in matrices if one.tuned == name]) for name in fine_tunes),
     )
 
 
@@ -143,6 +153,8 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
         median_spikes=_median(one.spikes for one in matrices),
         median_stable_rank=_median(one.stable_rank for one in matrices),
         median_zero_fraction=_median(one.zero_fraction for one in matrices),
+        median_relative_norm=_median(one.relative_norm for one in matrices),
+        median_rank_90=_median(one.rank_90 for one in matrices),
         errors=tuple(errors),
     )
 
@@ -154,27 +166,25 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _mean_errors(
-    matrices: Sequence[Matrix], errors: dict[str, list[MatrixError]], ranks: Sequence[int]
+    matrices: Sequence[Matrix], errors: _Errors, ranks: Sequence[int]
 ) -> Iterator[MeanError]:
     weights = _weights(matrices)
-    methods = dict.fromkeys(error.method for one in matrices for error in errors[one.name])
+    keys = [(one.name, one.tuned) for one in matrices]
+    methods = dict.fromkeys(error.method for key in keys for error in errors[key])
     for r in ranks:
-        at = {
-            one.name: {error.method: error for error in errors[one.name] if error.r == r}
-            for one in matrices
-        }
+        at = {key: {one.method: one for one in errors[key] if one.r == r} for key in keys}
         for method in methods:
             found = [
-                (weight, at[one.name][method])
-                for one, weight in zip(matrices, weights, strict=True)
-                if method in at[one.name]
+                (weight, at[key][method])
+                for key, weight in zip(keys, weights, strict=True)
+                if method in at[key]
             ]
             if not found:
                 continue
             fractions = np.array([weight for weight, _ in found])
             fractions /= fractions.sum()
             best = sum(
-                error.error == min(one.error for one in at[error.name].values())
+                error.error == min(one.error for one in at[error.name, error.tuned].values())
                 for _, error in found
             )
             yield MeanError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.checkpoints.matrix import ANALYSED
 from loca_theory.checkpoints.recommendation import SHOWN
+from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.progress import note
@@ -17,7 +18,14 @@ from loca_theory.cli.progress import note
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from loca_theory.checkpoints import Analysis, Matrix, MatrixError, Skipped, Totals
+    from loca_theory.checkpoints import (
+        Analysis,
+        Comparison,
+        Matrix,
+        MatrixError,
+        Skipped,
+        Totals,
+    )
 
 _INCOMPLETE = 4
 _MOST_ROWS, _MOST_REASONS = 60, 8
@@ -59,6 +67,10 @@ def print_analysis(result: Analysis) -> None:
             _print_totals(out, "Totals by kind of matrix", summary.by_kind)
         if 1 < len(summary.by_layer) < len(result.matrices):
             _print_totals(out, "Totals by layer", summary.by_layer)
+        if len(summary.by_tuned) > 1:
+            _print_totals(out, "Totals by fine-tune", summary.by_tuned)
+    if result.comparisons:
+        _print_comparisons(out, result.comparisons)
     out.print(result.verdict, highlight=False)
     if result.config:
         out.print()
@@ -82,13 +94,15 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     usual = {method.name for method in ANALYSED}
     columns += [_Column(name, _error(name)) for name in used if name not in usual]
     table = plain_table("matrix", *(column.heading for column in columns))
-    errors: dict[str, dict[str, MatrixError]] = {one.name: {} for one in result.matrices}
+    errors: dict[tuple[str, str], dict[str, MatrixError]] = {}
     for error in result.errors:
         if error.r == r:
-            errors[error.name][error.method] = error
+            errors.setdefault((error.name, error.tuned), {})[error.method] = error
+    has_several = len(result.tuned) > 1
     for one in result.matrices[:_MOST_ROWS]:
-        cells = (column.cell(one, errors[one.name]) for column in columns)
-        table.add_row(_label(one, is_wide=is_wide), *cells)
+        cells = (column.cell(one, errors.get((one.name, one.tuned), {})) for column in columns)
+        label = _label(one, is_wide=is_wide)
+        table.add_row(f"{label}, {one.tuned}" if has_several else label, *cells)
     print_table(table, out)
     if len(result.matrices) > _MOST_ROWS:
         more = len(result.matrices) - _MOST_ROWS
@@ -108,6 +122,10 @@ class _Column:
 def _number(value: float | None) -> str:
     """Format a statistic that not every matrix has."""
     return "none" if value is None else f"{value:.3f}"
+
+
+def _scientific(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2g}"
 
 
 def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
@@ -132,9 +150,10 @@ _COLUMNS = (
     _Column("p", lambda one, _: f"{one.tv_p_value:.3f}"),
     _Column("p (paper)", lambda one, _: _number(one.tv_p_value_as_printed), only_wide=True),
     _Column("zeros", lambda one, _: f"{one.zero_fraction:.0%}", only_wide=True),
-    _Column("MP dist.", lambda one, _: _number(one.mp_distance), only_wide=True),
     _Column("outside", lambda one, _: f"{one.outlier_mass:.0%}"),
     _Column("spikes", lambda one, _: str(one.spikes), only_wide=True),
+    _Column("rel. norm", lambda one, _: _scientific(one.relative_norm), only_wide=True),
+    _Column("90% in", lambda one, _: str(one.rank_90)),
     _Column("R", _error("R")),
     _Column("shuf.", lambda _, found: f"{found['R'].shuffled_error:.3f}" if found else ""),
     _Column("D", _error("D")),
@@ -184,15 +203,43 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
     out.print()
 
 
+def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
+    out.print("Between fine-tunes", style="bold")
+    line = "medians over the matrices that both change; signs: entries with opposite signs"
+    has_subspaces = any(one.left_overlap is not None for one in comparisons)
+    line += "; overlap of the leading left and right singular vectors" * has_subspaces
+    out.print(line, style="dim", highlight=False)
+    out.print()
+    more = ("left overlap", "right overlap") if has_subspaces else ()
+    table = plain_table("", "number", "cosine", "signs", *more)
+    pairs: dict[tuple[str, str], list[Comparison]] = {}
+    for one in comparisons:
+        pairs.setdefault((one.first, one.second), []).append(one)
+    for (first, second), mine in pairs.items():
+        columns = ("cosine", "sign_conflict", "left_overlap", "right_overlap")[: 2 + len(more)]
+        cells = (_middle(getattr(one, column) for one in mine) for column in columns)
+        table.add_row(f"{first}, {second}", str(len(mine)), *cells)
+    print_table(table, out)
+    out.print()
+
+
+def _middle(values: Iterable[float | None]) -> str:
+    """Format the median of the values that are not None."""
+    known = [value for value in values if value is not None]
+    return _number(median(known) if known else None)
+
+
 def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     """Print the skipped matrices by reason."""
     if not skipped:
         return
     reasons: dict[str, list[str]] = {}
     for one in skipped:
-        reasons.setdefault(one.reason.partition(":")[0], []).append(one.name)
+        names = reasons.setdefault(one.reason.partition(":")[0], [])
+        if one.name not in names:  # as it is if several fine-tunes lack it
+            names.append(one.name)
     out.print()
-    out.print(f"Left out: {len(skipped)}", style="bold")
+    out.print(f"Left out: {sum(map(len, reasons.values()))}", style="bold")
     for reason, names in list(reasons.items())[:_MOST_REASONS]:
         first = ", ".join(_short(name) for name in names[:2])
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""

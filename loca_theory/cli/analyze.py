@@ -9,7 +9,15 @@ import click
 
 from loca_theory.cli.analysis_tables import note_damaged, print_analysis, print_matrices
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import ACCOUNTING, DEVICE, SEED, Common, default_option, options
+from loca_theory.cli.options import (
+    ACCOUNTING,
+    DEVICE,
+    SEED,
+    WORKERS,
+    Common,
+    default_option,
+    options,
+)
 from loca_theory.cli.output import print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList
@@ -53,7 +61,7 @@ SELECTION = (
 
 @click.command("analyze")
 @click.argument("base", metavar="[BASE]", required=False)
-@click.argument("tuned", metavar="[FINETUNED]", required=False)
+@click.argument("tuned", metavar="[FINETUNED]...", nargs=-1)
 @click.option(
     "--demo",
     is_flag=True,
@@ -79,10 +87,18 @@ SELECTION = (
     help="Largest total variation from a normal law that counts as normal.",
 )
 @ACCOUNTING
+@click.option(
+    "--subspaces",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Compare the K leading singular vectors of each change with those of the base's matrix, "
+    "and between fine-tunes; count intruder dimensions. Takes longer.",
+)
 @options(
     *SELECTION,
     SEED,
     DEVICE,
+    *WORKERS,
     out="Folder for tables, figures, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
 )
@@ -90,7 +106,7 @@ def command(
     *,
     common: Common,
     base: str | None,
-    tuned: str | None,
+    tuned: tuple[str, ...],
     demo: bool,
     ranks: tuple[int, ...],
     methods: tuple[str, ...] | None,
@@ -99,19 +115,25 @@ def command(
     max_size: int | None,
     epsilon: float,
     accounting: str,
+    subspaces: int | None,
 ) -> int:
-    """Test if the weight changes of a fine-tune are normal and independent, and compare adapters.
+    """Show how fine-tunes changed every weight matrix, and compare adapters on the changes.
+
+    For each matrix: are the entries of the change normal and independent, in how few dimensions
+    does it lie, and how much of it could each adapter retain? With several FINETUNED: do they
+    change the base in the same direction?
 
     BASE and FINETUNED are .safetensors files, PyTorch files (loaded without executing code),
     folders with a checkpoint (sharded or not), Hugging Face cache folders or
-    hub:org/name[@revision]. FINETUNED may also be the folder of a LoRA adapter of PEFT. To analyse
-    a LoRA adapter, you can also omit BASE.
+    hub:org/name[@revision]. FINETUNED may also be the folder of an adapter of PEFT. To analyse
+    an adapter whose change does not depend on the base, such as plain LoRA, you can omit BASE.
 
     \b
     Examples:
       loca-theory analyze --demo
       loca-theory analyze base/ finetuned/ --r 8,16,32
       loca-theory analyze base.safetensors tuned.safetensors --include 'query|value' --out report
+      loca-theory analyze base/ adapter-1/ adapter-2/ finetuned/ --subspaces 10 -j 4
       loca-theory analyze my-lora-adapter/
     """
     if demo == (base is not None):
@@ -120,7 +142,7 @@ def command(
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory import checkpoints
 
-    sources = checkpoints.demo_pair() if base is None else (base, tuned)
+    sources = checkpoints.demo_pair() if base is None else (base, *tuned)
     store = open_store(common, checkpoints.version()) if common.out else None
     with running(common, store, "analysing", "matrices") as runner:
         result = checkpoints.analyze(
@@ -132,6 +154,7 @@ def command(
             max_size=max_size,
             epsilon=epsilon,
             accounting=accounting,
+            subspaces=subspaces,
             seed=common.seed,
             device=common.device,
             runner=runner,

@@ -10,13 +10,13 @@ from loca_theory.increments.eigenvalues import (
 )
 from loca_theory.increments.histogram import Histogram, histogram
 from loca_theory.increments.marchenko_pastur import MarchenkoPastur
+from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import (
     SPIKE_LEVEL,
     BulkFit,
     fit_bulk,
     spectral_statistics,
     spike_quantile,
-    stable_rank,
     tail_exponent,
 )
 from loca_theory.increments.total_variation import (
@@ -31,6 +31,7 @@ from loca_theory.increments.tracy_widom import (
     tracy_widom_cdf,
     tracy_widom_quantile,
 )
+from loca_theory.increments.truncated_svd import truncated_svd
 
 __all__ = [
     "SPIKE_LEVEL",
@@ -43,6 +44,8 @@ __all__ = [
     "TotalVariation",
     "calibrated_test",
     "edge_scaling",
+    "effective_rank",
+    "energy_ranks",
     "fit_bulk",
     "histogram",
     "leading_squared_singular_values",
@@ -53,4 +56,5 @@ __all__ = [
     "tail_exponent",
     "tracy_widom_cdf",
     "tracy_widom_quantile",
+    "truncated_svd",
 ]

@@ -87,7 +87,7 @@ def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
         InvalidArgumentError: there are not min(p, q) values, one is negative or not finite, or all
             are zero.
     """
-    balanced, exponent = _balanced(eigenvalues)
+    balanced, exponent = checked_eigenvalues(eigenvalues)
     ordered = np.sort(balanced)
     count = min(p, q)
     if len(ordered) != count:
@@ -152,7 +152,7 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
             below 1.
     """
     centre, width = edge_scaling(p, q)
-    eigenvalues, _ = _balanced(eigenvalues)
+    eigenvalues, _ = checked_eigenvalues(eigenvalues)
     total = float(eigenvalues.sum())
     variance = total / (p * q)
     small, large = min(p, q), max(p, q)
@@ -164,19 +164,6 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
         "largest": float((scaled.max() - centre) / width),
         "spikes": float((scaled > centre + width * spike_quantile()).sum()),
     }
-
-
-def stable_rank(eigenvalues: ArrayLike) -> float:
-    """‖W‖²_F/‖W‖²₂, between 1 and the rank.
-
-    Args:
-        eigenvalues: Squared singular values, in any order.
-
-    Raises:
-        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero.
-    """
-    eigenvalues, _ = _balanced(eigenvalues)
-    return float(eigenvalues.sum() / eigenvalues.max())
 
 
 def tail_exponent(eigenvalues: ArrayLike) -> float | None:
@@ -194,7 +181,7 @@ def tail_exponent(eigenvalues: ArrayLike) -> float | None:
     Raises:
         InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero.
     """
-    eigenvalues, _ = _balanced(eigenvalues)
+    eigenvalues, _ = checked_eigenvalues(eigenvalues)
     ordered = np.sort(eigenvalues[eigenvalues > 0])[::-1]
     if len(ordered) < _SMALLEST_TAIL:
         return None
@@ -214,8 +201,13 @@ def tail_exponent(eigenvalues: ArrayLike) -> float | None:
     return best[1]
 
 
-def _balanced(eigenvalues: ArrayLike) -> tuple[_Array, int]:
-    """(x, 2e) with eigenvalues = 4ᵉ x, which is exact, and the largest x near 1."""
+def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[_Array, int]:
+    """Return (x, 2e) with eigenvalues = 4ᵉ x, which is exact, and the largest x near 1.
+
+    Raises:
+        InvalidArgumentError: the values are not a vector of finite numbers that are not negative,
+            or all are 0.
+    """
     try:
         values = np.asarray(eigenvalues)
     except TypeError as error:

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.matrix import ANALYSED
 from loca_theory.checkpoints.recommendation import SHOWN
+from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
 from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk

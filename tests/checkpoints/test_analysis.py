@@ -17,15 +17,11 @@ from loca_theory.checkpoints import (
     open_pair,
     version,
 )
-from loca_theory.checkpoints.matrix import (
-    ANALYSED,
-    MatrixAnalysis,
-    Settings,
-    _shuffled,
-    analyse_matrix,
-)
+from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
+from loca_theory.checkpoints.matrix_errors import shuffled
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
 from loca_theory.checkpoints.recommendation import adapter_config, verdict
+from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     Accounting,
@@ -104,7 +100,7 @@ class _OnCuda(torch.Tensor):
 def test_the_shuffled_order_does_not_depend_on_the_device():
     w = torch.arange(30.0).view(5, 6)
     orders = [
-        _shuffled(tensor, np.random.default_rng(7)).tolist()
+        shuffled(tensor, np.random.default_rng(7)).tolist()
         for tensor in (w.clone(), w.clone().as_subclass(_OnCuda), w.T.clone().T)
     ]
     assert orders[0] == orders[1] == orders[2] != w.tolist()
@@ -245,7 +241,8 @@ def test_the_increment_is_left_as_it_was():
 WITH_UNITS = ("sigma", "mean", "mp_sigma")
 # The noise of the printed test has a size of its own.
 WITHOUT = {field.name for field in fields(Matrix)} - {
-    "name", "shape", "dtype", "kind", "layer", *WITH_UNITS, "energy", "tv_p_value_as_printed",
+    "name", "tuned", "shape", "dtype", "kind", "layer", *WITH_UNITS, "energy", "relative_norm",
+    "tv_p_value_as_printed", "left_alignment", "right_alignment", "intruders", "subspace_error",
     "note",
 }  # fmt: skip
 
@@ -400,7 +397,10 @@ def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
 def test_one_matrix_is_its_own_increment(weights):
     base, tuned = (side["head.weight"] for side in weights)
     alone, pair = analyze(tuned - base, **ASKED), analyze(base, tuned, **ASKED)
-    assert alone.matrices == pair.matrices
+    # Only the base says how large the change is in proportion.
+    size = pytest.approx(float((tuned - base).norm() / base.norm()), rel=1e-6)
+    assert [row.relative_norm for row in (*alone.matrices, *pair.matrices)] == [None, size]
+    assert alone.matrices == (replace(pair.matrices[0], relative_norm=None),)
     assert [row.name for row in alone.matrices] == ["increment"]
     assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
     assert alone.config == "", "no module has that name"
@@ -474,7 +474,8 @@ def test_arguments_out_of_range_are_one_line(asked, message):
 def test_a_saved_analysis_is_loaded_as_it_was(analysis, tmp_path):
     names = [path.name for path in analysis.save(tmp_path)]
     assert [name for name in names if name.endswith(".parquet")] == [
-        f"analyze-{table}.parquet" for table in ("matrices", "errors", "figure_data", "skipped")
+        f"analyze-{table}.parquet"
+        for table in ("matrices", "errors", "figure_data", "comparisons", "skipped")
     ]
     back = Analysis.load(tmp_path)
     assert back == analysis

@@ -169,7 +169,10 @@ def find_method(method: str | Method) -> Method:
     if not (isinstance(name, str) and name and name.isprintable() and "," not in name):
         msg = f"{origin} needs a name: a short text without commas, not {name!r}"
         raise InvalidArgumentError(msg)
-    if found is not METHODS.get(name, found):
+    if found is not (known := METHODS.get(name, found)):
+        # A worker process receives copies of the package's methods.
+        if (type(known), vars(known)) == (type(found), vars(found)):
+            return known
         msg = f"{origin} has the name {name} of a method of the package; give it another name"
         raise InvalidArgumentError(msg)
     if not any(map(found.defines, _FUNCTIONS)):

@@ -1,0 +1,130 @@
+"""Result of the analysis of fine-tunes: tables, totals, a verdict and a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from loca_theory.checkpoints.recommendation import SHOWN, adapter_config, agreements, verdict
+from loca_theory.checkpoints.rows import Comparison, FigureData, Matrix, MatrixError, Skipped
+from loca_theory.checkpoints.settings import ANALYSED
+from loca_theory.checkpoints.summary import Summary, summarise
+from loca_theory.sweeps import Result, rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_KEY = ["name", "tuned"]
+_OVERVIEW = (
+    *("name", "tuned", "shape", "sigma", "relative_norm", "tv", "tv_p_value", "outlier_mass"),
+    *("spikes", "rank_90"),
+)
+_NESTED = ("r", "method", "error", "iid_error", "shuffled_error", "spectral_error")
+
+
+@dataclass(frozen=True, repr=False)
+class Analysis(Result):
+    """Result of the analysis of one or several fine-tunes of one base.
+
+    Attributes:
+        matrices: Statistics of every increment that could be analysed.
+        errors: Relative error of each method on each of these increments.
+        figure_data: Histograms and spectra of a few increments, for figures.
+        comparisons: Every two fine-tunes, compared weight by weight.
+        skipped: Tensors that were left out.
+    """
+
+    matrices: tuple[Matrix, ...] = rows(Matrix)
+    errors: tuple[MatrixError, ...] = rows(MatrixError)
+    figure_data: tuple[FigureData, ...] = rows(FigureData)
+    comparisons: tuple[Comparison, ...] = rows(Comparison)
+    skipped: tuple[Skipped, ...] = rows(Skipped)
+    command: ClassVar[str] = "analyze"
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """LoRA ranks that set the budgets."""
+        return tuple(self.manifest["grid"]["ranks"])
+
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """Labels of the fine-tunes, in the given order."""
+        return tuple(self.manifest["grid"]["labels"])
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Totals over all matrices, by kind, by layer and by fine-tune."""
+        return summarise(self.matrices, self.errors, self.ranks)
+
+    @property
+    def verdict(self) -> str:
+        """Are the increments normal and independent, and which adapter is best?
+
+        One paragraph per fine-tune.
+        """
+        epsilon = self.manifest["grid"]["epsilon"]
+        groups = self.summary.by_tuned
+        if len(self.tuned) == 1 or not groups:
+            return verdict(self.summary.all, epsilon)
+        paragraphs = [f"{one.name}: {verdict(one, epsilon)}" for one in groups]
+        return "\n\n".join([*paragraphs, *agreements(self.comparisons)])
+
+    @property
+    def config(self) -> str:
+        """Source of a PEFT configuration of the best adapter; "" if there are no errors."""
+        fitting = {error.name for error in self.errors}
+        matrices = {one.name: one for one in self.matrices if one.name in fitting}
+        return adapter_config(list(matrices.values()), self.summary.all)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
+        errors: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for error in self.errors:
+            mine = errors.setdefault((error.name, error.tuned), [])
+            mine.append({key: getattr(error, key) for key in _NESTED})
+        return {
+            "rows": [
+                {**asdict(one), "errors": errors.get((one.name, one.tuned), [])}
+                for one in self.matrices
+            ],
+            "comparisons": [asdict(one) for one in self.comparisons],
+            "skipped": [
+                {"name": one.name, "tuned": one.tuned, "reason": one.reason}
+                for one in self.skipped
+            ],
+            "summary": {
+                **self.summary.to_json(), "verdict": self.verdict, "config": self.config
+            },
+            "manifest": self.manifest,
+        }  # fmt: skip
+
+    def overview(self) -> pd.DataFrame:
+        """One row per matrix: its main statistics, and some errors at the first rank.
+
+        The errors are those of LoRA, LoCA, FourierFT, selection of entries, and the methods that
+        the user named.
+        """
+        frame, errors = self.to_frame(), self.to_frame("errors")
+        first = self.summary.all.errors[0].r if self.errors else None
+        usual = [method.name for method in ANALYSED]
+        is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(usual)
+        at = errors[(errors["r"] == first) & is_shown]
+        wide = at.pivot_table(index=_KEY, columns="method", values="error", sort=False)
+        wide = wide.add_suffix(f", r = {first}")
+        shown = frame[list(_OVERVIEW)].merge(wide, left_on=_KEY, right_index=True, how="left")
+        return shown if len(self.tuned) > 1 else shown.drop(columns="tuned")
+
+    def _repr_html_(self) -> str:
+        """Verdict and overview; for a single matrix, all its statistics in one column."""
+        if len(self.matrices) == 1:
+            errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
+            frame = self.to_frame().assign(**errors)
+            table = frame.T.to_html(header=False, border=0)
+        else:
+            table = self.overview().to_html(
+                max_rows=20, show_dimensions=True, border=0, index=False
+            )
+        paragraphs = (f"<p>{escape(one)}</p>" for one in self.verdict.split("\n\n"))
+        return f"{''.join(paragraphs)}{table}"
