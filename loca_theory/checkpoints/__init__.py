@@ -9,45 +9,46 @@ from loca_theory._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints.adapter_folder import check_folder
+    from loca_theory.checkpoints.allocation import (
+        AllocatedSize,
+        Allocation,
+        allocate,
+        allocate_energy,
+    )
     from loca_theory.checkpoints.analysis import analyze, version
     from loca_theory.checkpoints.demo import demo_pair
+    from loca_theory.checkpoints.energy_profile import EnergyProfile
     from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
     from loca_theory.checkpoints.results import Analysis
-    from loca_theory.checkpoints.rows import (
-        Comparison,
-        FigureData,
-        Matrix,
-        MatrixError,
-        Skipped,
-    )
+    from loca_theory.checkpoints.rows import Comparison, FigureData, Matrix, MatrixError, Skipped
     from loca_theory.checkpoints.settings import ANALYSED
-    from loca_theory.checkpoints.sources import (
-        Checkpoint,
-        DamagedError,
-        Entry,
-        open_checkpoint,
-    )
+    from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
 
 _EXPORTS = {
     "ANALYSED": "settings",
+    "AllocatedSize": "allocation",
+    "Allocation": "allocation",
     "Analysis": "results",
     "Checkpoint": "sources",
     "CheckpointPair": "pairs",
     "Comparison": "rows",
     "DamagedError": "sources",
+    "EnergyProfile": "energy_profile",
     "Entry": "sources",
     "ExtractedMatrix": "extraction",
     "Extraction": "extraction",
+    "FigureData": "rows",
     "Matrix": "rows",
     "MatrixError": "rows",
     "MeanError": "summary",
     "Selection": "pairs",
-    "FigureData": "rows",
     "Skipped": "rows",
     "Summary": "summary",
     "Totals": "summary",
+    "allocate": "allocation",
+    "allocate_energy": "allocation",
     "analyze": "analysis",
     "check_folder": "adapter_folder",
     "demo_pair": "demo",
@@ -59,11 +60,14 @@ _EXPORTS = {
 
 __all__ = [
     "ANALYSED",
+    "AllocatedSize",
+    "Allocation",
     "Analysis",
     "Checkpoint",
     "CheckpointPair",
     "Comparison",
     "DamagedError",
+    "EnergyProfile",
     "Entry",
     "ExtractedMatrix",
     "Extraction",
@@ -75,6 +79,8 @@ __all__ = [
     "Skipped",
     "Summary",
     "Totals",
+    "allocate",
+    "allocate_energy",
     "analyze",
     "check_folder",
     "demo_pair",
