@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
     from loca_theory.checkpoints.results import Analysis
-    from loca_theory.checkpoints.rows import Comparison, FigureData, Matrix, MatrixError, Skipped
+    from loca_theory.checkpoints.rows import (
+        Comparison,
+        EigenvalueHistogram,
+        FigureData,
+        Matrix,
+        MatrixError,
+        Skipped,
+    )
     from loca_theory.checkpoints.settings import ANALYSED
     from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
@@ -35,6 +42,7 @@ _EXPORTS = {
     "CheckpointPair": "pairs",
     "Comparison": "rows",
     "DamagedError": "sources",
+    "EigenvalueHistogram": "rows",
     "EnergyProfile": "energy_profile",
     "Entry": "sources",
     "ExtractedMatrix": "extraction",
@@ -67,6 +75,7 @@ __all__ = [
     "CheckpointPair",
     "Comparison",
     "DamagedError",
+    "EigenvalueHistogram",
     "EnergyProfile",
     "Entry",
     "ExtractedMatrix",

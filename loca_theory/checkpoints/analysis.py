@@ -138,6 +138,7 @@ def analyze(
         ),
         matrices=tuple(one.matrix for one in analyses),
         errors=tuple(error for one in analyses for error in one.errors),
+        spectra=tuple(one.spectrum for one in analyses),
         figure_data=figure_data(shown, work.weights(shown)),
         comparisons=work.comparisons(analyses),
         skipped=tuple(work.skipped),

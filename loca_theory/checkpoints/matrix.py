@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from loca_theory.checkpoints.eigenvalue_histogram import eigenvalue_histogram
 from loca_theory.checkpoints.matrix_errors import fitting_budget, matrix_errors
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.rows import Matrix, MatrixError
+from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.subspaces import NOT_COMPARED, compare_subspaces
 from loca_theory.increments import (
@@ -51,12 +52,14 @@ class MatrixAnalysis:
         entries: Fractions of the standardised entries in 128 equal cells from −8 to 8.
         eigenvalues: Squared singular values of ΔW, smallest first. If the largest entry, of about
             2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
+        spectrum: Histogram of these eigenvalues.
     """
 
     matrix: Matrix
     errors: tuple[MatrixError, ...]
     entries: tuple[float, ...]
     eigenvalues: tuple[float, ...]
+    spectrum: EigenvalueHistogram
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
@@ -67,6 +70,12 @@ class MatrixAnalysis:
             tuple(MatrixError(**one) for one in stored["errors"]),
             tuple(stored["entries"]),
             tuple(stored["eigenvalues"]),
+            EigenvalueHistogram(
+                **{
+                    **stored["spectrum"],
+                    **{key: tuple(stored["spectrum"][key]) for key in ("counts", "leading")},
+                }
+            ),
         )
 
     def labelled(self, tuned: str) -> MatrixAnalysis:
@@ -74,6 +83,7 @@ class MatrixAnalysis:
         return replace(
             self,
             matrix=replace(self.matrix, tuned=tuned),
+            spectrum=replace(self.spectrum, tuned=tuned),
             errors=tuple(replace(error, tuned=tuned) for error in self.errors),
         )
 
@@ -164,11 +174,12 @@ def _analysed(
         printed = None
         notes.append(str(error))
     bulk = fit_bulk(eigenvalues, p, q)
+    has_law = bulk.kolmogorov is not None and bulk.kolmogorov <= FAR_FROM_LAW
     if bulk.sigma is None or bulk.kolmogorov is None:
         notes.append(
             f"the spectrum has no bulk: all but {bulk.spikes} eigenvalues are rounding errors"
         )
-    elif bulk.kolmogorov > FAR_FROM_LAW:
+    elif not has_law:
         notes.append("the spectrum has no Marchenko-Pastur bulk; mp_sigma and spikes mean little")
     energy = None
     if fits_squared(exponent):
@@ -220,6 +231,7 @@ def _analysed(
         matrix_errors(matrix, change, eigenvalues, budgets, settings),
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
+        eigenvalue_histogram(name, eigenvalues, (p, q), bulk, has_law=has_law),
     )
 
 

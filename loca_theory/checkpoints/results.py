@@ -8,7 +8,14 @@ from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from loca_theory.checkpoints.recommendation import SHOWN, adapter_config, agreements, verdict
-from loca_theory.checkpoints.rows import Comparison, FigureData, Matrix, MatrixError, Skipped
+from loca_theory.checkpoints.rows import (
+    Comparison,
+    EigenvalueHistogram,
+    FigureData,
+    Matrix,
+    MatrixError,
+    Skipped,
+)
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.sweeps import Result, rows
@@ -31,6 +38,7 @@ class Analysis(Result):
     Attributes:
         matrices: Statistics of every increment that could be analysed.
         errors: Relative error of each method on each of these increments.
+        spectra: Histogram of the eigenvalues of each of these increments.
         figure_data: Histograms and spectra of a few increments, for figures.
         comparisons: Every two fine-tunes, compared weight by weight.
         skipped: Tensors that were left out.
@@ -38,6 +46,7 @@ class Analysis(Result):
 
     matrices: tuple[Matrix, ...] = rows(Matrix)
     errors: tuple[MatrixError, ...] = rows(MatrixError)
+    spectra: tuple[EigenvalueHistogram, ...] = rows(EigenvalueHistogram)
     figure_data: tuple[FigureData, ...] = rows(FigureData)
     comparisons: tuple[Comparison, ...] = rows(Comparison)
     skipped: tuple[Skipped, ...] = rows(Skipped)

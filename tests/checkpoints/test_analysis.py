@@ -201,8 +201,8 @@ def test_a_stored_analysis_is_used_again(pair_files, tmp_path, analysis, monkeyp
     first = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
     monkeypatch.setattr("loca_theory.checkpoints.analysis.analyse_matrix", None)
     again = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
-    assert (again.matrices, again.errors, again.figure_data) == (
-        first.matrices, first.errors, first.figure_data
+    assert (again.matrices, again.errors, again.spectra, again.figure_data) == (
+        first.matrices, first.errors, first.spectra, first.figure_data
     )  # fmt: skip
     assert list(first.matrices) == [row for row in analysis.matrices if "linear1" in row.name]
 
@@ -475,7 +475,7 @@ def test_a_saved_analysis_is_loaded_as_it_was(analysis, tmp_path):
     names = [path.name for path in analysis.save(tmp_path)]
     assert [name for name in names if name.endswith(".parquet")] == [
         f"analyze-{table}.parquet"
-        for table in ("matrices", "errors", "figure_data", "comparisons", "skipped")
+        for table in ("matrices", "errors", "spectra", "figure_data", "comparisons", "skipped")
     ]
     back = Analysis.load(tmp_path)
     assert back == analysis

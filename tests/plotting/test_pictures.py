@@ -180,7 +180,7 @@ def test_what_cannot_be_drawn_is_refused_with_what_can():
 
 
 def test_a_result_without_rows_has_nothing_to_draw(results):
-    empty = replace(results("one matrix"), matrices=(), errors=(), figure_data=())
+    empty = replace(results("one matrix"), matrices=(), errors=(), spectra=(), figure_data=())
     assert views(empty) == []
     with pytest.raises(InvalidArgumentError, match="nothing to draw: Analysis"):
         plot(empty)
