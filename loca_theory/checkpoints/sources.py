@@ -121,7 +121,8 @@ class SafetensorsCheckpoint:
                     continue
                 view = tensors.get_slice(name)
                 self.entries[name] = Entry(tuple(view.get_shape()), str(view.get_dtype()))
-                self._files[name] = path
+                # A worker process may have another current folder.
+                self._files[name] = path.absolute()
 
     def load(self, name: str) -> torch.Tensor:
         """Load one tensor; see :class:`Checkpoint`.

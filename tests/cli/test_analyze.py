@@ -34,16 +34,19 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     done = cli("analyze", *pair, "--r", "2,4", "--format", "json", "--quiet")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert set(document) == {"rows", "skipped", "summary", "manifest"}
+    assert set(document) == {"rows", "comparisons", "skipped", "summary", "manifest"}
     row = document["rows"][0]
     assert {"name", "shape", "dtype", "sigma", "zero_fraction", "excess_kurtosis", "tv", "tv_low",
             "tv_high", "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance",
-            "outlier_mass", "spikes", "stable_rank", "errors"} <= set(row)  # fmt: skip
+            "outlier_mass", "spikes", "stable_rank", "effective_rank", "rank_50", "rank_90",
+            "rank_99", "relative_norm", "errors"} <= set(row)  # fmt: skip
     assert set(row["errors"][0]) == {
         "r", "method", "error", "iid_error", "shuffled_error", "spectral_error"
     }  # fmt: skip
     assert row["spikes"] == 1
-    assert document["skipped"] == [{"name": "norm.weight", "reason": "not a matrix: 1 dimensions"}]
+    assert document["skipped"] == [
+        {"name": "norm.weight", "tuned": "tuned", "reason": "not a matrix: 1 dimensions"}
+    ]
     assert "At the budget of r = 4, LoRA retains" in document["summary"]["verdict"]
 
 

@@ -1,0 +1,150 @@
+"""Several fine-tunes of one base at once, and matrices as points of a sweep."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from loca_theory.checkpoints import Analysis, analyze
+from loca_theory.checkpoints.fine_tunes import labels
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments import PrintedTest
+from loca_theory.sweeps import Runner
+
+ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
+
+
+def normal(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A base and two fine-tunes as files; the second leaves one matrix alone."""
+    folder = tmp_path_factory.mktemp("family")
+    names = ("layers.0.q_proj.weight", "layers.1.q_proj.weight", "layers.1.v_proj.weight")
+    base = {name: normal(40, 30, seed=i) for i, name in enumerate(names)}
+    shared = normal(40, 30, seed=10)
+    one = {name: w + 0.1 * shared for name, w in base.items()}
+    two = {
+        name: w + 0.1 * (shared + normal(40, 30, seed=20 + i))
+        for i, (name, w) in enumerate(base.items())
+    }
+    two[names[2]] = base[names[2]]
+    for name, content in (("base", base), ("one", one), ("two", two)):
+        save_file(content, folder / f"{name}.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(family):
+    return analyze(*(family / f"{name}.safetensors" for name in ("base", "one", "two")), **ASKED)
+
+
+def test_each_fine_tune_has_the_rows_that_it_has_alone(family, both):
+    for label, count in (("one", 3), ("two", 2)):
+        alone = analyze(family / "base.safetensors", family / f"{label}.safetensors", **ASKED)
+        mine = [replace(row, tuned="tuned") for row in both.matrices if row.tuned == label]
+        assert tuple(mine) == alone.matrices
+        assert len(mine) == count
+        errors = [replace(row, tuned="tuned") for row in both.errors if row.tuned == label]
+        assert tuple(errors) == alone.errors
+    assert both.tuned == ("one", "two")
+    assert [(one.name, one.tuned) for one in both.skipped] == [("layers.1.v_proj.weight", "two")]
+
+
+def test_fine_tunes_are_compared_on_what_both_change(family, both):
+    assert [one.name for one in both.comparisons] == [
+        "layers.0.q_proj.weight", "layers.1.q_proj.weight"
+    ]  # fmt: skip
+    for one in both.comparisons:
+        # S and S + N with independent S and N: 1/√2, ± 1/√(pq).
+        assert one.cosine == pytest.approx(0.5**0.5, abs=4.5 / 1200**0.5)
+        # P(sign differs) = arccos(cosine)/π = 1/4.
+        assert one.sign_conflict == pytest.approx(0.25, abs=4.5 * (3 / 16 / 1200) ** 0.5)
+        assert (one.first, one.second) == ("one", "two")
+    assert "one and two change 2 of the same matrices: median cosine 0.7" in both.verdict
+    assert both.verdict.startswith("one: ")
+
+
+def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
+    assert [(one.name, one.matrices) for one in both.summary.by_tuned] == [("one", 3), ("two", 2)]
+    document = json.loads(json.dumps(both.to_json(), allow_nan=False))
+    assert all(len(row["errors"]) == 7 for row in document["rows"])
+    assert set(document["summary"]["by_tuned"]) == {"one", "two"}
+    assert list(both.overview()["tuned"]) == ["one"] * 3 + ["two"] * 2
+    both.save(tmp_path)
+    assert Analysis.load(tmp_path) == both
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["runs/a/model.safetensors", "runs/b/model.safetensors"], ["a", "b"]),
+        (["x/final.safetensors", "y/final.safetensors"], ["x/final", "y/final"]),
+        (["hub:org/name", "./name/"], ["org/name", "name"]),
+        ([{}, "b"], ["fine-tune 1", "b"]),
+    ],
+)
+def test_labels_are_the_shortest_that_differ(given, expected):
+    assert labels(given) == expected
+
+
+def test_a_fine_tune_given_twice_is_refused(family):
+    path = family / "one.safetensors"
+    with pytest.raises(InvalidArgumentError, match="is given twice; give every fine-tune once"):
+        analyze(family / "base.safetensors", path, path)
+
+
+@pytest.mark.deep
+def test_workers_give_the_same_as_this_process(family, both, monkeypatch):
+    monkeypatch.setattr("loca_theory.sweeps.execution._WORKER_START_S", 0.0)
+    sources = [family / f"{name}.safetensors" for name in ("base", "one", "two")]
+    found = analyze(*sources, **ASKED, runner=Runner(jobs=2))
+    assert found.matrices == both.matrices
+    assert found.errors == both.errors
+    assert found.comparisons == both.comparisons
+
+
+def test_a_killed_run_resumes_with_the_missing_matrices(family, both, tmp_path, monkeypatch):
+    from loca_theory.checkpoints import analysis
+
+    sources = [family / f"{name}.safetensors" for name in ("base", "one", "two")]
+    done = []
+
+    def stop_at_third(name, *rest, **options):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(name)
+        return original(name, *rest, **options)
+
+    original = analysis.analyse_matrix
+    with monkeypatch.context() as patched:
+        patched.setattr(analysis, "analyse_matrix", stop_at_third)
+        with pytest.raises(Exception, match="2 of 6 points are stored"):
+            analyze(*sources, **ASKED, runner=Runner(tmp_path, jobs=1))
+    counted = []
+    monkeypatch.setattr(
+        analysis, "analyse_matrix", lambda *a, **k: counted.append(a[0]) or original(*a, **k)
+    )
+    found = analyze(*sources, **ASKED, runner=Runner(tmp_path, jobs=1))
+    assert found.matrices == both.matrices
+    assert len(counted) == len(both.matrices) - 2
+
+
+def test_a_changed_file_is_analysed_again(family, tmp_path):
+    from safetensors.torch import load_file
+
+    paths = [tmp_path / "base.safetensors", tmp_path / "one.safetensors"]
+    for path in paths:
+        path.write_bytes((family / path.name).read_bytes())
+    before = analyze(*paths, **ASKED, runner=Runner(tmp_path / "points", jobs=1))
+    content = load_file(paths[0])
+    content["layers.0.q_proj.weight"][0, 0] += 1
+    save_file(content, paths[0])
+    after = analyze(*paths, **ASKED, runner=Runner(tmp_path / "points", jobs=1))
+    changed = [a != b for a, b in zip(before.matrices, after.matrices, strict=True)]
+    assert changed == [True, False, False]
