@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.settings import ANALYSED
     from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
+    from loca_theory.checkpoints.total_size import TotalSize
 
 _EXPORTS = {
     "ANALYSED": "settings",
@@ -54,6 +55,7 @@ _EXPORTS = {
     "Selection": "pairs",
     "Skipped": "rows",
     "Summary": "summary",
+    "TotalSize": "total_size",
     "Totals": "summary",
     "allocate": "allocation",
     "allocate_energy": "allocation",
@@ -87,6 +89,7 @@ __all__ = [
     "Selection",
     "Skipped",
     "Summary",
+    "TotalSize",
     "Totals",
     "allocate",
     "allocate_energy",

@@ -45,8 +45,8 @@ class Matrix:
         right_alignment: The same for right singular vectors; k/q for unrelated ones.
         intruders: Number of the k leading left singular vectors of W′ whose cosine with each of the
             4k leading ones of W₀ is below 0.5.
-        subspace_error: Largest residual of the singular vectors behind these three, in units of the
-            largest singular value of their matrix.
+        subspace_error: Bound of the energy that the computed spans of these singular vectors miss,
+            as a fraction of the energy of their matrix.
         note: Remarks on this matrix, such as why a statistic is missing.
     """
 

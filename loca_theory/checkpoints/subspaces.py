@@ -34,7 +34,8 @@ class Subspaces:
         left: Alignment of left singular vectors.
         right: Alignment of right singular vectors.
         intruders: Number of intruder dimensions.
-        error: Largest residual of the three decompositions, in units of the largest singular value.
+        error: Bound of the energy that each computed span misses, as a fraction of the energy of
+            its matrix: the largest of the three.
     """
 
     left: float | None
@@ -63,7 +64,7 @@ def compare_subspaces(increment: torch.Tensor, weights: torch.Tensor, k: int) ->
         left=overlap(before.u[:, :k], change.u),
         right=overlap(before.vh[:k].mT, change.vh.mT),
         intruders=int((closest < _THRESHOLD).sum()),
-        error=max(found.residual for found in (change, before, after)),
+        error=max(found.missing for found in (change, before, after)),
     )
 
 

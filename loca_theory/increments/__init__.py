@@ -31,7 +31,7 @@ from loca_theory.increments.tracy_widom import (
     tracy_widom_cdf,
     tracy_widom_quantile,
 )
-from loca_theory.increments.truncated_svd import truncated_svd
+from loca_theory.increments.truncated_svd import TruncatedSVD, truncated_svd
 
 __all__ = [
     "SPIKE_LEVEL",
@@ -42,6 +42,7 @@ __all__ = [
     "PrintedTest",
     "Tail",
     "TotalVariation",
+    "TruncatedSVD",
     "calibrated_test",
     "edge_scaling",
     "effective_rank",

@@ -1,0 +1,182 @@
+r"""Leading singular values and vectors of a large matrix, with a bound of what they miss.
+
+With A = WᵀW, a block Krylov space :math:`\operatorname{span}(X, AX, A^2X, …)` of a random block X
+contains good approximations of the leading right singular vectors. Blocks are added until the bound
+is small. If the space would be a large part of the whole, the Gram matrix A is decomposed instead.
+
+*Bound.* Let V be the k Ritz vectors, :math:`\Theta = V^\top A V` diagonal, :math:`R = AV - V\Theta`
+and c the largest eigenvalue of A on the complement of V. For every t > 0,
+
+.. math:: A \preceq \begin{pmatrix}\Theta + R^\top R/t & 0\\ 0 & (c + t) I\end{pmatrix}
+
+in the basis of V and its complement, so by Ky Fan the k largest eigenvalues of A exceed
+:math:`\operatorname{tr}\Theta` in sum by at most
+:math:`\lVert R\rVert_F^2/t + \sum_i \max(0, c + t - \theta_i)`. The next Ritz value stands for c,
+so the bound holds if the random block has not missed a singular direction.
+
+Source: C. Musco and C. Musco, NeurIPS 2015; N. Halko, P. G. Martinsson and J. A. Tropp, SIAM Rev.
+53 (2011).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory._arguments import whole_number
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+    from loca_theory.transforms.inputs import TensorLike
+
+# Additional columns of each block; at most this many blocks, of together half of the smaller side.
+_SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6
+# Blocks are added until the bound is below this fraction of the energy.
+_TOLERANCE = 1e-5
+# If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
+_DOUBLE_UP_TO = 1536
+_ROWS = 1024
+# Values of t for which the bound is computed, in units of the largest eigenvalue.
+_BOUND_GRID = np.logspace(-8, 1, 91)
+
+
+@dataclass(frozen=True)
+class TruncatedSVD:
+    r"""Approximation :math:`U \operatorname{diag}(s) V^\top` of rank k.
+
+    It is a projection of W, on the space of U or of V, so it retains :math:`\sum_i s_i^2` of the
+    energy, up to rounding.
+
+    Attributes:
+        u: Left singular vectors as orthonormal columns, shape (p, k).
+        s: Singular values, largest first, shape (k,).
+        vh: Right singular vectors as orthonormal rows, shape (k, q).
+        missing: Bound of the energy that the best approximation of rank k retains in addition, as a
+            fraction of the energy of W.
+    """
+
+    u: torch.Tensor
+    s: torch.Tensor
+    vh: torch.Tensor
+    missing: float
+
+
+def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
+    """Leading singular values and vectors, on the matrix's own device.
+
+    Args:
+        matrix: W, shape (p, q), a real tensor or NumPy array with finite entries.
+        k: Number of singular values, from 1 to min(p, q).
+
+    Raises:
+        InvalidArgumentError: k is out of range; W is not a real dense matrix with finite entries.
+
+    Example:
+        >>> import numpy as np
+        >>> found = truncated_svd(np.diag([3.0, 2.0, 1.0]), 2)
+        >>> found.s.tolist()
+        [3.0, 2.0]
+    """
+    from loca_theory.transforms.dct_paths import float32_products
+    from loca_theory.transforms.inputs import balanced, times_power_of_two
+
+    w, exponent = balanced(matrix, "matrix")
+    w = w.detach()
+    most = min(w.shape) if w.ndim == 2 else 0
+    if not 1 <= whole_number("k", k) <= most:
+        msg = f"k must be from 1 to the smaller side of a matrix, not {k} for {tuple(w.shape)}"
+        raise InvalidArgumentError(msg)
+    is_tall = w.shape[0] >= w.shape[1]
+    tall = w if is_tall else w.mT
+    blocks = min(_MOST_BLOCKS, most // (2 * (k + _SPARE)))
+    with float32_products(w.device):
+        if blocks >= _FEWEST_BLOCKS:
+            right, missing = _krylov(tall, k, blocks)
+        else:
+            right, missing = _from_gram(tall, k)
+        u, s, vh = _triplets(tall, right)
+    s = times_power_of_two(s, exponent)
+    return TruncatedSVD(u, s, vh, missing) if is_tall else TruncatedSVD(vh.mT, s, u.mT, missing)
+
+
+def _krylov(tall: torch.Tensor, k: int, most: int) -> tuple[torch.Tensor, float]:
+    """The k Ritz vectors from a block Krylov space, and the bound."""
+    import torch
+
+    side, width = tall.shape[1], k + _SPARE
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(side, width, generator=generator, dtype=tall.dtype).to(tall.device)
+    energy = _energy(tall)
+    block = torch.linalg.qr(start).Q
+    basis, powers = block[:, :0], block[:, :0]
+    while True:
+        image = tall.mT @ (tall @ block)
+        basis, powers = torch.cat([basis, block], dim=1), torch.cat([powers, image], dim=1)
+        # The Gram matrix of the images W X, which is Xᵀ A X.
+        small = (basis.mT @ powers).double()
+        values, vectors = torch.linalg.eigh((small + small.mT) / 2)
+        values, vectors = values.flip(0), vectors.flip(1)[:, :k].to(basis.dtype)
+        right = basis @ vectors
+        residual = powers @ vectors - right * values[:k].to(basis.dtype)
+        missing = _bound(values, residual, k) / energy
+        if missing <= _TOLERANCE or basis.shape[1] == most * width:
+            return right, missing
+        for _ in range(2):  # orthogonal to all blocks up to rounding
+            image = image - basis @ (basis.mT @ image)
+            image = torch.linalg.qr(image).Q
+        block = image
+
+
+def _bound(values: torch.Tensor, residual: torch.Tensor, k: int) -> float:
+    """The bound of the module's docstring; the values are all Ritz values, largest first."""
+    ritz = values.clamp(min=0).cpu().numpy()
+    square = float(residual.double().square().sum())
+    if not ritz[0]:
+        return 0.0
+    t = _BOUND_GRID * ritz[0]
+    excess = np.maximum(0, ritz[k] + t[:, None] - ritz[:k]).sum(axis=1)
+    return float((square / t + excess).min())
+
+
+def _from_gram(tall: torch.Tensor, k: int) -> tuple[torch.Tensor, float]:
+    """The leading eigenvectors of the Gram matrix, and the effect of its rounding."""
+    import torch
+
+    side = tall.shape[1]
+    if side <= _DOUBLE_UP_TO or tall.dtype == torch.float64:
+        gram = tall.new_zeros((side, side), dtype=torch.float64)
+        for rows in tall.split(_ROWS):
+            wide = rows.double()
+            gram.addmm_(wide.mT, wide)
+    else:
+        gram = tall.mT @ tall
+    energy = max(float(gram.diagonal().double().sum()), np.finfo(np.float64).tiny)
+    values, vectors = torch.linalg.eigh(gram)
+    right = vectors[:, -k:].flip(1)
+    # The computed vectors are those of a matrix within ε √side λ₁ of A.
+    rounding = np.finfo(np.float64 if gram.dtype == torch.float64 else np.float32).eps
+    largest = float(values[-1].clamp(min=0))
+    missing = min(2 * k * rounding * np.sqrt(side) * largest / energy, 1.0)
+    return right.to(tall.dtype), float(missing)
+
+
+def _triplets(
+    tall: torch.Tensor, right: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """U, s and Vᵀ with U diag(s) Vᵀ = W V Vᵀ for the given V."""
+    import torch
+
+    # A decomposition of W V itself: orthonormal also where a singular value is only rounding.
+    left, triangle = torch.linalg.qr(tall @ right)
+    u, s, vh = torch.linalg.svd(triangle)
+    return left @ u, s, vh @ right.mT
+
+
+def _energy(matrix: torch.Tensor) -> float:
+    """Sum of the squares in double precision, in blocks of rows."""
+    total = sum(float(rows.double().square().sum()) for rows in matrix.split(_ROWS))
+    return max(total, np.finfo(np.float64).tiny)

@@ -1,0 +1,118 @@
+"""Leading singular triplets: against a dense decomposition, within the bound that they state."""
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments import truncated_svd
+from loca_theory.increments.truncated_svd import _bound
+
+
+def noise(p, q, dtype=torch.float32):
+    return torch.randn(p, q, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+def decaying(p, q, rate):
+    return noise(p, q) * torch.arange(1, q + 1) ** -rate
+
+
+MATRICES = {
+    "noise": noise(300, 240),
+    "wide noise": noise(240, 300),
+    "decaying": decaying(300, 240, 1.0),
+    "steep": decaying(240, 300, 3.0),
+    "spikes": noise(300, 240) + 20 * noise(300, 5) @ noise(5, 240),
+    "low rank": noise(300, 5) @ noise(5, 240),
+    "double": noise(300, 240, torch.float64),
+    "constant": torch.ones(300, 240),
+}
+# 12 columns in 6 blocks are less than half of 240: a Krylov space. 64 are not: the Gram matrix.
+KRYLOV, GRAM = 4, 64
+
+
+@pytest.mark.parametrize("k", [1, KRYLOV, GRAM, 240])
+@pytest.mark.parametrize("matrix", MATRICES.values(), ids=MATRICES.keys())
+def test_it_retains_as_much_as_the_best_up_to_the_stated_bound(matrix, k):
+    found = truncated_svd(matrix, k)
+    u, s, vh = found.u.double(), found.s.double(), found.vh.double()
+    exact = torch.linalg.svdvals(matrix.double())
+    energy = float(exact.square().sum())
+    # Rounding of products of 300 terms, in units of the largest singular value.
+    eps = torch.finfo(matrix.dtype).eps * np.sqrt(300) * 4
+    identity = torch.eye(k, dtype=torch.float64)
+    assert float((u.mT @ u - identity).abs().max()) < eps
+    assert float((vh @ vh.mT - identity).abs().max()) < eps
+    assert (s.diff() <= 0).all()
+    error = float((matrix.double() - u @ torch.diag(s) @ vh).square().sum()) / energy
+    assert error == pytest.approx(1 - float(s.square().sum()) / energy, abs=eps)
+    best = float(exact[k:].square().sum()) / energy
+    assert -eps <= error - best <= found.missing + eps
+    # A statement that says nothing would always hold.
+    assert found.missing < 2e-2
+
+
+def test_separated_directions_are_found_to_rounding():
+    left, right = (torch.linalg.qr(noise(400, 3)).Q for _ in range(2))
+    matrix = left @ torch.diag(torch.tensor([9.0, 5.0, 3.0])) @ right.mT + 1e-3 * noise(400, 400)
+    found = truncated_svd(matrix, 3)
+    u, s, vh = torch.linalg.svd(matrix.double())
+    assert found.s.double() == pytest.approx(s[:3], rel=1e-6)
+    for ours, theirs in ((found.u.mT, u.mT[:3]), (found.vh, vh[:3])):
+        cosines = (ours.double() * theirs).sum(dim=1).abs()
+        assert cosines == pytest.approx(torch.ones(3), abs=1e-6)
+    assert found.missing < 1e-5
+
+
+@pytest.mark.parametrize("t", [1e-3, 0.1, 10.0])
+def test_the_bound_is_one_for_any_symmetric_matrix(t):
+    """Ky Fan's inequality on random positive matrices and any orthonormal V."""
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        factor = generator.standard_normal((12, 12)) * np.arange(1, 13) ** -generator.uniform(0, 2)
+        a = factor.T @ factor
+        _, exact = np.linalg.eigh(a)
+        start = exact[:, ::-1][:, :3] + t * generator.standard_normal((12, 3))
+        v = np.linalg.qr(start)[0]
+        theta, turn = np.linalg.eigh(v.T @ a @ v)
+        theta, v = theta[::-1], v @ turn[:, ::-1]
+        rest = np.linalg.svd(np.eye(12) - v @ v.T)[0][:, :9]
+        c = np.linalg.eigvalsh(rest.T @ a @ rest)[-1]
+        residual = torch.from_numpy(a @ v - v * theta)
+        excess = np.linalg.eigvalsh(a)[::-1][:3].sum() - theta.sum()
+        bound = _bound(torch.from_numpy(np.append(theta, c)), residual, 3)
+        assert -1e-12 <= excess <= bound + 1e-12
+
+
+@pytest.mark.parametrize("k", [KRYLOV, GRAM])
+@pytest.mark.parametrize("exponent", [-140, -60, 60, 120])
+def test_squares_beyond_the_range_of_the_type_are_no_obstacle(k, exponent):
+    matrix = noise(300, 240)
+    plain = truncated_svd(matrix, k)
+    scaled = truncated_svd(torch.ldexp(matrix, torch.tensor(exponent)), k)
+    # Entries near the smallest float32 numbers are rounded.
+    assert torch.ldexp(scaled.s.double(), torch.tensor(-exponent)) == pytest.approx(
+        plain.s.double(), rel=1e-6 if exponent > -100 else 1e-2
+    )
+
+
+def test_it_is_the_same_every_time_and_takes_arrays():
+    matrix = noise(300, 240)
+    one, two = truncated_svd(matrix, KRYLOV), truncated_svd(matrix.numpy(), KRYLOV)
+    assert torch.equal(one.u, two.u)
+    assert torch.equal(one.vh, two.vh)
+    assert one.missing == two.missing
+
+
+def test_zeros_have_zeros():
+    found = truncated_svd(torch.zeros(300, 240), KRYLOV)
+    assert found.s.tolist() == [0.0] * KRYLOV
+    assert found.missing == 0
+
+
+@pytest.mark.parametrize("k", [0, 241, -1])
+def test_a_number_of_values_that_there_is_not_is_refused(k):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"k must be from 1 .* not {k} for \(300, 240\)"
+    ):
+        truncated_svd(noise(300, 240), k)
