@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
     from loca_theory.checkpoints.results import Analysis
     from loca_theory.checkpoints.rows import (
+        AllocatedMatrix,
         Comparison,
         EigenvalueHistogram,
         FigureData,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "ANALYSED": "settings",
+    "AllocatedMatrix": "rows",
     "AllocatedSize": "allocation",
     "Allocation": "allocation",
     "Analysis": "results",
@@ -70,6 +72,7 @@ _EXPORTS = {
 
 __all__ = [
     "ANALYSED",
+    "AllocatedMatrix",
     "AllocatedSize",
     "Allocation",
     "Analysis",

@@ -12,12 +12,14 @@ from loca_theory._lookup import member
 from loca_theory.checkpoints.comparison import compare
 from loca_theory.checkpoints.figure_data import figure_data, representative
 from loca_theory.checkpoints.fine_tunes import open_fine_tunes
+from loca_theory.checkpoints.layer_budgets import allocate_budgets
 from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.checkpoints.pairs import CheckpointPair, Selection, not_finite
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_array
+from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method, find_methods
 from loca_theory.expressivity.methods import METHODS, definition, own_titles
@@ -54,6 +56,7 @@ def analyze(
     epsilon: float = 0.001,
     accounting: Accounting | str = Accounting.PAPER,
     subspaces: int | None = None,
+    allocate: int | str | TotalSize | None = None,
     seed: int = 0,
     device: str = "auto",
     printed: PrintedTest | None = None,
@@ -80,6 +83,8 @@ def analyze(
         accounting: What is charged to a budget.
         subspaces: Number of leading singular vectors of ΔW, W₀ and W′ to compare, and of the
             increments of every two fine-tunes; None compares none.
+        allocate: Total size of an adapter to split among the matrices of each fine-tune so that it
+            retains the most energy: a number of trainable numbers, or bytes such as ``"4MB"``.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         printed: Settings of the test of normality as the paper prints it.
@@ -115,7 +120,9 @@ def analyze(
         device=resolve_device(device),
         printed=printed or PrintedTest(),
         subspaces=subspaces,
+        has_profiles=allocate is not None,
     )
+    total = None if allocate is None else TotalSize.parse(allocate)
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size))
     work = _Work(pairs, settings, runner)
     analyses = work.analyses()
@@ -129,6 +136,7 @@ def analyze(
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
                 "labels": list(pairs), "prefix": next(iter(pairs.values())).prefix,
                 "include": include, "exclude": exclude, "max_size": max_size,
+                "allocate": None if total is None else str(total),
                 **settings.describe(),
                 **({"titles": titles} if (titles := own_titles(settings.methods)) else {}),
             },
@@ -140,6 +148,7 @@ def analyze(
         errors=tuple(error for one in analyses for error in one.errors),
         spectra=tuple(one.spectrum for one in analyses),
         figure_data=figure_data(shown, work.weights(shown)),
+        allocation=() if total is None else tuple(allocate_budgets(analyses, total)),
         comparisons=work.comparisons(analyses),
         skipped=tuple(work.skipped),
     )  # fmt: skip

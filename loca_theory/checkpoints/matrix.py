@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.checkpoints.eigenvalue_histogram import eigenvalue_histogram
+from loca_theory.checkpoints.energy_profile import EnergyProfile
 from loca_theory.checkpoints.matrix_errors import fitting_budget, matrix_errors
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix, MatrixError
@@ -53,6 +54,9 @@ class MatrixAnalysis:
         eigenvalues: Squared singular values of ΔW, smallest first. If the largest entry, of about
             2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
         spectrum: Histogram of these eigenvalues.
+        components: Fractions of the energy in the largest DCT coefficients, at the counts of
+            :func:`~loca_theory.checkpoints.energy_profile.component_counts`; empty unless asked
+            for.
     """
 
     matrix: Matrix
@@ -60,6 +64,7 @@ class MatrixAnalysis:
     entries: tuple[float, ...]
     eigenvalues: tuple[float, ...]
     spectrum: EigenvalueHistogram
+    components: tuple[float, ...] = ()
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
@@ -76,6 +81,7 @@ class MatrixAnalysis:
                     **{key: tuple(stored["spectrum"][key]) for key in ("counts", "leading")},
                 }
             ),
+            tuple(stored["components"]),
         )
 
     def labelled(self, tuned: str) -> MatrixAnalysis:
@@ -225,6 +231,8 @@ def _analysed(
         subspace_error=found.error,
         note="; ".join(notes),
     )
+    # Computed before the errors, which overwrite the increment.
+    components = _component_profile(change) if settings.has_profiles else ()
     cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
     return MatrixAnalysis(
         matrix,
@@ -232,7 +240,15 @@ def _analysed(
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
         eigenvalue_histogram(name, eigenvalues, (p, q), bulk, has_law=has_law),
+        components,
     )
+
+
+def _component_profile(change: torch.Tensor) -> tuple[float, ...]:
+    from loca_theory.transforms import dct2
+
+    found = EnergyProfile.of_components("", dct2(change).square_().cpu().numpy())
+    return tuple((found.retained / found.energy).tolist())
 
 
 def _norm(weights: torch.Tensor) -> float | None:

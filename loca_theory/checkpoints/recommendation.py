@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from loca_theory.checkpoints.names import module_of
-from loca_theory.checkpoints.rows import Comparison, Matrix
+from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, Matrix
 from loca_theory.checkpoints.summary import MeanError, Totals
 
 ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
@@ -140,6 +140,18 @@ def agreements(comparisons: Sequence[Comparison]) -> list[str]:
         text += f"{cosine:.2f}"
         text += f", opposite signs at {median(conflicts):.0%} of the entries" if conflicts else ""
         sentences.append(f"{text}.")
+    return sentences
+
+
+def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:
+    """One sentence per method: how much more do sizes by matrix retain at the same total?"""
+    sentences = []
+    for method in dict.fromkeys(one.method for one in sizes):
+        mine = [one for one in sizes if one.method == method]
+        best = sum(one.energy * one.retained for one in mine)
+        same = sum(one.energy * one.uniform_retained for one in mine)
+        text = f"With {total} in all, {ADAPTERS[method]} retains {best:.0%} of the energy if each "
+        sentences.append(f"{text}matrix gets its own size, and {same:.0%} if all get the same.")
     return sentences
 
 

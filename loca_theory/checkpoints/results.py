@@ -7,8 +7,15 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory.checkpoints.recommendation import SHOWN, adapter_config, agreements, verdict
+from loca_theory.checkpoints.recommendation import (
+    SHOWN,
+    adapter_config,
+    agreements,
+    allocations,
+    verdict,
+)
 from loca_theory.checkpoints.rows import (
+    AllocatedMatrix,
     Comparison,
     EigenvalueHistogram,
     FigureData,
@@ -40,6 +47,7 @@ class Analysis(Result):
         errors: Relative error of each method on each of these increments.
         spectra: Histogram of the eigenvalues of each of these increments.
         figure_data: Histograms and spectra of a few increments, for figures.
+        allocation: Size of each matrix's adapter if a total is split among the matrices.
         comparisons: Every two fine-tunes, compared weight by weight.
         skipped: Tensors that were left out.
     """
@@ -48,6 +56,7 @@ class Analysis(Result):
     errors: tuple[MatrixError, ...] = rows(MatrixError)
     spectra: tuple[EigenvalueHistogram, ...] = rows(EigenvalueHistogram)
     figure_data: tuple[FigureData, ...] = rows(FigureData)
+    allocation: tuple[AllocatedMatrix, ...] = rows(AllocatedMatrix)
     comparisons: tuple[Comparison, ...] = rows(Comparison)
     skipped: tuple[Skipped, ...] = rows(Skipped)
     command: ClassVar[str] = "analyze"
@@ -74,10 +83,13 @@ class Analysis(Result):
         One paragraph per fine-tune.
         """
         epsilon = self.manifest["grid"]["epsilon"]
-        groups = self.summary.by_tuned
-        if len(self.tuned) == 1 or not groups:
-            return verdict(self.summary.all, epsilon)
-        paragraphs = [f"{one.name}: {verdict(one, epsilon)}" for one in groups]
+        groups = self.summary.by_tuned or (self.summary.all,)
+        total = self.manifest["grid"]["allocate"]
+        paragraphs = []
+        for one in groups:
+            mine = [row for row in self.allocation if row.tuned == one.name]
+            text = " ".join([verdict(one, epsilon), *allocations(mine, total)])
+            paragraphs.append(f"{one.name}: {text}" if len(groups) > 1 else text)
         return "\n\n".join([*paragraphs, *agreements(self.comparisons)])
 
     @property
@@ -98,6 +110,7 @@ class Analysis(Result):
                 {**asdict(one), "errors": errors.get((one.name, one.tuned), [])}
                 for one in self.matrices
             ],
+            "allocation": [asdict(one) for one in self.allocation],
             "comparisons": [asdict(one) for one in self.comparisons],
             "skipped": [
                 {"name": one.name, "tuned": one.tuned, "reason": one.reason}

@@ -183,6 +183,33 @@ class FigureData:
 
 
 @dataclass(frozen=True)
+class AllocatedMatrix:
+    """Size of one matrix's adapter if a total is split so that it retains the most energy.
+
+    Attributes:
+        name: Name of the weight.
+        tuned: Label of the fine-tune.
+        method: ``R`` (LoRA) or ``D`` (LoCA with the best locations).
+        size: Rank, or number of coefficients.
+        uniform: Size if the same total is split evenly.
+        numbers: Trainable numbers of the allocated size.
+        energy: Energy of the increment as a fraction of the whole fine-tune's.
+        retained: Fraction of the increment's energy that the allocated size retains.
+        uniform_retained: The same for the uniform size.
+    """
+
+    name: str
+    tuned: str
+    method: str
+    size: int
+    uniform: int
+    numbers: int
+    energy: float
+    retained: float
+    uniform_retained: float
+
+
+@dataclass(frozen=True)
 class Skipped:
     """A tensor that was left out.
 

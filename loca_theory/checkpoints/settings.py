@@ -20,6 +20,7 @@ class Settings:
 
     Attributes:
         subspaces: Number k of leading singular vectors to compare; None for no comparison.
+        has_profiles: Whether to compute what LoCA retains at every size, for an allocation.
 
     Raises:
         InvalidArgumentError: a value is out of range.
@@ -33,6 +34,7 @@ class Settings:
     device: str = "cpu"
     printed: PrintedTest = field(default_factory=PrintedTest)
     subspaces: int | None = None
+    has_profiles: bool = False
 
     def describe(self) -> dict[str, Any]:
         """The settings as plain data."""

@@ -168,7 +168,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 def _mean_errors(
     matrices: Sequence[Matrix], errors: _Errors, ranks: Sequence[int]
 ) -> Iterator[MeanError]:
-    weights = _weights(matrices)
+    weights = energy_weights(matrices)
     keys = [(one.name, one.tuned) for one in matrices]
     methods = dict.fromkeys(error.method for key in keys for error in errors[key])
     for r in ranks:
@@ -205,7 +205,7 @@ def _mean(fractions: NDArray[np.float64], values: Iterable[float | None]) -> flo
     return float(fractions @ known) if len(known) == len(fractions) else None
 
 
-def _weights(matrices: Sequence[Matrix]) -> list[float]:
+def energy_weights(matrices: Sequence[Matrix]) -> list[float]:
     """Relative energies, because the energies themselves may not fit float64."""
     sizes = [math.hypot(one.sigma, one.mean) for one in matrices]
     largest = max(sizes, default=1.0)

@@ -94,6 +94,12 @@ SELECTION = (
     help="Compare the K leading singular vectors of each change with those of the base's matrix, "
     "and between fine-tunes; count intruder dimensions. Takes longer.",
 )
+@click.option(
+    "--allocate",
+    metavar="N",
+    help="Split N trainable numbers (200000, 200k), or bytes (4MB), among the matrices so that "
+    "LoRA and LoCA retain the most energy.",
+)
 @options(
     *SELECTION,
     SEED,
@@ -116,6 +122,7 @@ def command(
     epsilon: float,
     accounting: str,
     subspaces: int | None,
+    allocate: str | None,
 ) -> int:
     """Show how fine-tunes changed every weight matrix, and compare adapters on the changes.
 
@@ -155,6 +162,7 @@ def command(
             epsilon=epsilon,
             accounting=accounting,
             subspaces=subspaces,
+            allocate=allocate,
             seed=common.seed,
             device=common.device,
             runner=runner,
