@@ -10,32 +10,29 @@ from loca_theory._lazy import lazy_exports
 if TYPE_CHECKING:
     from loca_theory.checkpoints.adapter_folder import check_folder
     from loca_theory.checkpoints.analysis import Analysis, analyze, version
+    from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, Entry
     from loca_theory.checkpoints.demo import demo_pair
     from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
     from loca_theory.checkpoints.matrix import ANALYSED
-    from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
+    from loca_theory.checkpoints.pairs import CheckpointPair, open_pair
     from loca_theory.checkpoints.rows import FigureData, Matrix, MatrixError, Skipped
-    from loca_theory.checkpoints.sources import (
-        Checkpoint,
-        DamagedError,
-        Entry,
-        open_checkpoint,
-    )
+    from loca_theory.checkpoints.selection import Selection
+    from loca_theory.checkpoints.sources import open_checkpoint
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
 
 _EXPORTS = {
     "ANALYSED": "matrix",
     "Analysis": "analysis",
-    "Checkpoint": "sources",
+    "Checkpoint": "checkpoint",
     "CheckpointPair": "pairs",
-    "DamagedError": "sources",
-    "Entry": "sources",
+    "DamagedError": "checkpoint",
+    "Entry": "checkpoint",
     "ExtractedMatrix": "extraction",
     "Extraction": "extraction",
     "Matrix": "rows",
     "MatrixError": "rows",
     "MeanError": "summary",
-    "Selection": "pairs",
+    "Selection": "selection",
     "FigureData": "rows",
     "Skipped": "rows",
     "Summary": "summary",

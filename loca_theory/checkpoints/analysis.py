@@ -13,10 +13,12 @@ from loca_theory import _arguments
 from loca_theory._lookup import member
 from loca_theory.checkpoints.figure_data import figure_data
 from loca_theory.checkpoints.matrix import ANALYSED, MatrixAnalysis, Settings, analyse_matrix
-from loca_theory.checkpoints.pairs import Selection, not_finite, open_pair
+from loca_theory.checkpoints.pairs import not_finite, open_pair
 from loca_theory.checkpoints.recommendation import SHOWN, adapter_config, verdict
 from loca_theory.checkpoints.rows import FigureData, Matrix, MatrixError, Skipped
-from loca_theory.checkpoints.sources import Source, describe, is_array
+from loca_theory.checkpoints.selection import Selection
+from loca_theory.checkpoints.sources import Source, describe
+from loca_theory.checkpoints.state_dicts import is_array
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import Accounting, Method, find_methods
@@ -211,8 +213,7 @@ def analyze(
         if obstacle := _obstacle(name, increment):
             skipped.append(obstacle)
         else:
-            dtype = pair.tuned.entries[name].dtype
-            analyses[name] = _stored_or_new(name, increment, settings, dtype, store)
+            analyses[name] = _stored_or_new(name, increment, settings, pair.dtype(name), store)
     if runner.progress:
         runner.progress(len(pair.names), len(pair.names))
     if is_array(base) and not analyses:
@@ -232,7 +233,7 @@ def analyze(
         ),
         matrices=tuple(one.matrix for one in analyses.values()),
         errors=tuple(error for one in analyses.values() for error in one.errors),
-        figure_data=figure_data(analyses, None if pair.base is None else pair.tuned),
+        figure_data=figure_data(analyses, pair),
         skipped=tuple(skipped),
     )  # fmt: skip
 

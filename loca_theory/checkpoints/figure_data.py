@@ -10,23 +10,20 @@ from loca_theory.checkpoints.rows import FigureData, Matrix
 from loca_theory.increments import squared_singular_values
 
 if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.checkpoints.sources import Checkpoint
+    from loca_theory.checkpoints.pairs import CheckpointPair
 
 _KINDS = ("query", "value")
-_SINGLE = 4  # bytes
 
 
 def figure_data(
-    analyses: Mapping[str, MatrixAnalysis], tuned: Checkpoint | None
+    analyses: Mapping[str, MatrixAnalysis], pair: CheckpointPair
 ) -> tuple[FigureData, ...]:
     """Histograms and spectra of the representative matrices.
 
     Args:
         analyses: Results by name of the matrix.
-        tuned: The fine-tuned checkpoint, for the spectrum of the weights, which is left out if all
-            of them are 0; None if the checkpoint holds increments.
+        pair: The checkpoints, for the spectrum of the fine-tuned weights, which is left out if all
+            of them are 0.
     """
     names = _representative([one.matrix for one in analyses.values()])
     return tuple(
@@ -38,7 +35,7 @@ def figure_data(
         )
         for name in names
         for matrix in (analyses[name].matrix,)
-        for quantity, values in _quantities(analyses[name], tuned)
+        for quantity, values in _quantities(analyses[name], pair)
     )
 
 
@@ -54,21 +51,17 @@ def _representative(matrices: Sequence[Matrix]) -> list[str]:
 
 
 def _quantities(
-    found: MatrixAnalysis, tuned: Checkpoint | None
+    found: MatrixAnalysis, pair: CheckpointPair
 ) -> Iterator[tuple[str, tuple[float, ...]]]:
     from loca_theory.transforms.inputs import balanced
 
     yield "entries", found.entries
     yield "increment", found.eigenvalues
-    if tuned is not None:
-        name = found.matrix.name
-        values = squared_singular_values(balanced(_widened(tuned.load(name)), name)[0])
+    weights = pair.tuned_weights(found.matrix.name)
+    if weights is not None:
+        values = squared_singular_values(balanced(weights, found.matrix.name)[0])
         if values.any():
             yield "weights", tuple(values.tolist())
-
-
-def _widened(weights: torch.Tensor) -> torch.Tensor:
-    return weights if weights.itemsize > _SINGLE else weights.float()
 
 
 def _layer(matrix: Matrix) -> float:

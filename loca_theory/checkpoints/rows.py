@@ -128,7 +128,7 @@ class Skipped:
     """A tensor that was left out.
 
     Attributes:
-        name: Name in the fine-tuned checkpoint, or in the base if only the base has the tensor.
+        name: Name in the base, or in the fine-tuned checkpoint if only that has the tensor.
         reason: Why it was left out.
         damaged: Whether the reason is a fault of the file rather than a property of the tensor.
     """
