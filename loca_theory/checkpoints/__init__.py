@@ -16,10 +16,11 @@ if TYPE_CHECKING:
         allocate_energy,
     )
     from loca_theory.checkpoints.analysis import analyze, version
+    from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, Entry
     from loca_theory.checkpoints.demo import demo_pair
     from loca_theory.checkpoints.energy_profile import EnergyProfile
     from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
-    from loca_theory.checkpoints.pairs import CheckpointPair, Selection, open_pair
+    from loca_theory.checkpoints.pairs import CheckpointPair, open_pair
     from loca_theory.checkpoints.results import Analysis
     from loca_theory.checkpoints.rows import (
         AllocatedMatrix,
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
         MatrixError,
         Skipped,
     )
+    from loca_theory.checkpoints.selection import Selection
     from loca_theory.checkpoints.settings import ANALYSED
-    from loca_theory.checkpoints.sources import Checkpoint, DamagedError, Entry, open_checkpoint
+    from loca_theory.checkpoints.sources import open_checkpoint
     from loca_theory.checkpoints.summary import MeanError, Summary, Totals
     from loca_theory.checkpoints.total_size import TotalSize
 
@@ -41,20 +43,20 @@ _EXPORTS = {
     "AllocatedSize": "allocation",
     "Allocation": "allocation",
     "Analysis": "results",
-    "Checkpoint": "sources",
+    "Checkpoint": "checkpoint",
     "CheckpointPair": "pairs",
     "Comparison": "rows",
-    "DamagedError": "sources",
+    "DamagedError": "checkpoint",
     "EigenvalueHistogram": "rows",
     "EnergyProfile": "energy_profile",
-    "Entry": "sources",
+    "Entry": "checkpoint",
     "ExtractedMatrix": "extraction",
     "Extraction": "extraction",
     "FigureData": "rows",
     "Matrix": "rows",
     "MatrixError": "rows",
     "MeanError": "summary",
-    "Selection": "pairs",
+    "Selection": "selection",
     "Skipped": "rows",
     "Summary": "summary",
     "TotalSize": "total_size",

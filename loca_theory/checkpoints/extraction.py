@@ -14,19 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.adapter_folder import README, WEIGHTS, check_folder, digest
+from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, read_json
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs import CheckpointPair, Selection, not_finite, open_pair
+from loca_theory.checkpoints.pairs import CheckpointPair, not_finite, open_pair
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.sources import (
-    ADAPTER_CONFIG,
-    Checkpoint,
-    DamagedError,
-    SafetensorsCheckpoint,
-    Source,
-    describe,
-    is_path,
-    read_json,
-)
+from loca_theory.checkpoints.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.selection import Selection
+from loca_theory.checkpoints.sources import ADAPTER_CONFIG, Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
 from loca_theory.sweeps.files import writable_folder, write_atomically
@@ -318,6 +312,10 @@ def _best(
         raise _LeftOutError("not the weight of a layer")  # noqa: EM101
     if kind_of(own) == "embedding" and "lm_head" not in own:
         raise _LeftOutError("embedding: not a linear layer")  # noqa: EM101
+    if len(pair.stored_shape(name)) > 2:
+        raise _LeftOutError("experts or a convolution: not a linear layer")  # noqa: EM101
+    if name in pair.notes:
+        raise _LeftOutError(f"not the same layer: {pair.notes[name]}")  # noqa: EM102
     increment = pair.increment(name)
     if reason := not_finite(increment):
         raise DamagedError(reason)

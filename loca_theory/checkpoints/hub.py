@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-_FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json"]
+_FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"]
 
 
 def download(name: str) -> Path:

@@ -14,15 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.sources import (
-    ADAPTER_CONFIG,
-    DamagedError,
-    Entry,
-    SafetensorsCheckpoint,
-    TensorsCheckpoint,
-    load_pickled,
-    read_json,
-)
+from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, Entry, read_json
+from loca_theory.checkpoints.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.sources import ADAPTER_CONFIG
+from loca_theory.checkpoints.torch_files import TorchCheckpoint
 from loca_theory.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -34,7 +29,7 @@ _FACTOR = re.compile(r"^(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<which>[
 
 
 @dataclass
-class LoraIncrements:
+class LoraIncrements(Checkpoint):
     """The increments of an adapter, under the names of the weights they are added to.
 
     Args:
@@ -62,7 +57,7 @@ class LoraIncrements:
         if weights.is_file():
             self._source: Any = SafetensorsCheckpoint(file=weights)
         else:
-            self._source = TensorsCheckpoint(load_pickled(self.folder / "adapter_model.bin"))
+            self._source = TorchCheckpoint({self.folder / "adapter_model.bin": None})
         self._collect()
 
     def _collect(self) -> None:

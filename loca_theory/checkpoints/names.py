@@ -39,5 +39,5 @@ def layer_of(name: str) -> int | None:
 
 def module_of(name: str) -> str:
     """The last part of the module's name, as PEFT's ``target_modules`` takes it."""
-    parts = name.removesuffix(".weight").split(".")
+    parts = re.sub(r"\[\d+\]$", "", name).removesuffix(".weight").split(".")
     return parts[-1] if len(parts) < 2 or parts[-1] != "dense" else ".".join(parts[-2:])

@@ -2,91 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-import re
 from collections import Counter
-from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import psutil
-
-from loca_theory._arguments import whole_number
+from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError
+from loca_theory.checkpoints.comparisons import Comparer, Comparison
 from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
+from loca_theory.checkpoints.matching import Match, all_names, match_names
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.sources import (
-    Checkpoint,
-    DamagedError,
-    Source,
-    TensorsCheckpoint,
-    is_array,
-    is_path,
-    open_checkpoint,
-    resolve,
-)
+from loca_theory.checkpoints.selection import Selection
+from loca_theory.checkpoints.sources import Source, is_path, open_checkpoint, resolve
+from loca_theory.checkpoints.state_dicts import is_array
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
-_MATRIX_DIMENSIONS = 2
+    from loca_theory.checkpoints.stored_matrices import StoredMatrix
+
 _ROWS_AT_ONCE = 1024
-
-SMALLEST_SIDE = 16
-"""Fewest rows and fewest columns for which the statistics are computed; smaller matrices are
-skipped."""
-
-# Types that can be subtracted; a tensor of any other type is quantised or not a weight.
-_FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which matrices to compare.
-
-    Attributes:
-        include: Regular expression; the name must contain a match.
-        exclude: Regular expression; the name must not contain a match.
-        max_size: Largest number of entries, or None for no limit.
-        smallest_side: Matrices with fewer rows or fewer columns are left out.
-
-    Raises:
-        InvalidArgumentError: an expression is not valid, or max_size is not a positive integer.
-    """
-
-    include: str | None = None
-    exclude: str | None = None
-    max_size: int | None = None
-    smallest_side: int = SMALLEST_SIDE
-
-    def __post_init__(self) -> None:
-        for name in ("include", "exclude"):
-            pattern = getattr(self, name)
-            try:
-                re.compile("" if pattern is None else pattern)
-            except (re.error, TypeError) as error:
-                msg = f"{name} must be a regular expression, not {pattern!r}: {error}"
-                raise InvalidArgumentError(msg) from error
-        if self.max_size is not None and whole_number("max_size", self.max_size) < 1:
-            msg = f"max_size must be at least 1, not {self.max_size}"
-            raise InvalidArgumentError(msg)
-
-    def selects(self, name: str) -> bool:
-        """Whether include and exclude admit a name."""
-        if self.include is not None and not re.search(self.include, name):
-            return False
-        return self.exclude is None or not re.search(self.exclude, name)
+_DIGEST_SIZE = 16
 
 
 @dataclass
 class CheckpointPair:
     """A base and a fine-tuned checkpoint, opened and matched by name.
 
+    A pair of files holds only their headers and can be pickled, so that other processes can read
+    the matrices by themselves.
+
     Attributes:
         tuned: The fine-tuned side.
         base: The base; None if the fine-tuned side holds increments, as an adapter does.
-        names: For each comparable matrix, its name on the fine-tuned side and on the base side.
+        selection: Which matrices to compare.
+        is_from_files: Whether all tensors are read from files.
+        names: For each comparable matrix, its name in the base, and its name in the fine-tuned
+            checkpoint. A weight that the base ties to another goes by the latter.
+        notes: Remarks on some of these matrices, by the base's name.
         skipped: Tensors that are not compared.
         prefix: Prefix that the names of only one side have; usually "".
     """
@@ -94,113 +53,48 @@ class CheckpointPair:
     tuned: Checkpoint
     base: Checkpoint | None = None
     selection: Selection = field(default_factory=Selection)
+    is_from_files: bool = False
     names: dict[str, str] = field(init=False, default_factory=dict)
+    notes: dict[str, str] = field(init=False, default_factory=dict)
     skipped: list[Skipped] = field(init=False, default_factory=list)
     prefix: str = field(init=False, default="")
+    _comparisons: dict[str, Comparison] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        matched = self._match()
-        for name in [*self.tuned.entries, *self.tuned.damaged]:
-            if self.selection.selects(name):
-                reason = self._obstacle(name, matched)
-                if reason is None:
-                    self.names[name] = matched.get(name, name)
-                else:
-                    self.skipped.append(reason)
-        for name, why in self.tuned.ignored.items():
-            if self.selection.selects(name):
-                self.skipped.append(Skipped(name, why))
-        if self.base is not None:
-            partners = set(matched.values())
-            for name in [*self.base.entries, *self.base.damaged]:
-                if name not in partners and self.selection.selects(name):
-                    self.skipped.append(Skipped(name, "only in the base checkpoint"))
-
-    def _match(self) -> dict[str, str]:
-        """Map the name of each fine-tuned tensor that is also in the base to its name there."""
-        tuned = [*self.tuned.entries, *self.tuned.damaged]
+        tuned = all_names(self.tuned)
         if self.base is None:
-            return {}
-        base = {*self.base.entries, *self.base.damaged}
-        plain = {name: name for name in tuned if name in base}
-        best, self.prefix = plain, ""
-        for prefix, is_longer in _prefixes(tuned, base):
-            changed = {
-                name: other
-                for name in tuned
-                if (other := name.removeprefix(prefix) if is_longer else prefix + name) in base
-                and (not is_longer or name.startswith(prefix))
-            }
-            if len(changed) > len(best) - sum(name in changed for name in plain):
-                taken = set(changed.values())
-                exact = {n: n for n in plain if n not in changed and n not in taken}
-                both = {**changed, **exact}
-                if len(both) > len(best):
-                    best, self.prefix = both, prefix
-        if not best:
-            msg = "the two checkpoints have no tensor name in common; pass two of the same model"
-            raise InvalidArgumentError(msg)
-        return best
+            matches = [Match(name, name) for name in tuned]
+        else:
+            matches, self.prefix = match_names(tuned, all_names(self.base))
+        partners = {one.tuned: one.base for one in matches if one.tuned and one.base}
+        comparer = Comparer(self.tuned, self.base, self.selection, partners, self.prefix)
+        for match in matches:
+            for found in comparer.compare(match):
+                if isinstance(found, Skipped):
+                    self.skipped.append(found)
+                    continue
+                self._comparisons[found.name] = found
+                self.names[found.name] = found.tuned.name
+                if found.note:
+                    self.notes[found.name] = found.note
 
-    def _obstacle(self, name: str, matched: dict[str, str]) -> Skipped | None:
-        sides = [(self.tuned, name)]
-        if self.base is not None:
-            if name not in matched:
-                return Skipped(name, "only in the fine-tuned checkpoint")
-            sides.append((self.base, matched[name]))
-        for side, own in sides:
-            if own in side.damaged:
-                return Skipped(name, side.damaged[own], damaged=True)
-        entries = [side.entries[own] for side, own in sides]
-        shape = entries[0].shape
-        if len(entries) > 1 and shape != entries[1].shape:
-            was, now = ("x".join(map(str, one.shape)) for one in reversed(entries))
-            return Skipped(name, f"resized from {was} to {now}")
-        reason = None
-        if tied := entries[0].tied_to:
-            reason = f"tied to {tied}"
-        elif unfit := [entry.dtype for entry in entries if not _FLOATS.match(entry.dtype)]:
-            reason = f"{unfit[0]} is not a floating type: quantised, or not a weight"
-        elif len(shape) != _MATRIX_DIMENSIONS:
-            reason = f"not a matrix: {len(shape)} dimensions"
-        elif min(shape) < self.selection.smallest_side:
-            reason = f"too small: {shape[0]}x{shape[1]}"
-        elif shape[0] * shape[1] > _most_entries():
-            reason = f"larger than this machine's memory: {shape[0]}x{shape[1]}"
-        elif self.selection.max_size is not None and shape[0] * shape[1] > self.selection.max_size:
-            reason = f"larger than max_size={self.selection.max_size}: {shape[0]}x{shape[1]}"
-        return None if reason is None else Skipped(name, reason)
-
-    @property
-    def is_from_files(self) -> bool:
-        """Whether both sides are opened by their paths."""
-        sides = (self.tuned,) if self.base is None else (self.tuned, self.base)
-        return all(not isinstance(side, TensorsCheckpoint) for side in sides)
-
-    @property
-    def notes(self) -> dict[str, str]:
-        """Remarks on matrices."""
-        return {}
+    def shape(self, name: str) -> tuple[int, int]:
+        """Numbers of rows and columns of an increment."""
+        return self._comparisons[name].shape
 
     def dtype(self, name: str) -> str:
-        """Element type."""
-        return self.tuned.entries[name].dtype
+        """Element type of the fine-tuned matrix, as it is stored."""
+        return self.tuned.entries[self._comparisons[name].tuned.tensor].dtype
 
-    def weights(self, name: str) -> torch.Tensor | None:
-        """W₀."""
-        return None if self.base is None else self.base.load(self.names[name])
-
-    def fingerprint(self, name: str) -> str:
-        """Digest of what the increment is computed from."""
-        import hashlib
-
-        increment = self.increment(name).contiguous().numpy()
-        return hashlib.blake2b(increment.data, digest_size=16).hexdigest()
+    def stored_shape(self, name: str) -> tuple[int, ...]:
+        """Shape of the tensor of the fine-tuned checkpoint that holds a matrix."""
+        return self._comparisons[name].tuned.stored_shape
 
     def increment(self, name: str) -> torch.Tensor:
         """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
 
-        Narrow formats are widened, which is exact, before they are subtracted.
+        Narrow formats are widened, which is exact, before they are subtracted. The caller may
+        overwrite the result.
 
         Args:
             name: A key of :attr:`names`.
@@ -217,15 +111,85 @@ class CheckpointPair:
             change = self._difference(name, torch.float64)
         return change
 
+    def weights(self, name: str) -> torch.Tensor | None:
+        """W₀, the matrix of the base to which ΔW is added; None without a base.
+
+        It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
+
+        Args:
+            name: A key of :attr:`names`.
+
+        Raises:
+            DamagedError: the base cannot be read.
+            ResourceError: there is not enough memory.
+        """
+        return None if self.base is None else self._widened(self.base, name)
+
+    def tuned_weights(self, name: str) -> torch.Tensor | None:
+        """W′ = W₀ + ΔW as the fine-tuned checkpoint holds it; None if it holds increments.
+
+        It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
+
+        Args:
+            name: A key of :attr:`names`.
+
+        Raises:
+            DamagedError: the fine-tuned checkpoint cannot be read.
+            ResourceError: there is not enough memory.
+        """
+        return None if self.base is None else self._widened(self.tuned, name)
+
+    def fingerprint(self, name: str) -> str:
+        """BLAKE2b digest, 16 bytes in hexadecimal, of all that an increment is computed from.
+
+        It covers the bytes, types and shapes of the stored tensors of both sides, scales included,
+        and the shape of the increment.
+
+        Args:
+            name: A key of :attr:`names`.
+
+        Raises:
+            DamagedError: a side cannot be read.
+        """
+        import torch
+
+        digest = hashlib.blake2b(repr(self.shape(name)).encode(), digest_size=_DIGEST_SIZE)
+        for side, matrix in self._sides(name):
+            digest.update(b"side")
+            for tensor in side.stored(matrix.tensor, matrix.index):
+                digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+                flat = tensor.detach().contiguous().reshape(-1)
+                digest.update(flat.view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _sides(self, name: str) -> Iterator[tuple[Checkpoint, StoredMatrix]]:
+        found = self._comparisons[name]
+        yield self.tuned, found.tuned
+        if self.base is not None and found.base is not None:
+            yield self.base, found.base
+
+    def _loaded(self, side: Checkpoint, name: str) -> torch.Tensor:
+        """The compared rows of one side's matrix, which may be the checkpoint's own memory."""
+        found = self._comparisons[name]
+        matrix = found.base if side is self.base and found.base is not None else found.tuned
+        return matrix.load(side)[: found.shape[0]]
+
+    def _widened(self, side: Checkpoint, name: str) -> torch.Tensor:
+        import torch
+
+        matrix = self._loaded(side, name)
+        wide = torch.float64 if matrix.dtype == torch.float64 else torch.float32
+        with self._memory(name, matrix.dtype):
+            return matrix.to(wide, copy=True)
+
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
         import torch
 
-        tuned = self.tuned.load(name)
-        base = None if self.base is None else self.base.load(self.names[name])
+        tuned = self._loaded(self.tuned, name)
+        base = None if self.base is None else self._loaded(self.base, name)
         if torch.float64 in (tuned.dtype, None if base is None else base.dtype):
             wide = torch.float64
-        kind = tuned.dtype
-        try:
+        with self._memory(name, tuned.dtype):
             change = tuned.to(wide, copy=True)
             del tuned
             if base is not None:
@@ -234,15 +198,21 @@ class CheckpointPair:
                     change.split(_ROWS_AT_ONCE), base.split(_ROWS_AT_ONCE), strict=True
                 ):
                     rows.sub_(other.to(wide))
+        return change
+
+    @contextmanager
+    def _memory(self, name: str, kind: torch.dtype) -> Iterator[None]:
+        """Say which matrix cannot be widened, or does not fit into memory."""
+        try:
+            yield
         except NotImplementedError as error:
             msg = f"{name} of type {kind} cannot be widened: {error}"
             raise DamagedError(msg) from error
         except RuntimeError as error:
             # torch reports a lack of memory in this way; the file is not damaged.
-            way_out = f"leave it out with max_size={math.prod(self.tuned.entries[name].shape) - 1}"
+            way_out = f"leave it out with max_size={math.prod(self.shape(name)) - 1}"
             msg = f"{name} does not fit into memory ({error}); {way_out}"
             raise ResourceError(msg) from error
-        return change
 
 
 def not_finite(increment: torch.Tensor) -> str | None:
@@ -269,11 +239,6 @@ def _same_module(own: str, name: str) -> bool:
     return own == name or own.endswith(f".{name}") or name.endswith(f".{own}")
 
 
-def _most_entries() -> int:
-    """Largest number of entries of a matrix of which this machine can hold two float32 copies."""
-    return psutil.virtual_memory().total // 8
-
-
 def open_pair(
     first: Source, second: Source | None = None, selection: Selection | None = None
 ) -> CheckpointPair:
@@ -295,8 +260,9 @@ def open_pair(
         # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
     adapter = _adapter(first if second is None else second)
+    files = is_path(first) and (second is None or is_path(second))
     if second is None:
-        pair = CheckpointPair(adapter or open_checkpoint(first), None, chosen)
+        pair = CheckpointPair(adapter or open_checkpoint(first), None, chosen, files)
         if adapter is None and not is_array(first):
             what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
             msg = f"{what} not a LoRA adapter; pass the fine-tuned checkpoint as well"
@@ -304,9 +270,9 @@ def open_pair(
     elif adapter is not None:
         # The adapter holds the whole increment; the base only serves to check that it fits.
         _check_base(open_checkpoint(first), adapter)
-        pair = CheckpointPair(adapter, None, chosen)
+        pair = CheckpointPair(adapter, None, chosen, is_path(second))
     else:
-        pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen)
+        pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen, files)
     if not pair.names and not any(one.damaged for one in pair.skipped):
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
@@ -322,17 +288,3 @@ def _adapter(source: Source) -> LoraIncrements | None:
         return None
     folder = resolve(source)
     return LoraIncrements(folder) if is_adapter(folder) else None
-
-
-def _prefixes(tuned: list[str], base: set[str]) -> Iterator[tuple[str, bool]]:
-    """Prefixes that the names of one side may have, and whether this is the fine-tuned side."""
-    for longer, shorter, is_tuned in ((tuned, base, True), (base, set(tuned), False)):
-        counts: Counter[str] = Counter()
-        for name in longer:
-            parts = name.split(".")
-            for i in range(1, len(parts)):
-                if ".".join(parts[i:]) in shorter:
-                    counts[".".join(parts[:i]) + "."] += 1
-                    break
-        for prefix, _ in counts.most_common(3):
-            yield prefix, is_tuned

@@ -99,20 +99,20 @@ def test_a_tensor_that_declares_more_than_it_holds_is_damaged(tmp_path):
 def test_what_cannot_be_compared_is_listed_with_its_reason(tmp_path):
     odd = {
         "bias": torch.ones(20),
-        "conv": torch.ones(20, 20, 3),
+        "stack": torch.ones(2, 2, 2, 2, 2, 2),
         "tiny": torch.ones(3, 400),
         "quantised": torch.ones(20, 20, dtype=torch.int8),
-        "embed": torch.ones(30, 20),
+        "linear": torch.ones(30, 20),
     }
     base = tensors(0, gone=torch.ones(20, 20), **odd)
-    tuned = tensors(1, new=torch.ones(20, 20), **{**odd, "embed": torch.ones(32, 20)})
+    tuned = tensors(1, new=torch.ones(20, 20), **{**odd, "linear": torch.ones(32, 20)})
     found = reasons(pair(tmp_path, base, tuned))
     assert found == {
         "bias": "not a matrix: 1 dimensions",
-        "conv": "not a matrix: 3 dimensions",
+        "stack": "not a matrix: 6 dimensions",
         "tiny": "too small: 3x400",
         "quantised": "I8 is not a floating type: quantised, or not a weight",
-        "embed": "resized from 30x20 to 32x20",
+        "linear": "resized from 30x20 to 32x20",
         "new": "only in the fine-tuned checkpoint",
         "gone": "only in the base checkpoint",
     }

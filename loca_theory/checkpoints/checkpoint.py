@@ -1,0 +1,111 @@
+"""What a checkpoint is: named tensors that are loaded one at a time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from loca_theory.errors import ResourceError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class DamagedError(ResourceError):
+    """A file, or a tensor in it, is damaged or not in the expected format."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Description of one tensor in a checkpoint.
+
+    Attributes:
+        shape: Its shape.
+        dtype: Its element type, as the file names it (``BF16``, ``F32``, ``I8``, …).
+        tied_to: Name of an earlier tensor with the same memory, or None.
+        is_scaled: Whether it is stored with scales, by which it is multiplied when it is loaded.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    tied_to: str | None = None
+    is_scaled: bool = False
+
+
+class Checkpoint(Protocol):
+    """Named tensors.
+
+    Attributes:
+        entries: Tensors that can be loaded, by name.
+        damaged: Names of tensors that are listed but cannot be read, with the reason.
+        ignored: Names of intact objects that are not plain tensors, with the reason.
+        config: Configuration of the model (``config.json``); empty if there is none.
+    """
+
+    entries: dict[str, Entry]
+    damaged: dict[str, str]
+    ignored: dict[str, str]
+    config: Mapping[str, Any] = MappingProxyType({})
+
+    def load(self, name: str) -> torch.Tensor:
+        """Load one tensor, on the CPU and in its own dtype, or in float32 if it has scales.
+
+        The caller must not write to it, because it may be the checkpoint's own memory.
+
+        Raises:
+            DamagedError: the tensor cannot be read.
+        """
+        ...
+
+    def load_slice(self, name: str, index: int) -> torch.Tensor:
+        """Load the part of a tensor with the given first index, without the other parts.
+
+        Raises:
+            DamagedError: the tensor cannot be read.
+        """
+        return self.load(name)[index]
+
+    def stored(self, name: str, index: int | None = None) -> Iterator[torch.Tensor]:
+        """Yield the tensors, as they are stored, from which a tensor or a part of it is made.
+
+        Raises:
+            DamagedError: a tensor cannot be read.
+        """
+        yield self.load(name) if index is None else self.load_slice(name, index)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a file.
+
+    Raises:
+        DamagedError: the file does not hold a JSON object.
+        ResourceError: the file cannot be read.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        msg = f"{path} cannot be read: {error.strerror or error}"
+        raise ResourceError(msg) from error
+    except (ValueError, RecursionError) as error:
+        msg = f"{path} is not valid JSON ({one_line(error)})"
+        raise DamagedError(msg) from error
+    if not isinstance(content, dict):
+        msg = f"{path} holds no JSON object"
+        raise DamagedError(msg)
+    return content
+
+
+def natural_order(name: str) -> list[tuple[bool, int, str]]:
+    """Sorting key that puts layer 2 before layer 10."""
+    parts = re.split(r"(\d+)", name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+
+
+def one_line(error: Exception) -> str:
+    """The message of an exception, shortened to one line."""
+    return " ".join(str(error).split())[:160] or type(error).__name__
