@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.checkpoints.comparison import compare
+from loca_theory.checkpoints.computation import COMPARISON, INCREMENT, WEIGHTS, MatrixComputation
 from loca_theory.checkpoints.figure_data import figure_data, representative
 from loca_theory.checkpoints.fine_tunes import open_fine_tunes
 from loca_theory.checkpoints.layer_budgets import allocate_budgets
-from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
-from loca_theory.checkpoints.pairs import CheckpointPair, Selection, not_finite
+from loca_theory.checkpoints.matrix import MatrixAnalysis
+from loca_theory.checkpoints.pairs import CheckpointPair, Selection
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
@@ -23,7 +23,7 @@ from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method, find_methods
 from loca_theory.expressivity.methods import METHODS, definition, own_titles
-from loca_theory.increments import PrintedTest, squared_singular_values
+from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import (
     DEFAULT_RUNNER,
     Cluster,
@@ -35,14 +35,12 @@ from loca_theory.sweeps import (
 )
 
 if TYPE_CHECKING:
-    import torch
-
-_INCREMENT, _WEIGHTS, _COMPARISON = "increments", "weights", "comparisons"
+    pass
 
 
 def version() -> str:
     """Version of the code and libraries that a stored analysis depends on."""
-    return code_version(_Computation.__call__)
+    return code_version(MatrixComputation.__call__)
 
 
 def analyze(
@@ -172,7 +170,7 @@ class _Work:
         self._pairs, self._settings = pairs, settings
         own = [definition(method) for method in settings.methods if method.name not in METHODS]
         self._own: list[Any] = [] if None in own else own
-        store = runner.open_store(_Computation.__call__)
+        store = runner.open_store(MatrixComputation.__call__)
         # A method that has no definition as text cannot be recognised in a store.
         self._store: ResultStore | None = None if None in own else store
         is_portable = None not in own and all(one.is_from_files for one in pairs.values())
@@ -183,7 +181,7 @@ class _Work:
             store=self._store,
             **({"jobs": 1, "cluster": Cluster()} if is_here else {}),
         )
-        self._compute = _Computation(pairs, settings)
+        self._compute = MatrixComputation(pairs, settings)
         self.skipped = [
             replace(one, tuned=tuned) for tuned, pair in pairs.items() for one in pair.skipped
         ]
@@ -195,7 +193,7 @@ class _Work:
             point
             for tuned, pair in self._pairs.items()
             for name in pair.names
-            if (point := self._point(_INCREMENT, name, tuned))
+            if (point := self._point(INCREMENT, name, tuned))
         ]
         for point, result in self._run(points):
             tuned, name = point.parameters["tuned"], point.parameters["name"]
@@ -211,7 +209,7 @@ class _Work:
             point
             for one in analyses
             if self._pairs[one.matrix.tuned].base is not None
-            and (point := self._point(_WEIGHTS, one.matrix.name, one.matrix.tuned))
+            and (point := self._point(WEIGHTS, one.matrix.name, one.matrix.tuned))
         ]
         return {
             point.parameters["name"]: result["values"]
@@ -230,7 +228,7 @@ class _Work:
             for name, changed_by in by_name.items()
             for first, second in combinations(changed_by, 2)
             if shapes[name, first] == shapes[name, second]
-            and (point := self._point(_COMPARISON, name, first, second))
+            and (point := self._point(COMPARISON, name, first, second))
         ]
         found = self._run(points, is_shown=False)
         return tuple(Comparison(**result) for _, result in found)
@@ -254,7 +252,7 @@ class _Work:
         # The device is not part of the key: NumPy draws all random numbers, so results on
         # different devices differ only by rounding.
         asked = replace(self._settings, device="cpu").describe()
-        if experiment != _INCREMENT:
+        if experiment != INCREMENT:
             asked = {"subspaces": asked["subspaces"]}
         elif self._own:
             asked["own"] = self._own
@@ -265,66 +263,5 @@ class _Work:
         self.skipped.append(replace(one, tuned=tuned))
 
 
-@dataclass(frozen=True)
-class _Computation:
-    """The computation of one point, on a worker or in this process."""
-
-    pairs: Mapping[str, CheckpointPair]
-    settings: Settings
-
-    def __call__(self, point: Point) -> dict[str, Any]:
-        """Compute a point.
-
-        Raises:
-            ResourceError: there is not enough memory.
-        """
-        name, tuned = point.parameters["name"], point.parameters["tuned"]
-        if point.experiment == _COMPARISON:
-            increments = [self.pairs[label].increment(name) for label in tuned]
-            found = compare(name, tuple(tuned), *increments, self.settings.subspaces)
-            return asdict(found)
-        pair = self.pairs[tuned]
-        if point.experiment == _WEIGHTS:
-            return {"values": _weights_spectrum(pair, name)}
-        try:
-            increment = pair.increment(name)
-            weights = pair.weights(name)
-        except DamagedError as error:
-            return {"skipped": {"reason": str(error), "damaged": True}}
-        if obstacle := _obstacle(increment):
-            return {"skipped": obstacle}
-        return asdict(
-            analyse_matrix(
-                name,
-                increment,
-                self.settings,
-                weights=weights,
-                dtype=pair.dtype(name),
-                note=pair.notes.get(name, ""),
-                consume=True,
-            )
-        )
-
-
-def _weights_spectrum(pair: CheckpointPair, name: str) -> list[float]:
-    """Squared singular values of W′."""
-    from loca_theory.transforms.inputs import balanced
-
-    increment, before = pair.increment(name), pair.weights(name)
-    after = increment if before is None else increment.add_(before)
-    return squared_singular_values(balanced(after, name)[0]).tolist()
-
-
 def _beside_the_usual(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
     return (*ANALYSED, *(one for one in find_methods(methods) if one not in ANALYSED))
-
-
-def _obstacle(increment: torch.Tensor) -> dict[str, Any] | None:
-    """Fields of the reason to skip an increment; None if it can be analysed."""
-    low, high = (float(value) for value in increment.aminmax())
-    if low == high == 0:
-        return {"reason": "unchanged: every entry of the increment is 0"}
-    if low == high:
-        return {"reason": "every entry of the increment is the same"}
-    reason = not_finite(increment)
-    return None if reason is None else {"reason": reason, "damaged": True}

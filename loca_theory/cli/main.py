@@ -16,8 +16,8 @@ _COMMANDS = {
     "correlate": "Compare methods on dependent entries, and measure the power of tests for "
     "dependence.",
     "toy": "Measure how often training finds the locations that generated the paper's toy data.",
-    "analyze": "Test if the weight changes of a fine-tune are normal and independent, and compare "
-    "adapters.",
+    "analyze": "Show how fine-tunes changed every weight matrix, and compare adapters on the "
+    "changes.",
     "extract": "Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.",
     "verify": "Check the paper's claims, or only the named ones, and give each a verdict.",
     "methods": "List the methods that the other commands compare, or only the named ones, and "

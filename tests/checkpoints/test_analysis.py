@@ -199,7 +199,7 @@ def test_results_do_not_depend_on_what_else_is_analysed(pair_files, analysis):
 def test_a_stored_analysis_is_used_again(pair_files, tmp_path, analysis, monkeypatch):
     runner = Runner(ResultStore(tmp_path / "points", "v"))
     first = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
-    monkeypatch.setattr("loca_theory.checkpoints.analysis.analyse_matrix", None)
+    monkeypatch.setattr("loca_theory.checkpoints.computation.analyse_matrix", None)
     again = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
     assert (again.matrices, again.errors, again.spectra, again.figure_data) == (
         first.matrices, first.errors, first.spectra, first.figure_data
@@ -475,7 +475,15 @@ def test_a_saved_analysis_is_loaded_as_it_was(analysis, tmp_path):
     names = [path.name for path in analysis.save(tmp_path)]
     assert [name for name in names if name.endswith(".parquet")] == [
         f"analyze-{table}.parquet"
-        for table in ("matrices", "errors", "spectra", "figure_data", "comparisons", "skipped")
+        for table in (
+            "matrices",
+            "errors",
+            "spectra",
+            "figure_data",
+            "allocation",
+            "comparisons",
+            "skipped",
+        )
     ]
     back = Analysis.load(tmp_path)
     assert back == analysis

@@ -110,7 +110,7 @@ def test_workers_give_the_same_as_this_process(family, both, monkeypatch):
 
 
 def test_a_killed_run_resumes_with_the_missing_matrices(family, both, tmp_path, monkeypatch):
-    from loca_theory.checkpoints import analysis
+    from loca_theory.checkpoints import computation
 
     sources = [family / f"{name}.safetensors" for name in ("base", "one", "two")]
     done = []
@@ -121,14 +121,14 @@ def test_a_killed_run_resumes_with_the_missing_matrices(family, both, tmp_path, 
         done.append(name)
         return original(name, *rest, **options)
 
-    original = analysis.analyse_matrix
+    original = computation.analyse_matrix
     with monkeypatch.context() as patched:
-        patched.setattr(analysis, "analyse_matrix", stop_at_third)
+        patched.setattr(computation, "analyse_matrix", stop_at_third)
         with pytest.raises(Exception, match="2 of 6 points are stored"):
             analyze(*sources, **ASKED, runner=Runner(tmp_path, jobs=1))
     counted = []
     monkeypatch.setattr(
-        analysis, "analyse_matrix", lambda *a, **k: counted.append(a[0]) or original(*a, **k)
+        computation, "analyse_matrix", lambda *a, **k: counted.append(a[0]) or original(*a, **k)
     )
     found = analyze(*sources, **ASKED, runner=Runner(tmp_path, jobs=1))
     assert found.matrices == both.matrices

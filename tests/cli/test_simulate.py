@@ -684,7 +684,7 @@ SHARED = {
     "simulate": {"--seed", "--device", *WORKERS},
     "correlate": {"--seed", *WORKERS},
     "toy": {"--seed", *WORKERS},
-    "analyze": {"--seed", "--device"},
+    "analyze": {"--seed", "--device", *WORKERS},
     "extract": set(),
     "verify": {"--seed", *WORKERS},
     "methods": set(),

@@ -1,0 +1,87 @@
+"""The computation of one point of an analysis: of one matrix, wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.checkpoints.checkpoint import DamagedError
+from loca_theory.checkpoints.comparison import compare
+from loca_theory.checkpoints.matrix import analyse_matrix
+from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
+from loca_theory.checkpoints.settings import Settings
+from loca_theory.increments import squared_singular_values
+from loca_theory.sweeps import Point
+
+if TYPE_CHECKING:
+    import torch
+
+INCREMENT, WEIGHTS, COMPARISON = "increments", "weights", "comparisons"
+"""Names of the three kinds of points."""
+
+
+@dataclass(frozen=True)
+class MatrixComputation:
+    """The computation of one point, on a worker or in this process.
+
+    Attributes:
+        pairs: The pairs of checkpoints by label of the fine-tune.
+        settings: Settings for every increment.
+    """
+
+    pairs: Mapping[str, CheckpointPair]
+    settings: Settings
+
+    def __call__(self, point: Point) -> dict[str, Any]:
+        """Compute a point.
+
+        Raises:
+            ResourceError: there is not enough memory.
+        """
+        name, tuned = point.parameters["name"], point.parameters["tuned"]
+        if point.experiment == COMPARISON:
+            first, second = tuned
+            one, other = (self.pairs[label].increment(name) for label in tuned)
+            return asdict(compare(name, (first, second), one, other, self.settings.subspaces))
+        pair = self.pairs[tuned]
+        if point.experiment == WEIGHTS:
+            return {"values": _weights_spectrum(pair, name)}
+        try:
+            increment = pair.increment(name)
+            weights = pair.weights(name)
+        except DamagedError as error:
+            return {"skipped": {"reason": str(error), "damaged": True}}
+        if obstacle := _obstacle(increment):
+            return {"skipped": obstacle}
+        return asdict(
+            analyse_matrix(
+                name,
+                increment,
+                self.settings,
+                weights=weights,
+                dtype=pair.dtype(name),
+                note=pair.notes.get(name, ""),
+                consume=True,
+            )
+        )
+
+
+def _weights_spectrum(pair: CheckpointPair, name: str) -> list[float]:
+    """Squared singular values of W′."""
+    from loca_theory.transforms.inputs import balanced
+
+    increment, before = pair.increment(name), pair.weights(name)
+    after = increment if before is None else increment.add_(before)
+    return squared_singular_values(balanced(after, name)[0]).tolist()
+
+
+def _obstacle(increment: torch.Tensor) -> dict[str, Any] | None:
+    """Fields of the reason to skip an increment; None if it can be analysed."""
+    low, high = (float(value) for value in increment.aminmax())
+    if low == high == 0:
+        return {"reason": "unchanged: every entry of the increment is 0"}
+    if low == high:
+        return {"reason": "every entry of the increment is the same"}
+    reason = not_finite(increment)
+    return None if reason is None else {"reason": reason, "damaged": True}
