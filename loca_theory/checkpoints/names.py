@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 
 # The first match counts. The patterns cover BERT, RoBERTa, DistilBERT, GPT-2, OPT, Llama, T5 and
-# ViT models.
+# ViT models, mixtures of experts, and diffusion models.
 _KINDS = (
     ("embedding", r"embed|\bwte\b|\bwpe\b|lm_head|\bshared\b"),
     ("MLP out", r"DenseReluDense\.wo\b|dense_4h_to_h"),
     ("query, key, value", r"c_attn|qkv|query_key_value|in_proj"),
-    ("query", r"query|q_proj|q_lin\b|\bq\b|\bwq\b"),
-    ("key", r"\bkey\b|k_proj|k_lin\b|\bk\b|\bwk\b"),
-    ("value", r"\bvalue\b|v_proj|v_lin\b|\bv\b|\bwv\b"),
+    ("query", r"query|q_proj|q_lin\b|to_q\b|\bq\b|\bwq\b"),
+    ("key", r"\bkey\b|k_proj|k_lin\b|to_k\b|\bk\b|\bwk\b"),
+    ("value", r"\bvalue\b|v_proj|v_lin\b|to_v\b|\bv\b|\bwv\b"),
     (
         "attention output",
-        r"o_proj|out_proj|out_lin|attention\.(output|dense)|attn\.(c_)?proj|\b[Ww]?o\b",
+        r"o_proj|out_proj|out_lin|to_out\b|attention\.(output|dense)|attn\.(c_)?proj|\b[Ww]?o\b",
     ),
     (
         "MLP in",
@@ -23,6 +23,8 @@ _KINDS = (
     ),
     ("MLP out", r"output\.dense|down_proj|\bfc2\b|mlp\.c_proj|lin2|\bw2\b"),
     ("pooler or head", r"pooler|classifier|score|\bcls\b"),
+    ("router", r"\brouter\b|\bgate\b"),
+    ("convolution", r"\bconv|downsample"),
 )
 _PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# Sides of blocks of weights: DeepSeek's, then those of the microscaling formats.
-_USUAL_SIDES = (128, 64, 32, 16)
+# Side of the blocks of DeepSeek's FP8, then of those of other formats.
+_MOST_USUAL_SIDE, _USUAL_SIDES = 128, (64, 32, 16)
 _TWO, _FOUR = 2, 4
 
 
@@ -92,8 +92,8 @@ def _side(size: int, count: int, given: int | None) -> int | None:
     """Side of the blocks if a number of them covers a side of a matrix."""
     if count in (1, size):
         return size // count if count else None
-    exact = (size // count,) if count and size % count == 0 else ()
-    candidates = (*((given,) if given else ()), *_USUAL_SIDES, *exact)
+    exact = (size // count,) if 0 < count < size and size % count == 0 else ()
+    candidates = (*((given,) if given else ()), _MOST_USUAL_SIDE, *exact, *_USUAL_SIDES)
     return next((side for side in candidates if -(-size // side) == count), None)
 
 

@@ -558,6 +558,10 @@ NAMES = {
     "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0, "c_fc"),
     "embeddings.word_embeddings.weight": ("embedding", None, "word_embeddings"),
     "lm_head.weight": ("embedding", None, "lm_head"),
+    "model.layers.2.mlp.experts.down_proj[5]": ("MLP out", 2, "down_proj"),
+    "model.layers.2.block_sparse_moe.gate.weight": ("router", 2, "gate"),
+    "down_blocks.1.attentions.0.attn1.to_q.weight": ("query", 1, "to_q"),
+    "down_blocks.1.resnets.0.conv1.weight": ("convolution", 1, "conv1"),
     "something": ("other", None, "something"),
 }
 

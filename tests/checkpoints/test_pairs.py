@@ -1,6 +1,7 @@
 """Matching two checkpoints: prefixes, ties, shapes, types; and LoRA adapters as increments."""
 
 import json
+import pickle
 
 import peft
 import pytest
@@ -64,7 +65,8 @@ def test_a_prefix_of_either_side_is_found(tmp_path, longer, prefix):
     sides = (renamed, tuned) if longer == "base" else (base, renamed)
     opened = pair(tmp_path, *sides)
     assert opened.prefix == prefix
-    assert len(opened.names) == 2
+    assert list(opened.names) == list(sides[0])
+    assert list(opened.names.values()) == list(sides[1])
     for name in opened.names:
         short = name.removeprefix(prefix)
         assert torch.equal(opened.increment(name), tuned[short] - base[short])
@@ -125,6 +127,119 @@ def test_tied_weights_are_analysed_once(tmp_path):
         torch.save(content, tmp_path / f"{name}.pt")
     opened = open_pair(tmp_path / "base.pt", tmp_path / "tuned.pt")
     assert reasons(opened) == {"head.weight": "tied to a.0.q.weight"}
+
+
+def as_files(folder, base, tuned):
+    return write(folder, "base", base), write(folder, "tuned", tuned)
+
+
+def as_pickles(folder, base, tuned):
+    for name, content in (("base", base), ("tuned", tuned)):
+        torch.save(content, folder / f"{name}.pt")
+    return folder / "base.pt", folder / "tuned.pt"
+
+
+def as_shards(folder, base, tuned):
+    for name, content in (("base", base), ("tuned", tuned)):
+        (folder / name).mkdir()
+        for key, value in content.items():
+            torch.save({key: value}, folder / name / f"{key}.bin")
+        index = {"weight_map": {key: f"{key}.bin" for key in content}}
+        (folder / name / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    return folder / "base", folder / "tuned"
+
+
+@pytest.mark.parametrize("store", [as_files, as_pickles, as_shards])
+def test_a_pair_of_files_is_light_and_can_be_pickled(tmp_path, store):
+    wide = {"wide.weight": torch.ones(300, 300)}
+    opened = open_pair(*store(tmp_path, tensors(0) | wide, tensors(1) | wide))
+    name = "a.0.q.weight"
+    before = opened.increment(name)
+    content = pickle.dumps(opened)
+    assert len(content) < 10_000
+    copy = pickle.loads(content)
+    assert copy.is_from_files
+    assert torch.equal(copy.increment(name), before)
+    assert copy.fingerprint(name) == opened.fingerprint(name)
+    assert pickle.dumps(opened) == content
+
+
+def test_a_pair_in_memory_says_so():
+    assert not open_pair(tensors(0), tensors(1)).is_from_files
+
+
+@pytest.mark.parametrize("store", [as_files, as_pickles])
+def test_a_file_that_changes_is_noticed(tmp_path, store):
+    opened = pickle.dumps(open_pair(*store(tmp_path, tensors(0), tensors(1))))
+    store(tmp_path, tensors(0), tensors(1, shape=(20, 25)))
+    with pytest.raises(DamagedError, match="changed"):
+        pickle.loads(opened).increment("a.0.q.weight")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_weights_are_copies_of_both_sides(dtype):
+    base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
+    opened, name = open_pair(base, tuned), "a.0.q.weight"
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    for load, side in ((opened.weights, base), (opened.tuned_weights, tuned)):
+        found = load(name)
+        assert found.dtype == wide
+        assert torch.equal(found, side[name].to(wide))
+        assert torch.equal(load(name).zero_(), torch.zeros_like(found))
+        assert torch.equal(load(name), found)
+    assert opened.dtype(name) == str(dtype).removeprefix("torch.")
+    assert opened.shape(name) == opened.stored_shape(name) == (20, 24)
+
+
+def test_increments_alone_have_no_weights():
+    opened = open_pair(torch.ones(3, 4))
+    assert opened.weights("increment") is None
+    assert opened.tuned_weights("increment") is None
+
+
+CHANGES = {
+    "an entry of the base": lambda base, tuned: base["a.0.q.weight"][19, 23].add_(1),
+    "an entry of the fine-tune": lambda base, tuned: tuned["a.0.q.weight"][0, 0].add_(1),
+    "the type": lambda base, tuned: tuned.update({"a.0.q.weight": tuned["a.0.q.weight"].double()}),
+    "the sides": lambda base, tuned: (
+        base.update({"a.0.q.weight": tuned["a.0.q.weight"]}),
+        tuned.update({"a.0.q.weight": tensors(0)["a.0.q.weight"]}),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_the_fingerprint_covers_both_sides(change):
+    name, base, tuned = "a.0.q.weight", tensors(0), tensors(1)
+    opened = open_pair(base, tuned)
+    first, other = opened.fingerprint(name), opened.fingerprint("a.0.v.weight")
+    assert len(bytes.fromhex(first)) == 16
+    assert first != other
+    change(base, tuned)
+    changed = open_pair(base, tuned)
+    assert changed.fingerprint(name) != first
+    assert changed.fingerprint("a.0.v.weight") == other
+
+
+def test_the_fingerprint_covers_the_rows_that_are_compared():
+    """Zeros in place of rows that one side lacks would change nothing else."""
+    name = "wte.weight"
+    tuned = torch.zeros(20, 16)
+    found = {
+        open_pair({name: base}, {name: tuned}).fingerprint(name)
+        for base in (torch.zeros(20, 16), torch.zeros(21, 16))
+    }
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_the_fingerprint_is_that_of_the_stored_bytes(tmp_path, dtype):
+    base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
+    files = open_pair(*as_files(tmp_path, base, tuned))
+    pickles = open_pair(*as_pickles(tmp_path, base, tuned))
+    name = "a.0.q.weight"
+    assert files.fingerprint(name) == pickles.fingerprint(name)
+    assert files.fingerprint(name) == open_pair(base, tuned).fingerprint(name)
 
 
 def test_selection(tmp_path):

@@ -1,0 +1,484 @@
+"""Weights in FP8 and INT8 with scales, against a loop over their entries."""
+
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from loca_theory.checkpoints import DamagedError, analyze, extract, open_checkpoint, open_pair
+from loca_theory.checkpoints.scales import grid_of, scaled
+from loca_theory.errors import InvalidArgumentError
+
+P, Q = 40, 36
+FP8 = torch.float8_e4m3fn
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def positive(*shape, seed=5):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) + 0.5
+
+
+def stored(kind, *shape):
+    values = 50 * normal(*shape)
+    return values.round().clamp(-127, 127).to(kind) if kind == torch.int8 else values.to(kind)
+
+
+def write(folder, content, config=None):
+    folder.mkdir(exist_ok=True)
+    save_file(content, folder / "model.safetensors")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def by_loops(weight, value_of):
+    """A matrix whose entry (i, j) is that of the weight times a factor that depends on i and j."""
+    found = torch.empty(weight.shape, dtype=torch.float32)
+    for i in range(weight.shape[0]):
+        for j in range(weight.shape[1]):
+            found[i, j] = float(weight[i, j]) * float(value_of(i, j))
+    return found
+
+
+KINDS = pytest.mark.parametrize("kind", [FP8, torch.float8_e5m2, torch.int8], ids=str)
+# Scales, and which of them the entry (i, j) is multiplied by.
+GRIDS = {
+    "of the tensor": (positive(), lambda s, i, j: s),
+    "of the tensor, one entry": (positive(1), lambda s, i, j: s[0]),
+    "of rows": (positive(P), lambda s, i, j: s[i]),
+    "of rows, two dimensions": (positive(P, 1), lambda s, i, j: s[i, 0]),
+    "of rows, bfloat16": (positive(P, 1).bfloat16(), lambda s, i, j: s[i, 0]),
+    "of columns": (positive(1, Q), lambda s, i, j: s[0, j]),
+    "of groups": (positive(P, 3), lambda s, i, j: s[i, j // 12]),
+    "of blocks": (positive(3, 3), lambda s, i, j: s[i // 16, j // 12]),
+    "of blocks that divide": (positive(10, 9), lambda s, i, j: s[i // 4, j // 4]),
+    "of blocks, four dimensions": (positive(3, 1, 3, 1), lambda s, i, j: s[i // 16, 0, j // 12, 0]),
+}
+
+
+@KINDS
+@pytest.mark.parametrize(("scale", "of"), GRIDS.values(), ids=GRIDS.keys())
+def test_a_weight_is_multiplied_by_its_scales(tmp_path, kind, scale, of):
+    weight = stored(kind, P, Q)
+    content = {"a.weight": weight, "a.weight_scale_inv": scale, "a.bias": normal(P)}
+    checkpoint = open_checkpoint(write(tmp_path, content))
+    assert set(checkpoint.entries) == {"a.weight", "a.bias"}
+    assert checkpoint.entries["a.weight"].is_scaled
+    expected = by_loops(weight.float(), lambda i, j: of(scale, i, j))
+    assert torch.equal(checkpoint.load("a.weight"), expected)
+
+
+def test_scales_may_be_powers_of_two(tmp_path):
+    weight, scale = stored(FP8, P, Q), 2.0 ** normal(P, 3).round()
+    content = {"a.weight": weight, "a.weight_scale": scale.to(torch.float8_e8m0fnu)}
+    expected = by_loops(weight.float(), lambda i, j: scale[i, j // 12])
+    assert torch.equal(open_checkpoint(write(tmp_path, content)).load("a.weight"), expected)
+
+
+NAMES = {
+    "a.weight_scale": 1.0,
+    "a.weight_scale_inv": 1.0,
+    "a.scale": 1.0,
+    "a.qscale_weight": 1.0,
+    "a.scale_weight": 1.0,
+    "a.SCB": 1 / 127,
+}
+
+
+@KINDS
+@pytest.mark.parametrize(("name", "factor"), NAMES.items(), ids=NAMES.keys())
+def test_every_name_of_scales_is_known(tmp_path, kind, name, factor):
+    weight, scale = stored(kind, P, Q), positive(P)
+    checkpoint = open_checkpoint(write(tmp_path, {"a.weight": weight, name: scale}))
+    assert set(checkpoint.entries) == {"a.weight"}
+    expected = by_loops(weight.float(), lambda i, j: scale[i] * factor)
+    torch.testing.assert_close(checkpoint.load("a.weight"), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(), (P, 1), (P, 3)], ids=str)
+def test_the_zero_point_is_subtracted_first(tmp_path, shape):
+    weight, scale = stored(torch.int8, P, Q), positive(*shape)
+    zero = (20 * normal(*shape)).round().to(torch.int8)
+    content = {"a.weight": weight, "a.weight_scale": scale, "a.weight_zero_point": zero}
+    checkpoint = open_checkpoint(write(tmp_path, content))
+    assert set(checkpoint.entries) == {"a.weight"}
+    expected = torch.empty(P, Q)
+    for i in range(P):
+        for j in range(Q):
+            at = {(): (), (P, 1): (i, 0), (P, 3): (i, j // 12)}[shape]
+            expected[i, j] = (float(weight[i, j]) - float(zero[at])) * float(scale[at])
+    assert torch.equal(checkpoint.load("a.weight"), expected)
+
+
+EXPERT_GRIDS = {
+    "of the tensor": ((), lambda s, e, i, j: s),
+    "of each expert": ((2,), lambda s, e, i, j: s[e]),
+    "of each expert, three dimensions": ((2, 1, 1), lambda s, e, i, j: s[e, 0, 0]),
+    "of rows": ((2, P, 1), lambda s, e, i, j: s[e, i, 0]),
+    "of rows, two dimensions": ((2, P), lambda s, e, i, j: s[e, i]),
+    "of columns": ((2, 1, Q), lambda s, e, i, j: s[e, 0, j]),
+    "of blocks": ((2, 3, 3), lambda s, e, i, j: s[e, i // 16, j // 12]),
+    "of the two halves": ((2, 2, 1), lambda s, e, i, j: s[e, i // 20, 0]),
+}
+
+
+@pytest.mark.parametrize(("shape", "of"), EXPERT_GRIDS.values(), ids=EXPERT_GRIDS.keys())
+def test_experts_have_scales_of_their_own(tmp_path, shape, of):
+    name = "mlp.experts.gate_up_proj"
+    weight, scale = stored(FP8, 2, P, Q), positive(*shape)
+    checkpoint = open_checkpoint(write(tmp_path, {name: weight, f"{name}_scale": scale}))
+    assert set(checkpoint.entries) == {name}
+    for e in range(2):
+        expected = by_loops(weight[e].float(), lambda i, j, e=e: of(scale, e, i, j))
+        assert torch.equal(checkpoint.load_slice(name, e), expected)
+        assert torch.equal(checkpoint.load(name)[e], expected)
+
+
+def test_a_kernel_has_scales_of_its_outputs(tmp_path):
+    weight, scale = stored(FP8, 20, 2, 3, 3), positive(20, 1, 1, 1)
+    content = {"conv.weight": weight, "conv.weight_scale": scale}
+    found = open_checkpoint(write(tmp_path, content)).load("conv.weight")
+    assert torch.equal(found, weight.float() * scale)
+
+
+def test_the_configuration_states_the_blocks(tmp_path):
+    """Blocks of 128 would be as many."""
+    weight, scale = stored(FP8, 200, Q), positive(2, 1)
+    config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [150, Q]}}
+    folder = write(tmp_path, {"a.weight": weight, "a.weight_scale_inv": scale}, config)
+    expected = weight.float() * torch.cat([scale[:1].expand(150, 1), scale[1:].expand(50, 1)])
+    assert torch.equal(open_checkpoint(folder).load("a.weight"), expected)
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    p=st.integers(1, 300),
+    q=st.integers(1, 300),
+    rows=st.sampled_from([1, 16, 32, 64, 128]),
+    columns=st.sampled_from([1, 16, 32, 64, 128]),
+)
+def test_scales_of_blocks_of_any_size(p, q, rows, columns):
+    count = (math.ceil(p / rows), math.ceil(q / columns))
+    scale = torch.arange(1.0, math.prod(count) + 1).reshape(count)
+    grid = grid_of((p, q), count, block=[rows, columns])
+    assert grid is not None
+    i, j = torch.arange(p) // rows, torch.arange(q) // columns
+    assert torch.equal(scaled(torch.ones(p, q), scale, grid), scale[i][:, j])
+
+
+class Allocated(TorchDispatchMode):
+    """Adds up the memory that operations claim."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor):
+            storage = found.untyped_storage()
+            if storage.data_ptr() not in self.seen:
+                self.seen.add(storage.data_ptr())
+                self.bytes += storage.nbytes()
+        return found
+
+
+@pytest.mark.parametrize("shape", [(), (512, 1), (1, 512), (4, 4), (512, 4)], ids=str)
+def test_scales_take_little_more_memory_than_the_matrix(shape):
+    weight, scale = stored(FP8, 512, 512), positive(*shape)
+    grid = grid_of((512, 512), shape)
+    given = weight.untyped_storage().nbytes() + scale.untyped_storage().nbytes()
+    with Allocated() as allocated:
+        scaled(weight, scale, grid)
+    assert allocated.bytes <= 1.05 * 512 * 512 * 4 + given
+
+
+# --- pairs -----------------------------------------------------------------------------------
+
+
+def quantise(matrix):
+    """A matrix in FP8 and the scale that makes its largest entry the largest FP8 number."""
+    scale = matrix.abs().max() / torch.finfo(FP8).max
+    return (matrix / scale).to(FP8), scale
+
+
+def quantised(matrices):
+    content = {}
+    for name, matrix in matrices.items():
+        content[name], content[f"{name}_scale"] = quantise(matrix)
+    return content
+
+
+def test_a_quantised_fine_tune_is_analysed_and_extracted_with_its_scales(tmp_path):
+    base = {f"layers.{i}.q_proj.weight": 0.02 * normal(64, 48, seed=i) for i in range(2)}
+    tuned = {name: value + 0.02 * normal(64, 48, seed=9) for name, value in base.items()}
+    content = quantised(tuned)
+    paths = write(tmp_path / "base", base), write(tmp_path / "tuned", content)
+    found = analyze(*paths, ranks=[2])
+    assert [one.name for one in found.matrices] == list(base)
+    assert found.skipped == ()
+    for one in found.matrices:
+        weight, scale = (content[f"{one.name}{end}"].float() for end in ("", "_scale"))
+        assert one.dtype == "F8_E4M3"
+        expected = (weight * scale - base[one.name]).std(correction=0).item()
+        assert one.sigma == pytest.approx(expected, rel=1e-5)
+        assert one.sigma == pytest.approx(0.02, rel=0.1)
+    adapter = extract(*paths, "lora", rank=48)
+    assert adapter.error < 1e-9
+    for one in adapter.matrices:
+        a, b = (
+            adapter.tensors[f"base_model.model.{one.name.removesuffix('.weight')}.lora_{x}.weight"]
+            for x in "AB"
+        )
+        weight, scale = (content[f"{one.name}{end}"].float() for end in ("", "_scale"))
+        torch.testing.assert_close(b @ a, weight * scale - base[one.name], atol=1e-6, rtol=1e-5)
+
+
+def test_both_sides_may_be_quantised(tmp_path):
+    base, tuned = (quantised({"a.weight": normal(20, 24, seed=seed)}) for seed in (0, 1))
+    pair = open_pair(write(tmp_path / "base", base), write(tmp_path / "tuned", tuned))
+    after, before = (one["a.weight"].float() * one["a.weight_scale"] for one in (tuned, base))
+    assert torch.equal(pair.increment("a.weight"), after - before)
+    assert torch.equal(pair.weights("a.weight"), before)
+    assert pair.skipped == []
+
+
+def test_the_fingerprint_covers_the_scales(tmp_path):
+    base = {"a.weight": normal(20, 24)}
+    content = quantised({"a.weight": normal(20, 24, seed=1)})
+    prints = []
+    for scale in (1.0, 1.0, 2.0):
+        changed = {**content, "a.weight_scale": scale * content["a.weight_scale"]}
+        pair = open_pair(write(tmp_path / "base", base), write(tmp_path / "tuned", changed))
+        prints.append(pair.fingerprint("a.weight"))
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_the_fingerprint_of_an_expert_covers_its_own_scales(tmp_path):
+    name = "mlp.experts.down_proj"
+    weight = stored(FP8, 2, 20, 24)
+    base = write(tmp_path / "base", {name: normal(2, 20, 24)})
+    prints = []
+    for scale in (1.0, 2.0):
+        scales = torch.tensor([1.0, scale])
+        tuned = write(tmp_path / "tuned", {name: weight, f"{name}_scale": scales})
+        prints.append([open_pair(base, tuned).fingerprint(f"{name}[{i}]") for i in range(2)])
+    assert prints[0][0] == prints[1][0]
+    assert prints[0][1] != prints[1][1]
+
+
+# --- what cannot be read ---------------------------------------------------------------------
+
+
+def reasons(folder, content, config=None):
+    base = write(folder / "base", {"a.weight": normal(P, Q), "b.weight": normal(P, Q)})
+    tuned = write(folder / "tuned", {"b.weight": normal(P, Q, seed=1), **content}, config)
+    pair = open_pair(base, tuned)
+    assert list(pair.names) == ["b.weight"]
+    (found,) = pair.skipped
+    assert found.name == "a.weight"
+    return found
+
+
+@pytest.mark.parametrize(
+    "shape", [(P + 1,), (2,), (P, 2, 2), (7, 3), (0,), (Q, 1), (2, P, 1)], ids=str
+)
+def test_scales_of_a_wrong_shape_are_damage(tmp_path, shape):
+    content = {"a.weight": stored(FP8, P, Q), "a.weight_scale": positive(*shape)}
+    found = reasons(tmp_path, content)
+    assert found.damaged
+    assert "a.weight_scale of shape" in found.reason
+    assert "do not fit its shape 40x36" in found.reason
+
+
+def test_zero_points_of_another_shape_are_damage(tmp_path):
+    content = {
+        "a.weight": stored(torch.int8, P, Q),
+        "a.weight_scale": positive(P, 1),
+        "a.weight_zero_point": torch.zeros(P, 5, dtype=torch.int32),
+    }
+    assert (
+        "a.weight_zero_point of shape 40x1 and 40x5 do not fit" in reasons(tmp_path, content).reason
+    )
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_scales_that_are_not_finite_are_damage(tmp_path, bad):
+    scale = positive(P)
+    scale[3] = bad
+    folder = write(tmp_path, {"a.weight": stored(FP8, P, Q), "a.weight_scale": scale})
+    with pytest.raises(DamagedError, match=r"a\.weight has scales that are not finite"):
+        open_checkpoint(folder).load("a.weight")
+
+
+def test_scales_that_are_no_numbers_are_said(tmp_path):
+    content = {"a.weight": stored(FP8, P, Q), "a.weight_scale": torch.ones(P, dtype=torch.uint8)}
+    assert "its scales a.weight_scale are of type U8" in reasons(tmp_path, content).reason
+
+
+def test_scales_of_a_missing_shard_are_damage(tmp_path):
+    save_file({"a.weight": stored(FP8, P, Q)}, tmp_path / "1.safetensors")
+    index = {"weight_map": {"a.weight": "1.safetensors", "a.weight_scale": "2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.entries == {}
+    assert "its a.weight_scale cannot be read" in checkpoint.damaged["a.weight"]
+    assert "2.safetensors" in checkpoint.damaged["a.weight"]
+
+
+def test_scales_of_a_missing_weight_are_not_a_weight(tmp_path):
+    content = {"a.weight_scale_inv": positive(20, 20), "b.weight": stored(FP8, P, Q)}
+    content["b.weight_scale_inv"] = positive(P, 1)
+    save_file(content, tmp_path / "1.safetensors")
+    index = {"weight_map": {**dict.fromkeys(content, "1.safetensors"), "a.weight": "2.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    checkpoint = open_checkpoint(tmp_path)
+    assert set(checkpoint.entries) == {"b.weight"}
+    assert set(checkpoint.damaged) == {"a.weight"}
+
+
+def test_int8_in_the_layout_of_a_gpu_is_refused(tmp_path):
+    content = {
+        "a.weight": stored(torch.int8, P, Q),
+        "a.SCB": positive(P),
+        "a.weight_format": torch.tensor(1, dtype=torch.uint8),
+    }
+    checkpoint = open_checkpoint(write(tmp_path, content))
+    assert set(checkpoint.entries) == {"a.weight"}
+    with pytest.raises(DamagedError, match="in the layout of a GPU"):
+        checkpoint.load("a.weight")
+    content["a.weight_format"] = torch.tensor(0, dtype=torch.uint8)
+    found = open_checkpoint(write(tmp_path, content)).load("a.weight")
+    expected = content["a.weight"].float() * content["a.SCB"][:, None] / 127
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+QUANTISED = {"quantization_config": {"quant_method": "fp8"}}
+
+
+def test_fp8_without_scales_is_as_it_is(tmp_path):
+    weight = stored(FP8, P, Q)
+    checkpoint = open_checkpoint(write(tmp_path, {"a.weight": weight}, {"hidden_size": 3}))
+    assert not checkpoint.entries["a.weight"].is_scaled
+    assert torch.equal(checkpoint.load("a.weight").float(), weight.float())
+
+
+@pytest.mark.parametrize("kind", ["by its configuration", "by its other weights"])
+def test_fp8_without_scales_in_a_quantised_model_is_said(tmp_path, kind):
+    content, config = {"a.weight": stored(FP8, P, Q)}, None
+    if kind == "by its configuration":
+        config = QUANTISED
+    else:
+        content |= {"b.weight": stored(FP8, P, Q), "b.weight_scale": positive(P)}
+    found = reasons(tmp_path, content, config)
+    assert not found.damaged
+    assert found.reason.startswith("FP8 without scales: dequantise the model")
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["[", "3", '{"quantization_config": 3}', '{"quantization_config": {"weight_block_size": "x"}}',
+     '{"quantization_config": {"weight_block_size": [0, true]}}'],
+)  # fmt: skip
+def test_a_hostile_configuration_does_not_matter(tmp_path, config):
+    weight, scale = stored(FP8, P, Q), positive(3, 3)
+    write(tmp_path, {"a.weight": weight, "a.weight_scale": scale})
+    (tmp_path / "config.json").write_text(config)
+    expected = by_loops(weight.float(), lambda i, j: scale[i // 16, j // 12])
+    assert torch.equal(open_checkpoint(tmp_path).load("a.weight"), expected)
+
+
+def integers(*shape, kind=torch.int32):
+    return torch.ones(shape, dtype=kind)
+
+
+PACKED = {
+    "GPTQ": {
+        "a.qweight": integers(5, P), "a.qzeros": integers(1, 5), "a.scales": normal(1, P),
+        "a.g_idx": integers(Q),
+    },
+    "AWQ": {"a.qweight": integers(Q, 5), "a.qzeros": integers(1, 5), "a.scales": normal(1, P)},
+    "NF4 of bitsandbytes": {
+        "a.weight": integers(P * Q // 2, 1, kind=torch.uint8), "a.weight.absmax": normal(23),
+        "a.weight.quant_map": normal(16),
+        "a.weight.quant_state.bitsandbytes__nf4": integers(50, kind=torch.uint8),
+    },
+    "FP4 of bitsandbytes": {
+        "a.weight": integers(P * Q // 2, 1, kind=torch.uint8), "a.weight.absmax": normal(23),
+        "a.weight.quant_state.bitsandbytes__fp4": integers(50, kind=torch.uint8),
+    },
+    "compressed-tensors": {
+        "a.weight_packed": integers(P, 5), "a.weight_scale": normal(P, 1),
+        "a.weight_shape": integers(2),
+    },
+    "NVFP4": {
+        "a.weight": integers(P, Q // 2, kind=torch.uint8), "a.weight_scale": positive(P, 2).to(FP8),
+        "a.weight_scale_2": positive(),
+    },
+    "bytes": {"a.weight": integers(P, Q // 4, kind=torch.uint8), "a.weight_scale": positive()},
+    "FP4": {
+        "a.weight": integers(P, Q // 2, kind=torch.int8),
+        "a.weight_scale_inv": positive(P, 2).to(torch.float8_e8m0fnu),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "content"), PACKED.items(), ids=PACKED.keys())
+def test_packed_weights_are_one_reason_that_names_the_format(tmp_path, kind, content):
+    found = reasons(tmp_path, content)
+    assert not found.damaged
+    assert found.reason == (
+        f"packed as {kind}: dequantise the model with its own library, save it and pass the copy"
+    )
+
+
+def test_packed_experts(tmp_path):
+    name = "mlp.experts.gate_up_proj"
+    content = {
+        f"{name}_blocks": integers(2, P, 2, 16, kind=torch.uint8),
+        f"{name}_scales": integers(2, P, 2, kind=torch.uint8),
+    }
+    checkpoint = open_checkpoint(write(tmp_path, content))
+    assert checkpoint.entries == {}
+    assert set(checkpoint.ignored) == {name}
+    assert checkpoint.ignored[name].startswith("packed as MXFP4: ")
+
+
+def test_nothing_but_packed_weights_is_one_line(tmp_path):
+    base = write(tmp_path / "base", {"a.weight": normal(P, Q)})
+    tuned = write(tmp_path / "tuned", PACKED["GPTQ"])
+    with pytest.raises(InvalidArgumentError, match=r"no matrix is left .*1 packed as GPTQ"):
+        open_pair(base, tuned)
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    weight=st.lists(st.integers(0, 6), max_size=4),
+    scale=st.lists(st.integers(0, 6), max_size=4),
+    zero=st.none() | st.lists(st.integers(0, 3), max_size=2),
+    kind=st.sampled_from([FP8, torch.int8, torch.uint8]),
+    name=st.sampled_from(["a.weight", "mlp.experts.w", "weight", "a.weight_scale"]),
+    block=st.none() | st.lists(st.integers(-1, 5), max_size=3),
+)
+def test_any_shapes_are_read_or_refused(tmp_path, weight, scale, zero, kind, name, block):
+    content = {name: torch.ones(weight).to(kind), f"{name}_scale": torch.ones(scale)}
+    if zero is not None:
+        content[f"{name}_zero_point"] = torch.ones(zero, dtype=torch.int8)
+    config = {"quantization_config": {"weight_block_size": block}}
+    checkpoint = open_checkpoint(write(tmp_path, content, config))
+    for own, entry in checkpoint.entries.items():
+        assert tuple(checkpoint.load(own).shape) == entry.shape
