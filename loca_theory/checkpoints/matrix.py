@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory import _arguments
+from loca_theory.checkpoints import shared_draws
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.errors import InvalidArgumentError
@@ -175,11 +176,16 @@ def _analysed(
     p, q = change.shape
     notes: list[str] = []
     variation = calibrated_test(
-        counts, generator(settings.seed, "increments.bootstrap", name), epsilon=settings.epsilon
+        counts,
+        generator(settings.seed, "increments.bootstrap", name),
+        epsilon=settings.epsilon,
+        null=shared_draws.null(counts.size, settings.seed),
     )
     try:
         printed = settings.printed.p_value(
-            counts, generator(settings.seed, "increments.printed", name)
+            counts,
+            generator(settings.seed, "increments.printed", name),
+            shared_draws.reference(settings.printed, settings.seed),
         )
     except AcceptanceError as error:
         printed = None
