@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from loca_theory.checkpoints import shared_draws
 from loca_theory.checkpoints.eigenvalue_histogram import eigenvalue_histogram
 from loca_theory.checkpoints.energy_profile import EnergyProfile
 from loca_theory.checkpoints.matrix_errors import fitting_budget, matrix_errors
@@ -170,11 +171,16 @@ def _analysed(
     p, q = change.shape
     notes = [note] if note else []
     variation = calibrated_test(
-        counts, generator(settings.seed, "increments.bootstrap", name), epsilon=settings.epsilon
+        counts,
+        generator(settings.seed, "increments.bootstrap", name),
+        epsilon=settings.epsilon,
+        null=shared_draws.null(counts.size, settings.seed),
     )
     try:
         printed = settings.printed.p_value(
-            counts, generator(settings.seed, "increments.printed", name)
+            counts,
+            generator(settings.seed, "increments.printed", name),
+            shared_draws.reference(settings.printed, settings.seed),
         )
     except AcceptanceError as error:
         printed = None

@@ -60,7 +60,9 @@ L. N. Trefethen, Math. Comp. 76 (2007).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,7 @@ from loca_theory.expressivity.methods.selection import LocationSelection, Select
 from loca_theory.expressivity.methods.subspace import Subspace
 
 _Complex = NDArray[Any]
+_Kernel = Callable[[float, _Complex], _Complex]
 
 _STEP, _ANGLE, _BLOCK = 1 / 20, 3 * np.pi / 8, 64
 _NEGLIGIBLE = 1e-18
@@ -224,56 +227,73 @@ def _weights(singular_values: ArrayLike, budget: Budget) -> Array:
 def _selected(weights: Array, method: Selection, budget: Budget) -> float:
     """Energy fraction that a selection retains."""
     p, q = budget.p, budget.q
-    atom = np.array(method.basis.atom_singular_values)
+    atom = method.basis.atom_singular_values
     is_location = isinstance(method, LocationSelection)
     fraction = method.count(budget) * (2 if is_location else 1) / (p * q)
-    if not 0 < fraction < 1:
+    if atom is None or not 0 < fraction < 1:
         return min(fraction, 1.0)
-    kernels = _modulus_kernels if is_location else _coordinate_kernels
-    nodes, values = _contour(weights[weights > 0], atom)
-
-    def law(c: float) -> Array:
-        is_near = np.real(nodes) * c < _FAR
-        return np.imag(values[is_near] * kernels(c, nodes[is_near])).sum(axis=1)
-
-    high = 1.0
-    while law(high)[0] > fraction:
-        high *= 2
-    if law(_SMALLEST_THRESHOLD)[0] <= fraction:
-        return 1.0
-    c = optimize.brentq(
-        lambda c: law(c)[0] - fraction, _SMALLEST_THRESHOLD, high, xtol=1e-14, rtol=1e-14
-    )
-    _, energy, density = law(c)
-    on_spheres = (1 / p + 1 / q) / 2 * (atom**4).sum()
+    energy, density = _beyond(weights[weights > 0].tobytes(), atom, is_location, fraction)
+    on_spheres = (1 / p + 1 / q) / 2 * sum(a**4 for a in atom)
     # The largest coordinates hold at least their fraction of the energy.
     return float(np.clip(energy - on_spheres * density, fraction, 1))
 
 
-def _contour(weights: Array, atom: Array) -> tuple[_Complex, _Complex]:
+# Bases with the same atoms, and the ranks of one matrix, share these results.
+@lru_cache(maxsize=64)
+def _beyond(
+    weights: bytes, atom: tuple[float, ...], is_location: bool, fraction: float
+) -> tuple[float, float]:
+    """Energy of the largest coordinates, and c³ times the density at the smallest of them, c."""
+    nodes, values = _contour(weights, atom)
+    kernels = _LOCATION_KERNELS if is_location else _COORDINATE_KERNELS
+
+    def integral(kernel: _Kernel, c: float) -> float:
+        near = np.searchsorted(np.real(nodes) * c, _FAR)
+        return float(np.imag(values[:near] @ kernel(c, nodes[:near])))
+
+    probability, energy, density = (partial(integral, kernel) for kernel in kernels)
+    high = 1.0
+    while probability(high) > fraction:
+        high *= 2
+    if probability(_SMALLEST_THRESHOLD) <= fraction:
+        return 1.0, 0.0
+    c = optimize.brentq(
+        lambda c: probability(c) - fraction, _SMALLEST_THRESHOLD, high, xtol=1e-14, rtol=1e-14
+    )
+    return energy(c), density(c)
+
+
+@lru_cache(maxsize=4)
+def _contour(weights: bytes, atom: tuple[float, ...]) -> tuple[_Complex, _Complex]:
     """Nodes z on the upper half of the contour, and M(z)·dz/π; see *Quadrature* above."""
+    w = np.frombuffer(weights)
     nodes, values = list[_Complex](), list[_Complex]()
     while not values or abs(values[-1][-1]) > _NEGLIGIBLE * abs(nodes[-1][-1]):
         u = _STEP * (len(nodes) * _BLOCK + np.arange(_BLOCK)) + 1j * _ANGLE
         z = np.cosh(u)
         log = np.zeros_like(z)
-        for square, count in zip(*np.unique(atom**2, return_counts=True), strict=True):
-            log -= count / 2 * np.log1p(np.multiply.outer(-square * z * z, weights)).sum(axis=1)
+        for square, count in zip(*np.unique(np.square(atom), return_counts=True), strict=True):
+            log -= count / 2 * np.log1p(np.multiply.outer(-square * z * z, w)).sum(axis=1)
         nodes.append(z)
         values.append(np.exp(log) * np.sinh(u) * _STEP / np.pi)
     values[0][0] /= 2  # on the real axis, which both halves share
     return np.concatenate(nodes), np.concatenate(values)
 
 
-def _coordinate_kernels(c: float, z: _Complex) -> _Complex:
-    """Kernels of P(|x| > c), of E[x²; |x| > c] and of c³ times the density, for E x² = 1."""
-    decay = 2 * np.exp(-c * z)
-    energy = decay * (c * c / z + 2 * c / z**2 + 2 / z**3)
-    return np.stack([decay / z, energy, c**3 * decay])
-
-
-def _modulus_kernels(c: float, z: _Complex) -> _Complex:
-    """The same for the modulus of two coordinates, the energies relative to their mean of 2."""
+def _location_energy(c: float, z: _Complex) -> _Complex:
     k0, k1 = special.kv(0, c * z), special.kv(1, c * z)
-    k2 = k0 + 2 * k1 / (c * z)
-    return np.stack([2 * c * k1, c**3 * k1 + 2 * c * c * k2 / z, c**4 * z * k0])
+    return c**3 * k1 + 2 * c * c * (k0 + 2 * k1 / (c * z)) / z
+
+
+# Kernels of P(|x| > c), of E[x²; |x| > c] and of c³ times the density, for E x² = 1.
+_COORDINATE_KERNELS: tuple[_Kernel, ...] = (
+    lambda c, z: 2 * np.exp(-c * z) / z,
+    lambda c, z: 2 * np.exp(-c * z) * (c * c / z + 2 * c / z**2 + 2 / z**3),
+    lambda c, z: 2 * np.exp(-c * z) * c**3,
+)
+# The same for the modulus of two coordinates, the energies relative to their mean of 2.
+_LOCATION_KERNELS: tuple[_Kernel, ...] = (
+    lambda c, z: 2 * c * special.kv(1, c * z),
+    _location_energy,
+    lambda c, z: c**4 * z * special.kv(0, c * z),
+)

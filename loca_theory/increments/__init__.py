@@ -10,6 +10,7 @@ from loca_theory.increments.eigenvalues import (
 )
 from loca_theory.increments.histogram import Histogram, histogram
 from loca_theory.increments.marchenko_pastur import MarchenkoPastur
+from loca_theory.increments.printed_test import AcceptanceError, PrintedTest, Tail
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import (
     SPIKE_LEVEL,
@@ -20,11 +21,9 @@ from loca_theory.increments.spectrum import (
     tail_exponent,
 )
 from loca_theory.increments.total_variation import (
-    AcceptanceError,
-    PrintedTest,
-    Tail,
     TotalVariation,
     calibrated_test,
+    null_statistics,
 )
 from loca_theory.increments.tracy_widom import (
     edge_scaling,
@@ -50,6 +49,7 @@ __all__ = [
     "fit_bulk",
     "histogram",
     "leading_squared_singular_values",
+    "null_statistics",
     "spectral_statistics",
     "spike_quantile",
     "squared_singular_values",

@@ -19,19 +19,21 @@ Res. 22 (2021) for spectra of trained weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.marchenko_pastur import MarchenkoPastur
-from loca_theory.increments.tracy_widom import edge_scaling, tracy_widom_quantile
+from loca_theory.increments.tracy_widom import edge_scaling
 
 _Array = NDArray[np.float64]
 
 SPIKE_LEVEL = 0.99
 """A spike exceeds this quantile of the law of the largest eigenvalue."""
+
+# tracy_widom_quantile(SPIKE_LEVEL), which takes 0.2 s.
+_SPIKE_QUANTILE = 2.0234492813801106
 
 _TRIM = 0.1
 # σ is not fitted again if at most this many eigenvalues are left: they are not a bulk.
@@ -229,7 +231,6 @@ def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[_Array, int]:
     return np.ldexp(values, -exponent), exponent
 
 
-@lru_cache(maxsize=1)
 def spike_quantile() -> float:
     """The Tracy–Widom quantile of :data:`SPIKE_LEVEL`."""
-    return tracy_widom_quantile(SPIKE_LEVEL)
+    return _SPIKE_QUANTILE

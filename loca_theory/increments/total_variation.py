@@ -1,37 +1,31 @@
-r"""Distance of entries from normality: the paper's total-variation test and a calibrated one.
+r"""Distance of entries from normality: a calibrated total-variation test.
 
 The total variation between the counts of n entries in B bins and a normal law with the entries' own
 mean and standard deviation is :math:`T = \frac12\sum_i |n_i/n - π_i|`. Even for normal entries, the
 counting noise alone makes it about :math:`\sqrt{B/(2πn)}`.
 
-**Calibrated.** *p-value*: the null hypothesis is tolerant, "within ε of a normal law". By the
-triangle inequality, such a law raises the mean of T by at most ε over that of a normal law. The
-null distribution is therefore that of T under normality, shifted up by ε; the normal law is
-refitted in every bootstrap replicate. *Estimate and interval*: if the bin probabilities differ from
+*p-value*: the null hypothesis is tolerant, "within ε of a normal law". By the triangle inequality,
+such a law raises the mean of T by at most ε over that of a normal law. The null distribution is
+therefore that of T under normality, shifted up by ε; the normal law is refitted in every bootstrap
+replicate. *Estimate and interval*: if the bin probabilities differ from
 the normal ones by τ times the observed differences (scaled to total variation 1), the mean m(τ) and
 standard deviation s(τ) of T are sums of folded-normal moments. The estimate solves m(τ) = T, which
 removes the counting noise, and the interval is |m(τ) − T| ≤ z s(τ).
 
-**As printed.** The procedure of the paper's appendix, with the choices that it leaves open as
-parameters. Entries are compared with 10⁵ normal samples instead of the normal law. The null
-distribution comes from perturbed copies of these samples, so it lacks the counting error that the
-samples themselves have.
-
-Source: the paper's appendix "Details of the Hypothesis Testing".
+Source: the statistic is that of the paper's appendix "Details of the Hypothesis Testing"; the
+calibration is this package's.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from loca_theory.errors import InvalidArgumentError, LocaTheoryError
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.histogram import (
     REACH,
     Histogram,
@@ -47,22 +41,9 @@ _Array = NDArray[np.float64]
 # The calibrated test's bins end here, in standard deviations; one open bin lies beyond each end.
 _BINNED_REACH = 4
 _SPREAD_REPLICATES = 199
-_BINNINGS = (8, 4, 2, 1)
-
-
-class AcceptanceError(LocaTheoryError):
-    """The printed test's loop finds too few perturbed copies to go on."""
-
-
-class Tail(StrEnum):
-    """Which tail of the null distribution gives the p-value of the paper's test.
-
-    - ``upper``: the fraction of the null distribution at or above T, as usual in tests of fit.
-    - ``percentile``: the fraction at or below T, the literal meaning of the paper's text.
-    """
-
-    UPPER = "upper"
-    PERCENTILE = "percentile"
+# Cells per standard deviation in which replicates are drawn. Their means, which are found from the
+# counts, lack the variance of the values within the cells, about 1/3072 of the whole.
+_STEPS = 16
 
 
 @dataclass(frozen=True)
@@ -92,6 +73,7 @@ def calibrated_test(
     bins_per_sigma: int = 4,
     replicates: int = 999,
     confidence: float = 0.95,
+    null: _Array | None = None,
 ) -> TotalVariation:
     """Test whether entries are within ε of a normal law, and estimate their distance from it.
 
@@ -104,6 +86,8 @@ def calibrated_test(
             would, and have less counting noise.
         replicates: m; the p-value is (b + 1)/(m + 1).
         confidence: Coverage of the interval.
+        null: T under normality, from :func:`null_statistics` for as many entries and the same bins
+            and replicates; None to draw it.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
@@ -116,13 +100,17 @@ def calibrated_test(
     expected = np.add.reduceat(normal_cells(), first)
     observed = np.add.reduceat(entries.counts, first) / n
     statistic = float(np.abs(observed - expected).sum() / 2)
-    null = _refitted_statistics(normal_cells(), n, first, replicates, rng)
+    if null is None:
+        null = null_statistics(n, rng, bins_per_sigma=bins_per_sigma, replicates=replicates)
+    if len(null) != replicates:
+        msg = f"null must have {replicates} replicates, not {len(null)}; draw it with "
+        raise InvalidArgumentError(msg + "null_statistics")
     exceeding = int((null + epsilon >= statistic).sum())
     noise = _noise(expected, n)
     counting, standard_deviation = _folded_sum(np.zeros_like(noise), noise)
     # Refitting and the dependence of bins change the spread of T. Estimate by how much, under the
     # normal law and under the observed one.
-    seen = _refitted_statistics(entries.counts / n, n, first, _SPREAD_REPLICATES, rng)
+    seen = _refitted_statistics(entries.counts / n, n, bins_per_sigma, _SPREAD_REPLICATES, rng)
     gaps = observed - expected
     around_seen = _folded_sum(gaps, _noise(np.maximum(observed, 1 / n), n))[1]
     spread = max(1.0, float(null.std()) / standard_deviation, float(seen.std()) / around_seen)
@@ -131,18 +119,45 @@ def calibrated_test(
     return TotalVariation(statistic, estimate, low, high, (exceeding + 1) / (replicates + 1))
 
 
+def null_statistics(
+    n: int, rng: np.random.Generator, *, bins_per_sigma: int = 4, replicates: int = 999
+) -> _Array:
+    """Draw T for normal entries, each time against the normal law fitted to them.
+
+    These numbers depend only on the number of entries, so matrices of one size can share them.
+
+    Args:
+        n: Number of entries.
+        rng: Source of the entries' counts.
+        bins_per_sigma: As for :func:`calibrated_test`.
+        replicates: How many to draw.
+
+    Raises:
+        InvalidArgumentError: the grid cells cannot be merged into such bins.
+    """
+    coarse_cells(bins_per_sigma, _BINNED_REACH)  # raises if there are no such bins
+    return _refitted_statistics(normal_cells(), n, bins_per_sigma, replicates, rng)
+
+
 def _refitted_statistics(
-    cells: _Array, n: int, first: NDArray[np.int64], replicates: int, rng: np.random.Generator
+    cells: _Array, n: int, bins_per_sigma: int, replicates: int, rng: np.random.Generator
 ) -> _Array:
     """T of samples with given cell probabilities, each against the normal law fitted to it."""
-    counts = rng.multinomial(n, cells, size=replicates)
-    centres, squares = _cell_moments()
+    steps = max(_STEPS, bins_per_sigma)
+    merged = coarse_cells(steps, REACH)
+    probabilities = np.add.reduceat(cells, merged)
+    counts = rng.multinomial(n, probabilities, size=replicates)
+    centres, squares = (
+        np.add.reduceat(cells * moment, merged) / np.where(probabilities > 0, probabilities, 1)
+        for moment in _cell_moments()
+    )
     mean = counts @ centres / n
     standard_deviation = np.sqrt(counts @ squares / n - mean**2)
-    inner = grid_edges()[first[1:] - 1]
-    expected = cell_probabilities((inner - mean[:, None]) / standard_deviation[:, None])
-    observed = np.add.reduceat(counts, first, axis=1) / n
-    return np.abs(observed - expected).sum(axis=1) / 2
+    inner = np.arange(-_BINNED_REACH * bins_per_sigma, _BINNED_REACH * bins_per_sigma + 1)
+    standard = (inner / bins_per_sigma - mean[:, None]) / standard_deviation[:, None]
+    first = REACH * steps + 1 + inner * (steps // bins_per_sigma)
+    observed = np.add.reduceat(counts, np.concatenate([[0], first]), axis=1) / n
+    return np.abs(observed - cell_probabilities(standard)).sum(axis=1) / 2
 
 
 @cache
@@ -189,92 +204,3 @@ def _invert(
         return float(optimize.brentq(excess, 0.0, high, xtol=1e-12)) if excess(high) > 0 else 1.0
 
     return solve(0.0), solve(z), solve(-z)
-
-
-@dataclass(frozen=True)
-class PrintedTest:
-    """Settings of the test as printed, and the choices that the paper leaves open.
-
-    Attributes:
-        samples: Size of the reference sample G, 10⁵ as printed.
-        noise: σ_e of the perturbation, in the units of the entries; 10⁻⁵ as printed.
-        epsilon: Copies closer to G than this are accepted; 0.001 as printed.
-        copies: Number of copies to accept; 100 as printed.
-        sets: Samples of n points from each copy; 10 as printed.
-        bins_per_sigma: Bins in one standard deviation, a divisor of 64; not printed. None selects
-            the finest of 8, 4, 2 and 1 at which enough copies are accepted.
-        tail: Interpretation of "percentile"; not printed.
-        attempts: Number of copies to try per copy that is wanted, before the test gives up.
-    """
-
-    samples: int = 100_000
-    noise: float = 1e-5
-    epsilon: float = 0.001
-    copies: int = 100
-    sets: int = 10
-    bins_per_sigma: int | None = None
-    tail: Tail = Tail.UPPER
-    attempts: int = 3
-
-    def p_value(self, entries: Histogram, rng: np.random.Generator) -> float:
-        """Run the test.
-
-        Args:
-            entries: The counts.
-            rng: Draws G, the perturbations and the samples.
-
-        Raises:
-            AcceptanceError: too few copies are closer to G than ε, so the loop would not end.
-            InvalidArgumentError: the grid cells cannot be merged into such bins.
-        """
-        sample = rng.standard_normal(self.samples)
-        noise = self.noise / entries.standard_deviation
-        bins, accepted = self._binned_copies(sample, noise, rng)
-        first, reference = coarse_cells(bins, REACH), _fractions(sample, bins)
-        n = entries.size
-        sets = np.concatenate([rng.multinomial(n, copy, size=self.sets) for copy in accepted]) / n
-        null = np.abs(sets - reference).sum(axis=1)
-        merged = np.add.reduceat(entries.counts, first) / n
-        statistic = np.abs(merged - reference).sum()
-        beyond = null >= statistic if self.tail is Tail.UPPER else null <= statistic
-        return float(beyond.mean())
-
-    def _binned_copies(
-        self, sample: _Array, noise: float, rng: np.random.Generator
-    ) -> tuple[int, list[_Array]]:
-        if self.bins_per_sigma is not None:
-            bins = self.bins_per_sigma
-            coarse_cells(bins, REACH)  # raises if there are no such bins
-            return bins, self._copies(sample, bins, noise, rng)
-        for bins in _BINNINGS[:-1]:
-            with suppress(AcceptanceError):
-                return bins, self._copies(sample, bins, noise, rng)
-        return _BINNINGS[-1], self._copies(sample, _BINNINGS[-1], noise, rng)
-
-    def _copies(
-        self, sample: _Array, bins: int, noise: float, rng: np.random.Generator
-    ) -> list[_Array]:
-        reference = _fractions(sample, bins)
-        accepted: list[_Array] = []
-        distances = []
-        while len(accepted) < self.copies:
-            made = len(distances)
-            hopeless = made >= self.copies // 2 and not accepted
-            if hopeless or made >= self.attempts * self.copies:
-                msg = f"the paper's test accepted {len(accepted)} of {made} perturbed copies of "
-                msg += f"its samples: their median total variation is {np.median(distances):.2g} "
-                msg += f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
-                msg += f"({noise:.2g} standard deviations) or use fewer bins"
-                raise AcceptanceError(msg)
-            copy = _fractions(sample + noise * rng.standard_normal(len(sample)), bins)
-            distances.append(float(np.abs(copy - reference).sum() / 2))
-            if distances[-1] < self.epsilon:
-                accepted.append(copy)
-        return accepted
-
-
-def _fractions(z: _Array, steps: int) -> _Array:
-    """Fraction of the values in each bin of width 1/steps from −8 to 8, and beyond."""
-    cells = np.clip(np.floor(z * steps), -REACH * steps - 1, REACH * steps).astype(np.int64)
-    cells += REACH * steps + 1
-    return np.bincount(cells, minlength=2 * REACH * steps + 2) / len(z)

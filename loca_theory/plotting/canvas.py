@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
+from matplotlib import rc_context, rcParams
 from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,6 +23,7 @@ from loca_theory.sweeps import write_atomically
 from loca_theory.sweeps.files import writable_folder
 
 if TYPE_CHECKING:
+    from matplotlib.transforms import Bbox
     from numpy.typing import NDArray
 
 # Without dates and program names the same data gives the same bytes.
@@ -169,10 +171,33 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     """
     folder = writable_folder(_arguments.path("folder", folder))
     written = []
-    for kind, metadata in _METADATA.items():
-        path = folder / f"{name}.{kind}"
-        write_atomically(
-            path, lambda target, k=kind, m=metadata: figure.savefig(target, format=k, metadata=m)
-        )
-        written.append(path)
+    with _laid_out(figure) as box:
+        for kind, metadata in _METADATA.items():
+            path, look = folder / f"{name}.{kind}", {"metadata": metadata, "bbox_inches": box}
+            write_atomically(
+                path, lambda target, k=kind, look=look: figure.savefig(target, format=k, **look)
+            )
+            written.append(path)
     return written
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[Bbox]:
+    """Lay a figure out once for several files, and find the box of what it shows, in inches."""
+    engine, dpi = figure.get_layout_engine(), figure.dpi
+    with in_style():
+        figure.set_dpi(rcParams["savefig.dpi"])
+        if engine is None:
+            figure.draw_without_rendering()
+        else:
+            engine.execute(figure)
+        box = figure.get_tightbbox().padded(rcParams["savefig.pad_inches"])
+        # With no engine at all, matplotlib draws once per file instead of twice.
+        with rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)
+    try:
+        yield box
+    finally:
+        figure.set_dpi(dpi)
+        if engine is not None:
+            figure.set_layout_engine(engine)

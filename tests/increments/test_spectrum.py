@@ -6,13 +6,16 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import (
+    SPIKE_LEVEL,
     eigenvalues,
     fit_bulk,
     leading_squared_singular_values,
     spectral_statistics,
+    spike_quantile,
     squared_singular_values,
     stable_rank,
     tail_exponent,
+    tracy_widom_quantile,
 )
 
 
@@ -144,6 +147,10 @@ def test_t_is_the_share_outside_the_edges():
     outside = (eigenvalues < low) | (eigenvalues > high)
     expected = eigenvalues[outside].sum() / eigenvalues.sum()
     assert spectral_statistics(eigenvalues, 100, 50)["T"] == pytest.approx(expected)
+
+
+def test_the_level_of_spikes_is_the_quantile_of_the_law():
+    assert spike_quantile() == pytest.approx(tracy_widom_quantile(SPIKE_LEVEL), abs=1e-11)
 
 
 def test_stable_rank():

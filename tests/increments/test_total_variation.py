@@ -6,13 +6,7 @@ import torch
 from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import (
-    AcceptanceError,
-    PrintedTest,
-    Tail,
-    calibrated_test,
-    histogram,
-)
+from loca_theory.increments import calibrated_test, histogram
 from loca_theory.increments.histogram import cell_probabilities, grid_edges, normal_cells
 
 
@@ -87,12 +81,6 @@ def test_entries_that_differ_in_the_last_digit_have_their_own_standard_deviation
 def test_zeros_are_counted_before_small_entries_vanish_beside_large_ones():
     x = torch.tensor([1e30, -1e30, 1e-20, 0.0])
     assert histogram(x).zeros == 1
-
-
-def test_the_printed_noise_swamps_entries_far_below_it():
-    x = torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 1e-300
-    with pytest.raises(AcceptanceError, match="the paper's test accepted 0 of"):
-        PrintedTest(samples=1000, copies=4).p_value(histogram(x), np.random.default_rng(0))
 
 
 def test_cells_have_normal_probabilities():
@@ -179,54 +167,3 @@ def test_arguments_out_of_range(change):
         calibrated_test(counted(rng().standard_normal(100)), rng(), **change)
     with pytest.raises(InvalidArgumentError, match="must divide 64"):
         calibrated_test(counted(rng().standard_normal(100)), rng(), bins_per_sigma=5)
-
-
-# --- the printed test -----------------------------------------------------------------------
-
-
-def printed(x, **settings):
-    return PrintedTest(**settings).p_value(counted(x), rng(1))
-
-
-def test_printed_rejects_large_normal_matrices():
-    """Its null leaves the reference sample's own error out: at 768² normal entries are rejected."""
-    assert printed(rng().standard_normal(768**2), copies=20) <= 0.05
-    assert printed(rng().standard_normal(60**2), copies=20) > 0.05
-
-
-def test_the_literal_percentile_rejects_nothing():
-    x = rng().standard_t(5, 768**2)
-    assert printed(x, copies=20, tail=Tail.PERCENTILE) == 1.0
-    assert printed(x, copies=20) == 0.0
-
-
-def test_the_loop_ends_and_says_what_to_change():
-    with pytest.raises(AcceptanceError, match=r"accepted 0 of 50 perturbed copies.*raise epsilon"):
-        printed(1e-5 * rng().standard_normal(5000))
-    # Where it depends on the bins, which are not printed, the finest that end are taken.
-    x = 2e-3 * rng().standard_normal(5000)
-    with pytest.raises(AcceptanceError, match="raise epsilon"):
-        printed(x, bins_per_sigma=8)
-    assert 0 <= printed(x) <= 1
-
-
-def test_a_loop_that_keeps_too_few_ends_as_well():
-    x = 5e-4 * rng().standard_normal(5000)
-    with pytest.raises(AcceptanceError, match="raise epsilon"):
-        printed(x, epsilon=0.00205, attempts=1, bins_per_sigma=8)
-
-
-def test_the_null_is_a_resampling_of_the_copies():
-    """By the definition, with the points drawn one by one."""
-    x, settings = rng(5).standard_normal(900), {"copies": 30, "samples": 5000}
-    ours = printed(x, **settings)
-    source = rng(1)
-    sample = source.standard_normal(5000)
-    edges = np.arange(-64, 65) / 8
-    binned = lambda v: np.histogram(v, [-np.inf, *edges, np.inf])[0] / len(v)  # noqa: E731
-    reference = binned(sample)
-    z = (x - x.mean()) / x.std()
-    statistic = np.abs(binned(z) - reference).sum()
-    null = [np.abs(binned(source.choice(sample, 900)) - reference).sum() for _ in range(300)]
-    expected = np.mean(np.array(null) >= statistic)
-    assert ours == pytest.approx(expected, abs=4.5 * np.sqrt(0.25 / 300 + 0.25 / 30))

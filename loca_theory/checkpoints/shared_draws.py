@@ -1,0 +1,40 @@
+"""Random numbers of the tests of normality that all matrices of an analysis share.
+
+The tests remain the same in law for each matrix; only those of different matrices depend on each
+other. The generators derive from the seed and from what is drawn, so that a result depends neither
+on the order of the matrices nor on which others there are.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.increments import PrintedTest, null_statistics
+from loca_theory.sweeps import generator
+
+_Array = NDArray[np.float64]
+
+
+def reference(test: PrintedTest, seed: int) -> _Array:
+    """The reference sample of the test as printed, read-only."""
+    return _reference(test.samples, seed)
+
+
+@lru_cache(maxsize=4)
+def _reference(samples: int, seed: int) -> _Array:
+    rng = generator(seed, "increments.reference", str(samples))
+    return _read_only(PrintedTest(samples=samples).reference(rng))
+
+
+@lru_cache(maxsize=256)
+def null(entries: int, seed: int) -> _Array:
+    """The calibrated test's statistic for normal matrices with as many entries, read-only."""
+    return _read_only(null_statistics(entries, generator(seed, "increments.null", str(entries))))
+
+
+def _read_only(values: _Array) -> _Array:
+    values.flags.writeable = False
+    return values

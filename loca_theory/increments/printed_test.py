@@ -1,0 +1,257 @@
+r"""The paper's total-variation test of normality, as printed.
+
+The procedure of the paper's appendix, with the choices that it leaves open as parameters. Entries
+are compared with 10⁵ normal samples G instead of the normal law. The null distribution comes from
+perturbed copies of these samples, G + σ_e e with e standard normal, so it lacks the counting error
+that the samples themselves have. Only copies whose total variation from G is below ε are accepted.
+
+**Drawing copies.** Only the counts of a copy matter. They differ from those of G by the samples
+that cross an edge of a bin; a sample at the distance d from an edge does so with probability Φ(−t),
+t = d/σ_e. If the bins are at least 12 σ_e wide, the crossings of all edges are drawn as independent
+events: a sample cannot cross both edges of its bin, and two independent events do so with
+probability of at most Φ(−6)² < 1e-18. Samples with t > 8.3 are taken not to cross (Φ(−8.3) <
+1e-16). Among those with t > 2.5, which rarely cross, first a random subset is drawn in which each
+is included with probability Φ(−2.5). If the bins are narrower, all samples are perturbed.
+
+Source: the paper's appendix "Details of the Hypothesis Testing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
+from loca_theory.increments.histogram import REACH, Histogram, coarse_cells
+
+_Array = NDArray[np.float64]
+_Counts = NDArray[np.int64]
+_Draw = Callable[[int, np.random.Generator], _Counts]
+
+_BINNINGS = (8, 4, 2, 1)
+# Distances in standard deviations of the noise; see the module's docstring.
+_NARROWEST, _NEVER, _RARE = 12.0, 8.3, 2.5
+# Numbers drawn at a time.
+_PIECE = 2**21
+# If ε is at least this many samples, the loop ends after so few copies if none of them is nearer
+# than twice ε: where a third of the copies would be accepted, this has a probability below 1e-10.
+_SAMPLES, _FEW = 50, 5
+
+
+class AcceptanceError(LocaTheoryError):
+    """The printed test's loop finds too few perturbed copies to go on."""
+
+
+class Tail(StrEnum):
+    """Which tail of the null distribution gives the p-value of the paper's test.
+
+    - ``upper``: the fraction of the null distribution at or above T, as usual in tests of fit.
+    - ``percentile``: the fraction at or below T, the literal meaning of the paper's text.
+    """
+
+    UPPER = "upper"
+    PERCENTILE = "percentile"
+
+
+@dataclass(frozen=True)
+class PrintedTest:
+    """Settings of the test as printed, and the choices that the paper leaves open.
+
+    Attributes:
+        samples: Size of the reference sample G, 10⁵ as printed.
+        noise: σ_e of the perturbation, in the units of the entries; 10⁻⁵ as printed.
+        epsilon: Copies closer to G than this are accepted; 0.001 as printed.
+        copies: Number of copies to accept; 100 as printed.
+        sets: Samples of n points from each copy; 10 as printed.
+        bins_per_sigma: Bins in one standard deviation, a divisor of 64; not printed. None selects
+            the finest of 8, 4, 2 and 1 at which enough copies are accepted.
+        tail: Interpretation of "percentile"; not printed.
+        attempts: Number of copies to try per copy that is wanted, before the test gives up.
+    """
+
+    samples: int = 100_000
+    noise: float = 1e-5
+    epsilon: float = 0.001
+    copies: int = 100
+    sets: int = 10
+    bins_per_sigma: int | None = None
+    tail: Tail = Tail.UPPER
+    attempts: int = 3
+
+    def reference(self, rng: np.random.Generator) -> _Array:
+        """Draw G, sorted; the tests of several matrices can share it."""
+        return np.sort(rng.standard_normal(self.samples))
+
+    def p_value(
+        self, entries: Histogram, rng: np.random.Generator, reference: _Array | None = None
+    ) -> float:
+        """Run the test.
+
+        Args:
+            entries: The counts.
+            rng: Draws the perturbations and the samples.
+            reference: G, from :meth:`reference`; None to draw it.
+
+        Raises:
+            AcceptanceError: too few copies are closer to G than ε, so the loop would not end.
+            InvalidArgumentError: the grid cells cannot be merged into such bins, or G does not
+                have the right size.
+        """
+        sample = self.reference(rng) if reference is None else reference
+        if len(sample) != self.samples:
+            msg = f"reference must have the test's {self.samples} samples, not {len(sample)}"
+            raise InvalidArgumentError(msg + "; draw it with the method reference")
+        noise = self.noise / entries.standard_deviation
+        bins, accepted = self._accepted(sample, noise, rng)
+        n, size = entries.size, self.samples
+        null = np.concatenate(
+            [rng.multinomial(n, copy / size, size=self.sets) for copy in accepted]
+        )
+        expected = bin_counts(sample, bins) / size
+        merged = np.add.reduceat(entries.counts, coarse_cells(bins, REACH))
+        statistic = np.abs(merged / n - expected).sum()
+        distances = np.abs(null / n - expected).sum(axis=1)
+        beyond = distances >= statistic if self.tail is Tail.UPPER else distances <= statistic
+        return float(beyond.mean())
+
+    def _accepted(
+        self, sample: _Array, noise: float, rng: np.random.Generator
+    ) -> tuple[int, _Counts]:
+        """Bins in one standard deviation, and the counts of the accepted copies."""
+        binnings = _BINNINGS if self.bins_per_sigma is None else (self.bins_per_sigma,)
+        for bins in binnings[:-1]:
+            with suppress(AcceptanceError):
+                return bins, self._copies(sample, bins, noise, rng)
+        return binnings[-1], self._copies(sample, binnings[-1], noise, rng)
+
+    def _copies(self, sample: _Array, bins: int, noise: float, rng: np.random.Generator) -> _Counts:
+        coarse_cells(bins, REACH)  # raises if there are no such bins
+        counts = bin_counts(sample, bins)
+        draw = copies_of(sample, bins, noise)
+        accepted = np.empty((0, len(counts)), dtype=np.int64)
+        distances = np.empty(0)
+        few = _FEW if self.epsilon * self.samples >= _SAMPLES else 0
+        half, most = max(1, self.copies // 2), self.attempts * self.copies
+        # The loop is only asked whether to go on after these numbers of copies.
+        stops = sorted({few, half, most})
+        while len(accepted) < self.copies:
+            made = len(distances)
+            is_far = 0 < made == few and distances.min() > 2 * self.epsilon
+            if is_far or made >= most or (made >= half and not len(accepted)):
+                msg = f"the paper's test accepted {len(accepted)} of {made} perturbed copies of "
+                msg += f"its samples: their median total variation is {np.median(distances):.2g} "
+                msg += f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
+                msg += f"({noise:.2g} standard deviations) or use fewer bins"
+                raise AcceptanceError(msg)
+            stop = next(stop for stop in stops if stop > made)
+            copies = draw(min(stop - made, self.copies - len(accepted)), rng)
+            found = np.abs(copies - counts).sum(axis=1) / (2 * self.samples)
+            distances = np.concatenate([distances, found])
+            accepted = np.concatenate([accepted, copies[found < self.epsilon]])
+        return accepted
+
+
+def bin_counts(z: _Array, steps: int) -> _Counts:
+    """Number of values in each bin of width 1/steps from −8 to 8, and beyond."""
+    cells = np.floor(z * steps)
+    np.clip(cells, -REACH * steps - 1, REACH * steps, out=cells)
+    cells += REACH * steps + 1
+    return np.bincount(cells.astype(np.intp), minlength=2 * REACH * steps + 2)
+
+
+def copies_of(sample: _Array, steps: int, noise: float) -> _Draw:
+    """Make a function that draws the counts of perturbed copies.
+
+    Args:
+        sample: G, sorted.
+        steps: Bins in one standard deviation.
+        noise: Standard deviation of the perturbation.
+
+    Returns:
+        A function of the number of copies and the generator; it returns an array (copies, bins).
+    """
+    if noise * steps * _NARROWEST <= 1:
+        return _Crossings(sample, steps, noise).draw
+
+    def draw(count: int, rng: np.random.Generator) -> _Counts:
+        copies = (sample + noise * rng.standard_normal(len(sample)) for _ in range(count))
+        return np.array([bin_counts(copy, steps) for copy in copies])
+
+    return draw
+
+
+class _Crossings:
+    """Copies of G in bins that are wide compared with the noise."""
+
+    def __init__(self, sample: _Array, steps: int, noise: float) -> None:
+        self.counts = bin_counts(sample, steps)
+        edges = np.arange(-REACH * steps, REACH * steps + 1) / steps
+        middle = np.searchsorted(sample, edges)
+        ends = {
+            t: np.searchsorted(sample, [edges - t * noise, edges + t * noise])
+            for t in (_RARE, _NEVER)
+        }
+        # Sample i may cross an edge from below, or from above, if it is one of these.
+        near = ends[_RARE]
+        self.often = _Group.of(sample, edges, noise, [(near[0], middle), (middle, near[1])])
+        far = ends[_NEVER]
+        self.seldom = _Group.of(sample, edges, noise, [(far[0], near[0]), (near[1], far[1])])
+
+    def draw(self, count: int, rng: np.random.Generator) -> _Counts:
+        """Draw the counts of some copies, shape (copies, bins)."""
+        flows = np.zeros((count, 2, len(self.counts) - 1), dtype=np.int64)
+        rows = max(1, _PIECE // max(1, len(self.often.probability)))
+        for start in range(0, count, rows):
+            self._often(flows[start : start + rows], rng)
+        self._seldom(flows, rng)
+        upward = flows[:, 0] - flows[:, 1]
+        return self.counts - np.diff(upward, axis=1, prepend=0, append=0)
+
+    def _often(self, flows: _Counts, rng: np.random.Generator) -> None:
+        probability, owner = self.often.probability, self.often.owner
+        if not len(probability):
+            return
+        crosses = rng.random((len(flows), len(probability))) < probability
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        sums = np.add.reduceat(crosses, starts, axis=1, dtype=np.int64)
+        flows.reshape(len(flows), -1)[:, owner[starts]] += sums
+
+    def _seldom(self, flows: _Counts, rng: np.random.Generator) -> None:
+        probability, owner = self.seldom.probability, self.seldom.owner
+        bound = special.ndtr(-_RARE)
+        pairs = len(flows) * len(probability)
+        some = rng.choice(pairs, rng.binomial(pairs, bound), replace=False, shuffle=False)
+        copy, one = np.divmod(some, max(1, len(probability)))
+        crosses = rng.random(len(some)) * bound < probability[one]
+        cell = copy[crosses] * flows[0].size + owner[one[crosses]]
+        flows += np.bincount(cell, minlength=flows.size).reshape(flows.shape)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Samples that may cross an edge, one element per sample and edge.
+
+    Attributes:
+        probability: Probability of crossing.
+        owner: The edge, plus the number of edges for crossings from above; increasing.
+    """
+
+    probability: _Array
+    owner: _Counts
+
+    @classmethod
+    def of(
+        cls, sample: _Array, edges: _Array, noise: float, ranges: list[tuple[_Counts, _Counts]]
+    ) -> _Group:
+        starts, stops = (np.concatenate(side) for side in zip(*ranges, strict=True))
+        lengths = stops - starts
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        index = np.arange(len(owner)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+        distance = np.abs(sample[index] - np.tile(edges, 2)[owner])
+        return cls(special.ndtr(-distance / noise), owner)
