@@ -62,21 +62,25 @@ class Checkpoint(Protocol):
         """
         ...
 
-    def load_slice(self, name: str, index: int) -> torch.Tensor:
-        """Load the part of a tensor with the given first index, without the other parts.
+    def load_expert(self, name: str, expert: int) -> torch.Tensor:
+        """Load one expert of a tensor that holds several, without the others.
+
+        Args:
+            name: Name of the tensor.
+            expert: Index along its first dimension.
 
         Raises:
             DamagedError: the tensor cannot be read.
         """
-        return self.load(name)[index]
+        return self.load(name)[expert]
 
-    def stored(self, name: str, index: int | None = None) -> Iterator[torch.Tensor]:
-        """Yield the tensors, as they are stored, from which a tensor or a part of it is made.
+    def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
+        """Yield the tensors, as they are stored, from which a tensor or one expert is made.
 
         Raises:
             DamagedError: a tensor cannot be read.
         """
-        yield self.load(name) if index is None else self.load_slice(name, index)
+        yield self.load(name) if expert is None else self.load_expert(name, expert)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class Comparer:
             for (_, own), entry in zip(sides, entries, strict=True)
         ]
         for tuned, *base in zip(*matrices, strict=True):
-            row = name if tuned.index is None else f"{name}[{tuned.index}]"
+            row = name if tuned.expert is None else f"{name}[{tuned.expert}]"
             yield Comparison(row, tuned, base[0] if base else None, "; ".join(notes))
 
     def _with_tied(self, match: Match, base: Checkpoint) -> tuple[Match, str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Modules that share one weight in many language models, in the order in which to look for one.
 _HEADS = ("lm_head",)
+_OTHER_HEADS = ("score", "classifier")
 _EMBEDDINGS = ("shared", "embed_tokens", "wte", "word_embeddings")
 _MATRIX_DIMENSIONS = 2
 _MODULE = re.compile(r"(?:^|\.)(\w+)\.weight$")
@@ -105,7 +106,7 @@ def tied_weight(name: str, shape: tuple[int, ...], other: Checkpoint) -> str | N
     Returns:
         The name of the only embedding, or head, of as many columns in the other checkpoint; None
         if there is none, if there are several, if its configuration says that they are not tied,
-        or if it says that the model has no output head.
+        or if it has another head or none.
     """
     module = _module(name)
     if module in _HEADS:
@@ -114,7 +115,7 @@ def tied_weight(name: str, shape: tuple[int, ...], other: Checkpoint) -> str | N
         wanted = _HEADS
     else:
         return None
-    if not _may_be_tied(other.config):
+    if not _may_be_tied(other.config) or any(_module(own) in _OTHER_HEADS for own in other.entries):
         return None
     if len(shape) != _MATRIX_DIMENSIONS:
         return None

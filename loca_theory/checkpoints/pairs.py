@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 1024
 _DIGEST_SIZE = 16
+_DOUBLE = ("F64", "float64")
 
 
 @dataclass
@@ -43,6 +44,8 @@ class CheckpointPair:
         base: The base; None if the fine-tuned side holds increments, as an adapter does.
         selection: Which matrices to compare.
         is_from_files: Whether all tensors are read from files.
+        adapted: Without ``base``: the weights to which the increments are added, under the same
+            names; None if they are not known.
         names: For each comparable matrix, its name in the base, and its name in the fine-tuned
             checkpoint. A weight that the base ties to another goes by the latter.
         notes: Remarks on some of these matrices, by the base's name.
@@ -54,6 +57,7 @@ class CheckpointPair:
     base: Checkpoint | None = None
     selection: Selection = field(default_factory=Selection)
     is_from_files: bool = False
+    adapted: Checkpoint | None = None
     names: dict[str, str] = field(init=False, default_factory=dict)
     notes: dict[str, str] = field(init=False, default_factory=dict)
     skipped: list[Skipped] = field(init=False, default_factory=list)
@@ -112,7 +116,7 @@ class CheckpointPair:
         return change
 
     def weights(self, name: str) -> torch.Tensor | None:
-        """W₀, the matrix of the base to which ΔW is added; None without a base.
+        """W₀, the matrix to which ΔW is added; None if it is not known.
 
         It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
 
@@ -120,27 +124,25 @@ class CheckpointPair:
             name: A key of :attr:`names`.
 
         Raises:
-            DamagedError: the base cannot be read.
+            DamagedError: the weights cannot be read.
             ResourceError: there is not enough memory.
         """
-        return None if self.base is None else self._widened(self.base, name)
+        found = self._sides(name)
+        return self._widened(name, *found[1]) if len(found) > 1 else None
 
     def tuned_weights(self, name: str) -> torch.Tensor | None:
-        """W′ = W₀ + ΔW as the fine-tuned checkpoint holds it; None if it holds increments.
+        """W′ as the fine-tuned checkpoint holds it, None if it holds increments.
 
-        It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
-
-        Args:
-            name: A key of :attr:`names`.
+        See :meth:`weights`.
 
         Raises:
             DamagedError: the fine-tuned checkpoint cannot be read.
             ResourceError: there is not enough memory.
         """
-        return None if self.base is None else self._widened(self.tuned, name)
+        return None if self.base is None else self._widened(name, *self._sides(name)[0])
 
     def fingerprint(self, name: str) -> str:
-        """BLAKE2b digest, 16 bytes in hexadecimal, of all that an increment is computed from.
+        """BLAKE2b digest, 16 bytes in hexadecimal, of all from which ΔW and W₀ are computed.
 
         It covers the bytes, types and shapes of the stored tensors of both sides, scales included,
         and the shape of the increment.
@@ -156,46 +158,52 @@ class CheckpointPair:
         digest = hashlib.blake2b(repr(self.shape(name)).encode(), digest_size=_DIGEST_SIZE)
         for side, matrix in self._sides(name):
             digest.update(b"side")
-            for tensor in side.stored(matrix.tensor, matrix.index):
+            for tensor in side.stored(matrix.tensor, matrix.expert):
                 digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
                 flat = tensor.detach().contiguous().reshape(-1)
                 digest.update(flat.view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def _sides(self, name: str) -> Iterator[tuple[Checkpoint, StoredMatrix]]:
+    def _sides(self, name: str) -> list[tuple[Checkpoint, StoredMatrix]]:
+        """The fine-tuned matrix, and that to which its increment is added if it is known."""
         found = self._comparisons[name]
-        yield self.tuned, found.tuned
+        sides = [(self.tuned, found.tuned)]
         if self.base is not None and found.base is not None:
-            yield self.base, found.base
+            sides.append((self.base, found.base))
+        elif self.adapted is not None and found.tuned.tensor in self.adapted.entries:
+            sides.append((self.adapted, found.tuned))
+        return sides
 
-    def _loaded(self, side: Checkpoint, name: str) -> torch.Tensor:
-        """The compared rows of one side's matrix, which may be the checkpoint's own memory."""
-        found = self._comparisons[name]
-        matrix = found.base if side is self.base and found.base is not None else found.tuned
-        return matrix.load(side)[: found.shape[0]]
+    def _loaded(self, name: str, side: Checkpoint, matrix: StoredMatrix) -> torch.Tensor:
+        """The compared rows of a matrix, which may be the checkpoint's own memory."""
+        return matrix.load(side)[: self.shape(name)[0]]
 
-    def _widened(self, side: Checkpoint, name: str) -> torch.Tensor:
+    def _widened(self, name: str, side: Checkpoint, matrix: StoredMatrix) -> torch.Tensor:
         import torch
 
-        matrix = self._loaded(side, name)
-        wide = torch.float64 if matrix.dtype == torch.float64 else torch.float32
-        with self._memory(name, matrix.dtype):
-            return matrix.to(wide, copy=True)
+        found = self._loaded(name, side, matrix)
+        wide = torch.float64 if found.dtype == torch.float64 else torch.float32
+        with self._memory(name, found.dtype):
+            return found.to(wide, copy=True)
 
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
         import torch
 
-        tuned = self._loaded(self.tuned, name)
-        base = None if self.base is None else self._loaded(self.base, name)
-        if torch.float64 in (tuned.dtype, None if base is None else base.dtype):
+        (side, matrix), *others = self._sides(name)
+        tuned = self._loaded(name, side, matrix)
+        bases = others if self.base is not None else []
+        stored = [one.entries[own.tensor].dtype for one, own in bases]
+        if tuned.dtype == torch.float64 or any(one in _DOUBLE for one in stored):
             wide = torch.float64
         with self._memory(name, tuned.dtype):
-            change = tuned.to(wide, copy=True)
+            change = tuned.to(wide, copy=not side.entries[matrix.tensor].is_scaled)
+            # The base is loaded after the other side is let go, so that there are never three.
             del tuned
-            if base is not None:
+            for base, own in bases:
+                weights = self._loaded(name, base, own)
                 # In blocks of rows: the whole widened base would be as large as the increment.
                 for rows, other in zip(
-                    change.split(_ROWS_AT_ONCE), base.split(_ROWS_AT_ONCE), strict=True
+                    change.split(_ROWS_AT_ONCE), weights.split(_ROWS_AT_ONCE), strict=True
                 ):
                     rows.sub_(other.to(wide))
         return change
@@ -268,9 +276,10 @@ def open_pair(
             msg = f"{what} not a LoRA adapter; pass the fine-tuned checkpoint as well"
             raise InvalidArgumentError(msg)
     elif adapter is not None:
-        # The adapter holds the whole increment; the base only serves to check that it fits.
-        _check_base(open_checkpoint(first), adapter)
-        pair = CheckpointPair(adapter, None, chosen, is_path(second))
+        # The adapter holds the whole increment.
+        base = open_checkpoint(first)
+        _check_base(base, adapter)
+        pair = CheckpointPair(adapter, None, chosen, files, adapted=base)
     else:
         pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen, files)
     if not pair.names and not any(one.damaged for one in pair.skipped):

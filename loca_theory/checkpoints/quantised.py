@@ -156,38 +156,38 @@ class QuantisedCheckpoint(Checkpoint):
         """
         return self._loaded(name, None)
 
-    def load_slice(self, name: str, index: int) -> torch.Tensor:
-        """Load a part of one tensor, times its scales; see :class:`Checkpoint`.
+    def load_expert(self, name: str, expert: int) -> torch.Tensor:
+        """Load one expert of a tensor, times its scales; see :class:`Checkpoint`.
 
         Raises:
             DamagedError: the tensor or its scales cannot be read, or the scales are not finite.
         """
-        return self._loaded(name, index)
+        return self._loaded(name, expert)
 
-    def stored(self, name: str, index: int | None = None) -> Iterator[torch.Tensor]:
-        """Yield a tensor or a part of it, and its scales; see :class:`Checkpoint`.
+    def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
+        """Yield a tensor or one expert of it, and its scales; see :class:`Checkpoint`.
 
         Raises:
             DamagedError: a tensor cannot be read.
         """
-        yield from self.source.stored(name, index)
+        yield from self.source.stored(name, expert)
         if name in self._scales:
-            yield from self._grid_values(self._scales[name], index)
+            yield from self._grid_values(self._scales[name], expert)
 
-    def _loaded(self, name: str, index: int | None) -> torch.Tensor:
+    def _loaded(self, name: str, expert: int | None) -> torch.Tensor:
         source = self.source
-        weight = source.load(name) if index is None else source.load_slice(name, index)
+        weight = source.load(name) if expert is None else source.load_expert(name, expert)
         scales = self._scales.get(name)
         if scales is None:
             return weight
         if scales.layout and int(source.load(scales.layout).flatten()[0]):
             msg = f"{name} is in the layout of a GPU ({scales.layout}): {_WAY_OUT}"
             raise DamagedError(msg)
-        scale, *zero_point = self._grid_values(scales, index)
+        scale, *zero_point = self._grid_values(scales, expert)
         if not scale.float().isfinite().all():
             msg = f"{name} has scales that are not finite: {scales.name}"
             raise DamagedError(msg)
-        grid = scales.grid if index is None else replace(scales.grid, is_per_expert=False)
+        grid = scales.grid if expert is None else replace(scales.grid, is_per_expert=False)
         return scaled(
             weight,
             scale,
@@ -196,11 +196,11 @@ class QuantisedCheckpoint(Checkpoint):
             factor=scales.factor,
         )
 
-    def _grid_values(self, scales: _Scales, index: int | None) -> Iterator[torch.Tensor]:
+    def _grid_values(self, scales: _Scales, expert: int | None) -> Iterator[torch.Tensor]:
         for name in (scales.name, scales.zero_point):
             if name is not None:
-                is_part = index is not None and scales.grid.is_per_expert
-                yield self.source.load(name)[index] if is_part else self.source.load(name)
+                is_part = expert is not None and scales.grid.is_per_expert
+                yield self.source.load(name)[expert] if is_part else self.source.load(name)
 
 
 def with_scales(source: Checkpoint) -> Checkpoint:

@@ -79,14 +79,14 @@ class SafetensorsCheckpoint(Checkpoint):
             # Copy, because the view would keep the mapping alive.
             return tensors.get_tensor(name).clone()
 
-    def load_slice(self, name: str, index: int) -> torch.Tensor:
-        """Load a part of one tensor; see :class:`Checkpoint`.
+    def load_expert(self, name: str, expert: int) -> torch.Tensor:
+        """Load one expert of a tensor; see :class:`Checkpoint`.
 
         Raises:
             DamagedError: the tensor cannot be read.
         """
         with _opened(self._files[name]) as tensors:
-            return tensors.get_slice(name)[index].clone()
+            return tensors.get_slice(name)[expert].clone()
 
 
 @contextmanager

@@ -54,9 +54,9 @@ class TensorsCheckpoint(Checkpoint):
         """Load one tensor; see :class:`Checkpoint`."""
         return self.tensors[name].detach().cpu()
 
-    def load_slice(self, name: str, index: int) -> torch.Tensor:
-        """Load a part of one tensor; see :class:`Checkpoint`."""
-        return self.tensors[name].detach()[index].cpu()
+    def load_expert(self, name: str, expert: int) -> torch.Tensor:
+        """Load one expert of a tensor; see :class:`Checkpoint`."""
+        return self.tensors[name].detach()[expert].cpu()
 
 
 def is_array(source: object) -> TypeGuard[TensorLike]:

@@ -40,18 +40,18 @@ class StoredMatrix:
         tensor: Name of the tensor.
         shape: Numbers of rows and columns.
         stored_shape: Shape of the tensor.
-        index: Number of the expert; None if the whole tensor is one matrix.
+        expert: Index of the expert; None if the whole tensor is one matrix.
     """
 
     tensor: str
     shape: tuple[int, int]
     stored_shape: tuple[int, ...]
-    index: int | None = None
+    expert: int | None = None
 
     @property
     def name(self) -> str:
         """Name of the matrix: that of the tensor, with the number of the expert in brackets."""
-        return self.tensor if self.index is None else f"{self.tensor}[{self.index}]"
+        return self.tensor if self.expert is None else f"{self.tensor}[{self.expert}]"
 
     def load(self, checkpoint: Checkpoint) -> torch.Tensor:
         """Load the matrix, which may be the checkpoint's own memory.
@@ -59,10 +59,10 @@ class StoredMatrix:
         Raises:
             DamagedError: the tensor cannot be read, or has another shape than it had.
         """
-        if self.index is None:
+        if self.expert is None:
             found, expected = checkpoint.load(self.tensor), self.stored_shape
         else:
-            found, expected = checkpoint.load_slice(self.tensor, self.index), self.shape
+            found, expected = checkpoint.load_expert(self.tensor, self.expert), self.shape
         if tuple(found.shape) != expected:
             msg = f"{self.tensor} has changed its shape since it was opened; start again"
             raise DamagedError(msg)

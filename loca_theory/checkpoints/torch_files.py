@@ -69,13 +69,13 @@ class TorchCheckpoint(Checkpoint):
         """
         return self._holder(name).load(name)
 
-    def load_slice(self, name: str, index: int) -> torch.Tensor:
-        """Load a part of one tensor; see :class:`Checkpoint`.
+    def load_expert(self, name: str, expert: int) -> torch.Tensor:
+        """Load one expert of a tensor; see :class:`Checkpoint`.
 
         Raises:
             DamagedError: the tensor cannot be read.
         """
-        return self._holder(name).load_slice(name, index)
+        return self._holder(name).load_expert(name, expert)
 
     def _holder(self, name: str) -> TensorsCheckpoint:
         tensors = self._tensors()

@@ -315,8 +315,14 @@ def test_a_transposed_adapter_is_transposed_back(tmp_path):
 
 def test_an_adapter_beside_its_base(tmp_path):
     product = adapter(tmp_path / "adapter")
+    name = "a.0.q.weight"
     opened = open_pair(write(tmp_path, "base", tensors(0)), tmp_path / "adapter")
-    torch.testing.assert_close(opened.increment("a.0.q.weight"), 3.0 * product)
+    torch.testing.assert_close(opened.increment(name), 3.0 * product)
+    assert torch.equal(opened.weights(name), tensors(0)[name])
+    other = open_pair(write(tmp_path, "other", tensors(1)), tmp_path / "adapter")
+    alone = open_pair(tmp_path / "adapter")
+    assert len({one.fingerprint(name) for one in (opened, other, alone)}) == 3
+    assert alone.weights(name) is None
 
 
 def test_adapters_that_are_not_understood(tmp_path):

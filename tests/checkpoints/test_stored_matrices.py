@@ -5,7 +5,7 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints import Selection, analyze, open_pair
+from loca_theory.checkpoints import DamagedError, Selection, analyze, open_pair
 from loca_theory.checkpoints.stored_matrices import stored_matrices
 from loca_theory.errors import InvalidArgumentError
 
@@ -98,6 +98,15 @@ def test_only_the_expert_is_read(tmp_path, monkeypatch):
     pair.fingerprint(f"{EXPERTS}[1]")
     assert loaded == []
     assert increment.untyped_storage().nbytes() == 20 * 24 * 4
+
+
+def test_an_expert_of_a_damaged_file_is_one_line(tmp_path):
+    paths = files(tmp_path, {EXPERTS: normal(3, 20, 24)}, {EXPERTS: normal(3, 20, 24, seed=1)})
+    pair = open_pair(*paths)
+    paths[1].write_bytes(paths[1].read_bytes()[:-100])
+    for read in (pair.increment, pair.fingerprint):
+        with pytest.raises(DamagedError, match=r"tuned\.safetensors is not an intact safetensors"):
+            read(f"{EXPERTS}[1]")
 
 
 def test_numbers_of_experts_that_differ_are_said(tmp_path):

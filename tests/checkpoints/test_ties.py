@@ -71,6 +71,12 @@ def test_a_model_without_a_tied_head_is_not_compared_by_its_embedding(tmp_path, 
     assert (skipped.name, skipped.reason) == (HEAD, "only in the base checkpoint")
 
 
+def test_a_classifier_is_known_by_its_own_head():
+    base, tuned = weights(0, EMBEDDING, HEAD), weights(1, EMBEDDING, "score.weight")
+    reasons = {one.name: one.reason for one in open_pair(base, tuned).skipped}
+    assert reasons[HEAD] == "only in the base checkpoint"
+
+
 TIED_CONFIGS = {
     "tied": {"tie_word_embeddings": True, "architectures": ["GemmaForCausalLM"]},
     "by default": {"architectures": ["GPT2LMHeadModel"]},
