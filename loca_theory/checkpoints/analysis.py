@@ -12,13 +12,14 @@ from loca_theory._lookup import member
 from loca_theory.checkpoints.computation import COMPARISON, INCREMENT, WEIGHTS, MatrixComputation
 from loca_theory.checkpoints.figure_data import figure_data, representative
 from loca_theory.checkpoints.fine_tunes import open_fine_tunes
-from loca_theory.checkpoints.layer_budgets import allocate_budgets
+from loca_theory.checkpoints.layer_budgets import allocate_budgets, check_total
 from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.pairs import CheckpointPair, Selection
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_array
+from loca_theory.checkpoints.stored_matrices import Experts
 from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method, find_methods
@@ -51,6 +52,7 @@ def analyze(
     include: str | None = None,
     exclude: str | None = None,
     max_size: int | None = None,
+    experts: Experts = "each",
     epsilon: float = 0.001,
     accounting: Accounting | str = Accounting.PAPER,
     subspaces: int | None = None,
@@ -77,6 +79,8 @@ def analyze(
         include: Regular expression; only matrices whose name contains a match are analysed.
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
+        experts: What the weights of several experts in one tensor are: ``each``, a matrix per
+            expert; ``stacked``, one matrix with the rows of all.
         epsilon: Total variation that still counts as normal.
         accounting: What is charged to a budget.
         subspaces: Number of leading singular vectors of ΔW, W₀ and W′ to compare, and of the
@@ -121,7 +125,9 @@ def analyze(
         has_profiles=allocate is not None,
     )
     total = None if allocate is None else TotalSize.parse(allocate)
-    pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size))
+    pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
+    if total is not None:
+        check_total([one.shape(name) for one in pairs.values() for name in one.names], total)
     work = _Work(pairs, settings, runner)
     analyses = work.analyses()
     if is_array(base) and not analyses:
@@ -133,7 +139,7 @@ def analyze(
             grid={
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
                 "labels": list(pairs), "prefix": next(iter(pairs.values())).prefix,
-                "include": include, "exclude": exclude, "max_size": max_size,
+                "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": None if total is None else str(total),
                 **settings.describe(),
                 **({"titles": titles} if (titles := own_titles(settings.methods)) else {}),

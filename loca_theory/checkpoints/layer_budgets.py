@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,21 +12,33 @@ from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.checkpoints.total_size import TotalSize
+from loca_theory.errors import InvalidArgumentError
+
+
+def check_total(shapes: Iterable[tuple[int, int]], total: TotalSize) -> None:
+    """Check, before anything is computed, that a total pays for one rank of one matrix.
+
+    Raises:
+        InvalidArgumentError: it does not.
+    """
+    least = min(total.cost_of_number() * sum(shape) for shape in shapes)
+    if total.amount < least:
+        msg = f"allocate={total.amount} is too small: one rank of the smallest matrix costs "
+        msg += f"{least:,}; pass at least that"
+        raise InvalidArgumentError(msg)
 
 
 def allocate_budgets(
-    analyses: Sequence[MatrixAnalysis], total: TotalSize, *, floor: int = 0, cap: int | None = None
+    analyses: Sequence[MatrixAnalysis], total: TotalSize
 ) -> Iterator[AllocatedMatrix]:
     """Split a total among the matrices of each fine-tune.
 
     Args:
         analyses: The analysed matrices, with the profiles of their DCT coefficients.
         total: The total of one fine-tune.
-        floor: Every matrix gets at least this rank, or this number of coefficients.
-        cap: No matrix gets more.
 
     Raises:
-        InvalidArgumentError: the total does not pay for the floors.
+        InvalidArgumentError: the total does not pay for a single unit.
     """
     for tuned in dict.fromkeys(one.matrix.tuned for one in analyses):
         mine = [one for one in analyses if one.matrix.tuned == tuned]
@@ -38,7 +50,7 @@ def allocate_budgets(
                 _profile(one, weight, method, total)
                 for one, weight in zip(mine, weights, strict=True)
             ]
-            found = allocate(profiles, total.amount, floor=floor, cap=cap)
+            found = allocate(profiles, total.amount)
             for one, size in zip(mine, found.matrices, strict=True):
                 unit = sum(one.matrix.shape) if method == "R" else 1
                 yield AllocatedMatrix(

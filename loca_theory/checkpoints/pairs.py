@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError
-from loca_theory.checkpoints.comparisons import Comparer, Comparison
+from loca_theory.checkpoints.comparable import ComparableMatrix, MatrixFinder
 from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
 from loca_theory.checkpoints.matching import Match, all_names, match_names
 from loca_theory.checkpoints.rows import Skipped
@@ -62,7 +62,7 @@ class CheckpointPair:
     notes: dict[str, str] = field(init=False, default_factory=dict)
     skipped: list[Skipped] = field(init=False, default_factory=list)
     prefix: str = field(init=False, default="")
-    _comparisons: dict[str, Comparison] = field(init=False, default_factory=dict, repr=False)
+    _matrices: dict[str, ComparableMatrix] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         tuned = all_names(self.tuned)
@@ -71,28 +71,28 @@ class CheckpointPair:
         else:
             matches, self.prefix = match_names(tuned, all_names(self.base))
         partners = {one.tuned: one.base for one in matches if one.tuned and one.base}
-        comparer = Comparer(self.tuned, self.base, self.selection, partners, self.prefix)
+        finder = MatrixFinder(self.tuned, self.base, self.selection, partners, self.prefix)
         for match in matches:
-            for found in comparer.compare(match):
+            for found in finder.find(match):
                 if isinstance(found, Skipped):
                     self.skipped.append(found)
                     continue
-                self._comparisons[found.name] = found
+                self._matrices[found.name] = found
                 self.names[found.name] = found.tuned.name
                 if found.note:
                     self.notes[found.name] = found.note
 
     def shape(self, name: str) -> tuple[int, int]:
         """Numbers of rows and columns of an increment."""
-        return self._comparisons[name].shape
+        return self._matrices[name].shape
 
     def dtype(self, name: str) -> str:
         """Element type of the fine-tuned matrix, as it is stored."""
-        return self.tuned.entries[self._comparisons[name].tuned.tensor].dtype
+        return self.tuned.entries[self._matrices[name].tuned.tensor].dtype
 
     def stored_shape(self, name: str) -> tuple[int, ...]:
         """Shape of the tensor of the fine-tuned checkpoint that holds a matrix."""
-        return self._comparisons[name].tuned.stored_shape
+        return self._matrices[name].tuned.stored_shape
 
     def increment(self, name: str) -> torch.Tensor:
         """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
@@ -166,7 +166,7 @@ class CheckpointPair:
 
     def _sides(self, name: str) -> list[tuple[Checkpoint, StoredMatrix]]:
         """The fine-tuned matrix, and that to which its increment is added if it is known."""
-        found = self._comparisons[name]
+        found = self._matrices[name]
         sides = [(self.tuned, found.tuned)]
         if self.base is not None and found.base is not None:
             sides.append((self.base, found.base))

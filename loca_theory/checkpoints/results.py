@@ -71,6 +71,11 @@ class Analysis(Result):
         """Labels of the fine-tunes, in the given order."""
         return tuple(self.manifest["grid"]["labels"])
 
+    @property
+    def total(self) -> str | None:
+        """The total that ``allocation`` splits, in words; None without an allocation."""
+        return self.manifest["grid"]["allocate"]
+
     @cached_property
     def summary(self) -> Summary:
         """Totals over all matrices, by kind, by layer and by fine-tune."""
@@ -84,11 +89,10 @@ class Analysis(Result):
         """
         epsilon = self.manifest["grid"]["epsilon"]
         groups = self.summary.by_tuned or (self.summary.all,)
-        total = self.manifest["grid"]["allocate"]
         paragraphs = []
         for one in groups:
             mine = [row for row in self.allocation if row.tuned == one.name]
-            text = " ".join([verdict(one, epsilon), *allocations(mine, total)])
+            text = " ".join([verdict(one, epsilon), *allocations(mine, self.total)])
             paragraphs.append(f"{one.name}: {text}" if len(groups) > 1 else text)
         return "\n\n".join([*paragraphs, *agreements(self.comparisons)])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,8 @@ def _print_matrices(out: Console, result: Analysis) -> None:
         line += " D best DCT coefficients, S best entries"
         if out.width >= _WIDE:
             line += " (spec.: both as expected from the singular values alone)"
+        if result.allocation:
+            line += f"; LoRA's rank and LoCA's coefficients with {result.total} in all"
         out.print(line, style="dim", highlight=False)
     out.print()
     is_wide = out.width >= _WIDE
@@ -93,6 +96,12 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     used = dict.fromkeys(error.method for error in result.errors)
     usual = {method.name for method in ANALYSED}
     columns += [_Column(name, _error(name)) for name in used if name not in usual]
+    for method, heading in _ALLOCATED.items():
+        mine = {
+            (one.name, one.tuned): one.size for one in result.allocation if one.method == method
+        }
+        if mine:
+            columns.append(_Column(heading, partial(_size, mine)))
     table = plain_table("matrix", *(column.heading for column in columns))
     errors: dict[tuple[str, str], dict[str, MatrixError]] = {}
     for error in result.errors:
@@ -138,6 +147,13 @@ def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
         return f"[bold]{error:.3f}[/]" if is_best else f"{error:.3f}"
 
     return cell
+
+
+_ALLOCATED = {"R": "alloc. r", "D": "alloc. n"}
+
+
+def _size(sizes: Mapping[tuple[str, str], int], matrix: Matrix, _: object) -> str:
+    return f"{sizes[matrix.name, matrix.tuned]:,}"
 
 
 def _shape(matrix: Matrix) -> str:

@@ -81,6 +81,13 @@ SELECTION = (
     "'all' stands for those of the package. Name your own method as module:attribute.",
 )
 @default_option(
+    "--experts",
+    type=click.Choice(["each", "stacked"]),
+    default="each",
+    help="How to read the weights of several experts in one tensor: each expert as a matrix of its "
+    "own, or all rows stacked in one matrix.",
+)
+@default_option(
     "--epsilon",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.001,
@@ -119,6 +126,7 @@ def command(
     include: str | None,
     exclude: str | None,
     max_size: int | None,
+    experts: Any,
     epsilon: float,
     accounting: str,
     subspaces: int | None,
@@ -159,6 +167,7 @@ def command(
             include=include,
             exclude=exclude,
             max_size=max_size,
+            experts=experts,
             epsilon=epsilon,
             accounting=accounting,
             subspaces=subspaces,

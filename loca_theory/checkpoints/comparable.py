@@ -28,7 +28,7 @@ _FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparableMatrix:
     """A matrix that both checkpoints hold.
 
     Attributes:
@@ -60,7 +60,7 @@ class _LeftOutError(Exception):
 
 
 @dataclass(frozen=True)
-class Comparer:
+class MatrixFinder:
     """Finds what can be compared of tensors that were matched by name.
 
     Attributes:
@@ -77,17 +77,17 @@ class Comparer:
     partners: Mapping[str, str]
     prefix: str
 
-    def compare(self, match: Match) -> Iterator[Comparison | Skipped]:
+    def find(self, match: Match) -> Iterator[ComparableMatrix | Skipped]:
         """Yield the comparable matrices of a tensor, or why there are none."""
         try:
-            found = list(self._comparisons(match))
+            found = list(self._matrices(match))
         except _LeftOutError as error:
             if self.selection.selects(match.name):
                 yield Skipped(match.name, str(error), error.is_damaged)
             return
         yield from (one for one in found if self.selection.selects(one.name))
 
-    def _comparisons(self, match: Match) -> Iterator[Comparison]:
+    def _matrices(self, match: Match) -> Iterator[ComparableMatrix]:
         name, notes = match.name, []
         if self.base is not None and None in (match.tuned, match.base):
             match, note = self._with_tied(match, self.base)
@@ -109,7 +109,7 @@ class Comparer:
         ]
         for tuned, *base in zip(*matrices, strict=True):
             row = name if tuned.expert is None else f"{name}[{tuned.expert}]"
-            yield Comparison(row, tuned, base[0] if base else None, "; ".join(notes))
+            yield ComparableMatrix(row, tuned, base[0] if base else None, "; ".join(notes))
 
     def _with_tied(self, match: Match, base: Checkpoint) -> tuple[Match, str]:
         """Complete a head or embedding by the weight that it is tied to on the other side."""

@@ -1,0 +1,88 @@
+"""A total that an analysis splits among its matrices."""
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.checkpoints import EnergyProfile, allocate, analyze, demo_pair, open_pair
+from loca_theory.checkpoints.layer_budgets import check_total
+from loca_theory.checkpoints.total_size import TotalSize
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments import PrintedTest
+from loca_theory.transforms import dct2
+
+ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
+TOTAL = 6000
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    return analyze(*demo_pair(), include="layers.0", allocate=TOTAL, **ASKED)
+
+
+def test_the_split_is_that_of_the_increments_themselves(analysis):
+    pair = open_pair(*demo_pair())
+    increments = {one.name: pair.increment(one.name).double() for one in analysis.matrices}
+    profiles = {
+        "R": [
+            EnergyProfile.of_ranks(name, torch.linalg.svdvals(w).numpy() ** 2, tuple(w.shape))
+            for name, w in increments.items()
+        ],
+        "D": [
+            EnergyProfile.of_components(name, dct2(w).square().numpy())
+            for name, w in increments.items()
+        ],
+    }
+    for method, mine in profiles.items():
+        expected = allocate(mine, TOTAL)
+        rows = [row for row in analysis.allocation if row.method == method]
+        # Increments are analysed in single precision: a tie may move a unit or two.
+        moved = sum(abs(row.size - expected.sizes[row.name]) for row in rows)
+        assert moved <= (0 if method == "R" else 4)
+        for key in ("retained", "uniform_retained"):
+            found = sum(row.energy * getattr(row, key) for row in rows)
+            assert found == pytest.approx(getattr(expected, key), abs=1e-5)
+        assert sum(row.numbers for row in rows) <= TOTAL
+        assert sum(row.energy for row in rows) == pytest.approx(1)
+        cost = {name: sum(w.shape) if method == "R" else 1 for name, w in increments.items()}
+        assert [row.numbers for row in rows] == [row.size * cost[row.name] for row in rows]
+    assert "With 6,000 trainable numbers in all, LoRA retains" in analysis.verdict
+    assert "LoCA (best DCT coefficients) retains" in analysis.verdict
+
+
+def test_bytes_pay_for_stored_numbers_and_locations():
+    found = analyze(*demo_pair(), include="layers.0", allocate="40kB", **ASKED)
+    spent = dict.fromkeys("RD", 0)
+    for row in found.allocation:
+        spent[row.method] += row.numbers
+    # A rank costs at most 4·288 bytes, a coefficient with its location 20.
+    assert 40_000 - 4 * 288 < 4 * spent["R"] <= 40_000
+    assert 40_000 - 20 < 20 * spent["D"] <= 40_000
+    assert found.total == "40,000 bytes"
+
+
+def test_units_of_any_size_share_a_total():
+    rng = np.random.default_rng(0)
+    base = {f"{name}.weight": np.zeros((20, 16)) for name in "ab"}
+    one, two = (rng.normal(size=(20, 16)) for _ in range(2))
+    rows = {}
+    for scale in (1.0, 1e200):
+        tuned = {"a.weight": scale * one, "b.weight": 2 * scale * two}
+        rows[scale] = analyze(base, tuned, allocate=36 * 6, **ASKED).allocation
+    for mine, other in zip(*rows.values(), strict=True):
+        assert (mine.size, mine.uniform) == (other.size, other.uniform)
+        assert mine.retained == pytest.approx(other.retained)
+
+
+def test_too_small_a_total_is_said_before_anything_is_computed():
+    with pytest.raises(InvalidArgumentError, match="too small: one rank of the smallest matrix"):
+        analyze(*demo_pair(), allocate=5, **ASKED)
+    check_total([(20, 30)], TotalSize(50))
+    with pytest.raises(InvalidArgumentError, match="costs 200; pass at least that"):
+        check_total([(20, 30), (40, 40)], TotalSize(199, in_bytes=True))
+
+
+def test_without_a_total_nothing_is_split():
+    found = analyze(*demo_pair(), include="layers.0.up", **ASKED)
+    assert (found.allocation, found.total) == ((), None)
+    assert "in all" not in found.verdict
