@@ -1,11 +1,16 @@
 """Speed and memory of ``loca-theory analyze``, and a comparison of its fit with WeightWatcher's.
 
-Run from the checkout: ``python -m benchmarks.increments [--matrices 64] [--out FILE.json]``.
+Run from the checkout: ``python -m benchmarks.increments [--matrices 8] [--out FILE.json]``.
 
-- *pair*: time per matrix and peak memory of the command, in a process of its own. It analyses query
-  and value matrices of a model of LLaMA-7B's shape (4096×4096, bfloat16, sharded) on disk, whose
-  increments are independent entries plus a weak spike.
-- *test*: time of the total-variation test alone at three sizes.
+- *small*: the whole command, with tables, figures and page, on the nine matrices of a pair of a
+  small transformer's shapes, in a process of its own; a process that only imports the same modules;
+  and the nine dense SVDs, in this process. The ratio is that of the medians, with the imports taken
+  off. The rivals run in rounds and in random order.
+- *large*: matrices of LLaMA-7B's shape (4096×4096, bfloat16, sharded), whose increments are
+  independent entries plus a weak spike: reading and analysing one, compared with the eigenvalues of
+  its Gram matrix alone, on one thread and in random order.
+- *workers*: the command on these matrices with one and with two workers, each on one thread, and
+  the peak memory of the largest process.
 - *weightwatcher*: time and result of the Marchenko–Pastur fit of some of the same increments, by
   WeightWatcher (``pip install 'loca-theory[bench]'``) and by this package.
 """
@@ -17,6 +22,7 @@ import importlib
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,21 +36,20 @@ import numpy as np
 import torch
 from rich.console import Console
 from safetensors.torch import save_file
+from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
 from loca_theory.checkpoints import open_pair
-from loca_theory.increments import (
-    calibrated_test,
-    fit_bulk,
-    histogram,
-    squared_singular_values,
-)
+from loca_theory.checkpoints.matrix import Settings, analyse_matrix
+from loca_theory.increments import fit_bulk, squared_singular_values
 
 PACKAGES = ("numpy", "scipy", "torch", "safetensors")
 SIZE, LAYERS_A_SHARD = 4096, 4
 _CHANGE, _SPIKE = 1e-3, 1.5
 _COMPARED = 3
+# A round takes up to a minute.
+_ATTEMPTS = 2
 
 
 def make_pair(folder: Path, matrices: int) -> tuple[Path, Path]:
@@ -78,36 +83,102 @@ def make_pair(folder: Path, matrices: int) -> tuple[Path, Path]:
     return sides["base"], sides["tuned"]
 
 
-def measure_pair(base: Path, tuned: Path, device: str) -> list[dict[str, Any]]:
-    """Measure the whole command in a process of its own."""
-    script = "from loca_theory.cli import main; main()"
-    command = [sys.executable, "-c", script, "analyze", str(base), str(tuned)]
-    command += ["--format", "json", "--quiet", "--device", device]
-    start, peak = time.perf_counter(), 0.0
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, stdout=out)
+def make_small_pair(folder: Path) -> tuple[Path, Path]:
+    """Create a pair of nine matrices: six of 384×384, three of 1536×384."""
+    source = torch.Generator().manual_seed(0)
+    sides: dict[str, dict[str, torch.Tensor]] = {"base": {}, "tuned": {}}
+    for layer in range(3):
+        for name, rows in (("self.query", 384), ("self.value", 384), ("intermediate", 1536)):
+            base = 0.05 * torch.randn(rows, 384, generator=source)
+            change = torch.randn(rows, 384, generator=source)
+            change += (
+                0.1 * torch.randn(rows, 8, generator=source) @ torch.randn(8, 384, generator=source)
+            )
+            weight = f"encoder.layer.{layer}.{name}.weight"
+            sides["base"][weight], sides["tuned"][weight] = base, base + _CHANGE * change
+    for side, tensors in sides.items():
+        (folder / side).mkdir(parents=True, exist_ok=True)
+        save_file(tensors, folder / side / "model.safetensors")
+    return folder / "base", folder / "tuned"
+
+
+def measure_small(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """Compare the command on nine small matrices with their dense SVDs."""
+    base, tuned = make_small_pair(folder)
+    pair = open_pair(base, tuned)
+    increments = [pair.increment(name) for name in pair.names]
+    modules = folder / "modules.json"
+
+    def command() -> None:
+        with tempfile.TemporaryDirectory() as out:
+            asked = [str(base), str(tuned), "--r", "8,16,32", "--quiet", "--out", out]
+            _run(_COMMAND_AND_MODULES, "analyze", *asked, environment={"MODULES": str(modules)})
+
+    command()
+    rivals = {
+        "command": Rival(command),
+        "imports": Rival(lambda: _run(_IMPORTS, environment={"MODULES": str(modules)})),
+        "svds": Rival(lambda: [torch.linalg.svd(increment) for increment in increments]),
+    }
+    timings = interleaved(rivals, rounds=rounds, attempts=_ATTEMPTS)
+    svds = timings["svds"].median
+    net = timings["command"].median - timings["imports"].median
+    rows = [{"what": name, **timing.as_record()} for name, timing in timings.items()]
+    return [*rows, {"what": "command less imports", "median_s": net, "ratio_to_svds": net / svds}]
+
+
+_COMMAND_AND_MODULES = """
+import atexit, json, os, sys
+from pathlib import Path
+from loca_theory.cli import main
+atexit.register(lambda: Path(os.environ["MODULES"]).write_text(json.dumps(list(sys.modules))))
+main()
+"""
+# The order in which the command imported them; some modules are not found by their names.
+_IMPORTS = """
+import contextlib, importlib, json, os
+from pathlib import Path
+for name in json.loads(Path(os.environ["MODULES"]).read_text()):
+    if not name.startswith("__m"):
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+"""
+
+
+def _run(script: str, *arguments: str, environment: dict[str, str] | None = None) -> float:
+    """Run a Python script in a process of its own; return the peak memory of the largest process.
+
+    It is the kernel's high-water mark, which unlike rusage starts with the program.
+    """
+    peak = 0.0
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, **(environment or {})},
+        )
         while process.poll() is None:
-            peak = max(peak, _peak_mib(process.pid))
+            peak = max(peak, *(_peak_mib(pid) for pid in _family(process.pid)))
             time.sleep(0.05)
-        seconds = time.perf_counter() - start
-        out.seek(0)
-        document = json.loads(out.read())
-    count = len(document["rows"])
-    return [
-        {
-            "matrices": count,
-            "exit": process.returncode,
-            "seconds": seconds,
-            "seconds_a_matrix": seconds / count,
-            "peak_mib": peak,
-            "median_spikes": float(np.median([row["spikes"] for row in document["rows"]])),
-            "median_mp_sigma": float(np.median([row["mp_sigma"] or 0 for row in document["rows"]])),
-        }
-    ]
+        if process.returncode:
+            errors.seek(0)
+            msg = f"{' '.join(arguments)} ended with {process.returncode}: "
+            raise click.ClickException(msg + errors.read().decode().strip()[-500:])
+    return peak
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its descendants; the process alone without psutil."""
+    with contextlib.suppress(ImportError):
+        import psutil
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    return [pid]
 
 
 def _peak_mib(pid: int) -> float:
-    """Peak memory by the kernel's high-water mark, which unlike rusage starts with the program."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
@@ -115,20 +186,57 @@ def _peak_mib(pid: int) -> float:
     return 0.0
 
 
-def measure_test() -> list[dict[str, Any]]:
-    """Measure the histogram and the calibrated test separately."""
-    rows = []
-    rng = np.random.default_rng(0)
-    for side in (300, 768, SIZE):
-        entries = torch.randn(side, side, generator=torch.Generator().manual_seed(0))
-        counts = histogram(entries)
-        rivals = {
-            "histogram": Rival(lambda entries=entries: histogram(entries)),
-            "test of the histogram": Rival(lambda counts=counts: calibrated_test(counts, rng)),
+def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
+    """Compare the analysis of a large matrix with the eigenvalues of its Gram matrix."""
+    pair, settings = open_pair(base, tuned), Settings((8, 16, 32))
+    name = next(iter(pair.names))
+    increment = pair.increment(name)
+    gram = increment.mT @ increment
+    del increment
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            timings = interleaved(
+                {
+                    "matrix": Rival(
+                        lambda: analyse_matrix(name, pair.increment(name), settings, consume=True)
+                    ),
+                    "eigenvalues": Rival(lambda: torch.linalg.eigvalsh(gram)),
+                },
+                rounds=rounds,
+                attempts=_ATTEMPTS,
+            )
+    finally:
+        torch.set_num_threads(threads)
+    alone = timings["eigenvalues"]
+    return [
+        {"what": what, **timing.as_record(), "ratio": timing.median / alone.median}
+        for what, timing in timings.items()
+    ]
+
+
+def measure_workers(base: Path, tuned: Path, device: str, rounds: int) -> list[dict[str, Any]]:
+    """Measure the whole command with one and with two workers."""
+    script = "from loca_theory.cli import main; main()"
+    asked = [str(base), str(tuned), "--format", "json", "--quiet", "--device", device]
+    peaks: dict[int, list[float]] = {1: [], 2: []}
+
+    def command(jobs: int) -> None:
+        one = {"OMP_NUM_THREADS": "1"}
+        peaks[jobs].append(_run(script, "analyze", *asked, "-j", str(jobs), environment=one))
+
+    rivals = {jobs: Rival(lambda jobs=jobs: command(jobs)) for jobs in peaks}
+    timings = interleaved(rivals, rounds=rounds, attempts=_ATTEMPTS)
+    return [
+        {
+            "workers": jobs,
+            **timing.as_record(),
+            "peak_mib": max(peaks[jobs]),
+            "speedup": timings[1].median / timing.median,
         }
-        timings = interleaved(rivals, rounds=5)
-        rows += [{"side": side, "what": name, **one.as_record()} for name, one in timings.items()]
-    return rows
+        for jobs, timing in timings.items()
+    ]
 
 
 def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
@@ -168,20 +276,27 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
     return rows
 
 
+_PARTS = ("small", "large", "workers", "weightwatcher")
+
+
 @click.command()
-@click.option("--matrices", default=64, show_default=True, help="Number of matrices in the pair.")
+@click.option("--matrices", default=8, show_default=True, help="Number of large matrices.")
+@click.option("--rounds", default=5, show_default=True, help="Rounds of each comparison.")
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--skip", multiple=True, type=click.Choice(["pair", "test", "weightwatcher"]))
+@click.option("--skip", multiple=True, type=click.Choice(_PARTS))
 @click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
-def main(matrices: int, device: str, skip: tuple[str, ...], out: Path | None) -> None:
+def main(matrices: int, rounds: int, device: str, skip: tuple[str, ...], out: Path | None) -> None:
     """Measure speed and memory, and print the results."""
     record: dict[str, Any] = {"environment": environment(PACKAGES)}
     console = Console()
-    with tempfile.TemporaryDirectory() as folder:
-        base, tuned = make_pair(Path(folder), matrices)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        large = {"large", "workers", "weightwatcher"}.difference(skip)
+        base, tuned = make_pair(folder / "large", matrices) if large else (folder, folder)
         for name, measure in {
-            "pair": lambda: measure_pair(base, tuned, device),
-            "test": measure_test,
+            "small": lambda: measure_small(folder / "small", rounds),
+            "large": lambda: measure_large(base, tuned, rounds),
+            "workers": lambda: measure_workers(base, tuned, device, rounds),
             "weightwatcher": lambda: measure_weightwatcher(base, tuned),
         }.items():
             if name not in skip:

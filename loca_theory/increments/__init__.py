@@ -12,6 +12,7 @@ from loca_theory.increments.histogram import Histogram, histogram
 from loca_theory.increments.marchenko_pastur import MarchenkoPastur
 from loca_theory.increments.printed_test import AcceptanceError, PrintedTest, Tail
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
+from loca_theory.increments.shuffling import shuffle
 from loca_theory.increments.spectrum import (
     SPIKE_LEVEL,
     BulkFit,
@@ -50,6 +51,7 @@ __all__ = [
     "histogram",
     "leading_squared_singular_values",
     "null_statistics",
+    "shuffle",
     "spectral_statistics",
     "spike_quantile",
     "squared_singular_values",

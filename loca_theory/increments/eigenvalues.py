@@ -26,7 +26,7 @@ _DOUBLE_UP_TO = 1536
 # Larger matrices use double precision too if half of the eigenvalues are below this fraction of the
 # largest, because single precision is accurate only to a few 1e-6 of the largest.
 _SINGLE_DOWN_TO = 2.0**-13
-_ROWS = 1024
+_ROWS, _COLUMNS = 1024, 512
 # A matrix counts as one of low rank, such as an adapter's, if its rows lie in a space of this many
 # dimensions, apart from this fraction of their energy: the rounding of products of hundreds of
 # terms.
@@ -64,7 +64,7 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
         if tall.shape[1] > _DOUBLE_UP_TO and tall.dtype == torch.float32:
             values = _of_low_rank(tall)
             if values is None:
-                values = _eigenvalues(tall.mT @ tall)
+                values = _eigenvalues(_lower_gram(tall))
                 if values[len(values) // 2] < _SINGLE_DOWN_TO * values[-1]:
                     values = None
         if values is None:
@@ -76,6 +76,15 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
     return squared_units(values, exponent, "matrix")
 
 
+def _lower_gram(tall: torch.Tensor) -> torch.Tensor:
+    """WᵀW in and below the diagonal blocks, which is all that the eigenvalues need."""
+    gram = tall.new_zeros((tall.shape[1], tall.shape[1]))
+    for start in range(0, tall.shape[1], _COLUMNS):
+        stop = start + _COLUMNS
+        gram[start:, start:stop] = tall[:, start:].mT @ tall[:, start:stop]
+    return gram
+
+
 def _of_low_rank(tall: torch.Tensor) -> _Array | None:
     """Squared singular values of a matrix whose rows lie in a small space up to rounding.
 
@@ -84,6 +93,11 @@ def _of_low_rank(tall: torch.Tensor) -> _Array | None:
     """
     import torch
 
+    some = tall[: 2 * _LOW_RANK].double()
+    if len(some) > _LOW_RANK:
+        rest = _eigenvalues(some @ some.mT)[: len(some) - _LOW_RANK].sum()
+        if rest > _ROUNDING * float(some.square().sum()) * max(1.0, tall.shape[0] / len(some)):
+            return None
     first = tall[:_ROWS].double()
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(_LOW_RANK, len(first), dtype=first.dtype, generator=generator).to(tall.device)
@@ -124,7 +138,7 @@ def leading_squared_singular_values(
 
     With A = WᵀW and a random block X of count + 16 columns, these are the Ritz values of A in the
     span of :math:`X, AX, …, A^7X`. They are lower bounds. If the spectrum has no gap, as for
-    independent entries, their sum is too small by less than 0.1%.
+    independent entries, their sum is too small by about 0.1% for 1000 columns and 1% for 4000.
 
     Args:
         matrix: W, as for :func:`squared_singular_values`.
@@ -152,12 +166,19 @@ def leading_squared_singular_values(
         values = squared_singular_values(matrix)[::-1][:count]
         return squared_units(values, exponent, "matrix")
     start = torch.from_numpy(rng.standard_normal((side, width))).to(tall)
-    block, blocks = torch.linalg.qr(start).Q, []
+    block = torch.linalg.qr(start).Q
+    basis, images = tall.new_empty((2, side, _STEPS * width))
     with float32_products(tall.device):
-        for _ in range(_STEPS):
-            blocks.append(block)
-            block = torch.linalg.qr(tall.mT @ (tall @ block)).Q
-        basis = torch.linalg.qr(torch.cat(blocks, dim=1)).Q
-        image = (tall @ basis).double()
-        values = _eigenvalues(image.mT @ image)[::-1][:count]
+        for step in range(_STEPS):
+            mine, before = slice(step * width, (step + 1) * width), basis[:, : (step + 1) * width]
+            basis[:, mine] = block
+            image = ((tall @ block).mT @ tall).mT
+            images[:, mine] = image
+            # Block Lanczos: the basis stays orthonormal, so the products are all that is needed. A
+            # third round is for matrices of low rank, whose images become rounding.
+            block = image
+            for _ in range(3):
+                block = torch.linalg.qr(block - before @ (before.mT @ block)).Q
+        projected = (basis.mT @ images).double()
+    values = _eigenvalues((projected + projected.mT) / 2)[::-1][:count]
     return squared_units(values, exponent, "matrix")

@@ -31,8 +31,9 @@ REACH = 8
 """The grid covers this many standard deviations to each side, with an open cell beyond each end."""
 
 
-# Entries processed at a time, so that no temporary tensor is as large as the input.
-_PIECE = 2**22
+# Entries processed at a time, so that temporary tensors stay in the processor's cache; on a GPU,
+# where each step has a cost, so that none is as large as the input.
+_PIECE, _PIECE_ON_GPU = 2**16, 2**22
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,10 @@ def histogram(entries: TensorLike) -> Histogram:
         msg = "entries must not all be equal: constant entries have no distribution; leave them out"
         raise InvalidArgumentError(msg)
 
+    size = _PIECE if flat.device.type == "cpu" else _PIECE_ON_GPU
+
     def pieces() -> Iterator[torch.Tensor]:
-        return (times_power_of_two(piece, -exponent) for piece in flat.split(_PIECE))
+        return (times_power_of_two(piece, -exponent) for piece in flat.split(size))
 
     # Centre at the mean rounded to the entries' own type, so that the differences of entries close
     # to it are exact. The rounding of the mean is corrected by `rest`.

@@ -109,7 +109,7 @@ def test_zero_is_zero_where_single_precision_would_leave_noise(monkeypatch):
     )
     w = (random(80, 3) @ random(3, 60)).astype(np.float32)
     values = squared_singular_values(w)
-    assert sizes == [10], "the whole matrix is not decomposed"
+    assert max(sizes) <= 20, "the whole matrix is not decomposed"
     assert np.count_nonzero(values) == 3
     np.testing.assert_allclose(
         values[-3:], np.linalg.svd(w.astype(np.float64))[1][2::-1] ** 2, rtol=1e-9
@@ -182,6 +182,18 @@ def test_leading_eigenvalues_of_independent_entries(shape):
     assert np.all(found <= expected * (1 + 1e-5))
     assert found.sum() == pytest.approx(expected.sum(), rel=1e-3)
     assert found[0] == pytest.approx(expected[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("rest", [0.0, 1e-3], ids=["low rank", "strong directions"])
+def test_leading_eigenvalues_beyond_the_rank_are_rounding(rest):
+    """The Krylov space runs out of directions; what fills it must be orthogonal to the rest."""
+    w = torch.from_numpy(random(900, 3) @ random(3, 800) + rest * random(900, 800)).float()
+    expected = squared_singular_values(w)[::-1][:20]
+    found = leading_squared_singular_values(w, 20, np.random.default_rng(0))
+    # Products in single precision are off by some hundred roundings of the largest.
+    atol = 300 * np.finfo(np.float32).eps * expected[0]
+    np.testing.assert_allclose(found, expected, rtol=2e-2, atol=atol)
+    np.testing.assert_allclose(found[:3], expected[:3], atol=atol)
 
 
 def test_leading_eigenvalues_of_a_small_matrix_are_exact():

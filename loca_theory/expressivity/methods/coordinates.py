@@ -15,7 +15,7 @@ from loca_theory.expressivity.methods.method import Array, NamedMethod
 if TYPE_CHECKING:
     import torch
 
-_PIECE = 2**22
+_PIECE = 2**10
 
 
 class CoordinateMethod(NamedMethod, ABC):
@@ -74,10 +74,10 @@ class CoordinateMethod(NamedMethod, ABC):
 
 
 def total(energies: torch.Tensor) -> float:
-    """Sum in double precision, by pieces because torch would widen a copy of the whole."""
-    import torch
-
-    return sum(float(piece.sum(dtype=torch.float64)) for piece in energies.split(_PIECE))
+    """Sum of energies: short pieces in their own precision, and these sums in double precision."""
+    whole = len(energies) - len(energies) % _PIECE
+    pieces = energies[:whole].view(-1, _PIECE).sum(dim=1)
+    return float(pieces.double().sum()) + float(energies[whole:].double().sum())
 
 
 def prefix_sums(values: Array, counts: Sequence[int]) -> Array:
