@@ -85,15 +85,16 @@ class Analysis(Result):
     def verdict(self) -> str:
         """Are the increments normal and independent, and which adapter is best?
 
-        One paragraph per fine-tune.
+        One paragraph per fine-tune, then one on each split of a total, and one sentence on every
+        two fine-tunes.
         """
         epsilon = self.manifest["grid"]["epsilon"]
         groups = self.summary.by_tuned or (self.summary.all,)
         paragraphs = []
         for one in groups:
             mine = [row for row in self.allocation if row.tuned == one.name]
-            text = " ".join([verdict(one, epsilon), *allocations(mine, self.total)])
-            paragraphs.append(f"{one.name}: {text}" if len(groups) > 1 else text)
+            texts = [verdict(one, epsilon), *allocations(mine, self.total)]
+            paragraphs += [f"{one.name}: {text}" if len(groups) > 1 else text for text in texts]
         return "\n\n".join([*paragraphs, *agreements(self.comparisons)])
 
     @property
