@@ -130,7 +130,8 @@ class AdapterIncrements(Checkpoint):
             reason = resized(self.base.entries[like].shape, entry.shape)
         else:
             reason = "only in the adapter"
-        self.ignored[plain] = reason
+        # The increment of the same weight goes by its plain name.
+        self.ignored[name if plain in self.entries else plain] = reason
 
     def load(self, name: str) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well.
@@ -171,7 +172,6 @@ class AdapterIncrements(Checkpoint):
         del expert  # the factors of all experts are stored together
         if name in self._copies:
             yield self._source.load(self._copies[name])
-            yield self._weight(name)
             return
         layer = self._layers[name]
         for key in (*layer.keys.values(), *self._shared):

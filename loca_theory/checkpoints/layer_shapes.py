@@ -211,6 +211,8 @@ class LayerShapes:
         return self.names.find(name, factors.fits_parameter) is not None
 
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
+        if self.kind.by_peft:
+            raise _LeftOutError("PEFT has target_parameters for plain LoRA only")  # noqa: EM101
         factors, rank = self._factors(keys), self.scales.rank(name)
         experts, odd = divmod(factors.rank, rank)
         shape = factors.shape if experts == 1 else (experts, *factors.shape)

@@ -30,6 +30,7 @@ _NOT_PASSED = {
     "target_modules", "target_parameters", "task_type", "trainable_token_indices",
 }  # fmt: skip
 _SINGLE_PRECISION = ("PSOFT",)
+_PRUNED = "ADALORA"
 _FEEDFORWARD = "feedforward_modules"
 _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 
@@ -54,7 +55,11 @@ def with_largest(
     if kind not in _SHARING:
         return [layer]
     matrices = [one for one in layers if len(one.shape) == len(layer.shape)]
-    largest = (max(matrices, key=lambda one, side=side: one.shape[side]) for side in (0, 1))
+
+    def size(one: AdaptedLayer, side: int) -> int:
+        return one.shape[::-1][side] if one.is_transposed else one.shape[side]
+
+    largest = (max(matrices, key=lambda one, side=side: size(one, side)) for side in (0, 1))
     return list({one.module: one for one in (layer, *largest)}.values())
 
 
@@ -108,13 +113,14 @@ def peft_increment(
                 _add_layer(skeleton, one, start.clone() if i == 0 else empty, has_bias=has_bias)
             settings = _settings(kind, config, layers, tensors, mutates=mutates)
             # On the meta device, sizes that only the configuration has need no memory.
-            model = get_peft_model(skeleton, settings, low_cpu_mem_usage=not mutates)
-            loaded = set_peft_model_state_dict(model, values, low_cpu_mem_usage=not mutates)
+            on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
+            model = get_peft_model(skeleton, settings, low_cpu_mem_usage=on_meta)
+            loaded = set_peft_model_state_dict(model, values, low_cpu_mem_usage=on_meta)
             merged = model.base_model.model.get_submodule(layer.module)
             reason = _disagreement(merged, loaded.unexpected_keys)
             if reason is None:
                 merged.merge()
-    except (MemoryError, ResourceError):
+    except (MemoryError, ResourceError):  # a DamagedError is a ResourceError
         raise
     except Exception as error:
         # PEFT reports bad settings and tensors by exceptions of any type.
@@ -193,6 +199,8 @@ def _settings(
     passed["target_modules"] = [layer.module for layer in layers]
     if kind == LORA:
         passed["init_lora_weights"] = initialisation(config) if mutates else True
+    if kind == _PRUNED:
+        passed["rank_pattern"] = _pruned(config, layers[0].module)
     if _FEEDFORWARD in known:
         # IA³ scales the inputs of these layers, and the outputs of others.
         scales = [one.shape for name, one in tensors.items() if name.endswith("ia3_l")]
@@ -205,6 +213,18 @@ def _settings(
             msg = f"the configuration has r={rank!r}, and its tensors have at most {most} entries"
             raise DamagedError(msg)
     return cls(**passed)
+
+
+def _pruned(config: Mapping[str, Any], module: str) -> dict[str, Any]:
+    """Which of AdaLoRA's initial ranks a layer has kept, by the name of its singular values."""
+    patterns, rank = config.get("rank_pattern"), config.get("init_r")
+    patterns = patterns if isinstance(patterns, dict) else {}
+    found = {name: one for name, one in patterns.items() if name == f"{module}.lora_E"}
+    for name, one in found.items():
+        if not isinstance(one, list) or len(one) != rank:
+            msg = f"rank_pattern does not have init_r={rank!r} entries for {name}"
+            raise DamagedError(msg)
+    return found
 
 
 def _disagreement(layer: Any, unexpected: Sequence[str]) -> str | None:

@@ -225,6 +225,29 @@ def test_layers_of_an_unknown_class_follow_the_configuration(tmp_path):
     assert torch.equal(open_pair(folder).increment(WEIGHTS[0]), expected.T)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore:The following rank_pattern keys")
+def test_a_pruned_adalora_is_what_peft_merges(tmp_path):
+    config = config_of("ADALORA", total_step=10, init_r=4, target_r=2)
+    tuned = peft.get_peft_model(model(), config)
+    generator = torch.Generator().manual_seed(1)
+    for name, one in tuned.named_parameters():
+        if "lora_" in name:
+            one.data += 0.1 * torch.randn(one.shape, generator=generator)
+    ranks = ([True, False, True, False], [False, True, False, False], [True] * 4, [False] * 4)
+    kept = {f"{name[:-7]}.lora_E.default": one for name, one in zip(WEIGHTS, ranks, strict=True)}
+    tuned.peft_config["default"].rank_pattern = kept
+    tuned.save_pretrained(tmp_path)
+    expected = merged(tmp_path, model())
+    increments = AdapterIncrements(tmp_path)
+    for name, one in zip(WEIGHTS, ranks, strict=True):
+        found, scale = increments.load(name), expected[name].abs().max().item()
+        assert (scale > 1e-4) == any(one)
+        torch.testing.assert_close(found.double(), expected[name], rtol=0, atol=FLOAT32 * scale)
+    rewrite(tmp_path, init_r=8)
+    with pytest.raises(DamagedError, match="rank_pattern does not have init_r=8 entries"):
+        AdapterIncrements(tmp_path).load(WEIGHTS[0])
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_psoft_is_what_peft_merges(tmp_path):
     """PSOFT rotates the leading singular directions of W, in float32 only."""
