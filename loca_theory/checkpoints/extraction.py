@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.adapter_folder import README, WEIGHTS, check_folder, digest
-from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, read_json
+from loca_theory.checkpoints.checkpoint import DamagedError, read_json
+from loca_theory.checkpoints.conv1d import has_conv1d_name, stores_transposed
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs import CheckpointPair, not_finite, open_pair
 from loca_theory.checkpoints.rows import Skipped
@@ -33,9 +34,6 @@ TITLES = {"loca": "LoCA", "lora": "LoRA"}
 
 # A full SVD of a matrix with at most this many rows or columns is faster than a truncated one.
 _FULL_SVD_UP_TO = 1024
-# GPT-2 and its relatives store these weights transposed (``Conv1D``).
-_TRANSPOSED = re.compile(r"\.(c_attn|q_attn|c_proj|c_fc)\.weight$")
-_FUSED = ".c_attn.weight"
 _KEY = "base_model.model.{}"
 _CARD = """---
 library_name: peft
@@ -224,13 +222,13 @@ def extract(
     matrices: list[ExtractedMatrix] = []
     skipped = list(pair.skipped)
     tensors: dict[str, torch.Tensor] = {}
-    conv1d, is_transposed = _stores_transposed(pair.base), False
+    conv1d, is_transposed = stores_transposed(pair.base), False
     for done, (name, other) in enumerate(pair.names.items()):
         if runner.progress:
             runner.progress(done, len(pair.names))
         # A bare model's names lack the prefix that the names in a model with a head have.
         own = max(name, other, key=len)
-        turned = conv1d and bool(_TRANSPOSED.search(own))
+        turned = conv1d and has_conv1d_name(own)
         try:
             matrix, mine = _best(pair, name, own, size, is_transposed=turned)
         except _LeftOutError as error:
@@ -441,12 +439,6 @@ def _best_factors(
         "lora_B.weight": times_power_of_two(u * root, exponent - half).float().contiguous(),
     }
     return tensors, s.double().square().sum().item()
-
-
-def _stores_transposed(base: Checkpoint) -> bool:
-    """Whether the fused query, key and value weights are d×3d, as ``Conv1D`` stores them."""
-    shapes = [entry.shape for name, entry in base.entries.items() if name.endswith(_FUSED)]
-    return any(len(shape) == 2 and shape[1] > shape[0] for shape in shapes)
 
 
 def _reasons(skipped: Sequence[Skipped]) -> str:

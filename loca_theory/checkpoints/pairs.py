@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from loca_theory.checkpoints.adapter_increments import AdapterIncrements, is_adapter
 from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError
 from loca_theory.checkpoints.comparable import ComparableMatrix, MatrixFinder
-from loca_theory.checkpoints.lora import LoraIncrements, is_adapter
 from loca_theory.checkpoints.matching import Match, all_names, match_names
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.selection import Selection
@@ -22,6 +22,7 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import torch
 
@@ -232,30 +233,15 @@ def not_finite(increment: torch.Tensor) -> str | None:
     return f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
 
 
-def _check_base(base: Checkpoint, increments: LoraIncrements) -> None:
-    """Check that the base has every weight that the adapter changes, in a shape that fits."""
-    for name, entry in increments.entries.items():
-        found = [one for own, one in base.entries.items() if _same_module(own, name)]
-        if not any(one.shape in (entry.shape, entry.shape[::-1]) for one in found):
-            shape = "x".join(map(str, entry.shape))
-            msg = f"the base has no weight {name} of shape {shape}, which the adapter changes; "
-            msg += "pass the base that the adapter was trained on"
-            raise InvalidArgumentError(msg)
-
-
-def _same_module(own: str, name: str) -> bool:
-    return own == name or own.endswith(f".{name}") or name.endswith(f".{own}")
-
-
 def open_pair(
     first: Source, second: Source | None = None, selection: Selection | None = None
 ) -> CheckpointPair:
     """Open two checkpoints side by side, or increments alone.
 
     Args:
-        first: The base checkpoint. If ``second`` is None: a LoRA adapter, or ΔW as a 2-D array or
-            tensor.
-        second: The fine-tuned checkpoint, or a LoRA adapter of the base.
+        first: The base checkpoint. If ``second`` is None: an adapter of PEFT, or ΔW as a 2-D array
+            or tensor.
+        second: The fine-tuned checkpoint, or an adapter of the base.
         selection: Which matrices to compare.
 
     Raises:
@@ -267,19 +253,19 @@ def open_pair(
     if is_array(first):
         # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
-    adapter = _adapter(first if second is None else second)
+    folder = _adapter(first if second is None else second)
     files = is_path(first) and (second is None or is_path(second))
-    if second is None:
-        pair = CheckpointPair(adapter or open_checkpoint(first), None, chosen, files)
-        if adapter is None and not is_array(first):
+    if folder is not None:
+        # The adapter holds the whole increment, or computes it from the base.
+        base = None if second is None else open_checkpoint(first)
+        increments = AdapterIncrements(folder, base)
+        pair = CheckpointPair(increments, None, chosen, files, adapted=base)
+    elif second is None:
+        pair = CheckpointPair(open_checkpoint(first), None, chosen, files)
+        if not is_array(first):
             what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
-            msg = f"{what} not a LoRA adapter; pass the fine-tuned checkpoint as well"
+            msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
             raise InvalidArgumentError(msg)
-    elif adapter is not None:
-        # The adapter holds the whole increment.
-        base = open_checkpoint(first)
-        _check_base(base, adapter)
-        pair = CheckpointPair(adapter, None, chosen, files, adapted=base)
     else:
         pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen, files)
     if not pair.names and not any(one.damaged for one in pair.skipped):
@@ -291,9 +277,16 @@ def open_pair(
     return pair
 
 
-def _adapter(source: Source) -> LoraIncrements | None:
-    """The LoRA adapter at a path; None for any other source."""
+def _adapter(source: Source) -> Path | None:
+    """The folder of the adapter at a path; None for any other source."""
     if not is_path(source):
         return None
     folder = resolve(source)
-    return LoraIncrements(folder) if is_adapter(folder) else None
+    if is_adapter(folder) or not folder.is_dir():
+        return folder if folder.is_dir() else None
+    inside = sorted(one.name for one in folder.iterdir() if is_adapter(one))
+    if inside and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        msg = f"{folder} holds adapters in folders of their own ({', '.join(inside)}); pass one of "
+        msg += "these folders"
+        raise InvalidArgumentError(msg)
+    return None

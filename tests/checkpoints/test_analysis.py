@@ -434,7 +434,7 @@ BAD = {
     "a list": ([[1.0, 2.0]], "not a list; convert a matrix with numpy.asarray"),
     "no tensors": ({"a": 3}, "holds no tensor; pass what model.state_dict"),
     "meta": (torch.nn.Linear(20, 20, device="meta"), "on the meta device .* load them first"),
-    "a module alone": (torch.nn.Linear(20, 20), "these weights are not a LoRA adapter; pass"),
+    "a module alone": (torch.nn.Linear(20, 20), "these weights are not an adapter; pass"),
 }
 
 

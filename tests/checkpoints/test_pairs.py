@@ -3,10 +3,9 @@
 import json
 import pickle
 
-import peft
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from loca_theory.checkpoints import DamagedError, Selection, open_pair
 from loca_theory.errors import InvalidArgumentError
@@ -257,137 +256,6 @@ def test_nothing_in_common(tmp_path):
         pair(tmp_path, {"x": torch.ones(20, 20)}, {"y": torch.ones(20, 20)})
 
 
-# --- LoRA -----------------------------------------------------------------------------------
-
-
-def adapter(folder, config=None, drop=()):
-    source = torch.Generator().manual_seed(0)
-    module = "base_model.model.a.0.q"
-    content = {
-        f"{module}.lora_A.weight": torch.randn(4, 24, generator=source),
-        f"{module}.lora_B.weight": torch.randn(20, 4, generator=source),
-    }
-    folder.mkdir(exist_ok=True)
-    kept = (
-        {name: value for name, value in content.items() if not name.endswith(drop)}
-        if drop
-        else content
-    )
-    save_file(kept, folder / "adapter_model.safetensors")
-    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 12, **(config or {})}
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    a, b = content.values()
-    return b @ a
-
-
-@pytest.mark.parametrize(
-    ("config", "scale"),
-    [
-        ({}, 3.0),
-        ({"use_rslora": True}, 6.0),
-        ({"alpha_pattern": {"q": 8}}, 2.0),
-        ({"alpha_pattern": {"other": 8}}, 3.0),
-    ],
-    ids=["alpha over r", "rank-stabilised", "pattern", "pattern of another"],
-)
-def test_an_adapter_is_its_increment(tmp_path, config, scale):
-    product = adapter(tmp_path / "adapter", config)
-    opened = open_pair(tmp_path / "adapter")
-    assert opened.tuned.entries["a.0.q.weight"].shape == (20, 24)
-    torch.testing.assert_close(opened.increment("a.0.q.weight"), scale * product)
-
-
-@pytest.mark.parametrize("scale", [1e-25, 1e25], ids=str)
-def test_factors_whose_product_single_precision_cannot_hold(tmp_path, scale):
-    product = adapter(tmp_path / "adapter")
-    stored = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
-    scaled = {name: scale * value for name, value in stored.items()}
-    save_file(scaled, tmp_path / "adapter" / "adapter_model.safetensors")
-    found = open_pair(tmp_path / "adapter").increment("a.0.q.weight")
-    torch.testing.assert_close(found / scale**2, 3.0 * product.double(), rtol=1e-5, atol=1e-5)
-
-
-def test_a_transposed_adapter_is_transposed_back(tmp_path):
-    product = adapter(tmp_path / "adapter", {"fan_in_fan_out": True})
-    opened = open_pair(tmp_path / "adapter")
-    torch.testing.assert_close(opened.increment("a.0.q.weight"), 3.0 * product.T)
-
-
-def test_an_adapter_beside_its_base(tmp_path):
-    product = adapter(tmp_path / "adapter")
-    name = "a.0.q.weight"
-    opened = open_pair(write(tmp_path, "base", tensors(0)), tmp_path / "adapter")
-    torch.testing.assert_close(opened.increment(name), 3.0 * product)
-    assert torch.equal(opened.weights(name), tensors(0)[name])
-    other = open_pair(write(tmp_path, "other", tensors(1)), tmp_path / "adapter")
-    alone = open_pair(tmp_path / "adapter")
-    assert len({one.fingerprint(name) for one in (opened, other, alone)}) == 3
-    assert alone.weights(name) is None
-
-
-def test_adapters_that_are_not_understood(tmp_path):
-    adapter(tmp_path / "adapter", {"use_dora": True})
-    with pytest.raises(InvalidArgumentError, match=r"DORA adapter.*merge it into its base"):
-        open_pair(tmp_path / "adapter")
-    adapter(tmp_path / "adapter", {"peft_type": "IA3"})
-    with pytest.raises(InvalidArgumentError, match="IA3 adapter"):
-        open_pair(tmp_path / "adapter")
-    adapter(tmp_path / "adapter", {"lora_alpha": "x"})
-    with pytest.raises(DamagedError, match="no number for lora_alpha"):
-        open_pair(tmp_path / "adapter").increment("a.0.q.weight")
-    (tmp_path / "adapter" / "adapter_config.json").write_text("[")
-    with pytest.raises(DamagedError, match="is not valid JSON"):
-        open_pair(tmp_path / "adapter")
-
-
-def test_an_adapter_of_another_model_is_refused(tmp_path):
-    adapter(tmp_path / "adapter")
-    other = {"a.0.q.weight": torch.ones(30, 30)}
-    with pytest.raises(InvalidArgumentError, match=r"no weight a\.0\.q\.weight of shape 20x24"):
-        open_pair(write(tmp_path, "base", other), tmp_path / "adapter")
-
-
-def test_factors_beyond_memory_are_refused_before_they_are_multiplied(tmp_path):
-    adapter(tmp_path / "adapter")
-    content = {
-        "base_model.model.q.lora_A.weight": torch.ones(1, 3_000_000),
-        "base_model.model.q.lora_B.weight": torch.ones(3_000_000, 1),
-        "base_model.model.classifier.weight": torch.ones(3, 3),
-    }
-    save_file(content, tmp_path / "adapter" / "adapter_model.safetensors")
-    with pytest.raises(InvalidArgumentError, match="larger than this machine's memory"):
-        open_pair(tmp_path / "adapter")
-
-
-def test_a_pattern_that_is_none(tmp_path):
-    adapter(tmp_path / "adapter", {"alpha_pattern": {"(": 3}})
-    with pytest.raises(DamagedError, match="in alpha_pattern is not a regular expression"):
-        open_pair(tmp_path / "adapter").increment("a.0.q.weight")
-
-
-def test_half_an_adapter_is_damaged(tmp_path):
-    adapter(tmp_path / "adapter", drop=("lora_A.weight",))
-    opened = open_pair(tmp_path / "adapter")
-    assert opened.names == {}
-    assert opened.skipped[0].damaged
-    assert "only one of the two factors" in opened.skipped[0].reason
-
-
 def test_one_checkpoint_alone_is_not_enough(tmp_path):
     with pytest.raises(InvalidArgumentError, match="pass the fine-tuned checkpoint as well"):
         open_pair(write(tmp_path, "base", tensors(0)))
-
-
-def test_peft_agrees(tmp_path):
-    """The increment of an adapter that PEFT itself has written."""
-    torch.manual_seed(0)
-    model = torch.nn.ModuleDict({"q": torch.nn.Linear(24, 20)})
-    model.forward = lambda x: model["q"](x)
-    config = peft.LoraConfig(r=4, lora_alpha=6, target_modules=["q"], init_lora_weights=False)
-    tuned = peft.get_peft_model(model, config)
-    before = tuned.base_model.model["q"].base_layer.weight.detach().clone()
-    tuned.save_pretrained(tmp_path / "adapter")
-    tuned.merge_adapter()
-    after = tuned.base_model.model["q"].base_layer.weight.detach()
-    found = open_pair(tmp_path / "adapter").increment("q.weight")
-    torch.testing.assert_close(found, after - before, atol=1e-6, rtol=1e-5)
