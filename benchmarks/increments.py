@@ -41,7 +41,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
 from loca_theory.checkpoints import open_pair
-from loca_theory.checkpoints.matrix import Settings, analyse_matrix
+from loca_theory.checkpoints.matrix import analyse_matrix
+from loca_theory.checkpoints.settings import Settings
 from loca_theory.increments import fit_bulk, squared_singular_values
 
 PACKAGES = ("numpy", "scipy", "torch", "safetensors")
