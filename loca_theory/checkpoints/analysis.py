@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -27,6 +28,7 @@ from loca_theory.expressivity.methods import METHODS, definition, own_titles
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import (
     DEFAULT_RUNNER,
+    Backend,
     Cluster,
     Point,
     ResultStore,
@@ -158,6 +160,10 @@ def analyze(
     )  # fmt: skip
 
 
+# Total number of entries below which no worker processes start.
+_SMALL = 2**23
+
+
 class _Work:
     """The points of an analysis, and their results as rows.
 
@@ -182,10 +188,14 @@ class _Work:
         is_portable = None not in own and all(one.is_from_files for one in pairs.values())
         # A GPU serves one matrix at a time; weights in memory are not copied to other processes.
         is_here = not is_portable or (settings.device != "cpu" and runner.jobs == -1)
+        entries = sum(math.prod(one.shape(name)) for one in pairs.values() for name in one.names)
+        # Workers would take longer to import torch than to analyse so little.
+        is_small = runner.cluster.backend is Backend.LOKY and entries < _SMALL
         self._runner = replace(
             runner,
             store=self._store,
-            **({"jobs": 1, "cluster": Cluster()} if is_here else {}),
+            jobs=1 if is_here or is_small else runner.jobs,
+            cluster=Cluster() if is_here else runner.cluster,
         )
         self._compute = MatrixComputation(pairs, settings)
         self.skipped = [

@@ -107,12 +107,17 @@ SELECTION = (
     help="Split N trainable numbers (200000, 200k), or bytes (4MB), among the matrices so that "
     "LoRA and LoCA retain the most energy.",
 )
+@click.option(
+    "--pictures",
+    is_flag=True,
+    help="With --out: draw every picture as PNG and PDF as well, which takes a few seconds.",
+)
 @options(
     *SELECTION,
     SEED,
     DEVICE,
     *WORKERS,
-    out="Folder for tables, figures, analyze.html and the results of each finished matrix, from "
+    out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
 )
 def command(
@@ -131,6 +136,7 @@ def command(
     accounting: str,
     subspaces: int | None,
     allocate: str | None,
+    pictures: bool,
 ) -> int:
     """Show how fine-tunes changed every weight matrix, and compare adapters on the changes.
 
@@ -153,6 +159,9 @@ def command(
     """
     if demo == (base is not None):
         msg = "give BASE and FINETUNED, or only --demo"
+        raise click.UsageError(msg)
+    if pictures and not common.out:
+        msg = "--pictures needs a folder to write to; add --out DIR"
         raise click.UsageError(msg)
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory import checkpoints
@@ -179,7 +188,7 @@ def command(
     if prefix := result.manifest["grid"]["prefix"]:
         note(f"names were matched by the prefix {prefix!r}", quiet=common.quiet)
     if common.out:
-        _write(result, common)
+        _write(result, common, has_pictures=pictures)
     match common.output_format:
         case "json":
             print_json(result.to_json())
@@ -190,10 +199,12 @@ def command(
     return note_damaged(result.skipped)
 
 
-def _write(result: Analysis, common: Common) -> None:
+def _write(result: Analysis, common: Common, *, has_pictures: bool) -> None:
     from loca_theory import plotting
 
     folder = common.folder
-    tables, pictures = result.save(folder), plotting.save_pictures(result, folder)
-    page = plotting.report(result, pictures).save(folder / "analyze.html")
-    note_written([*tables, *pictures, page], common)
+    written = result.save(folder)
+    written.append(plotting.report(result).save(folder / "analyze.html"))
+    if has_pictures:
+        written += plotting.save_pictures(result, folder)
+    note_written(written, common)
