@@ -1,0 +1,78 @@
+"""A column of a table: title, explanation, value and text of a cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from numbers import Real
+from typing import Any
+
+MISSING = "none"
+"""Text of a cell without a value."""
+
+
+class Scale(Enum):
+    """Colours of a column's values on the heat map."""
+
+    PLAIN = "plain"
+    SIGNED = "signed"  # the middle colour stands for 0
+    WIDE = "wide"  # by powers of ten if the values differ by that much
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: Heading; columns that differ only by the rank have the same.
+        explanation: One line that says what the values are.
+        value: Function that returns the value for a row: a number, a text, or None.
+        form: Format of numbers, or a function that makes the text of a row's cell.
+        group: Heading of the columns that belong together.
+        scale: Colours on the heat map.
+        r: The rank whose budget the values belong to; None if they belong to no budget.
+    """
+
+    title: str
+    explanation: str
+    value: Callable[[Any], Any]
+    form: str | Callable[[Any], str] = ""
+    group: str = ""
+    scale: Scale = Scale.PLAIN
+    r: int | None = None
+
+    @property
+    def heading(self) -> str:
+        """The title with the rank, which no other column of the table has."""
+        return self.title if self.r is None else f"{self.title}, r = {self.r}"
+
+    def text(self, row: Any) -> str:
+        """The text of a row's cell."""
+        if callable(self.form):
+            return self.form(row)
+        value = self.value(row)
+        if value is None or value != value:
+            return MISSING
+        return format(value, self.form) if self.form else str(value)
+
+    def number(self, row: Any) -> float | None:
+        """The value of a row to six digits; None if it is not a finite number."""
+        value = self.value(row)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        return float(f"{value:.6g}") if is_number and math.isfinite(value) else None
+
+
+def field_column(
+    key: str,
+    title: str,
+    explanation: str,
+    form: str | Callable[[Any], str] = "",
+    group: str = "",
+    scale: Scale = Scale.PLAIN,
+) -> tuple[str, Column]:
+    """The column of one field of the rows."""
+    return key, Column(
+        title, explanation, lambda row: getattr(row, key), form, group, scale
+    )  # fmt: skip
