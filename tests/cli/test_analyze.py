@@ -88,7 +88,8 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
         hostile = "layers.0.<script>alert(1)</script>.q_proj.weight"
         content[hostile] = content.pop("layers.0.q_proj.weight")
         save_file(content, here / name)
-    done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--format", "csv")
+    done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--pictures",
+               "--format", "csv")
     assert done.code == 0, done.err
     assert len(done.out.splitlines()) == 5
     folder = here / "report"
@@ -103,6 +104,15 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
     assert "default-src 'none'" in page, "the browser refuses every request"
     assert "<script>alert" not in page, "names from a file are escaped"
     assert "&lt;script&gt;alert" in page
+
+
+def test_pictures_are_drawn_on_request_only(cli, here, pair):
+    assert cli("analyze", *pair, "--r", "2", "--include", "0.q", "--out", "o", "-q").code == 0
+    assert (here / "o" / "analyze.html").exists()
+    assert not list((here / "o").glob("*.png"))
+    done = cli("analyze", *pair, "--pictures")
+    assert (done.code, done.out) == (2, "")
+    assert "--pictures needs a folder to write to; add --out DIR" in done.err
 
 
 def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair):
@@ -135,7 +145,7 @@ def test_strange_but_finite_increments_have_rows_tables_figures_and_a_page(cli, 
     save_file(base, here / "a.safetensors")
     save_file(tuned, here / "b.safetensors")
     arguments = ("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--quiet")
-    done = cli(*arguments, "--format", "json", "--out", "o")
+    done = cli(*arguments, "--format", "json", "--out", "o", "--pictures")
     assert (done.code, done.err) == (0, "")
     rows = {row["name"]: row for row in json.loads(done.out)["rows"]}
     assert rows["h.0.q_proj.weight"]["mp_sigma"] is None
