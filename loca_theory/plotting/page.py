@@ -1,29 +1,23 @@
-"""One HTML page per result, with the pictures embedded."""
+"""One HTML page per result, complete in one file."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from jinja2 import Environment
+from typing import Any
 
 from loca_theory import _arguments
 from loca_theory.errors import ResourceError
+from loca_theory.plotting.analysis_page import analysis_page
 from loca_theory.plotting.canvas import png
 from loca_theory.plotting.pictures import views
+from loca_theory.plotting.templates import PageTable, render
 from loca_theory.sweeps import Result, write_atomically
 from loca_theory.sweeps.files import writable_folder
-
-if TYPE_CHECKING:
-    from loca_theory.checkpoints import Analysis
-    from loca_theory.checkpoints.rows import Matrix
-    from loca_theory.checkpoints.summary import MeanError
 
 _MOST_ROWS = 500
 _NAMES = {
@@ -67,29 +61,17 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html)}" {frame}></iframe>'
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table of a page.
-
-    Attributes:
-        title: Heading of the table.
-        columns: Names of the columns.
-        rows: Texts of the cells, row by row.
-        lead: Explanation below the heading.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    lead: str = ""
-
-
 def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
     """Make the HTML page of a result: findings, pictures, tables, and how to reproduce it.
 
+    The page of an analysis draws its own pictures: they show what is pointed at, and its tables
+    can be sorted and filtered. That needs JavaScript; without it the page has the same tables. The
+    other pages embed the pictures that :func:`plot` draws.
+
     Args:
         result: An analysis, or any other result that :func:`plot` draws.
-        drawn: The files that :func:`save_pictures` returned for the result; None to draw them.
+        drawn: The files that :func:`save_pictures` returned for the result; None to draw them. The
+            page of an analysis does not use them.
 
     Returns:
         The page; notebooks show it, and ``save`` writes it.
@@ -98,6 +80,8 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
         InvalidArgumentError: results of this type cannot be drawn.
     """
     known = views(result)
+    if result.command == "analyze":
+        return Page(analysis_page(result))
     if drawn is None:
         images = [png(view.draw()) for view in known]
     else:
@@ -106,54 +90,23 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
         view.title: base64.b64encode(image).decode()
         for view, image in zip(known, images, strict=True)
     }
-    # Names come from files of unknown origin, so everything is escaped.
-    source = files("loca_theory.plotting").joinpath("report.html.j2").read_text(encoding="utf-8")
-    render = Environment(autoescape=True).from_string(source).render
-    if result.command == "analyze":
-        return Page(render(**_analysis(result), pictures=pictures, manifest=result.manifest))
     return Page(
         render(
+            "report.html.j2",
             title=_NAMES[result.command],
             pictures=pictures,
-            after=[_main_table(result)],
+            table=_main_table(result),
             manifest=result.manifest,
         )
     )
 
 
-def _main_table(result: Result) -> _Table:
+def _main_table(result: Result) -> PageTable:
     frame = result.to_frame()
     rows = [[_text(value) for value in row] for row in frame.head(_MOST_ROWS).to_numpy(object)]
     hidden = len(frame) - len(rows)
     lead = f"The first {len(rows)} of {len(frame)} rows; to_frame() returns all." if hidden else ""
-    return _Table("Table", list(frame.columns), rows, lead)
-
-
-def _analysis(result: Any) -> dict[str, Any]:
-    """The contents of the page of an analysis, as arguments of the template."""
-    return {
-        "title": f"Increments of {len(result.matrices)} "
-        + ("matrix" if len(result.matrices) == 1 else "matrices"),
-        "lead": _sources(result),
-        "verdict": result.verdict,
-        "config": result.config,
-        "before": [_table(_ERROR, _MEAN, result.summary.all.errors, _LEAD)]
-        if result.errors
-        else [],
-        "after": [_table("Every matrix", _MATRIX, result.matrices)]
-        + ([_table("Skipped", _SKIPPED, result.skipped)] if result.skipped else []),
-    }
-
-
-def _sources(result: Analysis) -> str:
-    grid = result.manifest["grid"]
-    return " → ".join(str(grid[name]) for name in ("base", "finetuned") if grid[name])
-
-
-def _table(
-    title: str, columns: dict[str, Callable[[Any], str]], rows: Iterable[Any], lead: str = ""
-) -> _Table:
-    return _Table(title, list(columns), [[f(row) for f in columns.values()] for row in rows], lead)
+    return PageTable("Table", {name: "" for name in frame.columns}, rows, lead)
 
 
 def _text(value: Any) -> str:
@@ -162,50 +115,3 @@ def _text(value: Any) -> str:
         return "none"
     is_number = isinstance(value, Real) and not isinstance(value, bool | int)
     return f"{value:.4g}" if is_number else str(value)
-
-
-def _number(form: str, value: float | None) -> str:
-    return "none" if value is None else format(value, form)
-
-
-_ERROR = "Reconstruction error of each method"
-_LEAD = (
-    "Relative error over all matrices, weighted by energy: of these increments, as expected for "
-    "independent normal entries, of the same entries in random order, and as expected for the same "
-    "singular values with random singular vectors: the error less this value is what the method's "
-    "basis is worth. R is LoRA; F1 random and F2, F3 best Fourier locations; D the best DCT "
-    "coefficients; S the largest entries."
-)
-_MEAN: dict[str, Callable[[MeanError], str]] = {
-    "method": lambda one: one.method,
-    "r": lambda one: str(one.r),
-    "error": lambda one: f"{one.error:.3f}",
-    "independent": lambda one: "not known" if one.iid_error is None else f"{one.iid_error:.3f}",
-    "shuffled": lambda one: f"{one.shuffled_error:.3f}",
-    "same singular values": lambda one: (
-        "not known" if one.spectral_error is None else f"{one.spectral_error:.3f}"
-    ),
-    "best on": lambda one: f"{one.best_on} of {one.matrices}",
-}
-_MATRIX: dict[str, Callable[[Matrix], str]] = {
-    "name": lambda row: row.name,
-    "shape": lambda row: "×".join(map(str, row.shape)),
-    "dtype": lambda row: row.dtype,
-    "σ": lambda row: f"{row.sigma:.3g}",
-    "zeros": lambda row: f"{row.zero_fraction:.1%}",
-    "kurtosis": lambda row: f"{row.excess_kurtosis:+.3f}",
-    "TV (95%)": lambda row: f"{row.tv:.4f} ({row.tv_low:.4f}–{row.tv_high:.4f})",
-    "p": lambda row: f"{row.tv_p_value:.3f}",
-    "p (paper)": lambda row: _number(".3f", row.tv_p_value_as_printed),
-    "MP σ": lambda row: _number(".3g", row.mp_sigma),
-    "MP distance": lambda row: _number(".3f", row.mp_distance),
-    "outside bulk": lambda row: f"{row.outlier_mass:.0%}",
-    "spikes": lambda row: str(row.spikes),
-    "stable rank": lambda row: f"{row.stable_rank:.1f}",
-    "tail α": lambda row: _number(".2f", row.tail_exponent),
-    "note": lambda row: row.note,
-}
-_SKIPPED: dict[str, Callable[[Any], str]] = {
-    "name": lambda one: one.name,
-    "note": lambda one: one.reason,
-}
