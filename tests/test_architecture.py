@@ -276,7 +276,7 @@ def test_what_raises_says_so():
         ("loca_theory", "py.typed"),
         ("loca_theory.claims", "claims.toml"),
         ("loca_theory.plotting", "loca.mplstyle"),
-        ("loca_theory.plotting", "report.html.j2"),
+        ("loca_theory.plotting", "html/analysis.html.j2"),
         ("loca_theory.checkpoints", "demo/base.safetensors"),
         ("loca_theory.checkpoints", "demo/tuned.safetensors"),
     ],

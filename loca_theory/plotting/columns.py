@@ -68,11 +68,17 @@ def matrix_columns(result: Analysis) -> list[Column]:
 
     A statistic that the rows do not have, or that is missing for every matrix, has no column.
     """
-    statistics = [
-        column for column in _present(_STATISTICS, result.matrices) if column.title != "note"
+    statistics = _present(_STATISTICS, result.matrices)
+    errors = _errors(result)
+    first = [column for column in statistics if column.group in (_NAME, _SIZE)]
+    rest = [column for column in statistics if column not in first]
+    return [
+        *first,
+        *(column for column in errors if column.group == _ERRORS),
+        *rest,
+        *(column for column in errors if column.group == _WORTH),
+        *_present(_REMARKS, result.matrices),
     ]
-    note = _NOTE if any(row.note for row in result.matrices) else ()
-    return [*statistics, *_errors(result), *note]
 
 
 def mean_error_columns() -> list[Column]:
@@ -96,7 +102,7 @@ def skipped_columns(rows: Sequence[Any]) -> list[Column]:
 
 
 def identity(row: Any) -> tuple[str, str]:
-    """What tells the row of a matrix from the others: the fine-tune, if it is named, and the name."""
+    """What tells a matrix from the others: its fine-tune ("" if that has no name) and its name."""
     return getattr(row, "tuned", None) or "", row.name
 
 
@@ -181,7 +187,7 @@ def _worth(found: _Errors, r: int, method: str) -> Column:
     explanation = f"What the basis of {method} is worth at r = {r}: the error that the singular "
     explanation += "values alone predict, less the error. Above 0 the basis suits the matrix."
     return Column(
-        f"{method} worth, r = {r}", explanation, value, "+.3f", _WORTH, Scale.SIGNED, r
+        f"{method} worth, r = {r}", explanation, value, "+z.3f", _WORTH, Scale.SIGNED, r
     )  # fmt: skip
 
 
@@ -204,7 +210,7 @@ def _interval(row: Any) -> str:
 
 
 _NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
-    "Matrix", "Size of the change", "Entries", "Spectrum", "Directions",
+    "Kind and shape", "Size of the change", "Entries", "Spectrum", "Directions",
 )  # fmt: skip
 _STATISTICS = dict(
     [
@@ -275,10 +281,7 @@ _STATISTICS = dict(
             "d", _SUBSPACES),
     ]
 )  # fmt: skip
-_NOTE = (
-    Column("note", "Remarks, such as why a statistic is missing.", lambda row: row.note,
-           group=_NAME),
-)  # fmt: skip
+_REMARKS = dict([_of("note", "note", "Remarks, such as why a statistic is missing.", group=_NAME)])
 _MEAN = (
     Column("method", "R is LoRA; F1 random, F2 and F3 best Fourier locations; D the best DCT "
            "coefficients; S the largest entries.", lambda one: one.method),

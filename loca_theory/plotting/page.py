@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from loca_theory import _arguments
 from loca_theory.errors import ResourceError
@@ -18,6 +18,9 @@ from loca_theory.plotting.pictures import views
 from loca_theory.plotting.templates import PageTable, render
 from loca_theory.sweeps import Result, write_atomically
 from loca_theory.sweeps.files import writable_folder
+
+if TYPE_CHECKING:
+    from loca_theory.checkpoints import Analysis
 
 _MOST_ROWS = 500
 _NAMES = {
@@ -81,7 +84,7 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
     """
     known = views(result)
     if result.command == "analyze":
-        return Page(analysis_page(result))
+        return Page(analysis_page(cast("Analysis", result)))
     if drawn is None:
         images = [png(view.draw()) for view in known]
     else:
@@ -106,7 +109,7 @@ def _main_table(result: Result) -> PageTable:
     rows = [[_text(value) for value in row] for row in frame.head(_MOST_ROWS).to_numpy(object)]
     hidden = len(frame) - len(rows)
     lead = f"The first {len(rows)} of {len(frame)} rows; to_frame() returns all." if hidden else ""
-    return PageTable("Table", {name: "" for name in frame.columns}, rows, lead)
+    return PageTable("Table", dict.fromkeys(frame.columns, ""), rows, lead)
 
 
 def _text(value: Any) -> str:

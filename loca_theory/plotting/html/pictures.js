@@ -16,7 +16,7 @@
   // What pointing shows. Names are set as text, never as markup.
   function tip(title, lines) {
     const made = element("div", element("b", title), ...lines.map((line) => element("div", line)));
-    made.style.cssText = "font:13px/1.4 system-ui,sans-serif;max-width:19rem;overflow-wrap:anywhere;white-space:normal;"
+    made.style.cssText = "font:13px/1.4 system-ui,sans-serif;max-width:min(19rem,42vw);overflow-wrap:anywhere;white-space:normal;"
       + "margin:-5px;padding:5px 8px;color:var(--text);background:var(--back)";
     return made;
   }
@@ -44,9 +44,9 @@
   function react(made, renderer, describe, click) {
     const source = renderer.data_source;
     renderer.selection_glyph = renderer.nonselection_glyph = renderer.glyph;
-    made.add_tools(new HoverTool({ renderers: [renderer], tooltips: (_, vars) => describe(vars.index) }));
+    made.add_tools(new HoverTool({ renderers: [renderer], visible: false, tooltips: (_, vars) => describe(vars.index) }));
     if (!click) return;
-    made.add_tools(new Bokeh.TapTool({ renderers: [renderer] }));
+    made.add_tools(new Bokeh.TapTool({ renderers: [renderer], visible: false }));
     const { selected } = source;
     selected.connect(selected.properties.indices.change, () => {
       const [index] = selected.indices;
@@ -126,7 +126,7 @@
   const rgb = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
   // A colour for every part from 0 to 1 of the range of a column.
   function palette(isSigned) {
-    if (!isSigned) return (part) => Palettes.Viridis256[Math.round(255 * part)].toString(16);
+    if (!isSigned) return (part) => Palettes.Viridis256[Math.round(255 * part)];
     const [low, middle, high] = ["#0072b2", color("panel"), "#d55e00"].map(rgb);
     return (part) => `rgb(${part < 0.5 ? mix(low, middle, 2 * part) : mix(middle, high, 2 * part - 1)})`;
   }
@@ -181,35 +181,38 @@
 
   // --- map: what LoRA and the best coefficients retain ------------------------------------------------
   // Okabe and Ito's colours, which colour-blind people can tell apart; the marks help too.
-  const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#888888"];
+  const COLORS = ["blue", "red", "green", "pink", "sky", "orange", "grey"];
   const MARKS = [["circle", "●"], ["triangle", "▲"], ["square", "■"], ["diamond", "◆"], ["inverted_triangle", "▼"]];
-  const SPREAD = 0.06; // moves a point against the line by less than its size
+  const SPREAD = Math.min(0.06, 0.004 * (last - first)); // moves a point against the line by less than its size
   const kinds = [...new Set(data.rows.map(({ kind }) => kind))];
   let drawMap = () => {}, markMap = () => {};
+  const TOP = 1.04;
   if (data.ranks.length && page.column("R") >= 0) {
     const map = figure("map", {
-      x_axis_type: "log", x_range: new Range1d({ start: 0.001, end: 1 }), y_range: new Range1d({ start: 0, end: 1 }),
+      x_axis_type: "log", x_range: new Range1d({ start: 0.001, end: 1 }), y_range: new Range1d({ start: 0, end: TOP }),
       tools: ["box_zoom", "reset"], active_drag: null, toolbar_location: "above",
-      x_axis_label: "coefficients in the budget, as a fraction of the matrix (r/K for K × K)",
+      x_axis_label: "coefficients in the budget / all",
       y_axis_label: "energy of the r largest singular values",
     });
     map.toolbar.logo = null;
-    map.toolbar.autohide = true;
+    const [axis] = map.xaxis;
+    axis.ticker = new Bokeh.LogTicker({ desired_num_ticks: 4 });
     const { x, y } = data.line;
     map.varea({ x, y1: y, y2: x.map(() => 0), fill_color: "#009e73", fill_alpha: 0.1 });
-    map.varea({ x, y1: y, y2: x.map(() => 1), fill_color: "#d55e00", fill_alpha: 0.1 });
+    map.varea({ x, y1: y, y2: x.map(() => TOP), fill_color: "#d55e00", fill_alpha: 0.1 });
     const border = map.line(x, y, { line_width: 2 });
-    const words = ["LoRA retains more", "the best coefficients retain more"].map((text, i) => {
+    const words = ["above the line LoRA retains more", "below it the best coefficients retain more"].map((text, i) => {
       const label = new Bokeh.Label({
-        text, x: 8, y: 8, x_units: "screen", y_units: "screen", text_font: "system-ui, sans-serif", text_font_size: "13px",
-        ...(i === 0 ? { anchor: "top_left" } : { anchor: "bottom_right" }),
+        text, x: 0, y: i === 0 ? TOP : 0, x_offset: i === 0 ? 8 : -8, y_offset: i === 0 ? -6 : 6,
+        text_align: i === 0 ? "left" : "right", text_baseline: i === 0 ? "top" : "bottom",
+        text_font: "system-ui, sans-serif", text_font_size: "13px",
       });
       map.add_layout(label);
       return label;
     });
     const points = new ColumnDataSource({ data: { x: [], y: [], color: [], mark: [], row: [] } });
     const marks = map.scatter({ field: "x" }, { field: "y" }, {
-      source: points, marker: { field: "mark" }, size: 9, fill_color: { field: "color" }, fill_alpha: 0.75,
+      source: points, marker: { field: "mark" }, size: 8, fill_color: { field: "color" }, fill_alpha: 0.75,
       line_color: { field: "color" },
     });
     const ring = new ColumnDataSource({ data: { x: [], y: [] } });
@@ -227,13 +230,14 @@
         row: rows,
         x: rows.map((i) => fractions[i] * (1 + SPREAD * side(i))),
         y: rows.map((i) => 1 - errors[i]),
-        color: rows.map((i) => COLORS[kinds.indexOf(data.rows[i].kind) % COLORS.length]),
+        color: rows.map((i) => color(COLORS[kinds.indexOf(data.rows[i].kind) % COLORS.length])),
         mark: rows.map((i) => MARKS[kinds.indexOf(data.rows[i].kind) % MARKS.length][0]),
       };
       const all = finite(fractions);
       if (all.length) {
-        map.x_range.start = Math.min(...all) / 1.6;
+        map.x_range.start = Math.min(...all) / 1.5;
         map.x_range.end = Math.min(1.6 * Math.max(...all), 1.06);
+        [words[0].x, words[1].x] = [map.x_range.start, map.x_range.end];
         map.x_range.reset_start = map.x_range.start;
         map.x_range.reset_end = map.x_range.end;
       }
@@ -247,7 +251,7 @@
     };
     find("legend").append(...kinds.map((kind, k) => {
       const mark = element("span", MARKS[k % MARKS.length][1]);
-      mark.style.color = COLORS[k % COLORS.length];
+      mark.style.color = `var(--${COLORS[k % COLORS.length]})`;
       return element("span", mark, ` ${kind}`);
     }));
   }
@@ -260,7 +264,7 @@
     x_axis_label: " ", y_axis_label: "number of eigenvalues",
   });
   const blocks = spectrum.quad({ field: "left" }, { field: "right" }, 0, { field: "count" }, {
-    source: bars, fill_color: "#0072b2", fill_alpha: 0.65, line_color: null,
+    source: bars, fill_alpha: 0.7, line_color: null,
   });
   const curve = spectrum.line({ field: "x" }, { field: "y" }, { source: law, line_width: 2 });
   react(spectrum, blocks, (index) => {
@@ -269,13 +273,19 @@
     return tip(`${count[index]} ${count[index] === 1 ? "eigenvalue" : "eigenvalues"}`, [`from ${text(left[index])} to ${text(right[index])}`]);
   });
 
+  function fact(title, text) {
+    const made = element("div", element("dt", title), element("dd", text));
+    if (title.length + text.length > 22) made.className = "long";
+    return made;
+  }
   function drawSpectrum() {
     const row = data.rows[page.chosen], found = data.spectra[page.chosen];
-    find("chosen-name").textContent = row.name;
+    const parts = row.name.split(".").map((part, i, all) => (i < all.length - 1 ? `${part}.` : part));
+    find("chosen-name").replaceChildren(...parts.flatMap((part) => [part, element("wbr")]));
     find("chosen-facts").textContent = [row.tuned, row.kind, row.layer === null ? "" : `layer ${row.layer}`, row.shape.join("×")].filter(Boolean).join(", ");
     find("chosen-values").replaceChildren(...data.columns.flatMap((column, i) => (
-      column.group === "Matrix" || !page.isShownAt(column) ? []
-        : [element("div", element("dt", page.short(column.title)), element("dd", page.text(page.chosen, i)))])));
+      column.group === data.columns[0].group || !page.isShownAt(column) ? []
+        : [fact(page.short(column.title), page.text(page.chosen, i))])));
     find("spectrum").hidden = !found;
     find("spectrum-words").textContent = found ? sentence(row, found) : "The eigenvalues of this matrix are not stored.";
     if (!found) return;
@@ -299,13 +309,14 @@
       ? new FixedTicker({ ticks: Array.from({ length: 1 - start }, (_, i) => start + i).filter((one) => one % Math.ceil(-start / 6) === 0) })
       : new Bokeh.BasicTicker();
     curve.glyph.line_color = color("text");
+    blocks.glyph.fill_color = color("blue");
   }
   function sentence(row, found) {
     const size = Math.min(...row.shape);
     const parts = [`The ${size} eigenvalues of ΔWᵀΔW (the squared singular values of the change).`];
     if (found.is_logarithmic) {
       parts.push("They have no bulk that follows the Marchenko–Pastur law of independent entries, so the axis is logarithmic.");
-      if (found.below) parts.push(`${found.below} further ones are 0 or rounding errors.`);
+      if (found.below) parts.push(`Not shown: ${found.below} that are 0 or rounding errors.`);
       return parts.join(" ");
     }
     parts.push("The line is the Marchenko–Pastur law, which independent entries of standard deviation σ follow: what it covers is like noise.");
