@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.plotting.columns import (
-    Column,
+from loca_theory.plotting.analysis_columns import (
     allocation_columns,
     comparison_columns,
     matrix_columns,
     mean_error_columns,
     skipped_columns,
 )
+from loca_theory.plotting.columns import Column
 from loca_theory.plotting.interactive import library, picture_data
 from loca_theory.plotting.templates import PageTable, render
 
@@ -50,9 +50,10 @@ def analysis_page(result: Analysis) -> str:
         means=_means(result),
         matrices=PageTable(
             "Every matrix",
-            {column.title: column.explanation for column in columns},
+            {column.heading: column.explanation for column in columns},
             [[column.text(row) for column in columns] for row in result.matrices],
             _MATRICES,
+            about={column.title: column.explanation for column in columns},
         ),
         tables=[table for table in tables if table.rows],
         data=picture_data(result, columns) if count else None,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loca_theory.expressivity import Budget, coefficient_fraction
-from loca_theory.plotting.columns import Column, identity
+from loca_theory.plotting.columns import Column
+from loca_theory.plotting.error_columns import identity
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,7 @@ class PageTable:
         rows: Texts of the cells, row by row.
         lead: Explanation below the heading.
         ranks: The rank that each row belongs to; empty if rows belong to no rank.
+        about: The explanations to list, if several columns share one; empty for those of all.
     """
 
     title: str
@@ -28,6 +29,7 @@ class PageTable:
     rows: Sequence[Sequence[str]]
     lead: str = ""
     ranks: Sequence[int] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 def render(template: str, **content: Any) -> str:

@@ -10,12 +10,12 @@ import pytest
 from loca_theory.checkpoints import analyze
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.expressivity import coefficient_fraction
-from loca_theory.plotting.columns import (
+from loca_theory.plotting.analysis_columns import (
     allocation_columns,
     comparison_columns,
-    identity,
     matrix_columns,
 )
+from loca_theory.plotting.error_columns import identity
 from loca_theory.plotting.interactive import picture_data
 from loca_theory.plotting.templates import breakable
 
@@ -62,7 +62,7 @@ def test_every_field_of_a_matrix_that_a_reader_needs_has_a_column(analysis):
 
 
 def test_cells_have_the_numbers_of_the_errors(analysis):
-    columns = {column.title: column for column in matrix_columns(analysis)}
+    columns = {column.heading: column for column in matrix_columns(analysis)}
     assert not [title for title in columns if "r = 30" in title], "no budget of that rank fits"
     row = analysis.matrices[1]
     errors = {one.method: one for one in analysis.errors if one.name == row.name}
@@ -74,6 +74,7 @@ def test_cells_have_the_numbers_of_the_errors(analysis):
     best = min(errors.values(), key=lambda one: one.error).method
     assert columns["best, r = 1"].text(row) == best
     assert "R worth, r = 1" not in columns
+    assert "DCT, best coefficients" in columns["D, r = 1"].explanation
 
 
 def test_two_fine_tunes_of_one_name_are_told_apart(analysis):
@@ -93,7 +94,7 @@ def test_two_fine_tunes_of_one_name_are_told_apart(analysis):
     )
     columns = matrix_columns(both)
     assert [identity(row)[0] for row in both.matrices] == ["x", "x", "y", "y"]
-    (column,) = [column for column in columns if column.title == "D, r = 1"]
+    (column,) = [column for column in columns if column.heading == "D, r = 1"]
     assert [column.value(row) for row in both.matrices] == [0, 0, 0.25, 0.25]
     found = picture_data(both, columns)
     assert [row["tuned"] for row in found["rows"]] == ["x", "x", "y", "y"]
@@ -116,7 +117,7 @@ def test_the_map_has_every_matrix_at_its_budget_and_the_line_between_the_methods
     assert found["ranks"] == [1]
     # A rank-1 budget of the paper's accounting: (24 + 20)·1 numbers, two of them per coefficient.
     assert found["coefficients"] == {"1": [pytest.approx(22 / 480, rel=1e-5)] * 2}
-    (errors,) = [one["values"] for one in found["columns"] if one["title"] == "R, r = 1"]
+    (errors,) = [one["values"] for one in found["columns"] if (one["title"], one["r"]) == ("R", 1)]
     for matrix, error in zip(WEIGHTS.values(), errors, strict=True):
         singular = np.linalg.svd(matrix, compute_uv=False)
         assert 1 - error == pytest.approx(singular[0] ** 2 / (singular**2).sum(), abs=1e-5)

@@ -11,10 +11,9 @@ const page = {
 };
 page.body = [...page.table.tBodies[0].rows]; // rows in the order of the data, however sorted
 page.text = (row, column) => page.body[row].cells[column].textContent;
-page.short = (title) => title.replace(/, r = \d+$/, "");
 page.isShownAt = (column) => column.r === null || column.r === page.rank;
 // The column of this title at the chosen rank.
-page.column = (title) => page.data.columns.findIndex((c) => page.short(c.title) === title && page.isShownAt(c));
+page.column = (title) => page.data.columns.findIndex((c) => c.title === title && page.isShownAt(c));
 
 {
   const { data } = page, find = (id) => document.getElementById(id);
@@ -89,7 +88,7 @@ page.column = (title) => page.data.columns.findIndex((c) => page.short(c.title) 
   for (const kind of distinct("kind")) option(find("kind"), kind);
   for (const tuned of distinct("tuned")) option(find("tuned"), tuned);
   controls.querySelector("[data-for=tuned]").hidden = distinct("tuned").length < 2;
-  const titles = new Set(data.columns.filter((column) => column.values).map((column) => page.short(column.title)));
+  const titles = new Set(data.columns.filter((column) => column.values).map((column) => column.title));
   for (const title of titles) option(find("field"), title);
 
   function filter() {

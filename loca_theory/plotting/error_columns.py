@@ -1,0 +1,96 @@
+"""Columns with the errors of the methods, rank by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.plotting.columns import MISSING, Column, Scale
+from loca_theory.plotting.lines import titles_of
+
+if TYPE_CHECKING:
+    from loca_theory.checkpoints import Analysis
+    from loca_theory.checkpoints.rows import MatrixError
+
+ERRORS, WORTH = "Error of each method", "What the basis is worth"
+"""Groups of these columns."""
+
+
+def identity(row: Any) -> tuple[str, str]:
+    """What tells a matrix from the others: its fine-tune ("" if that has no name) and its name."""
+    return getattr(row, "tuned", None) or "", row.name
+
+
+def error_columns(result: Analysis) -> list[Column]:
+    """For each rank: the error of every method, what its basis is worth, and the best method."""
+    found: dict[tuple[str, str], dict[tuple[int, str], MatrixError]] = {}
+    for error in result.errors:
+        found.setdefault(identity(error), {})[error.r, error.method] = error
+    methods = list(dict.fromkeys(error.method for error in result.errors))
+    worth = [
+        name
+        for name in methods
+        # The singular values alone give LoRA's error, so its basis is worth nothing.
+        if name != "R"
+        and any(one.spectral_error is not None for one in result.errors if one.method == name)
+    ]
+    columns, titles = [], titles_of(result.manifest)
+    for r in sorted({error.r for error in result.errors}):
+        columns.append(_best(found, r, methods))
+        columns += [_error(found, r, name, titles.get(name, name)) for name in methods]
+        if "R" in methods:
+            columns.append(_shuffled(found, r))
+        columns += [_worth(found, r, name) for name in worth]
+    return columns
+
+
+_Errors = Mapping[tuple[str, str], Mapping[tuple[int, str], "MatrixError"]]
+
+
+def _find(found: _Errors, row: Any, r: int, method: str) -> MatrixError | None:
+    return found.get(identity(row), {}).get((r, method))
+
+
+def _best(found: _Errors, r: int, methods: Iterable[str]) -> Column:
+    def best(row: Any) -> str:
+        errors = {name: one.error for name in methods if (one := _find(found, row, r, name))}
+        least = min(errors.values(), default=None)
+        return ", ".join(name for name, error in errors.items() if error == least) or MISSING
+
+    return Column(
+        "best", "Method with the smallest error at the budget of rank r.", best,
+        group=ERRORS, r=r,
+    )  # fmt: skip
+
+
+def _error(found: _Errors, r: int, method: str, title: str) -> Column:
+    def value(row: Any) -> float | None:
+        one = _find(found, row, r, method)
+        return None if one is None else one.error
+
+    what = method if title == method else f"{method} ({title})"
+    explanation = f"Relative squared error of {what} at the budget of rank r: the fraction of the "
+    explanation += "energy that it cannot retain."
+    return Column(method, explanation, value, ".3f", ERRORS, r=r)
+
+
+def _shuffled(found: _Errors, r: int) -> Column:
+    def value(row: Any) -> float | None:
+        one = _find(found, row, r, "R")
+        return None if one is None else one.shuffled_error
+
+    explanation = "Error of LoRA (R) on the same entries in random order; much above R if the "
+    explanation += "entries depend on each other."
+    return Column("R shuffled", explanation, value, ".3f", ERRORS, r=r)
+
+
+def _worth(found: _Errors, r: int, method: str) -> Column:
+    def value(row: Any) -> float | None:
+        one = _find(found, row, r, method)
+        if one is None or one.spectral_error is None:
+            return None
+        return one.spectral_error - one.error
+
+    explanation = f"What the basis of {method} is worth: the error that the singular values alone "
+    explanation += "predict, less the error. Above 0 the basis suits the matrix."
+    return Column(f"{method} worth", explanation, value, "+z.3f", WORTH, Scale.SIGNED, r)
