@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -43,6 +44,7 @@ class Browser:
         os.close(theirs_in)
         os.close(theirs_out)
         self._out, self._in = os.fdopen(mine_out, "wb"), os.fdopen(mine_in, "rb")
+        self._clock = time.time()
         self._rest, self._last, self._session = b"", 0, None
         target = self("Target.createTarget", url="about:blank")["targetId"]
         found = self("Target.attachToTarget", targetId=target, flatten=True)
@@ -127,9 +129,11 @@ class Browser:
     def point(self, x, y, *, click=False):
         """Move the mouse to a point of the window, click if asked, and wait for the drawing."""
         button = "left" if click else "none"
+        # Events are at least a second apart, so that two clicks are never a double one.
+        self._clock = max(self._clock, time.time()) + 1
         for kind in ["mouseMoved", *(["mousePressed", "mouseReleased"] if click else [])]:
             self("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button,
-                 clickCount=int(click))  # fmt: skip
+                 clickCount=int(click), timestamp=self._clock)  # fmt: skip
         self.run(IDLE)
 
     def screenshot(self, *, whole=False):

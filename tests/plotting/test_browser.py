@@ -9,6 +9,7 @@ from loca_theory.checkpoints import analyze
 from loca_theory.plotting import report
 
 from . import browser as browsers
+from .test_interactive import with_fields
 
 pytestmark = [
     pytest.mark.deep,
@@ -237,22 +238,54 @@ def test_the_theme_follows_the_system(page):
     page.theme(dark=False)
 
 
-@pytest.mark.parametrize("width", [320, 390, 800])
-def test_a_narrow_window_is_not_wider_than_itself(tab, analysis, tmp_path, width):
-    long = "a_name_without_any_dot_" * 8
-    first = analysis.matrices[0].name
-    renamed = {
+def with_fine_tunes(analysis, names, rename=lambda name: name):
+    """The analysis as if each of its increments were that of several fine-tunes."""
+    tables = {
         table: tuple(
-            replace(row, name=long) if row.name == first else row
+            with_fields(row, tuned=tuned, name=rename(row.name))
+            for tuned in names
             for row in getattr(analysis, table)
         )
         for table in ("matrices", "errors", "spectra")
     }
-    path = report(replace(analysis, **renamed)).save(tmp_path / "long.html")
-    tab.open(path, width=width, height=800)
+    return replace(analysis, **tables)
+
+
+def test_two_fine_tunes_share_cells_and_are_told_apart(tab, analysis, tmp_path):
+    tab.open(report(with_fine_tunes(analysis, ("x", "y"))).save(tmp_path / "two.html"))
+    point = mark(tab, "heat", 1, "Rect")
+    tab.point(*point)
+    name = analysis.matrices[1].name
+    assert "mean of 2 matrices" in tips(tab)
+    assert f"{name} (x)" in tips(tab)
+    assert f"{name} (y)" in tips(tab)
+    facts = "document.getElementById('chosen-facts').textContent.split(',')[0]"
+    for tuned in ("x", "y", "x"):
+        tab.point(*point, click=True)
+        assert (chosen(tab), tab.run(facts)) == (name, tuned)
+    fill(tab, "tuned", "y")
+    assert tab.run("document.getElementById('count').value") == "19 of 38 matrices"
+    tab.point(*mark(tab, "heat", 1, "Rect"), click=True)
+    assert tab.run(facts) == "y"
+    assert tab.problems == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 800])
+def test_a_narrow_window_is_not_wider_than_itself(tab, analysis, tmp_path, width):
+    long, first = "a_name_without_any_dot_" * 8, analysis.matrices[0].name
+
+    def rename(name):
+        return long if name == first else name
+
+    wide = with_fine_tunes(analysis, (long, "y"), rename)
+    tab.open(report(wide).save(tmp_path / "long.html"), width=width, height=800)
     tab.run("document.querySelectorAll('#matrices tbody button')[0].click()")
     assert chosen(tab) == long
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    name = "document.querySelector('#matrices tbody th').offsetWidth"
+    assert tab.run(name) <= (0.4 * width if width < 640 else 26 * 16), (
+        "the other columns are in view"
+    )
     assert tab.run("document.getElementById('chosen').getBoundingClientRect().bottom") == 800
     tab.run("document.getElementById('close').click()")
     assert tab.run("document.getElementById('chosen').offsetHeight") == 0

@@ -33,9 +33,9 @@ def analysis():
 
 def with_fields(row, **further):
     """A row of a type with further fields, as a later version of the package may have it."""
-    fields = [(name, object, None) for name in further]
+    fields = [(name, object) for name in further if not hasattr(row, name)]
     longer = make_dataclass("Longer", fields, bases=(type(row),), frozen=True)
-    return longer(**vars(row), **further)
+    return longer(**(vars(row) | further))
 
 
 def test_a_field_that_rows_have_is_a_column(analysis):
