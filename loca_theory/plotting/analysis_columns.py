@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loca_theory.plotting.columns import Column, Scale
 from loca_theory.plotting.columns import field_column as _of
-from loca_theory.plotting.error_columns import ERRORS, WORTH, error_columns
+from loca_theory.plotting.error_columns import ERRORS, WORTH, error_columns, size_columns
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 def matrix_columns(result: Analysis) -> list[Column]:
     """The columns of the table with one row per matrix.
 
-    A statistic that the rows do not have, or that is missing for every matrix, has no column.
+    A statistic that is missing for every matrix has no column.
     """
     statistics = _present(_STATISTICS, result.matrices)
+    if len({row.tuned for row in result.matrices}) == 1:
+        statistics = [column for column in statistics if column.title != _TUNED]
     errors = error_columns(result)
     first = [column for column in statistics if column.group in (_NAME, _SIZE)]
     rest = [column for column in statistics if column not in first]
     return [
         *first,
         *(column for column in errors if column.group == ERRORS),
+        *size_columns(result),
         *rest,
         *(column for column in errors if column.group == WORTH),
         *_present(_REMARKS, result.matrices),
@@ -55,7 +58,7 @@ def _present(known: Mapping[str, Column], rows: Sequence[Any]) -> list[Column]:
     return [
         column
         for key, column in known.items()
-        if any(getattr(row, key, None) not in (None, "") for row in rows)
+        if any(getattr(row, key) not in (None, "") for row in rows)
     ]
 
 
@@ -66,10 +69,11 @@ def _interval(row: Any) -> str:
 _NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
     "Kind and shape", "Size of the change", "Entries", "Spectrum", "Directions",
 )  # fmt: skip
+_TUNED = "fine-tune"
 _STATISTICS = dict(
     [
         _of("name", "name", "Name of the weight in the base.", group=_NAME),
-        _of("tuned", "fine-tune", "The fine-tune that changed it.", group=_NAME),
+        _of("tuned", _TUNED, "The fine-tune that changed it.", group=_NAME),
         _of("kind", "kind", "What the matrix does, from its name.", group=_NAME),
         _of("layer", "layer", "Number of the layer, from the name.", group=_NAME),
         _of("shape", "shape", "Rows × columns.", lambda row: "×".join(map(str, row.shape)), _NAME),
@@ -102,7 +106,7 @@ _STATISTICS = dict(
             "Energy in units of the largest squared singular value: small if one direction "
             "dominates.", ".1f", _SPECTRUM, Scale.WIDE),
         _of("effective_rank", "effective rank",
-            "Exponential of the entropy of the spectrum: the number of directions that matter.",
+            "Exponential of the entropy of the singular values: how many directions matter.",
             ".1f", _SPECTRUM, Scale.WIDE),
         _of("rank_50", "rank 50%", "Smallest rank that retains 50% of the energy.", "d",
             _SPECTRUM, Scale.WIDE),
@@ -125,14 +129,17 @@ _STATISTICS = dict(
             "Exponent of the power law that fits the largest eigenvalues; small for a heavy tail.",
             ".2f", _SPECTRUM),
         _of("left_alignment", "left alignment",
-            "Overlap of the leading left singular vectors of the change with the base's (0 to 1).",
+            "Overlap of the leading left singular vectors of the change with the base's: 0 to 1.",
             ".3f", _SUBSPACES),
         _of("right_alignment", "right alignment",
-            "Overlap of the leading right singular vectors of the change with the base's (0 to 1).",
+            "Overlap of the leading right singular vectors of the change with the base's: 0 to 1.",
             ".3f", _SUBSPACES),
         _of("intruders", "intruders",
-            "Leading singular vectors of the fine-tuned weight that resemble none of the base's.",
-            "d", _SUBSPACES),
+            "Leading left singular vectors of the fine-tuned weight that resemble none of the "
+            "base's.", "d", _SUBSPACES),
+        _of("subspace_error", "subspace error",
+            "Bound of the energy that the computed singular vectors miss, as a fraction.", ".1e",
+            _SUBSPACES, Scale.WIDE),
     ]
 )  # fmt: skip
 _REMARKS = dict([_of("note", "note", "Remarks, such as why a statistic is missing.", group=_NAME)])
@@ -156,33 +163,40 @@ _MEAN = (
 _COMPARISON = dict(
     [
         _of("name", "name", "Name of the weight in the base."),
+        _of("kind", "kind", "What the matrix does, from its name."),
+        _of("layer", "layer", "Number of the layer, from the name."),
         _of("first", "first", "One fine-tune."),
         _of("second", "second", "The other fine-tune."),
-        _of("cosine", "cosine", "Cosine between the two changes: 1 if they point the same way, 0 "
-            "if they have nothing in common.", "+.3f"),
+        _of("cosine", "cosine", "Cosine of the angle between the two changes: 1 if they point the "
+            "same way, 0 if they have nothing in common.", "+.3f"),
         _of("sign_conflict", "sign conflicts",
-            "Fraction of the entries that one increases and the other decreases.", ".1%"),
-        _of("subspace_overlap", "subspace overlap",
-            "Overlap of the leading singular subspaces of the two changes (0 to 1).", ".3f"),
+            "Fraction of the entries changed by both to which they give opposite signs; one half "
+            "for unrelated changes.", ".1%"),
+        _of("left_overlap", "left overlap",
+            "Overlap of the leading left singular vectors of the two changes: 0 to 1.", ".3f"),
+        _of("right_overlap", "right overlap",
+            "Overlap of the leading right singular vectors of the two changes: 0 to 1.", ".3f"),
     ]
 )  # fmt: skip
 _ALLOCATION = dict(
     [
         _of("name", "name", "Name of the weight in the base."),
-        _of("tuned", "fine-tune", "The fine-tune."),
-        _of("method", "method", "The adapter."),
-        _of("size", "size", "Rank or number of components that this matrix gets.", "d"),
-        _of("uniform", "uniform", "What it would get if all matrices got the same.", "d"),
-        _of("numbers", "numbers", "Trainable numbers.", ",d"),
-        _of("retained", "retained", "Fraction of this matrix's energy that is retained.", ".1%"),
-        _of("uniform_retained", "uniform retained",
-            "The same with the uniform split.", ".1%"),
+        _of("tuned", _TUNED, "The fine-tune."),
+        _of("method", "method", "R is LoRA, D is LoCA with the best locations."),
+        _of("size", "size", "Rank, or number of coefficients.", "d"),
+        _of("uniform", "uniform", "Size if the same total is split evenly.", "d"),
+        _of("numbers", "numbers", "Trainable numbers of the allocated size.", ",d"),
+        _of("energy", "energy", "Energy of the change, as a fraction of the whole fine-tune's.",
+            ".1%"),
+        _of("retained", "retained",
+            "Fraction of the change's energy that the allocated size retains.", ".1%"),
+        _of("uniform_retained", "uniform retained", "The same for the uniform size.", ".1%"),
     ]
 )  # fmt: skip
 _SKIPPED = dict(
     [
         _of("name", "name", "Name of the tensor."),
-        _of("tuned", "fine-tune", "The fine-tune."),
+        _of("tuned", _TUNED, "The fine-tune."),
         _of("reason", "note", "Why it was left out."),
     ]
 )

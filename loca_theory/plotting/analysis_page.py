@@ -35,17 +35,18 @@ def analysis_page(result: Analysis) -> str:
     count = len(result.matrices)
     columns = matrix_columns(result)
     tables = [
-        _table("Between the fine-tunes", _optional(result, "comparisons"), comparison_columns,
+        _table("Between the fine-tunes", result.comparisons, comparison_columns,
                "How alike the changes of two fine-tunes of one base are, matrix by matrix."),
-        _table("Budget of every matrix", _optional(result, "allocation"), allocation_columns,
-               "A total budget, split so that it retains most energy, beside a uniform split."),
+        _table("Size of every matrix's adapter", result.allocation, allocation_columns,
+               f"{result.total} in all, split so that they retain the most energy, beside the "
+               "same size for all matrices."),
         _table("Skipped", result.skipped, skipped_columns, "Tensors that were left out, and why."),
     ]  # fmt: skip
     return render(
         "analysis.html.j2",
         title=f"Increments of {count} " + ("matrix" if count == 1 else "matrices"),
         lead=_sources(result),
-        verdict=result.verdict,
+        verdict=result.verdict.split("\n\n"),
         config=result.config,
         means=_means(result),
         matrices=PageTable(
@@ -64,12 +65,7 @@ def analysis_page(result: Analysis) -> str:
 
 def _sources(result: Analysis) -> str:
     grid = result.manifest["grid"]
-    found = [grid.get("base"), grid.get("finetuned")]
-    return " → ".join(
-        ", ".join(map(str, one)) if isinstance(one, list | tuple) else str(one)
-        for one in found
-        if one
-    )
+    return " → ".join(filter(None, (grid["base"], ", ".join(map(str, grid["finetuned"])))))
 
 
 def _means(result: Analysis) -> PageTable:
@@ -78,10 +74,6 @@ def _means(result: Analysis) -> PageTable:
     return PageTable(
         found.title, found.columns, found.rows, _ERRORS, tuple(one.r for one in means)
     )  # fmt: skip
-
-
-def _optional(result: Any, table: str) -> Sequence[Any]:
-    return getattr(result, table, ())
 
 
 def _table(title: str, rows: Sequence[Any], columns: Any, lead: str = "") -> PageTable:

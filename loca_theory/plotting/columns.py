@@ -74,5 +74,5 @@ def field_column(
 ) -> tuple[str, Column]:
     """The column of one field of the rows."""
     return key, Column(
-        title, explanation, lambda row: getattr(row, key, None), form, group, scale
+        title, explanation, lambda row: getattr(row, key), form, group, scale
     )  # fmt: skip

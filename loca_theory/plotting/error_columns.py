@@ -1,4 +1,4 @@
-"""Columns with the errors of the methods, rank by rank."""
+"""Columns of the table of matrices that other tables fill: errors and allocated sizes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
     from loca_theory.checkpoints.rows import MatrixError
 
-ERRORS, WORTH = "Error of each method", "What the basis is worth"
+ERRORS, WORTH, SIZES = "Error of each method", "What the basis is worth", "Allocated sizes"
 """Groups of these columns."""
 
 
 def identity(row: Any) -> tuple[str, str]:
-    """What tells a matrix from the others: its fine-tune ("" if that has no name) and its name."""
-    return getattr(row, "tuned", None) or "", row.name
+    """What tells a matrix from the others: its fine-tune and its name."""
+    return row.tuned, row.name
 
 
 def error_columns(result: Analysis) -> list[Column]:
@@ -94,3 +94,20 @@ def _worth(found: _Errors, r: int, method: str) -> Column:
     explanation = f"What the basis of {method} is worth: the error that the singular values alone "
     explanation += "predict, less the error. Above 0 the basis suits the matrix."
     return Column(f"{method} worth", explanation, value, "+z.3f", WORTH, Scale.SIGNED, r)
+
+
+def size_columns(result: Analysis) -> list[Column]:
+    """For each method of the allocation: the size that each matrix gets."""
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for one in result.allocation:
+        found.setdefault(one.method, {})[identity(one)] = one.size
+    return [_size(method, sizes, result.total) for method, sizes in found.items()]
+
+
+def _size(method: str, sizes: Mapping[tuple[str, str], int], total: str | None) -> Column:
+    def value(row: Any) -> int | None:
+        return sizes.get(identity(row))
+
+    what = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
+    explanation = f"{what} if {total} in all are split so that they retain the most energy."
+    return Column(f"{method} size", explanation, value, "d", SIZES, Scale.WIDE)

@@ -51,7 +51,7 @@ def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
             for column in columns
         ],
         "rows": [
-            {"name": row.name, "tuned": identity(row)[0], "kind": row.kind, "layer": row.layer,
+            {"name": row.name, "tuned": row.tuned, "kind": row.kind, "layer": row.layer,
              "shape": row.shape}
             for row in rows
         ],

@@ -9,7 +9,6 @@ from loca_theory.checkpoints import analyze
 from loca_theory.plotting import report
 
 from . import browser as browsers
-from .test_interactive import with_fields
 
 pytestmark = [
     pytest.mark.deep,
@@ -242,7 +241,7 @@ def with_fine_tunes(analysis, names, rename=lambda name: name):
     """The analysis as if each of its increments were that of several fine-tunes."""
     tables = {
         table: tuple(
-            with_fields(row, tuned=tuned, name=rename(row.name))
+            replace(row, tuned=tuned, name=rename(row.name))
             for tuned in names
             for row in getattr(analysis, table)
         )
@@ -283,9 +282,9 @@ def test_a_narrow_window_is_not_wider_than_itself(tab, analysis, tmp_path, width
     assert chosen(tab) == long
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
     name = "document.querySelector('#matrices tbody th').offsetWidth"
-    assert tab.run(name) <= (0.4 * width if width < 640 else 26 * 16), (
-        "the other columns are in view"
-    )
+    widest = 0.4 * width if width < 640 else 26 * 16
+    assert tab.run(name) <= widest, "the other columns are in view"
+    assert tab.run(name.replace("offset", "scroll")) <= widest, "and not covered"
     assert tab.run("document.getElementById('chosen').getBoundingClientRect().bottom") == 800
     tab.run("document.getElementById('close').click()")
     assert tab.run("document.getElementById('chosen').offsetHeight") == 0

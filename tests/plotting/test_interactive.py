@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import make_dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from loca_theory.plotting.analysis_columns import (
     comparison_columns,
     matrix_columns,
 )
-from loca_theory.plotting.error_columns import identity
 from loca_theory.plotting.interactive import picture_data
 from loca_theory.plotting.templates import breakable
 
@@ -31,34 +30,38 @@ def analysis():
     return analyze({name: torch.zeros(24, 20) for name in tuned}, tuned, ranks=[1, 30])
 
 
-def with_fields(row, **further):
-    """A row of a type with further fields, as a later version of the package may have it."""
-    fields = [(name, object) for name in further if not hasattr(row, name)]
-    longer = make_dataclass("Longer", fields, bases=(type(row),), frozen=True)
-    return longer(**(vars(row) | further))
+@pytest.fixture(scope="module")
+def full():
+    """Two fine-tunes, their subspaces, and a total to split: every statistic and table."""
+    import torch
+
+    base = {name: torch.from_numpy(matrix[::-1].copy()) for name, matrix in WEIGHTS.items()}
+    tuned = [
+        {name: base[name] + size * torch.from_numpy(matrix) for name, matrix in WEIGHTS.items()}
+        for size in (1, 3)
+    ]
+    return analyze(base, *tuned, ranks=[1], subspaces=2, allocate=200)
 
 
-def test_a_field_that_rows_have_is_a_column(analysis):
-    titles = [column.title for column in matrix_columns(analysis)]
-    assert "‖ΔW‖/‖W₀‖" not in titles
-    rows = tuple(with_fields(row, relative_norm=0.5, intruders=None) for row in analysis.matrices)
-    found = {one.title: one for one in matrix_columns(replace(analysis, matrices=rows))}
-    assert found["‖ΔW‖/‖W₀‖"].text(rows[0]) == "0.5"
-    assert "intruders" not in found, "missing for every matrix"
+def test_a_statistic_that_no_matrix_has_is_not_a_column(analysis, full):
+    optional = {"fine-tune", "‖ΔW‖/‖W₀‖", "left alignment", "intruders", "R size", "D size"}
+    assert not optional & {column.title for column in matrix_columns(analysis)}
+    assert optional <= {column.title for column in matrix_columns(full)}
 
 
-def test_every_field_of_a_matrix_that_a_reader_needs_has_a_column(analysis):
+def test_every_field_of_a_matrix_that_a_reader_needs_has_a_column(full):
     read = set()
 
     class Row:
         def __getattribute__(self, name):
             read.add(name)
-            return getattr(analysis.matrices[0], name)
+            return getattr(full.matrices[0], name)
 
-    for column in matrix_columns(analysis):
+    for column in matrix_columns(full):
         column.value(Row())
     unread = set(Matrix.__dataclass_fields__) - read
-    assert unread == {"mean", "tv_low", "tv_high", "mp_wasserstein", "T"}
+    assert unread <= {"mean", "tv_low", "tv_high", "mp_wasserstein", "T", "note"}
+    assert "rank_90" in read
 
 
 def test_cells_have_the_numbers_of_the_errors(analysis):
@@ -77,39 +80,38 @@ def test_cells_have_the_numbers_of_the_errors(analysis):
     assert "DCT, best coefficients" in columns["D, r = 1"].explanation
 
 
-def test_two_fine_tunes_of_one_name_are_told_apart(analysis):
-    def of(row, tuned, **changed):
-        return replace(with_fields(row, tuned=tuned), **changed)
-
-    errors = tuple(
-        of(one, tuned, error=0.25 * k)
-        for k, tuned in enumerate(("x", "y"))
-        for one in analysis.errors
-    )
-    both = replace(
-        analysis,
-        matrices=tuple(of(one, tuned) for tuned in ("x", "y") for one in analysis.matrices),
-        errors=errors,
-        spectra=tuple(of(one, tuned) for tuned in ("x", "y") for one in analysis.spectra),
-    )
-    columns = matrix_columns(both)
-    assert [identity(row)[0] for row in both.matrices] == ["x", "x", "y", "y"]
-    (column,) = [column for column in columns if column.heading == "D, r = 1"]
-    assert [column.value(row) for row in both.matrices] == [0, 0, 0.25, 0.25]
-    found = picture_data(both, columns)
-    assert [row["tuned"] for row in found["rows"]] == ["x", "x", "y", "y"]
-    assert len(found["spectra"]) == 4
+def test_two_fine_tunes_of_one_name_are_told_apart(full):
+    first, second = full.tuned
+    columns = {column.heading: column for column in matrix_columns(full)}
+    assert [row.tuned for row in full.matrices] == [first, first, second, second]
+    for row in full.matrices:
+        (error,) = [
+            one.error
+            for one in full.errors
+            if (one.tuned, one.name, one.method) == (row.tuned, row.name, "D")
+        ]
+        assert columns["D, r = 1"].value(row) == error
+        (size,) = [
+            one.size
+            for one in full.allocation
+            if (one.tuned, one.name, one.method) == (row.tuned, row.name, "R")
+        ]
+        assert columns["R size"].text(row) == str(size)
+    found = picture_data(full, list(columns.values()))
+    assert [row["tuned"] for row in found["rows"]] == [row.tuned for row in full.matrices]
+    assert all(found["spectra"])
 
 
-def test_tables_that_a_result_may_have_are_columns_of_their_fields():
-    pair = make_dataclass("Pair", ["name", "first", "second", "cosine", "sign_conflict"])
-    rows = [pair("a", "x", "y", -0.25, None)]
-    found = {column.title: column.text(rows[0]) for column in comparison_columns(rows)}
-    assert found == {"name": "a", "first": "x", "second": "y", "cosine": "-0.250"}
-    part = make_dataclass("Part", ["name", "size", "numbers", "retained"])
-    rows = [part("a", 3, 12288, 0.5)]
-    found = {column.title: column.text(rows[0]) for column in allocation_columns(rows)}
-    assert found == {"name": "a", "size": "3", "numbers": "12,288", "retained": "50.0%"}
+def test_the_other_tables_have_columns(full):
+    row = full.comparisons[0]
+    found = {column.title: column.text(row) for column in comparison_columns(full.comparisons)}
+    assert (found["first"], found["second"]) == full.tuned
+    assert found["cosine"] == "+1.000", "one is three times the other"
+    assert found["sign conflicts"] == "0.0%"
+    row = full.allocation[0]
+    found = {column.title: column.text(row) for column in allocation_columns(full.allocation)}
+    assert found["retained"] == f"{row.retained:.1%}"
+    assert found["size"] == str(row.size)
 
 
 def test_the_map_has_every_matrix_at_its_budget_and_the_line_between_the_methods(analysis):

@@ -20,7 +20,8 @@ function tip(title, lines) {
 }
 const facts = (row, titles) => titles.map((title) => page.column(title)).filter((i) => i >= 0)
   .map((i) => `${data.columns[i].title}: ${page.text(row, i)}`);
-const named = ({ name, tuned }) => (tuned ? `${name} (${tuned})` : name);
+const hasSeveral = new Set(data.rows.map(({ tuned }) => tuned)).size > 1; // fine-tunes
+const named = ({ name, tuned }) => (hasSeveral ? `${name} (${tuned})` : name);
 
 function figure(target, options) {
   const made = Plotting.figure({

@@ -24,7 +24,7 @@ function drawSpectrum() {
   const row = data.rows[page.chosen], found = data.spectra[page.chosen];
   const parts = row.name.split(".").map((part, i, all) => (i < all.length - 1 ? `${part}.` : part));
   find("chosen-name").replaceChildren(...parts.flatMap((part) => [part, element("wbr")]));
-  find("chosen-facts").textContent = [row.tuned, row.kind, row.layer === null ? "" : `layer ${row.layer}`, row.shape.join("×")].filter(Boolean).join(", ");
+  find("chosen-facts").textContent = [hasSeveral ? row.tuned : "", row.kind, row.layer === null ? "" : `layer ${row.layer}`, row.shape.join("×")].filter(Boolean).join(", ");
   find("chosen-values").replaceChildren(...data.columns.flatMap((column, i) => (
     column.group === data.columns[0].group || !page.isShownAt(column) ? []
       : [fact(column.title, page.text(page.chosen, i))])));
