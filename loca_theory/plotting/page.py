@@ -82,9 +82,9 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
     Raises:
         InvalidArgumentError: results of this type cannot be drawn.
     """
-    known = views(result)
-    if result.command == "analyze":
+    if getattr(result, "command", None) == "analyze":
         return Page(analysis_page(cast("Analysis", result)))
+    known = views(result)
     if drawn is None:
         images = [png(view.draw()) for view in known]
     else:
