@@ -82,6 +82,8 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
     Raises:
         InvalidArgumentError: results of this type cannot be drawn.
     """
+    if getattr(result, "command", None) == "analyze":
+        return Page(analysis_page(cast("Analysis", result)))
     known = views(result)
     if result.command == "analyze":
         return Page(analysis_page(cast("Analysis", result)))
