@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, Entry
     from loca_theory.checkpoints.demo import demo_pair
     from loca_theory.checkpoints.energy_profile import EnergyProfile
-    from loca_theory.checkpoints.extraction import ExtractedMatrix, Extraction, extract
+    from loca_theory.checkpoints.extraction import extract
+    from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, Extraction
     from loca_theory.checkpoints.pairs import CheckpointPair, open_pair
     from loca_theory.checkpoints.results import Analysis
     from loca_theory.checkpoints.rows import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "ANALYSED": "settings",
     "AllocatedMatrix": "rows",
+    "Adapter": "extraction_result",
     "AllocatedSize": "allocation",
     "Allocation": "allocation",
     "Analysis": "results",
@@ -50,8 +52,8 @@ _EXPORTS = {
     "EigenvalueHistogram": "rows",
     "EnergyProfile": "energy_profile",
     "Entry": "checkpoint",
-    "ExtractedMatrix": "extraction",
-    "Extraction": "extraction",
+    "ExtractedMatrix": "extraction_result",
+    "Extraction": "extraction_result",
     "FigureData": "rows",
     "Matrix": "rows",
     "MatrixError": "rows",
@@ -74,6 +76,7 @@ _EXPORTS = {
 
 __all__ = [
     "ANALYSED",
+    "Adapter",
     "AllocatedMatrix",
     "AllocatedSize",
     "Allocation",

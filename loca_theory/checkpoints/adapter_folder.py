@@ -1,13 +1,22 @@
-"""Check which files of an adapter folder an extraction wrote and may replace."""
+"""Write adapters to folders, and check which files there an extraction wrote and may replace."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from loca_theory.checkpoints.checkpoint import read_json
+from loca_theory.checkpoints.safetensors_files import SafetensorsCheckpoint
 from loca_theory.checkpoints.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
+from loca_theory.sweeps.files import write_atomically
+
+if TYPE_CHECKING:
+    import torch
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
 _WITH_WEIGHTS = (README, ADAPTER_CONFIG)
@@ -17,7 +26,7 @@ _OF_MODELS = re.compile(
 )
 
 
-def check_folder(folder: Path) -> Path:
+def check_folder(folder: Path, *, is_mixed: bool = False) -> Path:
     """Check that writing an adapter to this folder would not replace or disturb other files.
 
     If the folder holds the weights of a model, an adapter beside them would be loaded on top of
@@ -26,6 +35,7 @@ def check_folder(folder: Path) -> Path:
 
     Args:
         folder: Folder for the adapter; it need not exist.
+        is_mixed: Whether two adapters are written, to the folders ``lora`` and ``loca`` in it.
 
     Returns:
         The folder.
@@ -34,6 +44,12 @@ def check_folder(folder: Path) -> Path:
         ResourceError: the folder holds part of a model, or an adapter or README that no extraction
             wrote or that was changed since.
     """
+    for one in (folder, *((folder / "lora", folder / "loca") if is_mixed else ())):
+        _check_one(one)
+    return folder
+
+
+def _check_one(folder: Path) -> None:
     present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     ours = _written(folder / WEIGHTS) if WEIGHTS in present else set()
     foreign = [name for name in present if name not in ours]
@@ -45,7 +61,55 @@ def check_folder(folder: Path) -> Path:
         msg = f"{folder} holds {found[0]}, which no extraction wrote or which was changed since: "
         msg += "an adapter there would replace it or be loaded on top of it; choose a new folder"
         raise ResourceError(msg)
-    return folder
+
+
+def write_adapter(
+    folder: Path, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], card: str
+) -> list[Path]:
+    """Write the weights, the card and the configuration of an adapter.
+
+    The header of the weights file holds a digest of each other file of the adapter, so that
+    :func:`check_folder` can recognise these files.
+
+    Args:
+        folder: The folder, without an earlier adapter.
+        tensors: Parameters, under the names that PEFT gives them.
+        config: Configuration, as PEFT stores it.
+        card: Text of the README.
+
+    Returns:
+        The files written.
+    """
+    from safetensors.torch import save_file
+
+    texts = {README: card, ADAPTER_CONFIG: json.dumps(config, indent=2) + "\n"}
+    contents = {name: text.encode() for name, text in texts.items()}
+    header = {"format": "pt", **{name: digest(content) for name, content in contents.items()}}
+    # The weights first: if the process is killed while it writes, no file is left whose digest is
+    # not in the header of the weights.
+    weights = folder / WEIGHTS
+    write_atomically(weights, lambda path: save_file(dict(tensors), path, header))
+    for name, content in contents.items():
+        write_atomically(folder / name, lambda path, content=content: path.write_bytes(content))
+    return [weights, *(folder / name for name in contents)]
+
+
+def read_adapter(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Load the tensors and the configuration of an adapter.
+
+    Raises:
+        ResourceError: a file is missing or damaged.
+    """
+    adapter = SafetensorsCheckpoint(folder / WEIGHTS)
+    tensors = {name: adapter.load(name) for name in adapter.entries}
+    return tensors, read_json(folder / ADAPTER_CONFIG)
+
+
+def remove_adapter(folder: Path) -> None:
+    """Delete the unchanged files of an adapter that an extraction wrote, the weights last."""
+    ours = _written(folder / WEIGHTS)
+    for name in sorted(ours, key=lambda name: name == WEIGHTS):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _written(weights: Path) -> set[str]:

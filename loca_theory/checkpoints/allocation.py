@@ -148,11 +148,20 @@ def allocate_energy(
         >>> allocate_energy([one, two], 0.9).sizes
         {'a': 2, 'b': 1}
     """
-    if not 0 < real_number("fraction", fraction) <= 1:
-        msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
-        raise InvalidArgumentError(msg)
+    check_fraction(fraction)
     problem = Knapsack(profiles, floor, cap)
     return _allocation(problem, problem.total_for(fraction))
+
+
+def check_fraction(fraction: float) -> None:
+    """Check a fraction of the energy.
+
+    Raises:
+        InvalidArgumentError: it is not above 0 and at most 1.
+    """
+    if not 0 < real_number("energy", fraction) <= 1:
+        msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
+        raise InvalidArgumentError(msg)
 
 
 def _allocation(problem: Knapsack, total: int) -> Allocation:

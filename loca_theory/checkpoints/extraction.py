@@ -2,385 +2,295 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.adapter_folder import README, WEIGHTS, check_folder, digest
-from loca_theory.checkpoints.checkpoint import DamagedError, read_json
-from loca_theory.checkpoints.conv1d import has_conv1d_name, stores_transposed
-from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs import CheckpointPair, not_finite, open_pair
+from loca_theory.checkpoints.adapter_points import (
+    DTYPES,
+    adapter_point,
+    point_of,
+    profile_point,
+    restored_profile,
+    unpacked,
+)
+from loca_theory.checkpoints.adapter_size import AdapterSize
+from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, Extraction, reasons
+from loca_theory.checkpoints.extraction_rows import Split, row_of
+from loca_theory.checkpoints.linear_layers import Layer, layers_of, module_names
+from loca_theory.checkpoints.pairs import CheckpointPair, open_pair
+from loca_theory.checkpoints.peft_config import adapter_config, parameter_prefix
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.saved_modules import SavedModules, find_saved_modules
 from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.sources import ADAPTER_CONFIG, Source, describe, is_path
+from loca_theory.checkpoints.sources import Source, describe, is_path, resolve
+from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
-from loca_theory.sweeps.files import writable_folder, write_atomically
+from loca_theory.sweeps import DEFAULT_RUNNER, Cluster, Runner, manifest
 
 if TYPE_CHECKING:
     import torch
 
-Method = Literal["loca", "lora"]
-TITLES = {"loca": "LoCA", "lora": "LoRA"}
-
-# A full SVD of a matrix with at most this many rows or columns is faster than a truncated one.
-_FULL_SVD_UP_TO = 1024
-_KEY = "base_model.model.{}"
-_CARD = """---
-library_name: peft
-base_model: {base}
----
-# {title}
-
-The best approximation of a full fine-tune by a {title} adapter, matrix by matrix, with {budget}.
-Its relative squared error over the {count} adapted increments is {error:.1%}. Changes to other
-tensors are not part of the adapter. Left out: {left_out}.
-
-Its weights have names such as `{first}`. Load it into the model class that uses these names.
-
-```python
-{imports}from peft import PeftModel
-
-model = PeftModel.from_pretrained(base_model, "PATH_OR_NAME_OF_THIS_ADAPTER")
-```
-"""
-
-
-@dataclass(frozen=True)
-class ExtractedMatrix:
-    """Size and error of the best adapter of one increment.
-
-    Attributes:
-        name: Name of the weight.
-        shape: (p, q), after a ``Conv1D`` weight is transposed.
-        r: LoRA's rank; None for LoCA.
-        components: Number of LoCA's coefficients; None for LoRA.
-        numbers: Number of learned parameters.
-        error: Relative squared error of the reconstruction.
-        energy: Squared norm of the increment.
-    """
-
-    name: str
-    shape: tuple[int, int]
-    r: int | None
-    components: int | None
-    numbers: int
-    error: float
-    energy: float
-
-
-@dataclass(frozen=True, repr=False)
-class Extraction(Result):
-    """An adapter, ready to be saved.
-
-    Attributes:
-        matrices: Size and error of the adapter, by matrix.
-        skipped: Tensors that are not part of the adapter.
-        tensors: Parameters of the adapter, under the names that PEFT gives them.
-        config: Configuration of the adapter, as PEFT stores it.
-    """
-
-    matrices: tuple[ExtractedMatrix, ...] = rows(ExtractedMatrix)
-    skipped: tuple[Skipped, ...] = rows(Skipped)
-    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    command: ClassVar[str] = "extract"
-
-    @property
-    def method(self) -> Method:
-        """``loca`` or ``lora``."""
-        return self.manifest["grid"]["method"]
-
-    @property
-    def error(self) -> float:
-        """Relative squared error over all increments together, weighted by energy."""
-        total = sum(one.energy for one in self.matrices)
-        return sum(one.error * one.energy for one in self.matrices) / total if total else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data: one row per matrix, the total error, skipped tensors, manifest."""
-        return {
-            "rows": [asdict(one) for one in self.matrices],
-            "error": self.error,
-            "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
-            "manifest": self.manifest,
-        }
-
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write the adapter in PEFT's format, and the tables beside it.
-
-        The header of the weights file holds a digest of each other file of the adapter, so that
-        :func:`check_folder` can recognise these files.
-
-        Raises:
-            ResourceError: the folder cannot be written to, or holds part of a model, or an adapter
-                or README that no extraction wrote.
-        """
-        from safetensors.torch import save_file
-
-        folder = _arguments.path("folder", folder)
-        writable_folder(check_folder(folder))
-        config = json.dumps(self.config, indent=2) + "\n"
-        texts = {README: self._card(), ADAPTER_CONFIG: config}
-        contents = {name: text.encode() for name, text in texts.items()}
-        paths = [folder / WEIGHTS, *(folder / name for name in contents)]
-        # Delete the old files first: if the process is killed while it writes, no file is left
-        # whose digest is not in the header of the weights.
-        for path in reversed(paths[1:]):
-            path.unlink(missing_ok=True)
-        digests = {name: digest(content) for name, content in contents.items()}
-        header = {"format": "pt", **digests}
-        write_atomically(paths[0], lambda path: save_file(dict(self.tensors), path, header))
-        for name, content in contents.items():
-            write_atomically(folder / name, lambda path, content=content: path.write_bytes(content))
-        return paths + super().save(folder)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Load the adapter and the tables that :meth:`save` wrote.
-
-        Raises:
-            ResourceError: a file is missing, or another version of the package wrote it.
-        """
-        tables, adapter = super().load(folder), SafetensorsCheckpoint(Path(folder) / WEIGHTS)
-        tensors = {name: adapter.load(name) for name in adapter.entries}
-        config = read_json(Path(folder) / ADAPTER_CONFIG)
-        return replace(tables, tensors=tensors, config=config)
-
-    def _card(self) -> str:
-        grid = self.manifest["grid"]
-        r, components = grid["r"], grid["components"]
-        imports = 'import loca_theory.adapters  # pip install "loca-theory[adapters]"\n'
-        return _CARD.format(
-            base=json.dumps(self.config["base_model_name_or_path"]),
-            title=TITLES[self.method],
-            budget=f"r = {r}" if r is not None else f"{components} coefficients per matrix",
-            error=self.error,
-            count=len(self.matrices),
-            imports=imports if self.method == "loca" else "",
-            first=self.matrices[0].name,
-            left_out=_reasons(self.skipped),
-        )
+_PROFILE, _ADAPTER = "energy-profile", "adapter"
 
 
 def extract(
     base: Source,
     tuned: Source,
-    method: Method = "loca",
+    method: Literal["loca", "lora", "best"] = "loca",
     *,
     rank: int | None = None,
     components: int | None = None,
+    allocate: int | str | TotalSize | None = None,
+    energy: float | None = None,
+    floor: int = 0,
+    cap: int | None = None,
+    save_modules: str | Iterable[str] = (),
+    dtype: str = "float32",
     include: str | None = None,
     exclude: str | None = None,
     max_size: int | None = None,
+    device: str = "auto",
     runner: Runner = DEFAULT_RUNNER,
 ) -> Extraction:
     """Approximate each increment of a full fine-tune by the best adapter of a method and size.
 
     The best adapter has the smallest squared error. Embeddings are left out because an adapter of
-    linear layers cannot represent them.
+    linear layers cannot represent them; ``save_modules`` stores them whole. Convolutions can have
+    LoRA only.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
         tuned: The fine-tuned checkpoint, in any of these forms.
         method: ``loca``: the largest DCT coefficients and their locations; ``lora``: the truncated
-            singular value decomposition, split evenly between A and B.
+            singular value decomposition, split evenly between A and B; ``best``: for each matrix
+            the one with the smaller error, in two adapters.
         rank: LoRA's rank. For LoCA it sets the paper's budget: (p + q) rank / 2 coefficients, each
             with a location that costs as much as the coefficient.
         components: Number of LoCA's coefficients per matrix, instead of a rank.
+        allocate: Total of all matrices, instead of a size for each: a number of trainable numbers,
+            such as 200000 or ``"200k"``, or bytes of the stored tensors, such as ``"4MB"``. It is
+            split so that the adapter retains the most energy.
+        energy: Fraction of the energy of all increments together. The adapter is the smallest one,
+            in trainable numbers, that retains it before rounding to the stored type.
+        floor: Smallest rank or number of coefficients of a matrix in such a split.
+        cap: Largest rank or number of coefficients of a matrix in such a split.
+        save_modules: Regular expressions. The modules of the fine-tune with a tensor whose name
+            contains a match are stored whole, as PEFT's ``modules_to_save``.
+        dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
+            the rounding to it.
         include: Regular expression; only matrices whose name contains a match are extracted.
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
-        runner: Only its progress callback is used; it counts matrices.
+        device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
+        runner: How matrices are computed, one after the other or on workers. Its store holds the
+            energy profiles of the split, by the name, size and date of the files; the adapters
+            themselves are not stored. Checkpoints in memory are converted in this process, and
+            nothing is stored.
 
     Raises:
-        InvalidArgumentError: not exactly one of rank and components is given, no matrix is left,
-            or the fine-tuned checkpoint is an adapter already.
+        InvalidArgumentError: not exactly one of rank, components, allocate and energy is given, the
+            total is too small, no matrix is left, or the fine-tuned checkpoint is an adapter
+            already.
         ResourceError: a file is damaged or cannot be read, or there is not enough memory.
 
     Example:
         >>> from loca_theory.checkpoints import demo_pair
-        >>> found = extract(*demo_pair(), "lora", rank=4)
-        >>> len(found.matrices), 0 < found.error < 0.5
-        (8, True)
+        >>> found = extract(*demo_pair(), "lora", allocate=6000)
+        >>> len(found.matrices), found.error < found.uniform_error < 0.5
+        (9, True)
     """
-    size = _Size(method, rank, components)
+    from loca_theory.transforms import resolve_device
+
+    size = AdapterSize(method, rank, components, allocate, energy, floor, cap)
+    find("dtype", dtype, DTYPES)
+    patterns = _arguments.as_tuple(save_modules)
     runner = _arguments.instance("runner", runner, Runner)
     pair = open_pair(base, tuned, Selection(include, exclude, max_size, smallest_side=1))
     if pair.base is None:
         msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
         raise InvalidArgumentError(msg)
-    matrices: list[ExtractedMatrix] = []
-    skipped = list(pair.skipped)
-    tensors: dict[str, torch.Tensor] = {}
-    conv1d, is_transposed = stores_transposed(pair.base), False
-    for done, (name, other) in enumerate(pair.names.items()):
-        if runner.progress:
-            runner.progress(done, len(pair.names))
-        # A bare model's names lack the prefix that the names in a model with a head have.
-        own = max(name, other, key=len)
-        turned = conv1d and has_conv1d_name(own)
-        try:
-            matrix, mine = _best(pair, name, own, size, is_transposed=turned)
-        except _LeftOutError as error:
-            skipped.append(Skipped(name, str(error)))
-        except DamagedError as error:
-            skipped.append(Skipped(name, str(error), damaged=True))
-        else:
-            matrices.append(matrix)
-            tensors |= mine
-            is_transposed |= turned
-    if runner.progress:
-        runner.progress(len(pair.names), len(pair.names))
-    if not matrices:
-        msg = f"no linear layer is left to extract (left out: {_reasons(skipped)}); "
-        msg += 'change include="...", exclude="..." or max_size="..."'
-        raise InvalidArgumentError(msg)
+    if not pair.is_from_files:
+        runner = replace(runner, store=None, jobs=1, cluster=Cluster())
+    saved = find_saved_modules(pair, patterns)
+    extractor = _Extractor(pair, size, dtype, resolve_device(device), runner, saved)
+    extractor.choose_layers()
+    files = [_files(one) for one in (base, tuned) if is_path(one)]
+    rows, tensors = extractor.run(files)
+    grid = {
+        "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
+        "components": components,
+        "allocate": None if size.allocate is None else str(size.allocate), "energy": energy,
+        "floor": floor, "cap": cap, "save_modules": list(patterns), "include": include,
+        "exclude": exclude, "max_size": max_size,
+    }  # fmt: skip
     return Extraction(
-        manifest=manifest(
-            grid={
-                "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
-                "components": components, "include": include, "exclude": exclude,
-                "max_size": max_size,
-            },
-            seed=None,
-            dtype="float32",
-        ),
-        matrices=tuple(matrices),
-        skipped=tuple(skipped),
-        tensors=tensors,
-        config=_config(method, _name(base), matrices, is_transposed=is_transposed),
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Size:
-    """Size of an adapter; see :func:`extract`."""
-
-    method: Method
-    rank: int | None
-    components: int | None
-
-    def __post_init__(self) -> None:
-        find("method", self.method, TITLES)
-        for name in ("rank", "components"):
-            if getattr(self, name) is not None:
-                _arguments.fields_to_int(self, name)
-        if self.method == "lora" and self.components is not None:
-            msg = "components is for LoCA only; give the size of a LoRA adapter as a rank, "
-            msg += "such as rank=8"
-            raise InvalidArgumentError(msg)
-        if (self.rank is None) == (self.components is None):
-            either = "rank=8" if self.method == "lora" else "either rank=8 or components=1000"
-            msg = f"the adapter needs exactly one size; pass {either}"
-            raise InvalidArgumentError(msg)
-        size = (self.rank or 0) if self.components is None else self.components
-        if size < 1:
-            name = "rank" if self.components is None else "components"
-            msg = f"{name} must be at least 1, not {size}"
-            raise InvalidArgumentError(msg)
-
-    def count(self, p: int, q: int) -> int:
-        """LoRA's rank, or the number of LoCA's coefficients, for a p×q matrix."""
-        if self.method == "lora":
-            return min(self.rank or 0, p, q)
-        return min(self.components or (p + q) * (self.rank or 0) // 2, p * q)
-
-
-class _LeftOutError(Exception):
-    """A matrix cannot be part of the adapter, for the reason in the message."""
-
-
-def _best(
-    pair: CheckpointPair, name: str, own: str, size: _Size, *, is_transposed: bool
-) -> tuple[ExtractedMatrix, dict[str, torch.Tensor]]:
-    """The best adapter of one increment: its size and error, and its parameters."""
-    from loca_theory.transforms.inputs import balanced
-
-    if not own.endswith(".weight"):
-        raise _LeftOutError("not the weight of a layer")  # noqa: EM101
-    if kind_of(own) == "embedding" and "lm_head" not in own:
-        raise _LeftOutError("embedding: not a linear layer")  # noqa: EM101
-    if len(pair.stored_shape(name)) > 2:
-        raise _LeftOutError("experts or a convolution: not a linear layer")  # noqa: EM101
-    if name in pair.notes:
-        raise _LeftOutError(f"not the same layer: {pair.notes[name]}")  # noqa: EM102
-    increment = pair.increment(name)
-    if reason := not_finite(increment):
-        raise DamagedError(reason)
-    increment, exponent = balanced(increment, "increment")
-    energy = increment.double().square().sum().item()
-    if energy == 0:
-        raise _LeftOutError("unchanged by the fine-tune")  # noqa: EM101
-    if is_transposed:
-        increment = increment.T
-    p, q = increment.shape
-    count, is_loca = size.count(p, q), size.method == "loca"
-    best = _best_components if is_loca else _best_factors
-    tensors, retained = best(increment, count, exponent)
-    learned = [one for one in tensors.values() if one.is_floating_point()]
-    if not all(one.isfinite().all() and one.any() for one in learned):
-        reason = "too large or too small: an adapter holds float32 numbers"
-        msg = f"{reason}, and the entries of the increment are about 2^{exponent}"
-        raise _LeftOutError(msg)
-    matrix = ExtractedMatrix(
-        name=own,
-        shape=(p, q),
-        r=None if is_loca else count,
-        components=count if is_loca else None,
-        numbers=count if is_loca else (p + q) * count,
-        error=min(max(1 - retained / energy, 0.0), 1.0),
-        energy=math.ldexp(energy, 2 * exponent),
+        manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),
+        matrices=tuple(rows),
+        skipped=tuple(extractor.skipped),
+        adapters=extractor.adapters(_name(base), rows, tensors),
     )
-    prefix = _KEY.format(own.removesuffix(".weight")) + (".loca_spectrum" if is_loca else "")
-    return matrix, {f"{prefix}.{key}": tensor for key, tensor in tensors.items()}
 
 
-def _config(
-    method: Method,
-    base: str | None,
-    matrices: Sequence[ExtractedMatrix],
-    *,
-    is_transposed: bool,
-) -> dict[str, Any]:
-    """The configuration of an adapter, as PEFT stores it."""
-    sizes = {one.name.removesuffix(".weight"): one.components or one.r for one in matrices}
-    usual = Counter(sizes.values()).most_common(1)[0][0]
-    others = {module: size for module, size in sizes.items() if size != usual}
-    common = {
-        "base_model_name_or_path": base,
-        "bias": "none",
-        "fan_in_fan_out": is_transposed,
-        "inference_mode": True,
-        "target_modules": list(sizes),
-    }
-    if method == "loca":
-        return {
-            "peft_type": "LOCA",
-            **common,
-            "n_frequency": usual,
-            "n_frequency_pattern": {re.escape(module): size for module, size in others.items()},
-            "scaling": 1.0,
-            "alternating_steps": 0,
+@dataclass
+class _Extractor:
+    """The steps of an extraction.
+
+    Attributes:
+        pair: The checkpoints.
+        size: Size of the adapters.
+        dtype: Type of the stored numbers.
+        device: Where the linear algebra runs.
+        runner: How matrices are computed.
+        saved: Modules that are stored whole.
+    """
+
+    pair: CheckpointPair
+    size: AdapterSize
+    dtype: str
+    device: str
+    runner: Runner
+    saved: SavedModules
+
+    def choose_layers(self) -> None:
+        """Find the layers that can have an adapter."""
+        self.layers: list[Layer] = []
+        # A tensor that is stored whole is part of the adapter, so it is not skipped.
+        whole = set(self.saved.tensors.values())
+        self.skipped = [one for one in self.pair.skipped if one.name not in whole]
+        for layer in layers_of(self.pair):
+            if self.saved.contains(layer.own):
+                continue
+            obstacle = layer.obstacle
+            if layer.kernel and "lora" not in self.size.methods:
+                obstacle = obstacle or "convolution: LoCA adapts linear layers only"
+            if obstacle:
+                self.skipped.append(Skipped(layer.name, obstacle))
+            else:
+                self.layers.append(layer)
+        self._check_any(self.layers)
+
+    def run(
+        self, files: Sequence[Any]
+    ) -> tuple[list[ExtractedMatrix], dict[str, dict[str, torch.Tensor]]]:
+        """The rows of all matrices, and the tensors of the adapters by layer."""
+        split = self._split(files) if self.size.is_split else None
+        points, layers = [], []
+        for layer in self.layers:
+            count, methods = None, self._methods(layer)
+            if split is not None:
+                count, methods = split.sizes[layer.name], [split.methods[layer.name]]
+            if count != 0:
+                layers.append(layer)
+                points.append(point_of(_ADAPTER, layer, count=count, methods=methods))
+        # Results of this step are large, and computing them takes less long than the profiles.
+        compute = partial(
+            adapter_point, pair=self.pair, size=self.size, dtype=self.dtype, device=self.device
+        )
+        found = replace(self.runner, store=None).run(points, compute)
+        results = dict(zip([layer.name for layer in layers], found, strict=True))
+        rows: list[ExtractedMatrix] = []
+        tensors: dict[str, dict[str, torch.Tensor]] = {}
+        for layer in self.layers:
+            result = results.get(layer.name)
+            if result is None and split is not None:
+                rows.append(split.row_of_nothing(layer))
+            elif result is not None and self._is_usable(layer, result):
+                rows.append(row_of(layer, result, split))
+                tensors[layer.own] = unpacked(result["tensors"])
+        self._check_any(rows)
+        return rows, tensors
+
+    def _methods(self, layer: Layer) -> list[str]:
+        """Methods that a layer can have."""
+        return [one for one in self.size.methods if one == "lora" or not layer.kernel]
+
+    def _split(self, files: Sequence[Any]) -> Split:
+        """Compute the energy profiles, and split the total; layers without one are skipped."""
+        points = [
+            point_of(_PROFILE, layer, methods=self._methods(layer), files=files)
+            for layer in self.layers
+        ]
+        compute = partial(profile_point, pair=self.pair, device=self.device)
+        results = self.runner.run(points, compute)
+        pairs = list(zip(self.layers, results, strict=True))
+        found = {layer.name: one for layer, one in pairs if self._is_usable(layer, one)}
+        self.layers = [layer for layer in self.layers if layer.name in found]
+        self._check_any(self.layers)
+        number_bytes = DTYPES[self.dtype]
+        profiles = {
+            name: {
+                method: restored_profile(
+                    name, one, method, self.size.cost(method, tuple(one["shape"]), number_bytes)
+                )
+                for method in one["methods"]
+            }
+            for name, one in found.items()
         }
-    return {
-        "peft_type": "LORA",
-        **common,
-        "r": usual,
-        "lora_alpha": usual,
-        "lora_dropout": 0.0,
-        "rank_pattern": others,
-        "alpha_pattern": others,
-    }
+        methods, allocation = self.size.split(profiles)
+        shapes = {name: tuple(one["shape"]) for name, one in found.items()}
+        return Split(methods, allocation, shapes, has_uniform=len(self.size.methods) == 1)
+
+    def _is_usable(self, layer: Layer, result: Mapping[str, Any]) -> bool:
+        """Whether a result is not a reason to leave the layer out."""
+        for key in ("left_out", "damaged"):
+            if key in result:
+                self.skipped.append(Skipped(layer.name, result[key], damaged=key == "damaged"))
+                return False
+        return True
+
+    def _check_any(self, left: Sequence[Any]) -> None:
+        if not left:
+            msg = f"no layer is left to extract (left out: {reasons(self.skipped)}); "
+            msg += 'change include="...", exclude="..." or max_size="..."'
+            raise InvalidArgumentError(msg)
+
+    def adapters(
+        self,
+        base: str | None,
+        rows: Sequence[ExtractedMatrix],
+        tensors: Mapping[str, Mapping[str, torch.Tensor]],
+    ) -> dict[str, Adapter]:
+        """The adapters by method; modules that are stored whole go to the first one."""
+        import torch
+
+        others, saved = module_names(self.pair), self.saved
+        transposed = {layer.own for layer in self.layers if layer.is_transposed}
+        found: dict[str, Adapter] = {}
+        for method in self.size.methods:
+            mine = [one for one in rows if one.method == method and one.name in tensors]
+            if not mine:
+                continue
+            parameters = {
+                f"{parameter_prefix(one.name, method)}.{key}": tensor
+                for one in mine
+                for key, tensor in tensors[one.name].items()
+            }
+            if not found:
+                parameters |= saved.load(self.pair, getattr(torch, self.dtype))
+            config = adapter_config(
+                method,
+                base,
+                {one.name.removesuffix(".weight"): one.components or one.r or 0 for one in mine},
+                others,
+                is_transposed=any(one.name in transposed for one in mine),
+                saved_modules=() if found else saved.entries,
+                ensure_weight_tying=not found and saved.has_tied_head,
+            )
+            found[method] = Adapter(parameters, config)
+        return found
+
+
+def _files(source: str | os.PathLike[str]) -> list[list[Any]]:
+    """Name, size and time of change of the files of a checkpoint."""
+    path = resolve(source)
+    files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+    states = [(one.name, one.stat()) for one in files]
+    return [[name, state.st_size, state.st_mtime_ns] for name, state in states]
 
 
 def _name(base: Source) -> str | None:
@@ -388,60 +298,3 @@ def _name(base: Source) -> str | None:
     if is_path(base):
         return describe(base).removeprefix("hub:")
     return getattr(base, "name_or_path", None) or None
-
-
-def _best_components(
-    increment: torch.Tensor, count: int, exponent: int
-) -> tuple[dict[str, torch.Tensor], float]:
-    """Largest DCT coefficients of 2ᵉ times a matrix, and the energy of the matrix they retain."""
-    import torch
-
-    from loca_theory.transforms import dct2
-    from loca_theory.transforms.inputs import times_power_of_two
-
-    spectrum = dct2(increment).flatten()
-    flat = spectrum.abs().topk(count, sorted=False).indices.sort().values
-    q = increment.shape[1]
-    indices = torch.stack([flat // q, flat % q], dim=1)
-    best = spectrum[flat].double()
-    stored = times_power_of_two(best, exponent).float()
-    tensors = {
-        "coefficients": stored,
-        "indices": indices,
-        "shape": torch.tensor(increment.shape),
-    }
-    # Rounding to float32 loses energy as well, much of it near the smallest float32 numbers.
-    lost = best - times_power_of_two(stored.double(), -exponent)
-    return tensors, (best.square().sum() - lost.square().sum()).item()
-
-
-def _best_factors(
-    increment: torch.Tensor, r: int, exponent: int
-) -> tuple[dict[str, torch.Tensor], float]:
-    """Truncated SVD of 2ᵉ times a matrix as B·A, and the energy of the matrix it retains."""
-    import torch
-
-    from loca_theory.transforms.inputs import times_power_of_two
-
-    if min(increment.shape) <= _FULL_SVD_UP_TO or 4 * r >= min(increment.shape):
-        u, s, vh = torch.linalg.svd(increment, full_matrices=False)
-        u, s, vh = u[:, :r], s[:r], vh[:r]
-    else:
-        import numpy as np
-        from scipy.sparse.linalg import svds
-
-        start = np.random.default_rng(0).normal(size=min(increment.shape)).astype(np.float32)
-        parts = svds(increment.numpy(), k=r, v0=start)
-        u, s, vh = (torch.from_numpy(part.copy()) for part in parts)
-    root, half = s.clamp(min=0).sqrt(), exponent // 2
-    tensors = {
-        "lora_A.weight": times_power_of_two(root[:, None] * vh, half).float().contiguous(),
-        "lora_B.weight": times_power_of_two(u * root, exponent - half).float().contiguous(),
-    }
-    return tensors, s.double().square().sum().item()
-
-
-def _reasons(skipped: Sequence[Skipped]) -> str:
-    counts = Counter(one.reason.partition(":")[0] for one in skipped)
-    reasons = [f"{n} tensor{'s' * (n > 1)} ({reason})" for reason, n in counts.most_common(6)]
-    return ", ".join(reasons) or "nothing"

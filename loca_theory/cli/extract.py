@@ -9,14 +9,64 @@ import click
 
 from loca_theory.cli.analysis_tables import note_damaged, print_matrices, print_skipped
 from loca_theory.cli.analyze import SELECTION
-from loca_theory.cli.options import DEFAULT_OUT, Common, default_option, options
+from loca_theory.cli.options import (
+    DEFAULT_OUT,
+    DEVICE,
+    WORKERS,
+    Common,
+    default_option,
+    options,
+)
 from loca_theory.cli.output import console, plain_table, print_json, print_table
-from loca_theory.cli.stores import note_written, running
+from loca_theory.cli.stores import note_written, open_store, running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
 
 _MOST_ROWS = 60
+
+# How large the adapter is.
+_SIZE = (
+    click.option(
+        "--r",
+        "rank",
+        type=click.IntRange(min=1),
+        metavar="R",
+        help="LoRA rank; LoCA gets the budget of this rank.",
+    ),
+    click.option(
+        "--components",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Number of LoCA coefficients per matrix.",
+    ),
+    click.option(
+        "--allocate",
+        metavar="TOTAL",
+        help="Size of the whole adapter, split among the matrices so that it retains the most "
+        "energy: trainable numbers, such as 200k, or bytes, such as 4MB.",
+    ),
+    click.option(
+        "--energy",
+        type=float,
+        metavar="FRACTION",
+        help="Write the smallest adapter that retains this fraction of the energy of all "
+        "increments together.",
+    ),
+    click.option(
+        "--floor",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="With --allocate or --energy: smallest rank or number of coefficients of a matrix.",
+    ),
+    click.option(
+        "--cap",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --allocate or --energy: largest rank or number of coefficients of a matrix.",
+    ),
+)
 
 
 @click.command("extract")
@@ -24,67 +74,59 @@ _MOST_ROWS = 60
 @click.argument("tuned", metavar="FINETUNED")
 @default_option(
     "--method",
-    type=click.Choice(["loca", "lora"]),
+    type=click.Choice(["loca", "lora", "best"]),
     default="loca",
-    help="Kind of adapter.",
+    help="Kind of adapter; best: for each matrix the one with the smaller error, in two folders.",
 )
 @click.option(
-    "--r",
-    "rank",
-    type=click.IntRange(min=1),
-    metavar="R",
-    help="LoRA rank; LoCA gets the budget of this rank.",
+    "--save-module",
+    "save_modules",
+    multiple=True,
+    metavar="REGEX",
+    help="Store the modules with a tensor whose name contains a match whole, such as embeddings "
+    "and norms. Can be given several times.",
 )
-@click.option(
-    "--components",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of LoCA coefficients per matrix.",
+@default_option(
+    "--dtype",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    default="float32",
+    help="Type of the stored numbers.",
 )
 @options(
+    *_SIZE,
     *SELECTION,
+    DEVICE,
+    *WORKERS,
     out="Folder for the adapter. It must not contain a model, or an adapter from elsewhere.  "
     f"[default: {DEFAULT_OUT}]",
 )
-def command(
-    *,
-    common: Common,
-    base: str,
-    tuned: str,
-    method: Any,
-    rank: int | None,
-    components: int | None,
-    include: str | None,
-    exclude: str | None,
-    max_size: int | None,
-) -> int:
+def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any) -> int:
     """Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.
 
     PEFT can load the adapter; for LoCA, import loca_theory.adapters first. For each linear layer,
     LoCA stores the largest DCT coefficients of the weight change, and LoRA the truncated singular
     value decomposition. With --r, LoCA stores (p + q) R / 2 coefficients of a p×q matrix, because
-    the paper counts a coefficient and its location as one number each.
+    the paper counts a coefficient and its location as one number each. With --allocate or --energy,
+    sizes differ from matrix to matrix; the spectra on which they depend are stored in the folder,
+    and a killed run continues from them.
 
     \b
     Examples:
       loca-theory extract base/ finetuned/ --components 10000 --out adapter
+      loca-theory extract base/ finetuned/ --method lora --allocate 4MB --dtype bfloat16
       loca-theory extract base/ finetuned/ --method lora --r 16 --include 'query|value'
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory import checkpoints
+    from loca_theory.sweeps import code_version
 
-    checkpoints.check_folder(common.folder)
-    with running(common, None, "extracting", "matrices") as runner:
+    checkpoints.check_folder(common.folder, is_mixed=method == "best")
+    is_split = asked["allocate"] is not None or asked["energy"] is not None
+    code = "loca_theory.checkpoints.adapter_points"
+    store = open_store(common, code_version(code)) if is_split else None
+    with running(common, store, "extracting", "matrices") as runner:
         result = checkpoints.extract(
-            base,
-            tuned,
-            method,
-            rank=rank,
-            components=components,
-            include=include,
-            exclude=exclude,
-            max_size=max_size,
-            runner=runner,
+            base, tuned, method, **asked, device=common.device, runner=runner
         )
     written = result.save(common.folder)
     match common.output_format:
@@ -100,13 +142,16 @@ def command(
 
 def _print(result: Extraction, folder: Path) -> None:
     out = console()
-    which = "components" if result.method == "loca" else "r"
-    table = plain_table("matrix", "shape", which, "numbers", "error")
+    is_mixed = result.method == "best"
+    sizes = ("r", "components") if is_mixed else ("components",)
+    sizes = ("r",) if result.method == "lora" else sizes
+    table = plain_table("matrix", "shape", *sizes, "numbers", "error")
     for one in result.matrices[:_MOST_ROWS]:
+        counts = [getattr(one, size) for size in sizes]
         table.add_row(
             one.name.removesuffix(".weight"),
             "×".join(map(str, one.shape)),
-            str(one.components or one.r),
+            *("" if count is None else str(count) for count in counts),
             f"{one.numbers:,}",
             f"{one.error:.3f}",
         )
@@ -115,12 +160,20 @@ def _print(result: Extraction, folder: Path) -> None:
         more = len(result.matrices) - _MOST_ROWS
         out.print(f"… and {more} more; all of them in extract-matrices.parquet")
     numbers = sum(one.numbers for one in result.matrices)
-    name = {"loca": "LoCA", "lora": "LoRA"}[result.method]
+    name = {"loca": "LoCA", "lora": "LoRA", "best": "LoRA and LoCA"}[result.method]
     out.print()
     out.print(
         f"{name} with {numbers:,} learned numbers: relative squared error {result.error:.1%} over "
         f"{len(result.matrices)} increments.",
         highlight=False,
     )
-    out.print(f"The adapter is in {folder}.", highlight=False, markup=False, soft_wrap=True)
+    if result.uniform_error is not None:
+        out.print(
+            f"Uniform sizes retain {1 - result.uniform_error:.1%} of the energy, allocated sizes "
+            f"{1 - result.error:.1%} at the same total.",
+            highlight=False,
+        )
+    where = " and ".join(str(folder / one) for one in result.adapters) if is_mixed else str(folder)
+    are = "adapters are" if len(result.adapters) > 1 else "adapter is"
+    out.print(f"The {are} in {where}.", highlight=False, markup=False, soft_wrap=True)
     print_skipped(out, result.skipped)

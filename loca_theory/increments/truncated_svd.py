@@ -2,7 +2,8 @@ r"""Leading singular values and vectors of a large matrix, with a bound of what 
 
 With A = WᵀW, a block Krylov space :math:`\operatorname{span}(X, AX, A^2X, …)` of a random block X
 contains good approximations of the leading right singular vectors. Blocks are added until the bound
-is small. If the space would be a large part of the whole, the Gram matrix A is decomposed instead.
+is small. If the space would be a large part of the whole, or the whole is small, the Gram matrix A
+is decomposed instead.
 
 *Bound.* Let V be the k Ritz vectors, :math:`\Theta = V^\top A V` diagonal, :math:`R = AV - V\Theta`
 and c the largest eigenvalue of A on the complement of V. For every t > 0,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # Additional columns of each block; at most this many blocks, of together half of the smaller side.
 _SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6
+# Up to this smaller side, decomposing the Gram matrix is faster as well as exact.
+_GRAM_UP_TO = 512
 # Blocks are added until the bound is below this fraction of the energy.
 _TOLERANCE = 1e-5
 # If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
@@ -94,7 +97,7 @@ def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
     tall = w if is_tall else w.mT
     blocks = min(_MOST_BLOCKS, most // (2 * (k + _SPARE)))
     with float32_products(w.device):
-        if blocks >= _FEWEST_BLOCKS:
+        if most > _GRAM_UP_TO and blocks >= _FEWEST_BLOCKS:
             right, missing = _krylov(tall, k, blocks)
         else:
             right, missing = _from_gram(tall, k)

@@ -1,5 +1,6 @@
 """The split of a total among matrices: against every split there is, and its bounds."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from loca_theory.checkpoints import EnergyProfile, allocate, allocate_energy
 from loca_theory.checkpoints.energy_profile import component_counts
+from loca_theory.checkpoints.profile_choice import choose_profiles
 from loca_theory.errors import InvalidArgumentError
 
 # Integer energies: sums are exact, so that optima can be compared without a tolerance.
@@ -204,3 +206,33 @@ WRONG = {
 def test_a_profile_is_checked(units, retained, cost, message):
     with pytest.raises(InvalidArgumentError, match=f"profile of layer {message}|{message}"):
         EnergyProfile("layer", cost, np.array(units), np.array(retained), 3.0)
+
+
+@given(problems(equal_costs=False), problems(equal_costs=False))
+@settings(max_examples=100, deadline=None)
+def test_the_choice_of_methods_is_best_up_to_one_unit(one, other):
+    """Against every choice of one of two profiles for each matrix, and every split."""
+    pairs = list(zip(one[0], other[0], strict=False))
+    # Two methods describe the same matrix, so its energy is the same.
+    pairs = [
+        tuple(replace(each, energy=max(a.energy, b.energy)) for each in (a, b)) for a, b in pairs
+    ]
+    total = one[1] + min(each.cost for several in pairs for each in several)
+    choices = [list(choice) for choice in product(*pairs)]
+    optimum = max(best(choice, total) for choice in choices)
+    which = choose_profiles(pairs, total, None)
+    chosen = [several[i] for several, i in zip(pairs, which, strict=True)]
+    largest = max(float(each.retained[0]) for several in pairs for each in several)
+    if total >= min(each.cost for each in chosen):
+        found = energy_of(allocate(chosen, total))
+        # The relaxation of both problems has one matrix that is not at a vertex.
+        assert optimum - 2 * largest <= found <= optimum
+
+
+def test_each_method_is_chosen_where_it_is_best():
+    steep = profile("steep", [10, 1, 1, 1], 4)
+    flat = [profile("flat", [3, 3, 3, 3, 3, 3, 3, 3], 1), profile("flat", [8, 8, 8], 9)]
+    same = EnergyProfile("steep", 1, np.arange(1, 5), np.arange(1.0, 5), 13.0)
+    for total, fraction in ((12, None), (None, 0.8)):
+        assert choose_profiles([[steep, same], flat], total, fraction) == [0, 0]
+    assert choose_profiles([[same, steep], flat[::-1]], 12, None) == [1, 1]

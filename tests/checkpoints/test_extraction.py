@@ -11,9 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints import Extraction, check_folder, extract, extraction
+from loca_theory.checkpoints import Extraction, adapter_folder, check_folder, extract
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import dct_matrix
+
+
+def adapter_of(found):
+    """The only adapter of an extraction."""
+    (adapter,) = found.adapters.values()
+    return adapter
+
 
 LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
 
@@ -43,8 +50,8 @@ def test_loca_keeps_the_largest_coefficients(tmp_path):
         left = float(energies[50:].sum() / energies.sum())
         assert row.error == pytest.approx(left, rel=1e-5)
         prefix = f"base_model.model.{name.removesuffix('.weight')}.loca_spectrum"
-        indices = found.tensors[f"{prefix}.indices"]
-        a = found.tensors[f"{prefix}.coefficients"].double()
+        indices = adapter_of(found).tensors[f"{prefix}.indices"]
+        a = adapter_of(found).tensors[f"{prefix}.coefficients"].double()
         kept = torch.zeros(p, q, dtype=torch.float64)
         kept[indices[:, 0], indices[:, 1]] = a
         rebuilt = dct_matrix(p).T @ kept @ dct_matrix(q)
@@ -52,17 +59,14 @@ def test_loca_keeps_the_largest_coefficients(tmp_path):
         assert error == pytest.approx(left, rel=1e-5)
 
 
-@pytest.mark.parametrize("full", [True, False], ids=["full decomposition", "leading part"])
-def test_lora_is_the_truncated_decomposition(tmp_path, monkeypatch, full):
-    if not full:
-        monkeypatch.setattr("loca_theory.checkpoints.extraction._FULL_SVD_UP_TO", 1)
+def test_lora_is_the_truncated_decomposition(tmp_path):
     base, tuned, pair = checkpoints(tmp_path)
     found = extract(*pair, "lora", rank=3)
     for row in found.matrices:
         name = row.name
         delta = (tuned[name] - base[name]).double()
         module = f"base_model.model.{name.removesuffix('.weight')}"
-        a, b = (found.tensors[f"{module}.lora_{which}.weight"] for which in "AB")
+        a, b = (adapter_of(found).tensors[f"{module}.lora_{which}.weight"] for which in "AB")
         assert a.shape == (3, delta.shape[1])
         assert b.shape == (delta.shape[0], 3)
         singular = np.linalg.svd(delta.numpy(), compute_uv=False) ** 2
@@ -106,7 +110,7 @@ def test_an_extracted_adapter_can_be_replaced_by_another(tmp_path):
 def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
     """Whatever file it was at, and whether or not an adapter was there before."""
     found, folder = written(tmp_path)
-    write = extraction.write_atomically
+    write = adapter_folder.write_atomically
     for last in range(3):
         left = iter(range(last))
 
@@ -115,11 +119,12 @@ def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
                 raise RuntimeError("cut short")  # noqa: EM101
             write(path, content)
 
-        monkeypatch.setattr(extraction, "write_atomically", breaks_off)
-        found = replace(found, config={**found.config, "n_frequency": last})  # other texts
+        monkeypatch.setattr(adapter_folder, "write_atomically", breaks_off)
+        other = replace(adapter_of(found), config={**adapter_of(found).config, "n_frequency": last})
+        found = replace(found, adapters={"loca": other})
         with pytest.raises(RuntimeError, match="cut short"):
             found.save(folder)
-        monkeypatch.setattr(extraction, "write_atomically", write)
+        monkeypatch.setattr(adapter_folder, "write_atomically", write)
         assert check_folder(folder) == folder
         found.save(folder)
 
@@ -145,7 +150,9 @@ def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name)
 def test_an_adapter_that_was_changed_since_is_not_replaced(tmp_path, name):
     found, folder = written(tmp_path)
     if name.endswith(".safetensors"):
-        save_file(found.tensors, folder / name, {"format": "pt"})  # as PEFT does after training
+        save_file(
+            adapter_of(found).tensors, folder / name, {"format": "pt"}
+        )  # as PEFT does after training
     else:
         (folder / name).write_text("edited")
     with pytest.raises(ResourceError, match=r"adapter holds \w.*; choose a new folder"):
@@ -195,9 +202,11 @@ def test_transposed_layers_of_gpt2_come_out_as_peft_has_them(tmp_path):
     layers = {"h.0.attn.c_attn.weight": (20, 60), "h.0.attn.c_proj.weight": (20, 20)}
     base, tuned, pair = checkpoints(tmp_path, layers)
     found = extract(*pair, "lora", rank=20)
-    assert found.config["fan_in_fan_out"] is True
+    assert adapter_of(found).config["fan_in_fan_out"] is True
     delta = tuned["h.0.attn.c_attn.weight"] - base["h.0.attn.c_attn.weight"]
-    a, b = (found.tensors[f"base_model.model.h.0.attn.c_attn.lora_{w}.weight"] for w in "AB")
+    a, b = (
+        adapter_of(found).tensors[f"base_model.model.h.0.attn.c_attn.lora_{w}.weight"] for w in "AB"
+    )
     torch.testing.assert_close((b @ a).T, delta, rtol=1e-4, atol=1e-5)
 
 
@@ -236,12 +245,20 @@ def test_sizes_that_differ_are_in_the_configuration(tmp_path):
 
 
 BAD = {
-    "no size": (("loca",), {}, "either rank=8 or components=1000"),
-    "two sizes": (("loca",), {"rank": 2, "components": 3}, "either rank=8 or components=1000"),
+    "no size": (("loca",), {}, "exactly one size; pass one of rank=8, components=1000, "),
+    "two sizes": (("loca",), {"rank": 2, "components": 3}, "or energy=0.9"),
     "components of LoRA": (("lora",), {"components": 3}, "components is for LoCA only; .*rank=8"),
-    "no rank": (("lora",), {}, "the adapter needs exactly one size; pass rank=8"),
+    "no rank": (("lora",), {}, 'exactly one size; pass one of rank=8, allocate="4MB" or energy'),
     "nothing": (("lora",), {"rank": 0}, "rank must be at least 1, not 0"),
-    "unknown": (("dora",), {"rank": 1}, "unknown method 'dora'; choose from loca, lora"),
+    "two totals": (("lora",), {"allocate": 9, "energy": 0.5}, "exactly one size"),
+    "no numbers": (("lora",), {"allocate": 0}, "allocate must be at least 1, not 0"),
+    "no total": (("lora",), {"allocate": "much"}, "'much' is not a size of an adapter"),
+    "all and more": (("lora",), {"energy": 1.1}, "must be above 0 and at most 1, not 1.1"),
+    "floor": (("lora",), {"allocate": 9, "floor": 3, "cap": 2}, "floor must be from 0 to cap"),
+    "cap of a rank": (("lora",), {"rank": 9, "cap": 2}, 'pass allocate="4MB" or energy=0.9 as'),
+    "cap of two kinds": (("best",), {"allocate": 9, "cap": 2}, "which method best mixes"),
+    "components of both": (("best",), {"components": 3}, "components is for LoCA only"),
+    "unknown": (("dora",), {"rank": 1}, "unknown method 'dora'; choose from loca, lora, best"),
 }
 
 
@@ -255,16 +272,19 @@ def test_what_was_saved_is_loaded(tmp_path):
     found, folder = written(tmp_path)
     back = Extraction.load(folder)
     assert back == found
-    assert back.tensors.keys() == found.tensors.keys()
-    assert all(torch.equal(back.tensors[name], value) for name, value in found.tensors.items())
+    assert adapter_of(back).tensors.keys() == adapter_of(found).tensors.keys()
+    assert all(
+        torch.equal(adapter_of(back).tensors[name], value)
+        for name, value in adapter_of(found).tensors.items()
+    )
 
 
 def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
     base, tuned = (torch.nn.Sequential(torch.nn.Linear(20, 24)) for _ in range(2))
-    assert extract(base, tuned, rank=2).config["base_model_name_or_path"] is None
+    assert adapter_of(extract(base, tuned, rank=2)).config["base_model_name_or_path"] is None
     base.name_or_path = "org/model"
     found = extract(base, tuned.state_dict(), rank=2)
-    assert found.config["base_model_name_or_path"] == "org/model"
+    assert adapter_of(found).config["base_model_name_or_path"] == "org/model"
     assert [one.name for one in found.matrices] == ["0.weight"]
     found.save(tmp_path / "adapter")
     assert 'base_model: "org/model"' in (tmp_path / "adapter" / "README.md").read_text()
@@ -306,12 +326,14 @@ def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, met
     (row,) = found.matrices
     delta = w.double() / scale
     if method == "lora":
-        a, b = (found.tensors[f"base_model.model.q.lora_{which}.weight"] for which in "AB")
+        a, b = (
+            adapter_of(found).tensors[f"base_model.model.q.lora_{which}.weight"] for which in "AB"
+        )
         rebuilt = b.double() @ a.double() / scale
     else:
         spectrum = torch.zeros(24, 20, dtype=torch.float64)
-        indices = found.tensors["base_model.model.q.loca_spectrum.indices"]
-        kept = found.tensors["base_model.model.q.loca_spectrum.coefficients"]
+        indices = adapter_of(found).tensors["base_model.model.q.loca_spectrum.indices"]
+        kept = adapter_of(found).tensors["base_model.model.q.loca_spectrum.coefficients"]
         spectrum[indices[:, 0], indices[:, 1]] = kept.double() / scale
         rebuilt = dct_matrix(24).T @ spectrum @ dct_matrix(20)
     error = float((delta - rebuilt).square().sum() / delta.square().sum())

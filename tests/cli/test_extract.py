@@ -53,8 +53,8 @@ def test_people_get_a_table_and_a_sentence(cli, pair):
 def test_csv_has_a_line_a_matrix(cli, pair):
     done = cli("extract", *pair, "--components", "100", "--format", "csv", "--quiet")
     lines = done.out.splitlines()
-    assert lines[0] == "name,shape,r,components,numbers,error,energy"
-    assert lines[1].startswith("layers.0.q_proj.weight,48x40,,100,100,")
+    assert lines[0] == "name,shape,method,r,components,numbers,error,gap,uniform_error,energy"
+    assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
 
 
 @pytest.mark.parametrize("out", [(), ("--out", "adapter")], ids=["default", "named"])
@@ -89,7 +89,7 @@ def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, p
 def test_neither_size_is_one_line(cli, pair):
     done = cli("extract", *pair)
     assert (done.code, done.out) == (2, "")
-    assert "either --r 8 or --components 1000" in done.err
+    assert "pass one of --r 8, --components 1000, --allocate 4MB or --energy 0.9" in done.err
 
 
 def test_an_adapter_cannot_be_extracted_from_again(cli, here, pair):
@@ -107,3 +107,77 @@ def test_a_matrix_that_is_not_finite_is_left_out_and_said(cli, here, pair):
     assert done.code == 4
     assert "not finite" in done.err
     assert len(json.loads(done.out)["rows"]) == 1
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_a_total_is_split_and_compared_with_uniform_sizes(cli, here, pair, method):
+    content = load_file(here / pair[1])
+    base = load_file(here / pair[0])
+    name = "layers.1.q_proj.weight"
+    content[name] = base[name] + 3 * (content[name] - base[name])
+    save_file(content, here / pair[1])
+    arguments = ("extract", *pair, "--method", method, "--allocate", "2kB", "--out", "adapter")
+    done = cli(*arguments, "--quiet")
+    assert done.code == 0
+    assert "Uniform sizes retain " in done.out
+    assert " of the energy, allocated sizes " in done.out
+    again = cli(*arguments, "--format", "json")
+    document = json.loads(again.out)
+    assert document["error"] < document["uniform_error"]
+    stored = load_file(here / "adapter" / "adapter_model.safetensors")
+    parameters = [value for name, value in stored.items() if not name.endswith(".shape")]
+    assert sum(one.numel() * one.element_size() for one in parameters) <= 2000
+    # The second run has found the spectra of the first.
+    assert len(list((here / "adapter" / "points").glob("energy-profile@*.json"))) == 2
+
+
+def test_the_smallest_adapter_that_retains_a_fraction_in_bfloat16(cli, here, pair):
+    size = ("--method", "lora", "--energy", "0.5", "--dtype", "bfloat16")
+    shared = ("--jobs", 1, "--device", "cpu", "--out", "adapter", "--format", "json", "--quiet")
+    done = cli("extract", *pair, *size, *shared)
+    assert 0.45 < json.loads(done.out)["error"] < 0.5 + 1e-4
+    stored = load_file(here / "adapter" / "adapter_model.safetensors")
+    assert {one.dtype for one in stored.values()} == {torch.bfloat16}
+
+
+def test_modules_are_stored_whole(cli, here, pair):
+    done = cli("extract", *pair, "--r", "2", "--save-module", "norm", "--out", "adapter")
+    assert done.code == 0
+    config = json.loads((here / "adapter" / "adapter_config.json").read_text())
+    assert config["modules_to_save"] == ["norm"]
+    stored = load_file(here / "adapter" / "adapter_model.safetensors")
+    assert torch.equal(stored["base_model.model.norm.weight"], torch.ones(48))
+
+
+def test_a_mixed_result_has_two_folders(cli, here, pair):
+    done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter", "--quiet")
+    assert "LoRA and LoCA with " in done.out
+    written = [one for one in ("lora", "loca") if (here / "adapter" / one).is_dir()]
+    for one in written:
+        assert f"adapter/{one}" in done.out
+        assert (here / "adapter" / one / "adapter_config.json").is_file()
+    (here / "adapter" / "lora").mkdir(exist_ok=True)
+    (here / "adapter" / "lora" / "config.json").write_text("{}")
+    done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter")
+    assert done.code == 1
+    assert "adapter/lora holds config.json, which no extraction wrote" in done.err
+
+
+WRONG = {
+    "total": (("--allocate", "much"), "'much' is not a size of an adapter; write numbers"),
+    "too little": (
+        ("--method", "lora", "--allocate", "80"),
+        "a single unit costs 88; pass a total",
+    ),
+    "cap alone": (("--r", "2", "--cap", "3"), "pass --allocate 4MB or --energy 0.9 as well"),
+    "module": (("--r", "2", "--save-module", "x{"), "--save-module x{ cannot be stored"),
+    "bad module": (("--r", "2", "--save-module", "("), "--save-module ( is not a regular"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_size_or_module_is_one_line(cli, pair, arguments, message):
+    done = cli("extract", *pair, *arguments, "--quiet")
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1

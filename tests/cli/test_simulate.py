@@ -685,7 +685,7 @@ SHARED = {
     "correlate": {"--seed", *WORKERS},
     "toy": {"--seed", *WORKERS},
     "analyze": {"--seed", "--device", *WORKERS},
-    "extract": set(),
+    "extract": {"--device", *WORKERS},
     "verify": {"--seed", *WORKERS},
     "methods": set(),
     "figures": {"--seed", "--device", *WORKERS},

@@ -1,12 +1,21 @@
 """Leading singular triplets: against a dense decomposition, within the bound that they state."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import truncated_svd
-from loca_theory.increments.truncated_svd import _bound
+
+MODULE = import_module("loca_theory.increments.truncated_svd")
+
+
+@pytest.fixture(autouse=True)
+def small_matrices_like_large_ones(monkeypatch):
+    """Krylov spaces for small matrices, too, so that dense oracles are quick."""
+    monkeypatch.setattr(MODULE, "_GRAM_UP_TO", 0)
 
 
 def noise(p, q, dtype=torch.float32):
@@ -80,7 +89,7 @@ def test_the_bound_is_one_for_any_symmetric_matrix(t):
         c = np.linalg.eigvalsh(rest.T @ a @ rest)[-1]
         residual = torch.from_numpy(a @ v - v * theta)
         excess = np.linalg.eigvalsh(a)[::-1][:3].sum() - theta.sum()
-        bound = _bound(torch.from_numpy(np.append(theta, c)), residual, 3)
+        bound = MODULE._bound(torch.from_numpy(np.append(theta, c)), residual, 3)
         assert -1e-12 <= excess <= bound + 1e-12
 
 
@@ -102,6 +111,15 @@ def test_it_is_the_same_every_time_and_takes_arrays():
     assert torch.equal(one.u, two.u)
     assert torch.equal(one.vh, two.vh)
     assert one.missing == two.missing
+
+
+def test_small_matrices_are_decomposed_whole(monkeypatch):
+    """Their bound is the rounding of double precision."""
+    by_blocks = truncated_svd(noise(300, 240), KRYLOV)
+    monkeypatch.undo()
+    whole = truncated_svd(noise(300, 240), KRYLOV)
+    assert whole.missing < 1e-12 < by_blocks.missing
+    assert float(whole.s.square().sum()) >= float(by_blocks.s.square().sum()) * (1 - 1e-6)
 
 
 def test_zeros_have_zeros():

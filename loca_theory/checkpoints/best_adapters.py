@@ -1,0 +1,99 @@
+"""Best adapter of one increment: the largest DCT coefficients, or the truncated decomposition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loca_theory.increments import truncated_svd
+
+if TYPE_CHECKING:
+    import torch
+
+_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class BestAdapter:
+    """Parameters of the best adapter of one increment.
+
+    Attributes:
+        tensors: The parameters, on the CPU, by the last parts of their names in PEFT.
+        error: Relative squared error with the parameters as they are stored.
+        gap: Bound of how much smaller the error of any adapter of this size is, apart from the
+            rounding of the stored numbers.
+    """
+
+    tensors: dict[str, torch.Tensor]
+    error: float
+    gap: float
+
+
+def energy_of(matrix: torch.Tensor) -> float:
+    """Sum of the squares in double precision, without a copy of the matrix."""
+    return sum(float(rows.double().square().sum()) for rows in matrix.split(_ROWS))
+
+
+def best_components(
+    increment: torch.Tensor, count: int, exponent: int, dtype: torch.dtype
+) -> BestAdapter:
+    """Largest DCT coefficients of 2ᵉ times a matrix, and their locations.
+
+    Args:
+        increment: The matrix, whose squares fit its type, shape (p, q).
+        count: Number of coefficients.
+        exponent: e.
+        dtype: Type of the stored coefficients.
+    """
+    import torch
+
+    from loca_theory.transforms import dct2
+    from loca_theory.transforms.inputs import times_power_of_two
+
+    energy = energy_of(increment)
+    spectrum = dct2(increment).flatten()
+    flat = spectrum.abs().topk(count, sorted=False).indices.sort().values
+    q = increment.shape[1]
+    best = spectrum[flat].double()
+    stored = times_power_of_two(best, exponent).to(dtype)
+    # Rounding loses energy as well, much of it near the smallest numbers of a type.
+    lost = best - times_power_of_two(stored.double(), -exponent)
+    retained = float(best.square().sum() - lost.square().sum())
+    tensors = {
+        "coefficients": stored.cpu(),
+        "indices": torch.stack([flat // q, flat % q], dim=1).cpu(),
+        "shape": torch.tensor(increment.shape),
+    }
+    return BestAdapter(tensors, _fraction(1 - retained / energy), 0.0)
+
+
+def best_factors(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype) -> BestAdapter:
+    """Truncated singular value decomposition of 2ᵉ times a matrix, split evenly between B and A.
+
+    Args:
+        increment: The matrix, whose squares fit its type, shape (p, q).
+        r: Number of singular values.
+        exponent: e.
+        dtype: Type of the stored factors.
+    """
+    from loca_theory.transforms.inputs import times_power_of_two
+
+    found, half = truncated_svd(increment, r), exponent // 2
+    root = found.s.clamp(min=0).sqrt()
+    a = times_power_of_two(root[:, None] * found.vh, half).to(dtype)
+    b = times_power_of_two(found.u * root, exponent - half).to(dtype)
+    # ‖W − BA‖² = ‖W‖² − 2⟨WAᵀ, B⟩ + ⟨BᵀB, AAᵀ⟩ with the factors as they are stored.
+    wide_a = times_power_of_two(a.double(), -half)
+    wide_b = times_power_of_two(b.double(), half - exponent)
+    energy = energy_of(increment)
+    common = sum(
+        float(((rows.double() @ wide_a.mT) * factor).sum())
+        for rows, factor in zip(increment.split(_ROWS), wide_b.split(_ROWS), strict=True)
+    )
+    product = float(((wide_b.mT @ wide_b) * (wide_a @ wide_a.mT)).sum())
+    tensors = {"lora_A.weight": a.cpu().contiguous(), "lora_B.weight": b.cpu().contiguous()}
+    return BestAdapter(tensors, _fraction(1 - (2 * common - product) / energy), found.missing)
+
+
+def _fraction(value: float) -> float:
+    return min(max(value, 0.0), 1.0)

@@ -1,0 +1,225 @@
+"""Result of an extraction: adapters that PEFT can load, and their errors."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from loca_theory import _arguments
+from loca_theory.checkpoints.adapter_folder import (
+    WEIGHTS,
+    check_folder,
+    read_adapter,
+    remove_adapter,
+    write_adapter,
+)
+from loca_theory.checkpoints.adapter_size import TITLES
+from loca_theory.checkpoints.peft_config import PREFIX
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.sweeps import Result, rows
+from loca_theory.sweeps.files import writable_folder
+
+if TYPE_CHECKING:
+    import torch
+
+_CARD = """---
+library_name: peft
+base_model: {base}
+---
+# {title}
+
+The best approximation of a full fine-tune by a {title} adapter, matrix by matrix, with {budget}.
+{error}Left out: {left_out}.
+
+Its weights have names such as `{first}`. Load it into the model class that uses these names.
+
+```python
+{code}
+```
+"""
+_LOAD = """{imports}from peft import PeftModel
+
+model = PeftModel.from_pretrained(base_model, "PATH_OR_NAME_OF_THIS_ADAPTER")"""
+_LOAD_BOTH = """import loca_theory.adapters  # pip install "loca-theory[adapters]"
+from peft import PeftModel
+
+model = PeftModel.from_pretrained(base_model, "PATH/lora").merge_and_unload()
+model = PeftModel.from_pretrained(model, "PATH/loca")"""
+_IMPORT = 'import loca_theory.adapters  # pip install "loca-theory[adapters]"\n'
+
+
+@dataclass(frozen=True)
+class ExtractedMatrix:
+    """Size and error of the best adapter of one increment.
+
+    Attributes:
+        name: Name of the weight.
+        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened.
+        method: ``lora`` or ``loca``.
+        r: LoRA's rank; None for LoCA; 0 if the split of a total left nothing for this matrix.
+        components: Number of LoCA's coefficients; None for LoRA.
+        numbers: Number of learned parameters.
+        error: Relative squared error of the reconstruction, with the parameters as they are stored.
+        gap: Bound of how much smaller the error of any adapter of this size and method is.
+        uniform_error: Relative squared error if the total were split uniformly; None if no total
+            was split, or if methods are mixed.
+        energy: Squared norm of the increment.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    method: str
+    r: int | None
+    components: int | None
+    numbers: int
+    error: float
+    gap: float
+    uniform_error: float | None
+    energy: float
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter as PEFT stores it.
+
+    Attributes:
+        tensors: Its parameters, under the names that PEFT gives them.
+        config: Its configuration.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Extraction(Result):
+    """Adapters, ready to be saved.
+
+    Attributes:
+        matrices: Size and error of the adapter, by matrix.
+        skipped: Tensors that are not part of the adapter.
+        adapters: The adapter by its method: one, or ``lora`` and ``loca`` of disjoint layers.
+    """
+
+    matrices: tuple[ExtractedMatrix, ...] = rows(ExtractedMatrix)
+    skipped: tuple[Skipped, ...] = rows(Skipped)
+    adapters: Mapping[str, Adapter] = field(default_factory=dict, compare=False)
+    command: ClassVar[str] = "extract"
+
+    @property
+    def method(self) -> str:
+        """``loca``, ``lora`` or ``best``."""
+        return self.manifest["grid"]["method"]
+
+    @property
+    def error(self) -> float:
+        """Relative squared error over all increments together, weighted by energy."""
+        return self._mean([one.error for one in self.matrices])
+
+    @property
+    def uniform_error(self) -> float | None:
+        """The same for the uniform split of the total; None if there is none."""
+        errors = [one.uniform_error for one in self.matrices if one.uniform_error is not None]
+        return self._mean(errors) if len(errors) == len(self.matrices) else None
+
+    def _mean(self, errors: Sequence[float]) -> float:
+        total = sum(one.energy for one in self.matrices)
+        weighted = zip(errors, self.matrices, strict=True)
+        return sum(error * one.energy for error, one in weighted) / total if total else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: one row per matrix, the total errors, skipped tensors, manifest."""
+        return {
+            "rows": [asdict(one) for one in self.matrices],
+            "error": self.error,
+            "uniform_error": self.uniform_error,
+            "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
+            "manifest": self.manifest,
+        }
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the adapter in PEFT's format, and the tables beside it.
+
+        A mixed result is written as two adapters in ``lora`` and ``loca`` below the folder.
+
+        Raises:
+            ResourceError: the folder cannot be written to, or holds part of a model, or an adapter
+                or README that no extraction wrote.
+        """
+        folder = _arguments.path("folder", folder)
+        writable_folder(check_folder(folder, is_mixed=self.method == "best"))
+        for one in (folder, *(folder / method for method in TITLES)):
+            remove_adapter(one)
+        paths = []
+        for method, adapter in self.adapters.items():
+            path = folder / method if self.method == "best" else folder
+            paths += write_adapter(
+                writable_folder(path), adapter.tensors, adapter.config, self._card(method)
+            )
+        return paths + super().save(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Load the adapters and the tables that :meth:`save` wrote.
+
+        Raises:
+            ResourceError: a file is missing, or another version of the package wrote it.
+        """
+        tables, folder = super().load(folder), Path(folder)
+        if tables.method == "best":
+            found = {one: folder / one for one in TITLES if (folder / one / WEIGHTS).is_file()}
+        else:
+            found = {tables.method: folder}
+        adapters = {method: Adapter(*read_adapter(path)) for method, path in found.items()}
+        return replace(tables, adapters=adapters)
+
+    def _card(self, method: str) -> str:
+        adapter, mine = self.adapters[method], self.matrices
+        if self.method == "best":
+            mine = tuple(one for one in mine if one.method == method)
+        is_mixed = len(self.adapters) > 1
+        error = f"The relative squared error over the {len(mine)} increments "
+        if is_mixed:
+            error = (
+                f"It adapts {len(mine)} of the layers, and the adapter beside it the others. The "
+            )
+            error += f"relative squared error of both over the {len(self.matrices)} increments "
+        error += f"is {self.error:.1%}. "
+        saved = [one.removeprefix(PREFIX) for one in adapter.config["modules_to_save"] or ()]
+        error += (
+            f"It holds these modules of the fine-tune unchanged: {', '.join(saved)}. Other changes"
+            if saved
+            else "Changes to other tensors"
+        )
+        load = _LOAD.format(imports=_IMPORT if method == "loca" else "")
+        return _CARD.format(
+            base=json.dumps(adapter.config["base_model_name_or_path"]),
+            title=TITLES[method],
+            budget=self._budget(method),
+            error=f"{error} are not part of the adapter. ",
+            first=mine[0].name,
+            left_out=reasons(self.skipped),
+            code=_LOAD_BOTH if is_mixed else load,
+        )
+
+    def _budget(self, method: str) -> str:
+        grid = self.manifest["grid"]
+        if grid["allocate"] is not None:
+            return f"{grid['allocate']} split among them so that they retain the most energy"
+        if grid["energy"] is not None:
+            return f"the smallest sizes that retain {grid['energy']:.4g} of the energy"
+        if grid["components"] is not None:
+            return f"{grid['components']} coefficients per matrix"
+        r = grid["r"]
+        return f"r = {r}" if method == "lora" else f"the budget of LoRA's r = {r}"
+
+
+def reasons(skipped: Sequence[Skipped]) -> str:
+    """How many tensors were left out for each of the most frequent reasons."""
+    counts = Counter(one.reason.partition(":")[0] for one in skipped)
+    found = [f"{n} tensor{'s' * (n > 1)} ({reason})" for reason, n in counts.most_common(6)]
+    return ", ".join(found) or "nothing"

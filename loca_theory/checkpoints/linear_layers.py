@@ -1,0 +1,87 @@
+"""Which weights an adapter can change, and how their modules are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loca_theory.checkpoints.conv1d import has_conv1d_name, stores_transposed
+from loca_theory.checkpoints.matching import all_names, match_names
+from loca_theory.checkpoints.names import kind_of
+from loca_theory.checkpoints.pairs import CheckpointPair
+from loca_theory.checkpoints.stored_matrices import holds_experts
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A matrix of a pair, as a layer that an adapter may change.
+
+    Attributes:
+        name: Its key in the pair's names.
+        own: Name of the weight in the model with a head, which both checkpoints need not have.
+        obstacle: Why no adapter can change it; None if one can.
+        is_transposed: Whether it is stored as (inputs, outputs).
+        kernel: Sides of a convolution kernel; empty for a linear layer.
+    """
+
+    name: str
+    own: str
+    obstacle: str | None
+    is_transposed: bool = False
+    kernel: tuple[int, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Name of the module that holds the weight."""
+        return self.own.removesuffix(".weight")
+
+
+def layers_of(pair: CheckpointPair) -> list[Layer]:
+    """Every matrix of a pair, also those with an obstacle."""
+    conv1d = pair.base is not None and stores_transposed(pair.base)
+    layers = []
+    for name, other in pair.names.items():
+        # A bare model's names lack the prefix that the names in a model with a head have.
+        own, shape = max(name, other, key=len), pair.stored_shape(name)
+        layers.append(
+            Layer(
+                name=name,
+                own=own,
+                obstacle=_obstacle(own, shape, pair.notes.get(name)),
+                is_transposed=conv1d and has_conv1d_name(own),
+                kernel=shape[2:],
+            )
+        )
+    return layers
+
+
+def _obstacle(own: str, shape: tuple[int, ...], note: str | None) -> str | None:
+    if holds_experts(own, shape):
+        return "experts in one tensor: PEFT has no module for each of them"
+    if not own.endswith(".weight"):
+        return "not the weight of a layer"
+    if kind_of(own) == "embedding" and "lm_head" not in own:
+        return "embedding: not a linear layer"
+    if note:
+        return f"not the same layer: {note}"
+    if len(shape) > 2 and shape[1] == 1:
+        return "depthwise convolution: PEFT cannot adapt it"
+    return None
+
+
+def names_in_full(pair: CheckpointPair) -> dict[str, str]:
+    """Name in the model with a head of each tensor of the fine-tuned checkpoint."""
+    if pair.base is None:
+        return {name: name for name in all_names(pair.tuned)}
+    matches, _ = match_names(all_names(pair.tuned), all_names(pair.base))
+    return {
+        match.tuned: max(match.tuned, match.base or "", key=len) for match in matches if match.tuned
+    }
+
+
+def module_names(pair: CheckpointPair) -> set[str]:
+    """Names of all modules with tensors on either side, with and without the pair's prefix."""
+    sides = [one for one in (pair.base, pair.tuned) if one is not None]
+    tensors = {name for side in sides for name in all_names(side)}
+    tensors |= {pair.prefix + name for name in tensors}
+    parts = [name.split(".")[:-1] for name in tensors]
+    return {".".join(one[:i]) for one in parts for i in range(1, len(one) + 1)}

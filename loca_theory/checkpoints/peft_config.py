@@ -1,0 +1,101 @@
+"""Configuration of an extracted adapter, as PEFT stores it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+PREFIX = "base_model.model."
+"""Prefix of the names of a model's modules in PEFT."""
+
+
+def parameter_prefix(weight: str, method: str) -> str:
+    """Beginning of the names of an adapter's parameters for a weight.
+
+    >>> parameter_prefix("fc.weight", "loca")
+    'base_model.model.fc.loca_spectrum'
+    """
+    module = PREFIX + weight.removesuffix(".weight")
+    return f"{module}.loca_spectrum" if method == "loca" else module
+
+
+def adapter_config(
+    method: str,
+    base: str | None,
+    sizes: Mapping[str, int],
+    others: Collection[str],
+    *,
+    is_transposed: bool = False,
+    saved_modules: Sequence[str] = (),
+    ensure_weight_tying: bool = False,
+) -> dict[str, Any]:
+    """Configuration of an adapter of the modules with a size above 0.
+
+    Args:
+        method: ``lora`` or ``loca``.
+        base: Name of the base model.
+        sizes: Rank or number of coefficients of each module.
+        others: Names of all modules of the model, so that none is adapted by mistake.
+        is_transposed: Whether a module stores its weight transposed.
+        saved_modules: Modules that are stored whole, as entries of ``modules_to_save``.
+        ensure_weight_tying: Whether two of these share a weight. PEFT can tie them for LoRA only;
+            otherwise each has a copy.
+    """
+    adapted = {module: size for module, size in sizes.items() if size}
+    usual = Counter(adapted.values()).most_common(1)[0][0] if adapted else 1
+    patterns = {anchored(name): size for name, size in adapted.items() if size != usual}
+    common = {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": is_transposed,
+        "inference_mode": True,
+        "target_modules": target_modules(list(adapted), others),
+        "modules_to_save": list(saved_modules) or None,
+    }
+    if method == "loca":
+        return {
+            "peft_type": "LOCA",
+            **common,
+            "n_frequency": usual,
+            "n_frequency_pattern": patterns,
+            "scaling": 1.0,
+            "alternating_steps": 0,
+        }
+    return {
+        "peft_type": "LORA",
+        **common,
+        "r": usual,
+        "lora_alpha": usual,
+        "lora_dropout": 0.0,
+        "rank_pattern": patterns,
+        "alpha_pattern": patterns,
+        **({"ensure_weight_tying": True} if ensure_weight_tying else {}),
+    }
+
+
+def anchored(module: str) -> str:
+    r"""A key of ``rank_pattern`` that fits one module only.
+
+    PEFT takes a key to fit any name that ends with it after a dot: its rule is the expression
+    ``(.*\.)?(KEY)$``. The ``^`` excludes what comes before.
+
+    >>> anchored("block.fc")
+    '^block\\.fc'
+    """
+    return f"^{re.escape(module)}"
+
+
+def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str] | str:
+    """The modules as a list, or as one regular expression if the list would fit others as well.
+
+    PEFT takes an entry of a list to fit any name that ends with it after a dot. It compares a
+    regular expression with the whole name.
+    """
+    chosen = set(modules)
+    for other in set(others) - chosen:
+        parts = other.split(".")
+        if any(".".join(parts[i:]) in chosen for i in range(1, len(parts))):
+            return "|".join(re.escape(module) for module in modules)
+    return list(modules)

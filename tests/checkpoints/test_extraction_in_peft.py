@@ -1,0 +1,332 @@
+"""Extracted adapters in PEFT: they change the layers that they name, by the stated error."""
+
+import warnings
+
+import peft
+import pytest
+import torch
+from torch import nn
+
+import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
+from loca_theory.checkpoints import Extraction, extract
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.transforms import idct2
+
+
+def model_of(modules):
+    """A model whose modules have these dotted names."""
+    torch.manual_seed(0)
+    root = nn.Module()
+    for name, module in modules.items():
+        parent = root
+        *folders, last = name.split(".")
+        for folder in folders:
+            if not hasattr(parent, folder):
+                parent.add_module(folder, nn.Module())
+            parent = getattr(parent, folder)
+        parent.add_module(last, module)
+    return root
+
+
+def finetuned(model):
+    """Other weights for a model: changes of rank 2 and noise, of all its parameters."""
+    generator = torch.Generator().manual_seed(1)
+    tuned = {}
+    for name, value in model.state_dict().items():
+        change = 0.05 * torch.randn(value.shape, generator=generator)
+        if value.ndim == 2:
+            p, q = value.shape
+            change += torch.randn(p, 2, generator=generator) @ torch.randn(
+                2, q, generator=generator
+            )
+        tuned[name] = value + change
+    return tuned
+
+
+def loaded(model, folder):
+    """The model with an adapter in it; a warning of PEFT, such as of an unused key, is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return peft.PeftModel.from_pretrained(model, folder)
+
+
+def errors_of(before, after, tuned, names):
+    """Relative squared error of the change of each weight."""
+    found = {}
+    for name in names:
+        change = tuned[name] - before[name]
+        left = tuned[name] - after[name]
+        found[name] = float(left.square().sum() / change.square().sum())
+    return found
+
+
+def round_trip(model, tuned, folder, *arguments, **options):
+    """Extract, save, load and merge: the result, the weights before and after."""
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = extract(before, tuned, *arguments, **options)
+    found.save(folder)
+    after = loaded(model, folder).merge_and_unload().state_dict()
+    return found, before, after
+
+
+def check(found, before, after, tuned):
+    """Adapted weights have the stated errors, and no other weight has changed."""
+    stated = {one.name: one.error for one in found.matrices}
+    errors = errors_of(before, after, tuned, stated)
+    assert errors == pytest.approx(stated, rel=1e-3, abs=1e-6)
+    for name, value in before.items():
+        if name not in stated:
+            torch.testing.assert_close(after[name], value, rtol=0, atol=0)
+
+
+SUFFIXES = {
+    "fc": (24, 20),
+    "block.fc": (40, 36),
+    "block.xfc": (16, 20),
+    "block.0.fc": (24, 28),
+    "block.0.out": (20, 28),
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [
+        ("lora", {"rank": 22}),
+        ("lora", {"allocate": 900}),
+        ("loca", {"rank": 4}),
+        ("loca", {"allocate": 700}),
+    ],
+)
+@pytest.mark.parametrize("only", [None, r"^fc\.|0\.fc"], ids=["all layers", "two of three"])
+def test_a_name_that_ends_another_is_another_layer(tmp_path, method, size, only):
+    """Different sizes for ``fc`` and ``block.fc``, or no adapter at all for one of them."""
+    model = model_of({name: nn.Linear(q, p, bias=False) for name, (p, q) in SUFFIXES.items()})
+    tuned = finetuned(model)
+    found, before, after = round_trip(model, tuned, tmp_path, method, include=only, **size)
+    assert len({one.numbers for one in found.matrices}) > 1
+    assert {one.name for one in found.matrices} == {
+        f"{name}.weight" for name in SUFFIXES if only is None or name in ("fc", "block.0.fc")
+    }
+    check(found, before, after, tuned)
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_a_layer_with_nothing_allocated_is_left_out(tmp_path, method):
+    model = model_of({name: nn.Linear(20, 24, bias=False) for name in ("a.fc", "b.fc", "fc")})
+    tuned = finetuned(model)
+    tuned["fc.weight"] = model.state_dict()["fc.weight"] + 1e-3 * torch.randn(24, 20)
+    found, before, after = round_trip(model, tuned, tmp_path, method, allocate=200)
+    numbers = {one.name: one.numbers for one in found.matrices}
+    assert numbers["fc.weight"] == 0
+    assert 0 < sum(numbers.values()) <= 200
+    check(found, before, after, tuned)
+    assert found.error == pytest.approx(
+        sum(one.error * one.energy for one in found.matrices)
+        / sum(one.energy for one in found.matrices)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_the_error_includes_the_rounding_of_the_stored_numbers(tmp_path, method, dtype):
+    model = model_of({"fc": nn.Linear(20, 24, bias=False)})
+    tuned = finetuned(model)
+    found, before, after = round_trip(model, tuned, tmp_path, method, rank=20, dtype=dtype)
+    (row,) = found.matrices
+    exact = extract(before, tuned, method, rank=20).matrices[0].error
+    # Two factors, each rounded by at most half a unit in the last place.
+    unit = torch.finfo(getattr(torch, dtype)).eps / 2
+    assert (unit / 10) ** 2 < row.error - exact < (4 * unit) ** 2
+    stored = found.adapters[method].tensors.values()
+    assert {one.dtype for one in stored if one.is_floating_point()} == {getattr(torch, dtype)}
+    check(found, before, after, tuned)
+
+
+class Tiny(nn.Module):
+    """Embedding, norm, layers and a head, which can be run."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 20)
+        self.norm = nn.LayerNorm(20)
+        self.up = nn.Linear(20, 24)
+        self.down = nn.Linear(24, 20)
+        self.score = nn.Linear(20, 3)
+
+    def forward(self, tokens):
+        hidden = self.norm(self.embed(tokens))
+        return self.score(hidden + self.down(self.up(hidden).tanh()))
+
+
+TOKENS = torch.arange(11)
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_modules_that_are_stored_whole_are_those_of_the_finetune(tmp_path, method):
+    torch.manual_seed(0)
+    model, other = Tiny(), Tiny()
+    tuned = finetuned(model)
+    # Biases of adapted layers are not part of the adapter.
+    for name in ("up.bias", "down.bias"):
+        tuned[name] = model.state_dict()[name]
+    size = {"rank": 20} if method == "lora" else {"components": 480}
+    found = extract(model, tuned, method, save_modules=["embed|norm", r"^score\.weight"], **size)
+    assert [one.name for one in found.matrices] == ["up.weight", "down.weight"]
+    assert not {one.name for one in found.skipped} & {"embed.weight", "norm.bias", "score.bias"}
+    config = found.adapters[method].config
+    assert config["modules_to_save"] == ["embed", "norm", "score"]
+    found.save(tmp_path)
+    assert "embed, norm, score" in (tmp_path / "README.md").read_text()
+    adapted = loaded(model, tmp_path)
+    other.load_state_dict(tuned)
+    torch.testing.assert_close(adapted(TOKENS), other(TOKENS), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        ("nowhere", r'save_modules="nowhere" cannot be stored: no tensor\'s name contains a match'),
+        ("(", r'save_modules="\(" is not a regular expression'),
+    ],
+)
+def test_modules_that_cannot_be_stored_are_said(patterns, message):
+    model = model_of({"up": nn.Linear(20, 24)})
+    with pytest.raises(InvalidArgumentError, match=message):
+        extract(model, finetuned(model), rank=2, save_modules=patterns)
+
+
+def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_path):
+    torch.manual_seed(0)
+    model = Tiny()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tuned = finetuned(model)
+    # Eight cosines, of rank 8: LoCA stores them exactly. The others are of rank 2.
+    p, q = before["up.weight"].shape
+    spectrum = torch.diag_embed(torch.ones(8), dim1=0, dim2=1)
+    spectrum = nn.functional.pad(spectrum, (0, q - 8, 0, p - 8))
+    tuned["up.weight"] = before["up.weight"] + idct2(spectrum)
+    for name in ("down.weight", "score.weight"):
+        rank_2 = torch.randn(before[name].shape[0], 2) @ torch.randn(2, before[name].shape[1])
+        tuned[name] = before[name] + rank_2
+    found = extract(before, tuned, "best", rank=2, save_modules="norm")
+    assert {one.name: one.method for one in found.matrices} == {
+        "up.weight": "loca", "down.weight": "lora", "score.weight": "lora",
+    }  # fmt: skip
+    for one in found.matrices:
+        single = {way: extract(before, tuned, way, rank=2) for way in ("lora", "loca")}
+        errors = {
+            way: {row.name: row.error for row in result.matrices}[one.name]
+            for way, result in single.items()
+        }
+        assert one.error == pytest.approx(min(errors.values()), rel=1e-6)
+    found.save(tmp_path)
+    adapted = loaded(model, tmp_path / "lora").merge_and_unload()
+    adapted = loaded(adapted, tmp_path / "loca")
+    expected = Tiny()
+    norms = {name: tuned[name] for name in tuned if name.startswith("norm")}
+    expected.load_state_dict({**before, **norms})
+    for one in found.matrices:
+        expected.get_submodule(one.name.removesuffix(".weight")).weight.data = tuned[one.name]
+    with torch.no_grad():
+        torch.testing.assert_close(adapted(TOKENS), expected(TOKENS), rtol=1e-4, atol=1e-4)
+    for method in ("lora", "loca"):
+        assert "merge_and_unload" in (tmp_path / method / "README.md").read_text()
+    back = Extraction.load(tmp_path)
+    assert back == found
+    for method, adapter in found.adapters.items():
+        assert back.adapters[method].config == adapter.config
+        assert back.adapters[method].tensors.keys() == adapter.tensors.keys()
+    # A result of one method in the same folder replaces both adapters.
+    extract(before, tuned, "loca", rank=1).save(tmp_path)
+    assert not list((tmp_path / "lora").iterdir())
+    assert not list((tmp_path / "loca").iterdir())
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_a_module_that_is_stored_whole_is_not_another_whose_name_ends_like_it(tmp_path, method):
+    modules = {
+        "norm": nn.LayerNorm(20),
+        "block.norm": nn.LayerNorm(20),
+        "block.fcnorm": nn.Linear(20, 24, bias=False),
+        "fc": nn.Linear(20, 24, bias=False),
+    }
+    model = model_of(modules)
+    tuned = finetuned(model)
+    size = {"rank": 20} if method == "lora" else {"components": 480}
+    found, before, after = round_trip(
+        model, tuned, tmp_path, method, **size, save_modules=r"^norm\."
+    )
+    assert [one.name for one in found.matrices] == ["block.fcnorm.weight", "fc.weight"]
+    for name, value in after.items():
+        expected = before[name] if name.startswith("block.norm") else tuned[name]
+        torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_gpt2_with_its_head(tmp_path, method):
+    """Transposed and plain layers in one adapter."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_embd=16, n_layer=1, n_head=2, vocab_size=23, n_positions=8, tie_word_embeddings=False
+    )
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(config)
+    tuned = finetuned(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = extract(before, tuned, method, rank=3)
+    assert {one.name.split(".")[-2] for one in found.matrices} == {
+        "c_attn", "c_proj", "c_fc", "lm_head",
+    }  # fmt: skip
+    found.save(tmp_path)
+    # PEFT warns that the flag of the configuration does not suit the head, and corrects it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted = peft.PeftModel.from_pretrained(model, tmp_path)
+    check(found, before, adapted.merge_and_unload().state_dict(), tuned)
+
+
+@pytest.mark.parametrize("from_files", [True, False], ids=["files", "modules"])
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_a_tied_head_follows_an_embedding_that_is_stored_whole(tmp_path, method, from_files):
+    """Files hold the tied weight once, so only their configuration tells of the head."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=23, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model, tuned = (transformers.LlamaForCausalLM(config).eval() for _ in range(2))
+    pair = [model, tuned]
+    if from_files:
+        pair = [tmp_path / "base", tmp_path / "tuned"]
+        for one, folder in zip((model, tuned), pair, strict=True):
+            one.save_pretrained(folder)
+    size = {"rank": 16} if method == "lora" else {"components": 400}  # the whole increment
+    found = extract(*pair, method, **size, save_modules="embed_tokens|norm")
+    found.save(tmp_path / "adapter")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PEFT can tie modules for LoRA only
+        adapted = peft.PeftModel.from_pretrained(model, tmp_path / "adapter")
+    after = tuned.state_dict()
+    assert torch.equal(adapted.get_output_embeddings().weight, after["lm_head.weight"])
+    assert torch.equal(adapted.get_input_embeddings().weight, after["lm_head.weight"])
+    tokens = torch.arange(7)[None]
+    ours, theirs = adapted(tokens).logits, tuned(tokens).logits
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(5, 20, (3, 2), bias=False), nn.Conv1d(6, 20, 4, stride=2, bias=False)],
+    ids=["2d", "1d"],
+)
+def test_a_convolution_has_lora_factors(tmp_path, layer):
+    model = model_of({"conv": layer, "fc": nn.Linear(20, 24, bias=False)})
+    tuned = finetuned(model)
+    found, before, after = round_trip(model, tuned, tmp_path, "lora", rank=3)
+    assert [one.name for one in found.matrices] == ["conv.weight", "fc.weight"]
+    check(found, before, after, tuned)
+    left_out = {one.name: one.reason for one in extract(before, tuned, rank=3).skipped}
+    assert left_out == {"conv.weight": "convolution: LoCA adapts linear layers only"}
+    mixed = extract(before, tuned, "best", rank=3)
+    assert mixed.matrices[0].method == "lora"
