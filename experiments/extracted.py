@@ -104,15 +104,16 @@ def _measure(pair: Path) -> Iterator[Row]:
         return transformers.AutoModel.from_pretrained(folder)
 
     yield measured("base", "", 0, 0.0, loaded(pair / "base"))
+    layers: set[str] = set()
     for extraction, adapter, split in _extractions(pair):
         with tempfile.TemporaryDirectory() as folder:
             extraction.save(folder)
             encoder = peft.PeftModel.from_pretrained(loaded(pair / "base"), folder)
             numbers = sum(one.numbers for one in extraction.matrices)
             yield measured(adapter, split, numbers, 1 - extraction.error, encoder)
-    layers = {one.name for one in extraction.matrices}
+        layers |= {one.name for one in extraction.matrices}
     encoder, tuned = loaded(pair / "base"), open_checkpoint(pair / "tuned")
-    own = {name: tuned.load(name) for name in layers}
+    own = {name: tuned.load(name) for name in sorted(layers)}
     encoder.load_state_dict(own, strict=False)
     numbers = sum(one.numel() for one in own.values())
     yield measured("the fine-tune's linear layers", "", numbers, 1.0, encoder)

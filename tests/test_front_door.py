@@ -92,8 +92,10 @@ def test_a_result_comes_back_from_its_folder(tmp_path, results, name):
 
 # Arguments that have another form on the command line, and options that say how to print.
 SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "ledger", "demo"}
-# ``--list``, ``--strict`` and ``--as-expected`` are about what is printed and how a run ends.
+# ``--list``, ``--strict``, ``--as-expected`` and ``--pictures`` are about what is printed or
+# written and how a run ends.
 ONLY_TYPED = {
+    "analyze": {"pictures"},
     "figures": {"labels"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected", "ledger_path"},
 }

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "ANALYSED": "settings",
-    "AllocatedMatrix": "rows",
     "Adapter": "extraction_result",
+    "AllocatedMatrix": "rows",
     "AllocatedSize": "allocation",
     "Allocation": "allocation",
     "Analysis": "results",

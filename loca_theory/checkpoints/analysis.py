@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -16,6 +15,7 @@ from loca_theory.checkpoints.fine_tunes import open_fine_tunes
 from loca_theory.checkpoints.layer_budgets import allocate_budgets, check_total
 from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.pairs import CheckpointPair, Selection
+from loca_theory.checkpoints.placement import placed
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
@@ -28,7 +28,6 @@ from loca_theory.expressivity.methods import METHODS, definition, own_titles
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import (
     DEFAULT_RUNNER,
-    Backend,
     Cluster,
     Point,
     ResultStore,
@@ -160,10 +159,6 @@ def analyze(
     )  # fmt: skip
 
 
-# Total number of entries below which no worker processes start.
-_SMALL = 2**23
-
-
 class _Work:
     """The points of an analysis, and their results as rows.
 
@@ -185,18 +180,9 @@ class _Work:
         store = runner.open_store(MatrixComputation.__call__)
         # A method that has no definition as text cannot be recognised in a store.
         self._store: ResultStore | None = None if None in own else store
-        is_portable = None not in own and all(one.is_from_files for one in pairs.values())
-        # A GPU serves one matrix at a time; weights in memory are not copied to other processes.
-        is_here = not is_portable or (settings.device != "cpu" and runner.jobs == -1)
-        entries = sum(math.prod(one.shape(name)) for one in pairs.values() for name in one.names)
-        # Workers would take longer to import torch than to analyse so little.
-        is_small = runner.cluster.backend is Backend.LOKY and entries < _SMALL
-        self._runner = replace(
-            runner,
-            store=self._store,
-            jobs=1 if is_here or is_small else runner.jobs,
-            cluster=Cluster() if is_here else runner.cluster,
-        )
+        runner = replace(placed(runner, pairs.values(), settings.device), store=self._store)
+        # Nor can it be sent to a worker.
+        self._runner = replace(runner, jobs=1, cluster=Cluster()) if None in own else runner
         self._compute = MatrixComputation(pairs, settings)
         self.skipped = [
             replace(one, tuned=tuned) for tuned, pair in pairs.items() for one in pair.skipped

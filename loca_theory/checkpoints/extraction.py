@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,18 +18,20 @@ from loca_theory.checkpoints.adapter_points import (
     unpacked,
 )
 from loca_theory.checkpoints.adapter_size import AdapterSize
+from loca_theory.checkpoints.checkpoint import DamagedError
 from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, Extraction, reasons
 from loca_theory.checkpoints.extraction_rows import Split, row_of
 from loca_theory.checkpoints.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.pairs import CheckpointPair, open_pair
 from loca_theory.checkpoints.peft_config import adapter_config, parameter_prefix
+from loca_theory.checkpoints.placement import placed
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.saved_modules import SavedModules, find_saved_modules
 from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.sources import Source, describe, is_path, resolve
+from loca_theory.checkpoints.sources import Source, describe, is_path
 from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import DEFAULT_RUNNER, Cluster, Runner, manifest
+from loca_theory.sweeps import DEFAULT_RUNNER, Runner, manifest
 
 if TYPE_CHECKING:
     import torch
@@ -88,9 +89,9 @@ def extract(
         max_size: Matrices with more entries are left out.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         runner: How matrices are computed, one after the other or on workers. Its store holds the
-            energy profiles of the split, by the name, size and date of the files; the adapters
-            themselves are not stored. Checkpoints in memory are converted in this process, and
-            nothing is stored.
+            energy profiles of the split, by the digest of what the increments are computed from;
+            the adapters themselves are not stored. Checkpoints in memory are converted in this
+            process.
 
     Raises:
         InvalidArgumentError: not exactly one of rank, components, allocate and energy is given, the
@@ -114,13 +115,12 @@ def extract(
     if pair.base is None:
         msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
         raise InvalidArgumentError(msg)
-    if not pair.is_from_files:
-        runner = replace(runner, store=None, jobs=1, cluster=Cluster())
+    device = resolve_device(device)
+    runner = placed(runner, [pair], device)
     saved = find_saved_modules(pair, patterns)
-    extractor = _Extractor(pair, size, dtype, resolve_device(device), runner, saved)
+    extractor = _Extractor(pair, size, dtype, device, runner, saved)
     extractor.choose_layers()
-    files = [_files(one) for one in (base, tuned) if is_path(one)]
-    rows, tensors = extractor.run(files)
+    rows, tensors = extractor.run()
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
@@ -175,10 +175,10 @@ class _Extractor:
         self._check_any(self.layers)
 
     def run(
-        self, files: Sequence[Any]
+        self,
     ) -> tuple[list[ExtractedMatrix], dict[str, dict[str, torch.Tensor]]]:
         """The rows of all matrices, and the tensors of the adapters by layer."""
-        split = self._split(files) if self.size.is_split else None
+        split = self._split() if self.size.is_split else None
         points, layers = [], []
         for layer in self.layers:
             count, methods = None, self._methods(layer)
@@ -209,10 +209,16 @@ class _Extractor:
         """Methods that a layer can have."""
         return [one for one in self.size.methods if one == "lora" or not layer.kernel]
 
-    def _split(self, files: Sequence[Any]) -> Split:
+    def _split(self) -> Split:
         """Compute the energy profiles, and split the total; layers without one are skipped."""
+        store = self.runner.open_store(profile_point)
         points = [
-            point_of(_PROFILE, layer, methods=self._methods(layer), files=files)
+            point_of(
+                _PROFILE,
+                layer,
+                methods=self._methods(layer),
+                entries=None if store is None else self._fingerprint(layer),
+            )
             for layer in self.layers
         ]
         compute = partial(profile_point, pair=self.pair, device=self.device)
@@ -234,6 +240,13 @@ class _Extractor:
         methods, allocation = self.size.split(profiles)
         shapes = {name: tuple(one["shape"]) for name, one in found.items()}
         return Split(methods, allocation, shapes, has_uniform=len(self.size.methods) == 1)
+
+    def _fingerprint(self, layer: Layer) -> str | None:
+        """Digest of what the increment is computed from; None if that cannot be read."""
+        try:
+            return self.pair.fingerprint(layer.name)
+        except DamagedError:  # which the computation reports
+            return None
 
     def _is_usable(self, layer: Layer, result: Mapping[str, Any]) -> bool:
         """Whether a result is not a reason to leave the layer out."""
@@ -283,14 +296,6 @@ class _Extractor:
             )
             found[method] = Adapter(parameters, config)
         return found
-
-
-def _files(source: str | os.PathLike[str]) -> list[list[Any]]:
-    """Name, size and time of change of the files of a checkpoint."""
-    path = resolve(source)
-    files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
-    states = [(one.name, one.stat()) for one in files]
-    return [[name, state.st_size, state.st_mtime_ns] for name, state in states]
 
 
 def _name(base: Source) -> str | None:

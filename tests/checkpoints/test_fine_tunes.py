@@ -102,7 +102,7 @@ def test_a_fine_tune_given_twice_is_refused(family):
 @pytest.mark.deep
 def test_workers_give_the_same_as_this_process(family, both, monkeypatch):
     monkeypatch.setattr("loca_theory.sweeps.execution._WORKER_START_S", 0.0)
-    monkeypatch.setattr("loca_theory.checkpoints.analysis._SMALL", 0)
+    monkeypatch.setattr("loca_theory.checkpoints.placement._SMALL", 0)
     sources = [family / f"{name}.safetensors" for name in ("base", "one", "two")]
     found = analyze(*sources, **ASKED, runner=Runner(jobs=2))
     assert found.matrices == both.matrices

@@ -236,7 +236,9 @@ def test_a_quantised_fine_tune_is_analysed_and_extracted_with_its_scales(tmp_pat
     assert adapter.error < 1e-9
     for one in adapter.matrices:
         a, b = (
-            adapter.tensors[f"base_model.model.{one.name.removesuffix('.weight')}.lora_{x}.weight"]
+            adapter.adapters["lora"].tensors[
+                f"base_model.model.{one.name.removesuffix('.weight')}.lora_{x}.weight"
+            ]
             for x in "AB"
         )
         weight, scale = (content[f"{one.name}{end}"].float() for end in ("", "_scale"))

@@ -88,8 +88,7 @@ def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here,
         hostile = "layers.0.<script>alert(1)</script>.q_proj.weight"
         content[hostile] = content.pop("layers.0.q_proj.weight")
         save_file(content, here / name)
-    done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--pictures",
-               "--format", "csv")
+    done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--pictures", "--format", "csv")
     assert done.code == 0, done.err
     assert len(done.out.splitlines()) == 5
     folder = here / "report"

@@ -271,7 +271,7 @@ def test_the_runner_does_not_count_and_what_makes_numbers_does():
 
 SEEDS, MOMENTS = "loca_theory.sweeps.seeds", "loca_theory.sweeps.moments"
 PAIRS = "loca_theory.checkpoints.pairs"
-READERS = {"safetensors", "psutil", "peft", "transformers", "huggingface_hub"}
+READERS = {"safetensors", "psutil", "packaging", "peft", "transformers", "huggingface_hub"}
 EACH = {
     "simulate": (monte_carlo.store_version, monte_carlo.compute, {SEEDS, MOMENTS}),
     "correlate": (draws.version, draws.compute, {SEEDS, MOMENTS}),

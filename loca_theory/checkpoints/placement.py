@@ -1,0 +1,36 @@
+"""Where the matrices of checkpoints are computed: on workers, or in this process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from loca_theory.checkpoints.pairs import CheckpointPair
+from loca_theory.sweeps import Backend, Cluster, Runner
+
+# Total number of entries below which no worker processes start: to import torch would take them
+# longer than to compute anything.
+_SMALL = 2**23
+
+
+def placed(runner: Runner, pairs: Iterable[CheckpointPair], device: str) -> Runner:
+    """The runner for the matrices of some pairs.
+
+    Weights in memory are not copied to other processes. A GPU serves one matrix at a time unless
+    the user asks for several processes. A small pair of files starts no processes on this machine;
+    a cluster that the user chose is used for any pair of files.
+
+    Args:
+        runner: The user's runner.
+        pairs: The pairs of checkpoints.
+        device: Where the linear algebra runs.
+    """
+    pairs = list(pairs)
+    if not all(one.is_from_files for one in pairs):
+        return replace(runner, jobs=1, cluster=Cluster())
+    if runner.cluster.backend is not Backend.LOKY:
+        return runner
+    entries = sum(math.prod(one.shape(name)) for one in pairs for name in one.names)
+    is_here = entries < _SMALL or (device != "cpu" and runner.jobs == -1)
+    return replace(runner, jobs=1) if is_here else runner
