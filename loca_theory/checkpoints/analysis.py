@@ -12,7 +12,7 @@ from loca_theory._lookup import member
 from loca_theory.checkpoints.computation import COMPARISON, INCREMENT, WEIGHTS, MatrixComputation
 from loca_theory.checkpoints.figure_data import figure_data, representative
 from loca_theory.checkpoints.fine_tunes import open_fine_tunes
-from loca_theory.checkpoints.layer_budgets import allocate_budgets, check_total
+from loca_theory.checkpoints.layer_budgets import allocate_budgets, linear_layers
 from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.pairs import CheckpointPair, Selection
 from loca_theory.checkpoints.placement import placed
@@ -86,8 +86,8 @@ def analyze(
         accounting: What is charged to a budget.
         subspaces: Number of leading singular vectors of ΔW, W₀ and W′ to compare, and of the
             increments of every two fine-tunes; None compares none.
-        allocate: Total size of an adapter to split among the matrices of each fine-tune so that it
-            retains the most energy: a number of trainable numbers, or bytes such as ``"4MB"``.
+        allocate: Total size of an adapter, to split among the linear layers of each fine-tune so
+            that it retains the most energy: trainable numbers, or bytes such as ``"4MB"``.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         printed: Settings of the test of normality as the paper prints it.
@@ -127,8 +127,7 @@ def analyze(
     )
     total = None if allocate is None else TotalSize.parse(allocate)
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
-    if total is not None:
-        check_total([one.shape(name) for one in pairs.values() for name in one.names], total)
+    layers = set() if total is None else linear_layers(pairs, total)
     work = _Work(pairs, settings, runner)
     analyses = work.analyses()
     if is_array(base) and not analyses:
@@ -153,7 +152,13 @@ def analyze(
         errors=tuple(error for one in analyses for error in one.errors),
         spectra=tuple(one.spectrum for one in analyses),
         figure_data=figure_data(shown, work.weights(shown)),
-        allocation=() if total is None else tuple(allocate_budgets(analyses, total)),
+        allocation=()
+        if total is None
+        else tuple(
+            allocate_budgets(
+                [one for one in analyses if (one.matrix.name, one.matrix.tuned) in layers], total
+            )
+        ),
         comparisons=work.comparisons(analyses),
         skipped=tuple(work.skipped),
     )  # fmt: skip

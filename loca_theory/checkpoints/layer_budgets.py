@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from loca_theory.checkpoints.allocation import allocate
 from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
+from loca_theory.checkpoints.linear_layers import layers_of
 from loca_theory.checkpoints.matrix import MatrixAnalysis
+from loca_theory.checkpoints.pairs import CheckpointPair
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 
 
-def check_total(shapes: Iterable[tuple[int, int]], total: TotalSize) -> None:
-    """Check, before anything is computed, that a total pays for one rank of one matrix.
+def linear_layers(pairs: Mapping[str, CheckpointPair], total: TotalSize) -> set[tuple[str, str]]:
+    """Names and fine-tunes of the matrices that share the total: weights of linear layers.
+
+    Checked before anything is computed.
 
     Raises:
-        InvalidArgumentError: it does not.
+        InvalidArgumentError: there is none, or the total does not pay for one rank of one.
     """
-    least = min(total.cost_of_number() * sum(shape) for shape in shapes)
+    found = {
+        (layer.name, tuned): sum(pair.shape(layer.name))
+        for tuned, pair in pairs.items()
+        for layer in layers_of(pair)
+        if layer.obstacle is None and not layer.kernel
+    }
+    if not found:
+        msg = "allocate splits a total among linear layers, and there is none to analyse"
+        raise InvalidArgumentError(msg)
+    least = total.cost_of_number() * min(found.values())
     if total.amount < least:
         msg = f"allocate={total.amount} is too small: one rank of the smallest matrix costs "
         msg += f"{least:,}; pass at least that"
         raise InvalidArgumentError(msg)
+    return set(found)
 
 
 def allocate_budgets(
@@ -34,7 +48,7 @@ def allocate_budgets(
     """Split a total among the matrices of each fine-tune.
 
     Args:
-        analyses: The analysed matrices, with the profiles of their DCT coefficients.
+        analyses: The analysed linear layers, with the profiles of their DCT coefficients.
         total: The total of one fine-tune.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from loca_theory.checkpoints import peft_config
 from loca_theory.checkpoints.names import module_of
 from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, Matrix
 from loca_theory.checkpoints.summary import MeanError, Totals
@@ -18,6 +19,8 @@ SHOWN = (*ADAPTERS, "S")
 A user's own methods are added after them.
 """
 
+# LoRA's α in units of its rank.
+_ALPHA = 2
 # Shuffling restores the independent error if at most this fraction of the difference remains.
 _BACK = 0.1
 # A smaller fraction of the energy makes no practical difference and may be the spread of small
@@ -150,8 +153,9 @@ def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str
         mine = [one for one in sizes if one.method == method]
         best = sum(one.energy * one.retained for one in mine)
         same = sum(one.energy * one.uniform_retained for one in mine)
-        text = f"With {total} in all, {ADAPTERS[method]} retains {best:.0%} of the energy if each "
-        sentences.append(f"{text}matrix gets its own size, and {same:.0%} if all get the same.")
+        text = f"With {total} for {len(mine)} linear layers, {ADAPTERS[method]} retains "
+        text += f"{best:.0%} of their energy if each gets its own size, and {same:.0%} if all get "
+        sentences.append(f"{text}the same.")
     return sentences
 
 
@@ -177,10 +181,48 @@ def adapter_config(matrices: Sequence[Matrix], total: Totals) -> str:
     p, q = min((one.shape for one in layers), key=sum)
     match best:
         case "R":
-            module, config = "peft", f"LoraConfig(r={r}, lora_alpha={2 * r}"
+            module, config = "peft", f"LoraConfig(r={r}, lora_alpha={_ALPHA * r}"
         case "D":
             module, config = "loca_theory.adapters", f"LoCAConfig(n_frequency={(p + q) * r // 2}"
         case _:
             module, config = "peft", f"FourierFTConfig(n_frequency={(p + q) * r}"
     name = config.partition("(")[0]
     return f"from {module} import {name}\n\nconfig = {config}, target_modules={targets})"
+
+
+def allocated_config(sizes: Sequence[AllocatedMatrix]) -> str:
+    """Python source of a PEFT configuration with a size for each matrix, ready to paste.
+
+    The adapter is that of LoRA and LoCA that retains more.
+
+    Args:
+        sizes: The split of a total, for both methods.
+
+    Returns:
+        The source; "" if no weight of a module is left.
+    """
+    retained = dict.fromkeys((one.method for one in sizes), 0.0)
+    for one in sizes:
+        retained[one.method] += one.energy * one.retained
+    best = max(retained, key=lambda method: retained[method], default="R")
+    modules = {
+        one.name.removesuffix(".weight"): one.size
+        for one in sizes
+        if one.method == best and one.size
+    }
+    if not modules:
+        return ""
+    found = peft_config.adapter_config("lora" if best == "R" else "loca", None, modules, modules)
+    targets, usual = found["target_modules"], found["r" if best == "R" else "n_frequency"]
+    if best == "R":
+        ranks = found["rank_pattern"]
+        alphas = {name: _ALPHA * rank for name, rank in ranks.items()}
+        module, name = "peft", "LoraConfig"
+        lines = [f"r={usual}", f"lora_alpha={_ALPHA * usual}", f"target_modules={targets!r}"]
+        lines += [f"rank_pattern={ranks!r}", f"alpha_pattern={alphas!r}"]
+    else:
+        module, name = "loca_theory.adapters", "LoCAConfig"
+        lines = [f"n_frequency={usual}", f"target_modules={targets!r}"]
+        lines += [f"n_frequency_pattern={found['n_frequency_pattern']!r}"]
+    arguments = "".join(f"    {line},\n" for line in lines)
+    return f"from {module} import {name}\n\nconfig = {name}(\n{arguments})"

@@ -11,6 +11,7 @@ from loca_theory.checkpoints.recommendation import (
     SHOWN,
     adapter_config,
     agreements,
+    allocated_config,
     allocations,
     verdict,
 )
@@ -47,7 +48,7 @@ class Analysis(Result):
         errors: Relative error of each method on each of these increments.
         spectra: Histogram of the eigenvalues of each of these increments.
         figure_data: Histograms and spectra of a few increments, for figures.
-        allocation: Size of each matrix's adapter if a total is split among the matrices.
+        allocation: Size of each linear layer's adapter if a total is split among them.
         comparisons: Every two fine-tunes, compared weight by weight.
         skipped: Tensors that were left out.
     """
@@ -99,7 +100,13 @@ class Analysis(Result):
 
     @property
     def config(self) -> str:
-        """Source of a PEFT configuration of the best adapter; "" if there are no errors."""
+        """Source of a PEFT configuration of the best adapter.
+
+        With a size for each matrix if a total was split among those of one fine-tune; "" if there
+        are no errors.
+        """
+        if self.allocation and len(self.tuned) == 1:
+            return allocated_config(self.allocation)
         fitting = {error.name for error in self.errors}
         matrices = {one.name: one for one in self.matrices if one.name in fitting}
         return adapter_config(list(matrices.values()), self.summary.all)

@@ -193,7 +193,7 @@ class AllocatedMatrix:
         size: Rank, or number of coefficients.
         uniform: Size if the same total is split evenly.
         numbers: Trainable numbers of the allocated size.
-        energy: Energy of the increment as a fraction of the whole fine-tune's.
+        energy: Energy of the increment as a fraction of that of all linear layers.
         retained: Fraction of the increment's energy that the allocated size retains.
         uniform_retained: The same for the uniform size.
     """

@@ -88,7 +88,7 @@ def _print_matrices(out: Console, result: Analysis) -> None:
         if out.width >= _WIDE:
             line += " (spec.: both as expected from the singular values alone)"
         if result.allocation:
-            line += f"; LoRA's rank and LoCA's coefficients with {result.total} in all"
+            line += f"; LoRA's rank and LoCA's coefficients with {result.total} for all"
         out.print(line, style="dim", highlight=False)
     out.print()
     is_wide = out.width >= _WIDE
@@ -153,7 +153,8 @@ _ALLOCATED = {"R": "alloc. r", "D": "alloc. n"}
 
 
 def _size(sizes: Mapping[tuple[str, str], int], matrix: Matrix, _: object) -> str:
-    return f"{sizes[matrix.name, matrix.tuned]:,}"
+    size = sizes.get((matrix.name, matrix.tuned))
+    return "" if size is None else f"{size:,}"
 
 
 def _shape(matrix: Matrix) -> str:

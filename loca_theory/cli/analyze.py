@@ -104,8 +104,8 @@ SELECTION = (
 @click.option(
     "--allocate",
     metavar="N",
-    help="Split N trainable numbers (200000, 200k), or bytes (4MB), among the matrices so that "
-    "LoRA and LoCA retain the most energy.",
+    help="Split N trainable numbers (200000, 200k), or bytes (4MB), among the linear "
+    "layers so that LoRA and LoCA retain the most energy.",
 )
 @click.option(
     "--pictures",

@@ -38,8 +38,8 @@ def analysis_page(result: Analysis) -> str:
         _table("Between the fine-tunes", result.comparisons, comparison_columns,
                "How alike the changes of two fine-tunes of one base are, matrix by matrix."),
         _table("Size of every matrix's adapter", result.allocation, allocation_columns,
-               f"{result.total} in all, split so that they retain the most energy, beside the "
-               "same size for all matrices."),
+               f"{result.total}, split among the linear layers so that they retain the most "
+               "energy, beside the same size for all."),
         _table("Skipped", result.skipped, skipped_columns, "Tensors that were left out, and why."),
     ]  # fmt: skip
     return render(

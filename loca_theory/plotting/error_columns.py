@@ -109,5 +109,5 @@ def _size(method: str, sizes: Mapping[tuple[str, str], int], total: str | None) 
         return sizes.get(identity(row))
 
     what = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
-    explanation = f"{what} if {total} in all are split so that they retain the most energy."
+    explanation = f"{what} if {total} are split among the linear layers."
     return Column(f"{method} size", explanation, value, "d", SIZES, Scale.WIDE)

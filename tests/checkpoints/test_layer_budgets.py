@@ -1,12 +1,12 @@
 """A total that an analysis splits among its matrices."""
 
 import numpy as np
+import peft
 import pytest
 import torch
 
 from loca_theory.checkpoints import EnergyProfile, allocate, analyze, demo_pair, open_pair
-from loca_theory.checkpoints.layer_budgets import check_total
-from loca_theory.checkpoints.total_size import TotalSize
+from loca_theory.checkpoints.recommendation import allocated_config
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.transforms import dct2
@@ -46,8 +46,39 @@ def test_the_split_is_that_of_the_increments_themselves(analysis):
         assert sum(row.energy for row in rows) == pytest.approx(1)
         cost = {name: sum(w.shape) if method == "R" else 1 for name, w in increments.items()}
         assert [row.numbers for row in rows] == [row.size * cost[row.name] for row in rows]
-    assert "With 6,000 trainable numbers in all, LoRA retains" in analysis.verdict
+    assert "With 6,000 trainable numbers for 4 linear layers, LoRA retains" in analysis.verdict
     assert "LoCA (best DCT coefficients) retains" in analysis.verdict
+
+
+@pytest.mark.parametrize("method", ["R", "D"])
+def test_the_configuration_gives_each_module_its_size(analysis, method):
+    """As PEFT applies it to the modules of the model."""
+    rows = [row for row in analysis.allocation if row.method == method]
+    scope = {}
+    exec(allocated_config(rows), scope)
+    config = scope["config"]
+    model = torch.nn.Module()
+    for row in rows:
+        *parents, own = row.name.removesuffix(".weight").split(".")
+        inside = model
+        for parent in parents:
+            if not hasattr(inside, parent):
+                inside.add_module(parent, torch.nn.Module())
+            inside = getattr(inside, parent)
+        inside.add_module(own, torch.nn.Linear(96, 96))
+    adapted = peft.get_peft_model(model, config).base_model.model
+    for row in rows:
+        layer = adapted.get_submodule(row.name.removesuffix(".weight"))
+        if row.size:
+            learned = layer.loca_spectrum["default"].coefficients if method == "D" else None
+            size = layer.r["default"] if learned is None else learned.numel()
+            assert size == row.size
+        else:
+            assert type(layer) is torch.nn.Linear
+    if method == "R":
+        alphas = {adapted.get_submodule(r.name[:-7]).scaling["default"] for r in rows if r.size}
+        assert alphas == {2.0}
+        assert analysis.config == allocated_config(analysis.allocation)
 
 
 def test_bytes_pay_for_stored_numbers_and_locations():
@@ -77,12 +108,26 @@ def test_units_of_any_size_share_a_total():
 def test_too_small_a_total_is_said_before_anything_is_computed():
     with pytest.raises(InvalidArgumentError, match="too small: one rank of the smallest matrix"):
         analyze(*demo_pair(), allocate=5, **ASKED)
-    check_total([(20, 30)], TotalSize(50))
+    w = {"fc.weight": np.eye(20, 30)}
+    assert analyze({"fc.weight": np.ones((20, 30))}, w, allocate=50, ranks=1).allocation
     with pytest.raises(InvalidArgumentError, match="costs 200; pass at least that"):
-        check_total([(20, 30), (40, 40)], TotalSize(199, in_bytes=True))
+        analyze({"fc.weight": np.ones((20, 30))}, w, allocate="199B", ranks=1)
+    with pytest.raises(InvalidArgumentError, match="among linear layers, and there is none"):
+        analyze(np.eye(20, 30), allocate=50, ranks=1)
+
+
+def test_only_linear_layers_share_the_total():
+    rng = np.random.default_rng(0)
+    shapes = {"embed_tokens.weight": (40, 20), "fc.weight": (20, 20), "conv.weight": (20, 3, 3, 3)}
+    base = {name: np.zeros(shape) for name, shape in shapes.items()}
+    tuned = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    found = analyze(base, tuned, ranks=1, allocate=80)
+    assert len(found.matrices) == 3
+    assert [one.name for one in found.allocation] == ["fc.weight"] * 2
+    assert [one.energy for one in found.allocation] == pytest.approx([1, 1])
 
 
 def test_without_a_total_nothing_is_split():
     found = analyze(*demo_pair(), include="layers.0.up", **ASKED)
     assert (found.allocation, found.total) == ((), None)
-    assert "in all" not in found.verdict
+    assert "for all" not in found.verdict
