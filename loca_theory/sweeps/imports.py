@@ -67,10 +67,10 @@ def _statements(body: Iterable[ast.AST], *, functions: bool = True) -> Iterator[
             continue
         is_for_types = isinstance(node, ast.If) and _is_type_checking(node.test)
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            if not (is_for_types and part == "body"):
-                inner = getattr(node, part, ())
-                # The body of a lambda or a conditional expression is not a list of statements.
-                yield from _statements(inner if isinstance(inner, list) else ())
+            inner = getattr(node, part, None)
+            # The body of a lambda or a conditional expression is not a list of statements.
+            if isinstance(inner, list) and not (is_for_types and part == "body"):
+                yield from _statements(inner)
 
 
 def _is_type_checking(test: ast.expr) -> bool:
