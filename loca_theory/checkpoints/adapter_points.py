@@ -74,7 +74,8 @@ def restored_profile(name: str, found: dict[str, Any], method: str, cost: int) -
     one = found["methods"][method]
     retained = np.asarray(one["retained"])
     units = np.arange(1, len(retained) + 1) if one["units"] is None else np.asarray(one["units"])
-    return EnergyProfile(name, cost, units, retained, found["energy"])
+    # The last value is the energy, up to the rounding of the transform.
+    return EnergyProfile(name, cost, units, retained, float(retained[-1]))
 
 
 def adapter_point(

@@ -108,17 +108,33 @@ class AdapterSize:
             InvalidArgumentError: the total is too small, or no sizes retain the energy.
         """
         total = self.allocate.amount if isinstance(self.allocate, TotalSize) else None
-        which = choose_profiles(
-            [list(one.values()) for one in profiles.values()], total, self.energy
-        )
-        methods = {
-            name: list(one)[i] for (name, one), i in zip(profiles.items(), which, strict=True)
-        }
-        chosen = [profiles[name][method] for name, method in methods.items()]
+        several = [list(one.values()) for one in profiles.values()]
+        choices = [choose_profiles(several, total, self.energy)]
+        # One method for all may fill the total better than the mixture does.
+        choices += [[min(i, len(one) - 1) for one in several] for i in range(len(self.methods))]
+        found: list[tuple[list[int], Allocation]] = []
+        obstacle = None
+        for which in choices:
+            chosen = [one[i] for one, i in zip(several, which, strict=True)]
+            try:
+                found.append((which, self._allocated(chosen, total)))
+            except InvalidArgumentError as error:
+                obstacle = obstacle or error
+        if obstacle is not None and not found:
+            raise obstacle
         if total is not None:
-            return methods, allocate(chosen, total, floor=self.floor, cap=self.cap)
-        fraction = self.energy or 0.0
-        return methods, allocate_energy(chosen, fraction, floor=self.floor, cap=self.cap)
+            best, allocation = max(found, key=lambda one: one[1].retained)
+        else:
+            best, allocation = min(found, key=lambda one: one[1].spent)
+        methods = {
+            name: list(one)[i] for (name, one), i in zip(profiles.items(), best, strict=True)
+        }
+        return methods, allocation
+
+    def _allocated(self, chosen: list[EnergyProfile], total: int | None) -> Allocation:
+        if total is not None:
+            return allocate(chosen, total, floor=self.floor, cap=self.cap)
+        return allocate_energy(chosen, self.energy or 0.0, floor=self.floor, cap=self.cap)
 
     def cost(self, method: str, shape: tuple[int, ...], number_bytes: int) -> int:
         """Cost of a rank or a coefficient, in the unit of the total; by default trainable numbers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
@@ -35,9 +35,6 @@ from loca_theory.sweeps import (
     code_version,
     manifest,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def version() -> str:
@@ -138,7 +135,8 @@ def analyze(
         manifest=manifest(
             grid={
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
-                "labels": list(pairs), "prefix": next(iter(pairs.values())).prefix,
+                "labels": list(pairs),
+                "prefixes": {label: one.prefix for label, one in pairs.items()},
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": None if total is None else str(total),
                 **settings.describe(),

@@ -203,6 +203,9 @@ class _Extractor:
                 rows.append(row_of(layer, result, split))
                 tensors[layer.own] = unpacked(result["tensors"])
         self._check_any(rows)
+        if not tensors:
+            msg = "no layer gets an adapter of this size that the type can store; pass a larger "
+            raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
         return rows, tensors
 
     def _methods(self, layer: Layer) -> list[str]:

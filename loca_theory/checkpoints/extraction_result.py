@@ -64,9 +64,11 @@ class ExtractedMatrix:
         components: Number of LoCA's coefficients; None for LoRA.
         numbers: Number of learned parameters.
         error: Relative squared error of the reconstruction, with the parameters as they are stored.
-        gap: Bound of how much smaller the error of any adapter of this size and method is.
+        gap: Estimate of how much smaller the error of the best adapter of this size and method is.
         uniform_error: Relative squared error if the total were split uniformly; None if no total
             was split, or if methods are mixed.
+        least_error: Lower bound of the error over all increments together with any split of the
+            total, from the linear relaxation; the same in every row. None as ``uniform_error``.
         energy: Squared norm of the increment.
     """
 
@@ -79,6 +81,7 @@ class ExtractedMatrix:
     error: float
     gap: float
     uniform_error: float | None
+    least_error: float | None
     energy: float
 
 
@@ -126,6 +129,11 @@ class Extraction(Result):
         errors = [one.uniform_error for one in self.matrices if one.uniform_error is not None]
         return self._mean(errors) if len(errors) == len(self.matrices) else None
 
+    @property
+    def least_error(self) -> float | None:
+        """Lower bound of the same for any split of the total; None if there is none."""
+        return self.matrices[0].least_error if self.matrices else None
+
     def _mean(self, errors: Sequence[float]) -> float:
         total = sum(one.energy for one in self.matrices)
         weighted = zip(errors, self.matrices, strict=True)
@@ -137,6 +145,7 @@ class Extraction(Result):
             "rows": [asdict(one) for one in self.matrices],
             "error": self.error,
             "uniform_error": self.uniform_error,
+            "least_error": self.least_error,
             "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
             "manifest": self.manifest,
         }

@@ -39,6 +39,12 @@ class Split:
         one = next(one for one in self.allocation.matrices if one.name == name)
         return max(0.0, 1 - one.uniform_retained / one.energy)
 
+    @property
+    def least_error(self) -> float | None:
+        """Lower bound of the relative squared error over all matrices with any split."""
+        found = self.allocation
+        return max(0.0, 1 - found.retained - found.gap) if self.has_uniform else None
+
     def row_of_nothing(self, layer: Layer) -> ExtractedMatrix:
         """The row of a matrix that gets no parameters."""
         energy = next(one.energy for one in self.allocation.matrices if one.name == layer.name)
@@ -70,5 +76,6 @@ def row_of(layer: Layer, result: Mapping[str, Any], split: Split | None) -> Extr
         error=result["error"],
         gap=result["gap"],
         uniform_error=None if split is None else split.uniform_error(layer.name),
+        least_error=None if split is None else split.least_error,
         energy=result["energy"],
     )

@@ -54,6 +54,11 @@ def labels(sources: Sequence[Source]) -> list[str]:
     ['a/checkpoint-100', 'b/checkpoint-100']
     """
     parts = [_parts(one, number) for number, one in enumerate(sources, 1)]
+    if len(set(parts)) < len(parts):  # two files of one folder, perhaps
+        parts = [
+            PurePath(os.path.normpath(os.fspath(one))).parts if is_path(one) else own
+            for one, own in zip(sources, parts, strict=True)
+        ]
     if repeated := [one for one, count in Counter(parts).items() if count > 1]:
         msg = f"{'/'.join(repeated[0])} is given twice; give every fine-tune once"
         raise InvalidArgumentError(msg)

@@ -8,8 +8,9 @@ of matrix i costs :math:`c_i`. The best sizes for a total T solve
 
 Every :math:`E_i` is concave, because a method takes the largest components first. So units are
 taken in the order of their gain per cost. If all units cost the same, the result is optimal.
-Otherwise the unit that no longer fits is passed over for cheaper ones. The same order with a
-fraction of that unit solves the linear relaxation, whose value is an upper bound.
+Otherwise the unit that no longer fits is passed over for cheaper ones, and a few other orders are
+tried. The first order with a fraction of that unit solves the linear relaxation, whose value is an
+upper bound.
 
 Source: G. B. Dantzig, Oper. Res. 5 (1957), for the relaxation.
 """
@@ -94,13 +95,24 @@ class Knapsack:
         return floors or int(self.unit_cost.min(initial=self.costs.max()))
 
     def solve(self, total: int) -> tuple[_Counts, float]:
-        """Sizes for a total that pays for the floors, and the bound of the relaxation."""
-        sizes = self.floors.copy()
+        """Sizes for a total that pays for the floors, and the bound of the relaxation.
+
+        A cheap unit with a high gain per cost can leave too little for an expensive one that gains
+        more. So units below a cost are also taken only after all others, for each cost; and no
+        result is worse than the same size for every matrix.
+        """
         left = total - int((self.floors * self.costs).sum())
-        bound = float(self.retained(sizes).sum()) + self._relaxed_gain(left)
-        waiting = np.arange(len(self.owner))
-        # Each round ends with a unit that costs more than what is left, so there are at most as
-        # many rounds as different costs.
+        bound = float(self.retained(self.floors).sum()) + self._relaxed_gain(left)
+        candidates = [self._taken_in_order(left, int(cost)) for cost in np.unique(self.unit_cost)]
+        candidates.append(self.uniform(total))
+        return max(candidates, key=lambda sizes: float(self.retained(sizes).sum())), bound
+
+    def _taken_in_order(self, left: int, least_cost: int) -> _Counts:
+        """Sizes if units of at least a cost are taken first, each in the order of its gain."""
+        sizes = self.floors.copy()
+        waiting = np.argsort(self.unit_cost < least_cost, kind="stable")
+        # Each round ends with a unit that costs more than what is left, so there are at most twice
+        # as many rounds as different costs.
         while (waiting := waiting[self.unit_cost[waiting] <= left]).size:
             spent = np.cumsum(self.width[waiting] * self.unit_cost[waiting])
             whole = int(np.searchsorted(spent, left, side="right"))
@@ -111,7 +123,7 @@ class Knapsack:
                 units, left = divmod(left, int(self.unit_cost[split]))
                 sizes[self.owner[split]] += units
             waiting = waiting[whole + 1 :]
-        return sizes, bound
+        return sizes
 
     def _relaxed_gain(self, left: int) -> float:
         """Largest gain above the floors if units can be divided."""

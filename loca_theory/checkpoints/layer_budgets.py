@@ -23,23 +23,21 @@ def linear_layers(pairs: Mapping[str, CheckpointPair], total: TotalSize) -> set[
     Checked before anything is computed.
 
     Raises:
-        InvalidArgumentError: there is none, or the total does not pay for one rank of one.
+        InvalidArgumentError: there is none, or the total does not pay for one coefficient.
     """
     found = {
-        (layer.name, tuned): sum(pair.shape(layer.name))
+        (layer.name, tuned)
         for tuned, pair in pairs.items()
         for layer in layers_of(pair)
         if layer.obstacle is None and not layer.kernel
     }
     if not found:
-        msg = "allocate splits a total among linear layers, and there is none to analyse"
+        msg = "allocate splits a total among linear layers, and there is none to analyse; leave "
+        raise InvalidArgumentError(msg + 'allocate="..." out')
+    if total.amount < (least := total.cost_of_component()):
+        msg = f"allocate={total} is too small: one coefficient costs {least}; pass more"
         raise InvalidArgumentError(msg)
-    least = total.cost_of_number() * min(found.values())
-    if total.amount < least:
-        msg = f"allocate={total.amount} is too small: one rank of the smallest matrix costs "
-        msg += f"{least:,}; pass at least that"
-        raise InvalidArgumentError(msg)
-    return set(found)
+    return found
 
 
 def allocate_budgets(
@@ -51,8 +49,8 @@ def allocate_budgets(
         analyses: The analysed linear layers, with the profiles of their DCT coefficients.
         total: The total of one fine-tune.
 
-    Raises:
-        InvalidArgumentError: the total does not pay for a single unit.
+    Yields:
+        The sizes, matrix by matrix; none for a method of which the total does not pay for a unit.
     """
     for tuned in dict.fromkeys(one.matrix.tuned for one in analyses):
         mine = [one for one in analyses if one.matrix.tuned == tuned]
@@ -64,6 +62,8 @@ def allocate_budgets(
                 _profile(one, weight, method, total)
                 for one, weight in zip(mine, weights, strict=True)
             ]
+            if total.amount < min(one.cost for one in profiles):
+                continue  # not even one rank of the smallest matrix
             found = allocate(profiles, total.amount)
             for one, size in zip(mine, found.matrices, strict=True):
                 unit = sum(one.matrix.shape) if method == "R" else 1
@@ -77,6 +77,7 @@ def allocate_budgets(
                     energy=size.energy,
                     retained=min(size.retained / size.energy, 1.0),
                     uniform_retained=min(size.uniform_retained / size.energy, 1.0),
+                    bound=min(found.retained + found.gap, 1.0),
                 )
 
 

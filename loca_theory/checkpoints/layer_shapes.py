@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from loca_theory.checkpoints.conv1d import has_conv1d_name, has_fused_attention,
 from loca_theory.checkpoints.lora_increments import Factors, LoraScales, UnfitError
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.stored_matrices import holds_experts
 from loca_theory.errors import InvalidArgumentError
 
 UNTOLD = "its shape is only in the base"
@@ -84,13 +86,15 @@ class LayerShapes:
             return self._layer(name, module, keys, shape[::-1] if turned else shape, turned)
 
         def fits(weight: Entry) -> bool:
-            return shape in (None, weight.shape, weight.shape[::-1] if can_turn else None)
+            return shape in (None, *_matrices_of(weight.shape, can_turn=can_turn))
 
         own = self.names.find(name, fits) or self.names.find(f"{module}.{_FUSED}", fits)
         if own is None:
             return self._not_found(name, module, keys, shape)
         weight = self.base.entries[own].shape
-        if shape is not None and shape != shape[::-1]:
+        if len(weight) > _MATRIX_DIMENSIONS:
+            turned = False
+        elif shape is not None and shape != shape[::-1]:
             turned = weight != shape
         else:
             turned = can_turn and self._guess_transposed(own)
@@ -213,6 +217,10 @@ class LayerShapes:
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         if self.kind.by_peft:
             raise _LeftOutError("PEFT has target_parameters for plain LoRA only")  # noqa: EM101
+        if self.base is None and len(_targets(module, _patterns(self.config))) > 1:
+            # The file says neither which of them a tensor belongs to, nor their order.
+            msg = "one of several parameters of a module, and only the base tells which: pass the "
+            raise _LeftOutError(msg + "base as well")
         factors, rank = self._factors(keys), self.scales.rank(name)
         experts, odd = divmod(factors.rank, rank)
         shape = factors.shape if experts == 1 else (experts, *factors.shape)
@@ -261,6 +269,13 @@ def _patterns(config: Mapping[str, Any]) -> list[str]:
     return [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
 
 
+def _matrices_of(weight: tuple[int, ...], *, can_turn: bool) -> list[tuple[int, ...]]:
+    """Shapes that the increment of a weight may have in an adapter; a kernel may be flattened."""
+    if len(weight) > _MATRIX_DIMENSIONS:
+        return [weight, (weight[0], math.prod(weight[1:]))]
+    return [weight, weight[::-1]] if can_turn else [weight]
+
+
 class _LeftOutError(Exception):
     """A weight is not read, for the reason in the message."""
 
@@ -284,4 +299,7 @@ def _targets(module: str, patterns: list[str]) -> list[str]:
 def _of_another_model(name: str, shape: tuple[int, ...] | None) -> InvalidArgumentError:
     size = "" if shape is None else f" of shape {'x'.join(map(str, shape))}"
     msg = f"the base has no weight {name}{size}, which the adapter changes; "
+    if holds_experts(name, shape or ()):
+        msg += "if it stores each expert by itself, save the loaded model again with "
+        msg += "save_original_format=False; otherwise "
     return InvalidArgumentError(msg + "pass the base that the adapter was trained on")

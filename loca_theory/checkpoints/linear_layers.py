@@ -64,7 +64,7 @@ def _obstacle(own: str, shape: tuple[int, ...], note: str | None) -> str | None:
     if note:
         return f"not the same layer: {note}"
     if len(shape) > 2 and shape[1] == 1:
-        return "depthwise convolution: PEFT cannot adapt it"
+        return "one input channel: a depthwise convolution, most likely, which PEFT cannot adapt"
     return None
 
 

@@ -19,6 +19,8 @@ SHOWN = (*ADAPTERS, "S")
 A user's own methods are added after them.
 """
 
+# A split may retain less than the best by this fraction of the energy without a remark.
+_NOTICEABLE_GAP = 0.01
 # LoRA's α in units of its rank.
 _ALPHA = 2
 # Shuffling restores the independent error if at most this fraction of the difference remains.
@@ -149,13 +151,20 @@ def agreements(comparisons: Sequence[Comparison]) -> list[str]:
 def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:
     """One sentence per method: how much more do sizes by matrix retain at the same total?"""
     sentences = []
+    if total is not None and not any(one.method == "R" for one in sizes):
+        sentences.append(f"{total} do not pay for one rank of LoRA in any linear layer.")
     for method in dict.fromkeys(one.method for one in sizes):
         mine = [one for one in sizes if one.method == method]
         best = sum(one.energy * one.retained for one in mine)
         same = sum(one.energy * one.uniform_retained for one in mine)
         text = f"With {total} for {len(mine)} linear layers, {ADAPTERS[method]} retains "
         text += f"{best:.0%} of their energy if each gets its own size, and {same:.0%} if all get "
-        sentences.append(f"{text}the same.")
+        text += "the same"
+        gap = mine[0].bound - best
+        text += (
+            f"; no split retains more than {mine[0].bound:.0%}" if gap >= _NOTICEABLE_GAP else ""
+        )
+        sentences.append(f"{text}.")
     return sentences
 
 

@@ -100,12 +100,14 @@ class Analysis(Result):
 
     @property
     def config(self) -> str:
-        """Source of a PEFT configuration of the best adapter.
+        """Source of a PEFT configuration of the best adapter of a fine-tune.
 
-        With a size for each matrix if a total was split among those of one fine-tune; "" if there
-        are no errors.
+        With a size for each matrix if a total was split among them; "" if there are no errors, or
+        several fine-tunes, which need not have the same best adapter.
         """
-        if self.allocation and len(self.tuned) == 1:
+        if len(self.tuned) > 1:
+            return ""
+        if self.allocation:
             return allocated_config(self.allocation)
         fitting = {error.name for error in self.errors}
         matrices = {one.name: one for one in self.matrices if one.name in fitting}

@@ -45,8 +45,8 @@ class Matrix:
         right_alignment: The same for right singular vectors; k/q for unrelated ones.
         intruders: Number of the k leading left singular vectors of W′ whose cosine with each of the
             4k leading ones of W₀ is below 0.5.
-        subspace_error: Bound of the energy that the computed spans of these singular vectors miss,
-            as a fraction of the energy of their matrix.
+        subspace_error: Estimate of the energy that the computed spans of these singular vectors
+            miss, as a fraction of the energy of their matrix.
         note: Remarks on this matrix, such as why a statistic is missing.
     """
 
@@ -196,6 +196,8 @@ class AllocatedMatrix:
         energy: Energy of the increment as a fraction of that of all linear layers.
         retained: Fraction of the increment's energy that the allocated size retains.
         uniform_retained: The same for the uniform size.
+        bound: Upper bound of the fraction of the energy of all linear layers that any split of the
+            total retains; the same in every row of a method.
     """
 
     name: str
@@ -207,6 +209,7 @@ class AllocatedMatrix:
     energy: float
     retained: float
     uniform_retained: float
+    bound: float
 
 
 @dataclass(frozen=True)

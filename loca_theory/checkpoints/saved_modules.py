@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
 
 _HEAD = "lm_head"
+# Names of the embedding of the tokens; GPT-2, OPT and BERT have others, of positions or types.
+_TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|word_embeddings|tok_embeddings|shared)\.weight$")
 # Classes of transformers whose output head is called so, and is tied to the embedding by default.
 _WITH_HEAD = re.compile(r"CausalLM|LMHead")
 
@@ -80,6 +82,9 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
     own = {in_full[name]: name for name in pair.tuned.entries}
     chosen: dict[str, None] = {}
     for pattern in patterns:
+        if pattern == "":
+            msg = 'save_modules="" would match every module; name one, or leave it out'
+            raise InvalidArgumentError(msg)
         try:
             matching = [name for name in own if re.search(pattern, name)]
         except (re.error, TypeError) as error:
@@ -101,10 +106,13 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
         for name, tuned in own.items()
         if any(name.startswith(f"{module}.") for module in modules)
     }
-    if head := _tied_head(own, tensors, pair.tuned):
+    if (embedding := _token_embedding(own, tensors)) and (
+        head := _tied_head(own, tensors[embedding], pair.tuned)
+    ):
         modules.append(head.rpartition(".")[0])
-        embedding = next(name for name in tensors if _is_embedding(name))
         tensors[head] = tensors[embedding]
+    else:
+        head = None
     entries = tuple(entry_of(module, module_names(pair)) for module in modules)
     return SavedModules(tensors, tuple(modules), entries, has_tied_head=head is not None)
 
@@ -127,20 +135,26 @@ def entry_of(module: str, others: Collection[str]) -> str:
     return f"{PREFIX}{module}" if any(is_other) else module
 
 
-def _is_embedding(name: str) -> bool:
-    return kind_of(name) == "embedding" and _HEAD not in name
+def _token_embedding(own: Mapping[str, str], saved: Mapping[str, str]) -> str | None:
+    """The saved embedding of the tokens, to which an output head may be tied.
+
+    It has a usual name, or is the model's only embedding: others hold positions or types.
+    """
+    named = [name for name in saved if _TOKENS.search(name)]
+    embeddings = [name for name in own if kind_of(name) == "embedding" and _HEAD not in name]
+    if named:
+        return named[0]
+    return embeddings[0] if len(embeddings) == 1 and embeddings[0] in saved else None
 
 
-def _tied_head(own: dict[str, str], saved: dict[str, str], tuned: Checkpoint) -> str | None:
-    """The weight of an output head that is tied to an embedding among the saved tensors.
+def _tied_head(own: Mapping[str, str], embedding: str, tuned: Checkpoint) -> str | None:
+    """The weight of an output head that is tied to a saved embedding.
 
     A file holds their common weight once, under the embedding's name.
     """
-    if not any(_is_embedding(name) for name in saved):
-        return None
     for name, stored in own.items():
         if _HEAD in name:
-            return name if tuned.entries[stored].tied_to in saved.values() else None
+            return name if tuned.entries[stored].tied_to == embedding else None
     architectures = str(tuned.config.get("architectures"))
     ties = tuned.config.get("tie_word_embeddings", True) is not False
     return f"{_HEAD}.weight" if ties and _WITH_HEAD.search(architectures) else None

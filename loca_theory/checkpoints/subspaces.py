@@ -34,7 +34,7 @@ class Subspaces:
         left: Alignment of left singular vectors.
         right: Alignment of right singular vectors.
         intruders: Number of intruder dimensions.
-        error: Bound of the energy that each computed span misses, as a fraction of the energy of
+        error: Estimate of the energy that each computed span misses, as a fraction of the energy of
             its matrix: the largest of the three.
     """
 

@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.markup import escape
 
 from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.checkpoints.settings import ANALYSED
@@ -72,10 +73,11 @@ def print_analysis(result: Analysis) -> None:
             _print_totals(out, "Totals by fine-tune", summary.by_tuned)
     if result.comparisons:
         _print_comparisons(out, result.comparisons)
-    out.print(result.verdict, highlight=False)
+    out.print(result.verdict, highlight=False, markup=False)
     if result.config:
         out.print()
         out.print(result.config, highlight=False, style="cyan", markup=False, soft_wrap=True)
+    _print_notes(out, result.matrices)
     print_skipped(out, result.skipped)
 
 
@@ -111,7 +113,9 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     for one in result.matrices[:_MOST_ROWS]:
         cells = (column.cell(one, errors.get((one.name, one.tuned), {})) for column in columns)
         label = _label(one, is_wide=is_wide)
-        table.add_row(f"{label}, {one.tuned}" if has_several else label, *cells)
+        label = f"{label}, {one.tuned}" if has_several else label
+        # Names come from files of unknown origin and must not be read as markup.
+        table.add_row(escape(label), *cells)
     print_table(table, out)
     if len(result.matrices) > _MOST_ROWS:
         more = len(result.matrices) - _MOST_ROWS
@@ -209,7 +213,7 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
             for key in columns
         ]
         table.add_row(
-            group.name,
+            escape(group.name),
             str(group.matrices),
             str(group.not_normal),
             f"{group.median_tv:.4f}",
@@ -235,7 +239,7 @@ def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
     for (first, second), mine in pairs.items():
         columns = ("cosine", "sign_conflict", "left_overlap", "right_overlap")[: 2 + len(more)]
         cells = (_middle(getattr(one, column) for one in mine) for column in columns)
-        table.add_row(f"{first}, {second}", str(len(mine)), *cells)
+        table.add_row(escape(f"{first}, {second}"), str(len(mine)), *cells)
     print_table(table, out)
     out.print()
 
@@ -248,20 +252,40 @@ def _middle(values: Iterable[float | None]) -> str:
 
 def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     """Print the skipped matrices by reason."""
-    if not skipped:
-        return
-    reasons: dict[str, list[str]] = {}
+    several = len({one.tuned for one in skipped}) > 1
+    names: dict[tuple[str, str], list[str]] = {}
     for one in skipped:
-        names = reasons.setdefault(one.reason.partition(":")[0], [])
-        if one.name not in names:  # as it is if several fine-tunes lack it
-            names.append(one.name)
+        names.setdefault((one.reason.partition(":")[0], one.name), []).append(one.tuned)
+    reasons: dict[str, list[str]] = {}
+    for (reason, name), fine_tunes in names.items():
+        where = f" ({', '.join(fine_tunes)})" if several else ""
+        reasons.setdefault(reason, []).append(f"{_short(name)}{where}")
+    _print_grouped(out, "Left out", reasons)
+
+
+def _print_notes(out: Console, matrices: Sequence[Matrix]) -> None:
+    """Print the remarks on matrices by text."""
+    notes: dict[str, list[str]] = {}
+    for one in matrices:
+        for remark in filter(None, one.note.split("; ")):
+            names = notes.setdefault(remark, [])
+            if _short(one.name) not in names:
+                names.append(_short(one.name))
+    _print_grouped(out, "Remarks", notes)
+
+
+def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]) -> None:
+    """Print names by reason or remark, each with its first names."""
+    if not groups:
+        return
     out.print()
-    out.print(f"Left out: {sum(map(len, reasons.values()))}", style="bold")
-    for reason, names in list(reasons.items())[:_MOST_REASONS]:
-        first = ", ".join(_short(name) for name in names[:2])
+    out.print(f"{title}: {sum(map(len, groups.values()))}", style="bold")
+    for text, names in list(groups.items())[:_MOST_REASONS]:
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        in_words = in_flags(reason, click.get_current_context().command)
-        out.print(f"  {in_words}: {first}{more}", highlight=False, markup=False)
+        in_words = in_flags(text, click.get_current_context().command)
+        out.print(f"  {in_words}: {', '.join(names[:2])}{more}", highlight=False, markup=False)
+    if len(groups) > _MOST_REASONS:
+        out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json", highlight=False)
 
 
 def _short(name: str) -> str:

@@ -99,7 +99,8 @@ SELECTION = (
     type=click.IntRange(min=1),
     metavar="K",
     help="Compare the K leading singular vectors of each change with those of the base's matrix, "
-    "and between fine-tunes; count intruder dimensions. Takes longer.",
+    "and between fine-tunes; count intruder dimensions (those that resemble none of the base's 4K "
+    "leading ones). Takes longer.",
 )
 @click.option(
     "--allocate",
@@ -185,8 +186,10 @@ def command(
             device=common.device,
             runner=runner,
         )
-    if prefix := result.manifest["grid"]["prefix"]:
-        note(f"names were matched by the prefix {prefix!r}", quiet=common.quiet)
+    for tuned, prefix in result.manifest["grid"]["prefixes"].items():
+        if prefix:
+            where = f" of {tuned}" if len(result.tuned) > 1 else ""
+            note(f"names{where} were matched by the prefix {prefix!r}", quiet=common.quiet)
     if common.out:
         _write(result, common, has_pictures=pictures)
     match common.output_format:
@@ -194,6 +197,11 @@ def command(
             print_json(result.to_json())
         case "csv":
             print_matrices(result.matrices, checkpoints.Matrix)
+            if result.allocation or result.comparisons:
+                line = (
+                    "CSV holds the matrices only; --format json has the sizes and comparisons too"
+                )
+                note(line, quiet=common.quiet)
         case _:
             print_analysis(result)
     return note_damaged(result.skipped)

@@ -167,10 +167,11 @@ def _print(result: Extraction, folder: Path) -> None:
         f"{len(result.matrices)} increments.",
         highlight=False,
     )
-    if result.uniform_error is not None:
+    if result.uniform_error is not None and result.least_error is not None:
         out.print(
             f"Uniform sizes retain {1 - result.uniform_error:.1%} of the energy, allocated sizes "
-            f"{1 - result.error:.1%} at the same total.",
+            f"{1 - result.error:.1%} at the same total; no split retains more than "
+            f"{1 - result.least_error:.1%}.",
             highlight=False,
         )
     where = " and ".join(str(folder / one) for one in result.adapters) if is_mixed else str(folder)

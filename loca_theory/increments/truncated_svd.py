@@ -1,19 +1,20 @@
-r"""Leading singular values and vectors of a large matrix, with a bound of what they miss.
+r"""Leading singular values and vectors of a large matrix, with an estimate of what they miss.
 
 With A = WᵀW, a block Krylov space :math:`\operatorname{span}(X, AX, A^2X, …)` of a random block X
-contains good approximations of the leading right singular vectors. Blocks are added until the bound
-is small. If the space would be a large part of the whole, or the whole is small, the Gram matrix A
-is decomposed instead.
+contains good approximations of the leading right singular vectors. Blocks are added until the
+estimate is small. If the space would be a large part of the whole, or the whole is small, the Gram
+matrix A is decomposed instead.
 
-*Bound.* Let V be the k Ritz vectors, :math:`\Theta = V^\top A V` diagonal, :math:`R = AV - V\Theta`
-and c the largest eigenvalue of A on the complement of V. For every t > 0,
+*Estimate.* Let V be the k Ritz vectors, :math:`\Theta = V^\top A V` diagonal,
+:math:`R = AV - V\Theta` and c the largest eigenvalue of A on the complement of V. For every t > 0,
 
 .. math:: A \preceq \begin{pmatrix}\Theta + R^\top R/t & 0\\ 0 & (c + t) I\end{pmatrix}
 
 in the basis of V and its complement, so by Ky Fan the k largest eigenvalues of A exceed
 :math:`\operatorname{tr}\Theta` in sum by at most
-:math:`\lVert R\rVert_F^2/t + \sum_i \max(0, c + t - \theta_i)`. The next Ritz value stands for c,
-so the bound holds if the random block has not missed a singular direction.
+:math:`\lVert R\rVert_F^2/t + \sum_i \max(0, c + t - \theta_i)`. This is a
+bound. The next Ritz value stands for c and is at most c, so what is computed is an estimate: it can
+be too small if singular values that follow the first k are nearly equal to them.
 
 Source: C. Musco and C. Musco, NeurIPS 2015; N. Halko, P. G. Martinsson and J. A. Tropp, SIAM Rev.
 53 (2011).
@@ -38,13 +39,13 @@ if TYPE_CHECKING:
 _SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6
 # Up to this smaller side, decomposing the Gram matrix is faster as well as exact.
 _GRAM_UP_TO = 512
-# Blocks are added until the bound is below this fraction of the energy.
+# Blocks are added until the estimate is below this fraction of the energy.
 _TOLERANCE = 1e-5
 # If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
 _DOUBLE_UP_TO = 1536
 _ROWS = 1024
-# Values of t for which the bound is computed, in units of the largest eigenvalue.
-_BOUND_GRID = np.logspace(-8, 1, 91)
+# Values of t for which the estimate is computed, in units of the largest eigenvalue.
+_GRID = np.logspace(-8, 1, 91)
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class TruncatedSVD:
         u: Left singular vectors as orthonormal columns, shape (p, k).
         s: Singular values, largest first, shape (k,).
         vh: Right singular vectors as orthonormal rows, shape (k, q).
-        missing: Bound of the energy that the best approximation of rank k retains in addition, as a
-            fraction of the energy of W.
+        missing: Estimate of the energy that the best approximation of rank k retains in addition,
+            as a fraction of the energy of W.
     """
 
     u: torch.Tensor
@@ -107,7 +108,7 @@ def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
 
 
 def _krylov(tall: torch.Tensor, k: int, most: int) -> tuple[torch.Tensor, float]:
-    """The k Ritz vectors from a block Krylov space, and the bound."""
+    """The k Ritz vectors from a block Krylov space, and the estimate."""
     import torch
 
     side, width = tall.shape[1], k + _SPARE
@@ -125,8 +126,9 @@ def _krylov(tall: torch.Tensor, k: int, most: int) -> tuple[torch.Tensor, float]
         values, vectors = values.flip(0), vectors.flip(1)[:, :k].to(basis.dtype)
         right = basis @ vectors
         residual = powers @ vectors - right * values[:k].to(basis.dtype)
-        missing = _bound(values, residual, k) / energy
-        if missing <= _TOLERANCE or basis.shape[1] == most * width:
+        missing = _estimate(values, residual, k) / energy
+        is_settled = missing <= _TOLERANCE and basis.shape[1] > width  # at least two blocks
+        if is_settled or basis.shape[1] == most * width:
             return right, missing
         for _ in range(2):  # orthogonal to all blocks up to rounding
             image = image - basis @ (basis.mT @ image)
@@ -134,13 +136,13 @@ def _krylov(tall: torch.Tensor, k: int, most: int) -> tuple[torch.Tensor, float]
         block = image
 
 
-def _bound(values: torch.Tensor, residual: torch.Tensor, k: int) -> float:
-    """The bound of the module's docstring; the values are all Ritz values, largest first."""
+def _estimate(values: torch.Tensor, residual: torch.Tensor, k: int) -> float:
+    """The estimate of the module's docstring; the values are all Ritz values, largest first."""
     ritz = values.clamp(min=0).cpu().numpy()
     square = float(residual.double().square().sum())
     if not ritz[0]:
         return 0.0
-    t = _BOUND_GRID * ritz[0]
+    t = _GRID * ritz[0]
     excess = np.maximum(0, ritz[k] + t[:, None] - ritz[:k]).sum(axis=1)
     return float((square / t + excess).min())
 

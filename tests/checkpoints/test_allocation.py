@@ -86,6 +86,23 @@ def test_the_best_of_all_splits_lies_within_the_gap_if_units_cost_more_or_less(p
         assert min(limits["floor"], most) <= one.size <= most
 
 
+@given(problems(equal_costs=False))
+@settings(max_examples=150, deadline=None)
+def test_no_split_is_worse_than_the_same_size_for_all(problem):
+    profiles, total, limits = problem
+    found = allocate(profiles, total, **limits)
+    assert found.retained >= found.uniform_retained - 1e-12
+
+
+def test_a_cheap_unit_does_not_keep_an_expensive_one_out_that_gains_more():
+    dear = EnergyProfile.of_ranks("dear", [4.0], (200, 200))
+    cheap = EnergyProfile.of_ranks("cheap", [1.0], (32, 32))
+    # The cheap one gains more per number: 1/64 against 4/400.
+    assert allocate([dear, cheap], 400).sizes == {"dear": 1, "cheap": 0}
+    assert allocate([dear, cheap], 399).sizes == {"dear": 0, "cheap": 1}
+    assert allocate([dear, cheap], 464).sizes == {"dear": 1, "cheap": 1}
+
+
 @given(problems(equal_costs=True), st.floats(0.01, 1))
 @settings(max_examples=100, deadline=None)
 def test_the_smallest_total_that_retains_a_fraction(problem, fraction):

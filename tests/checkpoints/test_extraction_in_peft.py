@@ -1,14 +1,17 @@
 """Extracted adapters in PEFT: they change the layers that they name, by the stated error."""
 
+import json
 import warnings
 
 import peft
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
+from loca_theory.checkpoints.peft_config import adapter_config
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import idct2
 
@@ -330,3 +333,57 @@ def test_a_convolution_has_lora_factors(tmp_path, layer):
     assert left_out == {"conv.weight": "convolution: LoCA adapts linear layers only"}
     mixed = extract(before, tuned, "best", rank=3)
     assert mixed.matrices[0].method == "lora"
+
+
+class Positioned(torch.nn.Module):
+    """A model with embeddings of tokens and positions, and a head that is tied to the tokens."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.transformer = torch.nn.ModuleDict(
+            {
+                "wte": torch.nn.Embedding(20, 20),
+                "wpe": torch.nn.Embedding(20, 20),
+                "fc": torch.nn.Linear(20, 20),
+            }
+        )
+
+
+def test_positions_are_not_the_head(tmp_path):
+    """They may even have its shape."""
+    folders = []
+    for seed, side in enumerate(("base", "tuned")):
+        folder = tmp_path / side
+        folder.mkdir()
+        save_file(Positioned(seed).state_dict(), folder / "model.safetensors")
+        config = {"architectures": ["GPT2LMHeadModel"], "tie_word_embeddings": True}
+        (folder / "config.json").write_text(json.dumps(config))
+        folders.append(folder)
+    tuned = Positioned(1).transformer
+    keys = {
+        "wpe": {"transformer.wpe.weight": tuned["wpe"].weight},
+        "wte": dict.fromkeys(["transformer.wte.weight", "lm_head.weight"], tuned["wte"].weight),
+    }
+    for pattern, expected in (*keys.items(), ("wte|wpe", keys["wpe"] | keys["wte"])):
+        found = extract(*folders, "lora", rank=1, save_modules=pattern).adapters["lora"].tensors
+        saved = {name: one for name, one in found.items() if "lora_" not in name}
+        assert set(saved) == {f"base_model.model.{name}" for name in expected}
+        for name, weight in expected.items():
+            assert torch.equal(saved[f"base_model.model.{name}"], weight.detach())
+
+
+def test_a_key_of_a_pattern_fits_one_module_only():
+    """PEFT would apply the size of ``fc`` to ``block.fc`` too, which has the usual one."""
+    model = torch.nn.ModuleDict(
+        {
+            "fc": torch.nn.Linear(8, 8),
+            "block": torch.nn.ModuleDict({"fc": torch.nn.Linear(8, 8), "b": torch.nn.Linear(8, 8)}),
+        }
+    )
+    sizes = {"fc": 3, "block.fc": 2, "block.b": 2}
+    config = adapter_config("lora", None, sizes, set(sizes))
+    del config["peft_type"]
+    config = peft.LoraConfig(**config)
+    adapted = peft.get_peft_model(model, config).base_model.model
+    assert {name: adapted.get_submodule(name).r["default"] for name in sizes} == sizes

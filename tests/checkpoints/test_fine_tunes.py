@@ -85,6 +85,10 @@ def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
         (["a", "b"], ["a", "b"]),
         (["runs/a/model.safetensors", "runs/b/model.safetensors"], ["a", "b"]),
         (["x/final.safetensors", "y/final.safetensors"], ["x/final", "y/final"]),
+        (
+            ["a/model.safetensors", "a/pytorch_model.bin"],
+            ["model.safetensors", "pytorch_model.bin"],
+        ),
         (["hub:org/name", "./name/"], ["org/name", "name"]),
         ([{}, "b"], ["fine-tune 1", "b"]),
     ],

@@ -44,6 +44,8 @@ def test_the_split_is_that_of_the_increments_themselves(analysis):
             assert found == pytest.approx(getattr(expected, key), abs=1e-5)
         assert sum(row.numbers for row in rows) <= TOTAL
         assert sum(row.energy for row in rows) == pytest.approx(1)
+        bound = expected.retained + expected.gap
+        assert [row.bound for row in rows] == pytest.approx([bound] * len(rows), abs=1e-5)
         cost = {name: sum(w.shape) if method == "R" else 1 for name, w in increments.items()}
         assert [row.numbers for row in rows] == [row.size * cost[row.name] for row in rows]
     assert "With 6,000 trainable numbers for 4 linear layers, LoRA retains" in analysis.verdict
@@ -105,13 +107,16 @@ def test_units_of_any_size_share_a_total():
         assert mine.retained == pytest.approx(other.retained)
 
 
-def test_too_small_a_total_is_said_before_anything_is_computed():
-    with pytest.raises(InvalidArgumentError, match="too small: one rank of the smallest matrix"):
-        analyze(*demo_pair(), allocate=5, **ASKED)
-    w = {"fc.weight": np.eye(20, 30)}
-    assert analyze({"fc.weight": np.ones((20, 30))}, w, allocate=50, ranks=1).allocation
-    with pytest.raises(InvalidArgumentError, match="costs 200; pass at least that"):
-        analyze({"fc.weight": np.ones((20, 30))}, w, allocate="199B", ranks=1)
+def test_a_total_without_a_rank_or_a_layer_is_said():
+    base, tuned = {"fc.weight": np.ones((20, 30))}, {"fc.weight": np.eye(20, 30)}
+    assert {one.method for one in analyze(base, tuned, allocate=50, ranks=1).allocation} == {*"RD"}
+    poor = analyze(base, tuned, allocate=49, ranks=1)
+    assert {one.method for one in poor.allocation} == {"D"}
+    assert "49 trainable numbers do not pay for one rank of LoRA" in poor.verdict
+    with pytest.raises(
+        InvalidArgumentError, match="19 bytes is too small: one coefficient costs 20"
+    ):
+        analyze(base, tuned, allocate="19B", ranks=1)
     with pytest.raises(InvalidArgumentError, match="among linear layers, and there is none"):
         analyze(np.eye(20, 30), allocate=50, ranks=1)
 
