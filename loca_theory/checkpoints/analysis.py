@@ -15,7 +15,7 @@ from loca_theory.checkpoints.fine_tunes import open_fine_tunes
 from loca_theory.checkpoints.layer_budgets import allocate_budgets, linear_layers
 from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.pairs import CheckpointPair, Selection
-from loca_theory.checkpoints.placement import placed
+from loca_theory.checkpoints.placement import placed, takes_seconds
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
@@ -186,6 +186,7 @@ class _Work:
         runner = replace(placed(runner, pairs.values(), settings.device), store=self._store)
         # Nor can it be sent to a worker.
         self._runner = replace(runner, jobs=1, cluster=Cluster()) if None in own else runner
+        self._is_long = takes_seconds(pairs.values())
         self._compute = MatrixComputation(pairs, settings)
         self.skipped = [
             replace(one, tuned=tuned) for tuned, pair in pairs.items() for one in pair.skipped
@@ -243,7 +244,8 @@ class _Work:
     ) -> Iterator[tuple[Point, dict[str, Any]]]:
         runner = self._runner if is_shown else replace(self._runner, progress=None)
         # Without points, a cluster would only be checked.
-        return zip(points, runner.run(points, self._compute) if points else [], strict=True)
+        found = runner.run(points, self._compute, is_long=self._is_long) if points else []
+        return zip(points, found, strict=True)
 
     def _point(self, experiment: str, name: str, *tuned: str) -> Point | None:
         """The point of one matrix; None if the matrix cannot be read, which is then recorded."""

@@ -12,6 +12,8 @@ from loca_theory.sweeps import Backend, Cluster, Runner
 # Total number of entries below which no worker processes start: to import torch would take them
 # longer than to compute anything.
 _SMALL = 2**23
+# Entries of a matrix that takes a second or more.
+_LONG = 2**22
 
 
 def placed(runner: Runner, pairs: Iterable[CheckpointPair], device: str) -> Runner:
@@ -34,3 +36,9 @@ def placed(runner: Runner, pairs: Iterable[CheckpointPair], device: str) -> Runn
     entries = sum(math.prod(one.shape(name)) for one in pairs for name in one.names)
     is_here = entries < _SMALL or (device != "cpu" and runner.jobs == -1)
     return replace(runner, jobs=1) if is_here else runner
+
+
+def takes_seconds(pairs: Iterable[CheckpointPair]) -> bool:
+    """Whether a matrix of the pairs takes seconds in the mean."""
+    sizes = [math.prod(one.shape(name)) for one in pairs for name in one.names]
+    return bool(sizes) and sum(sizes) / len(sizes) >= _LONG

@@ -97,7 +97,12 @@ class Runner:
             raise InvalidArgumentError(msg)
 
     def run(
-        self, points: Sequence[Point], compute: Compute, watch: Watch | None = None
+        self,
+        points: Sequence[Point],
+        compute: Compute,
+        watch: Watch | None = None,
+        *,
+        is_long: bool = False,
     ) -> list[dict[str, Any]]:
         """Compute every point that has no stored result.
 
@@ -109,6 +114,8 @@ class Runner:
             points: The points to compute.
             compute: Module-level function from a point to plain JSON data.
             watch: Called with each newly computed point and its result, after it is stored.
+            is_long: Whether a point is known to take seconds, so that worker processes start at
+                once.
 
         Returns:
             One result per point, in the order of the points.
@@ -145,7 +152,8 @@ class Runner:
                 self.cluster.check()
             if self.cluster.backend is Backend.LOKY:
                 workers = joblib.effective_n_jobs(self.jobs)
-                missing = _run_here(missing, points, compute, keep, workers)
+                if workers == 1 or len(missing) == 1 or not is_long:
+                    missing = _run_here(missing, points, compute, keep, workers)
             if missing:
                 with self.connected():
                     _run_on_workers(missing, points, compute, keep, self.jobs, self.cluster)

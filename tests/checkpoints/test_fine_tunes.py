@@ -7,8 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints import Analysis, analyze
+from loca_theory.checkpoints import Analysis, analyze, open_pair
 from loca_theory.checkpoints.fine_tunes import labels
+from loca_theory.checkpoints.placement import takes_seconds
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
@@ -101,6 +102,13 @@ def test_a_fine_tune_given_twice_is_refused(family):
     path = family / "one.safetensors"
     with pytest.raises(InvalidArgumentError, match="is given twice; give every fine-tune once"):
         analyze(family / "base.safetensors", path, path)
+
+
+def test_only_large_matrices_are_known_to_take_seconds():
+    large, small = ({"w.weight": torch.zeros(one)} for one in ((4096, 1024), (64, 64)))
+    assert takes_seconds([open_pair(large, large)])
+    assert not takes_seconds([open_pair(small, small)])
+    assert not takes_seconds([])
 
 
 @pytest.mark.deep

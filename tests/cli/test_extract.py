@@ -53,7 +53,10 @@ def test_people_get_a_table_and_a_sentence(cli, pair):
 def test_csv_has_a_line_a_matrix(cli, pair):
     done = cli("extract", *pair, "--components", "100", "--format", "csv", "--quiet")
     lines = done.out.splitlines()
-    assert lines[0] == "name,shape,method,r,components,numbers,error,gap,uniform_error,least_error,energy"
+    assert (
+        lines[0]
+        == "name,shape,method,r,components,numbers,error,gap,uniform_error,least_error,energy"
+    )
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
 
 

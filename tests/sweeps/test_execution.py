@@ -69,6 +69,18 @@ def test_results_do_not_depend_on_the_number_of_workers(at_once, undisturbed, jo
     assert Runner(jobs=jobs).run(make_points(), make_compute()) == undisturbed
 
 
+def test_long_points_are_not_computed_here_while_workers_could():
+    def where(point):
+        return {"process": os.getpid(), "i": point.parameters["i"]}
+
+    found = Runner(jobs=2).run(make_points(4), where, is_long=True)
+    assert [one["i"] for one in found] == [0, 1, 2, 3]
+    assert os.getpid() not in {one["process"] for one in found}
+    for runner, count in ((Runner(jobs=1), 4), (Runner(jobs=2), 1)):
+        found = runner.run(make_points(count), where, is_long=True)
+        assert {one["process"] for one in found} == {os.getpid()}
+
+
 def test_results_do_not_depend_on_order_or_company(undisturbed):
     order = np.random.default_rng(0).permutation(8)[:5]
     points = make_points()
