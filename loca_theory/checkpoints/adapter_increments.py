@@ -16,12 +16,13 @@ from loca_theory.checkpoints.adapter_layers import (
     without_wrappers,
 )
 from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, Entry, read_json
-from loca_theory.checkpoints.layer_shapes import UNTOLD, LayerShapes, resized, wanted_names
+from loca_theory.checkpoints.layer_shapes import UNTOLD, LayerShapes, resized
 from loca_theory.checkpoints.lora_increments import LoraScales, lora_increment
 from loca_theory.checkpoints.peft_increments import peft_increment, prefix_of, with_largest
 from loca_theory.checkpoints.safetensors_files import SafetensorsCheckpoint
 from loca_theory.checkpoints.sources import ADAPTER_CONFIG
 from loca_theory.checkpoints.torch_files import TorchCheckpoint
+from loca_theory.checkpoints.weight_names import wanted_names
 from loca_theory.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

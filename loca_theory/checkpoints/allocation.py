@@ -64,11 +64,6 @@ class Allocation:
         return sum(one.size * one.cost for one in self.matrices)
 
     @property
-    def uniform_spent(self) -> int:
-        """Cost of the uniform sizes."""
-        return sum(one.uniform_size * one.cost for one in self.matrices)
-
-    @property
     def energy(self) -> float:
         """Energy of all matrices."""
         return sum(one.energy for one in self.matrices)

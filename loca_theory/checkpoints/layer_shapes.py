@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,11 @@ from loca_theory.checkpoints.lora_increments import Factors, LoraScales, UnfitEr
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.stored_matrices import holds_experts
+from loca_theory.checkpoints.weight_names import (
+    FUSED_ATTENTION,
+    parameter_patterns,
+    targeted_parameters,
+)
 from loca_theory.errors import InvalidArgumentError
 
 UNTOLD = "its shape is only in the base"
@@ -23,7 +28,6 @@ UNTOLD = "its shape is only in the base"
 _MATRIX_DIMENSIONS, _STACK_DIMENSIONS = 2, 3
 _LOCA_SHAPE = "loca_spectrum.shape"
 _GATE_UP = "gate_up_proj"
-_FUSED = "in_proj_weight"  # of ``MultiheadAttention``
 # Tensors of plain LoRA that matter only in training, and their reasons.
 _TRAINING_ONLY = ("lora_velora", "lora_monteclora")
 
@@ -88,7 +92,7 @@ class LayerShapes:
         def fits(weight: Entry) -> bool:
             return shape in (None, *_matrices_of(weight.shape, can_turn=can_turn))
 
-        own = self.names.find(name, fits) or self.names.find(f"{module}.{_FUSED}", fits)
+        own = self.names.find(name, fits) or self.names.find(f"{module}.{FUSED_ATTENTION}", fits)
         if own is None:
             return self._not_found(name, module, keys, shape)
         weight = self.base.entries[own].shape
@@ -191,12 +195,12 @@ class LayerShapes:
         PEFT wraps a module once for each of its parameters and does not store their names. The
         parameter that the module has first is innermost. A wrapper gets the first that fits.
         """
-        patterns = _patterns(self.config)
+        patterns = parameter_patterns(self.config)
         found: dict[str, str] = {}
         taken: set[str] = set()
         for raw in sorted(self.layers, key=depth, reverse=True) if patterns else ():
             module = without_wrappers(raw)
-            free = [name for name in _targets(module, patterns) if name not in taken]
+            free = [name for name in targeted_parameters(module, patterns) if name not in taken]
             fitting = [name for name in free if self._parameter_fits(name, self.layers[raw])]
             if not fitting and self.names.any(f"{module}.weight") is None:
                 fitting = free
@@ -217,7 +221,10 @@ class LayerShapes:
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         if self.kind.by_peft:
             raise _LeftOutError("PEFT has target_parameters for plain LoRA only")  # noqa: EM101
-        if self.base is None and len(_targets(module, _patterns(self.config))) > 1:
+        if (
+            self.base is None
+            and len(targeted_parameters(module, parameter_patterns(self.config))) > 1
+        ):
             # The file says neither which of them a tensor belongs to, nor their order.
             msg = "one of several parameters of a module, and only the base tells which: pass the "
             raise _LeftOutError(msg + "base as well")
@@ -255,20 +262,6 @@ class LayerShapes:
         return beside is not None and beside.shape[2:] == (2 * beside.shape[1],)
 
 
-def wanted_names(layers: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
-    """All names that weights of an adapter's layers may have in the base."""
-    patterns = _patterns(config)
-    for module in map(without_wrappers, layers):
-        yield f"{module}.weight"
-        yield f"{module}.{_FUSED}"
-        yield from _targets(module, patterns)
-
-
-def _patterns(config: Mapping[str, Any]) -> list[str]:
-    patterns = config.get("target_parameters")
-    return [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
-
-
 def _matrices_of(weight: tuple[int, ...], *, can_turn: bool) -> list[tuple[int, ...]]:
     """Shapes that the increment of a weight may have in an adapter; a kernel may be flattened."""
     if len(weight) > _MATRIX_DIMENSIONS:
@@ -284,16 +277,6 @@ def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
     """The reason for a weight that has another shape than that of the base."""
     before, after = ("x".join(map(str, shape)) for shape in (was, now))
     return f"resized from {before} to {after}"
-
-
-def _targets(module: str, patterns: list[str]) -> list[str]:
-    """Parameters of a module that PEFT's ``target_parameters`` name."""
-    parts = [pattern.rpartition(".") for pattern in patterns]
-    return [
-        f"{module}.{leaf}"
-        for owner, _, leaf in parts
-        if not owner or module == owner or module.endswith(f".{owner}")
-    ]
 
 
 def _of_another_model(name: str, shape: tuple[int, ...] | None) -> InvalidArgumentError:

@@ -131,17 +131,6 @@ class CheckpointPair:
         found = self._sides(name)
         return self._widened(name, *found[1]) if len(found) > 1 else None
 
-    def tuned_weights(self, name: str) -> torch.Tensor | None:
-        """W′ as the fine-tuned checkpoint holds it, None if it holds increments.
-
-        See :meth:`weights`.
-
-        Raises:
-            DamagedError: the fine-tuned checkpoint cannot be read.
-            ResourceError: there is not enough memory.
-        """
-        return None if self.base is None else self._widened(name, *self._sides(name)[0])
-
     def fingerprint(self, name: str) -> str:
         """BLAKE2b digest, 16 bytes in hexadecimal, of all from which ΔW and W₀ are computed.
 
