@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import nn
 
 from experiments.finetuning import methods, parameters
 from experiments.finetuning.increments import describe_increments
+from experiments.finetuning.messages import quiet
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
 from loca_theory.adapters import CosineSpectrum
@@ -55,7 +54,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     cuda = [device] if device.type == "cuda" else []
     # Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
     # these are seeded here and restored afterwards.
-    with torch.random.fork_rng(devices=cuda), _quiet():
+    with torch.random.fork_rng(devices=cuda), quiet():
         torch.manual_seed(int(generator(p["seed"], "finetuning.model").integers(2**62)))
         model = base_model(prepared, p["settings"]).to(device)
         before = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -71,7 +70,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
     """Number of outputs and inputs of a task's target layers."""
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), quiet():
         model = base_model(prepared, chosen)
     return methods.target_shape(model, _targets(model, chosen))
 
@@ -226,20 +225,3 @@ class _Run:
         if hasattr(model, "merge_and_unload"):
             model = model.merge_and_unload()
         return model.state_dict()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence messages of transformers and PEFT that do not apply to these models."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(before)
-        logging.enable_progress_bar()
