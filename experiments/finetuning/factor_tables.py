@@ -61,7 +61,8 @@ def statistics_rows(matrices: Iterable[Row]) -> list[Row]:
 
     Returns:
         For each training, each kind of layer and ``all``, and each statistic, ``mean``, ``low``,
-        ``high`` and ``seeds``. Ranks are in units of min(p, q).
+        ``high``, ``seeds``, and ``missing``, the number of matrices that do not have the statistic,
+        such as a spectrum without a Marchenko–Pastur bulk. Ranks are in units of min(p, q).
     """
     by_training: dict[tuple[Any, ...], list[Row]] = {}
     for row in matrices:
@@ -71,16 +72,15 @@ def statistics_rows(matrices: Iterable[Row]) -> list[Row]:
         for kind in (ALL, *KINDS):
             mine = [row for row in rows if kind in (ALL, row["kind"])]
             for name, is_rank in STATISTICS.items():
+                known = [row for row in mine if row[name] is not None]
+                if not known:
+                    continue
                 values = _by_seed(
                     (row["seed"], row[name] / (min(row["p"], row["q"]) if is_rank else 1))
-                    for row in mine
-                    if row[name] is not None
+                    for row in known
                 )
-                if values:
-                    found.append(
-                        dict(zip(_LABELS, key, strict=True))
-                        | {"kind": kind, "statistic": name, **_with_interval(values)}
-                    )
+                line = {"kind": kind, "statistic": name, "missing": len(mine) - len(known)}
+                found.append(dict(zip(_LABELS, key, strict=True)) | line | _with_interval(values))
     return found
 
 
@@ -124,7 +124,8 @@ def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) 
                 "accuracy": _mean(result["accuracy"] for _, result in good),
                 "diverged": len(own) - len(good),
             }
-            found += [line | row for row in _by_rank(rows)]
+            missing = [{"retained": None}] if kind == ALL else []
+            found += [line | row for row in _by_rank(rows) or missing]
     return found
 
 

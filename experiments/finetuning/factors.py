@@ -6,6 +6,7 @@ set vary around a default, one at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -150,6 +151,8 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         rng = generator(p["seed"], "low-rank.batches")
         finite = train(model, splits["train"], training, rng, **options)
         loss, accuracy = evaluate(model, splits["test"]) if finite else (None, None)
+        if loss is not None and not math.isfinite(loss):
+            finite, loss, accuracy = False, None, None
         matrices = measure(increments_of(before, model.state_dict()), before) if finite else []
     pool = len(splits["train"]["labels"])
     return {

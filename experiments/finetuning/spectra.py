@@ -17,6 +17,7 @@ from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.checkpoints.names import kind_of, layer_of, module_of
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.expressivity import Budget, compare_with_low_rank, find_methods
+from loca_theory.increments import PrintedTest
 
 KINDS = ("query", "key", "value", "attention output", "MLP in", "MLP out")
 """The kinds of layers whose increments are measured."""
@@ -25,11 +26,12 @@ KINDS = ("query", "key", "value", "attention output", "MLP in", "MLP out")
 _OWN = {"output": "attention output", "expand": "MLP in", "contract": "MLP out"}
 _LOW_RANK, _COSINE = "R", "D"
 _METHODS = find_methods((_LOW_RANK, _COSINE))
+# The p-value of the test as printed is not used, so it is computed from a single copy.
+_UNUSED = PrintedTest(copies=1, sets=1)
 _LARGEST = 4  # ranks are powers of two up to min(p, q) over this number
 _STATISTICS = (
     "sigma", "energy", "relative_norm", "zero_fraction", "excess_kurtosis", "tv", "mp_distance",
     "outlier_mass", "spikes", "stable_rank", "effective_rank", "rank_50", "rank_90", "rank_99",
-    "note",
 )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def measure(
         if float(increment.min()) == float(increment.max()):
             continue
         p, q = increment.shape
-        settings = Settings(ranks_of((p, q)), _METHODS)
+        settings = Settings(ranks_of((p, q)), _METHODS, printed=_UNUSED)
         weights = None if before is None else before[name].cpu()
         analysis = analyse_matrix(name, increment, settings, weights=weights)
         statistics = asdict(analysis.matrix)
