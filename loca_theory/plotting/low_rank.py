@@ -33,6 +33,8 @@ _FACTORS = {
 _KINDS = {"attention output": "att. out"}
 _TICKS = (0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99, 0.997, 0.999)
 _PANEL = (1.75, 2.5)
+_EQUAL = "low rank = best cosine coefficients, f + 2zφ(z)"
+_INDEPENDENT = "independent normal entries"
 
 
 @styled
@@ -164,6 +166,24 @@ def _draw_accuracy(axis: Axes, lines: Lines) -> None:
     _background(axis, [low, high], [mine[0], mine[0]])
     axis.set_xlim(low, high)
     axis.set_xlabel("test accuracy, %")
+    nearest = min(mine, key=lambda line: line["retained"])
+    at = (100 * nearest["accuracy"], nearest["retained"])
+    axis.plot(*at, "o", ms=8, mfc="none", mec="#000000", mew=0.9)
+    axis.annotate(
+        f"nearest: {_in_words(nearest)}", at, xytext=(0.5, 0.93), textcoords="axes fraction",
+        ha="center", va="top", fontsize=7.5, zorder=4,
+        arrowprops={"arrowstyle": "-", "lw": 0.6, "shrinkB": 5},
+    )  # fmt: skip
+
+
+def _in_words(line: Mapping[str, Any]) -> str:
+    """The optimiser, and what differs from its default training."""
+    label = line["label"]
+    values = {
+        "optimizer": "default", "rate": f"{label}× rate", "steps": f"{label} steps",
+        "batch": f"batch {label}", "examples": f"{label} examples",
+    }  # fmt: skip
+    return f"{line['optimizer']},\n{values[line['factor']]}"
 
 
 def _line(
@@ -185,23 +205,31 @@ def _background(axis: Axes, x: Sequence[float], own: Lines) -> None:
     threshold = [line["threshold"] for line in own]
     axis.fill_between(x, threshold, 1 - 1e-9, color=_LOW_RANK, alpha=_TINT, lw=0, zorder=0)
     axis.fill_between(x, 1e-9, threshold, color=_COSINE, alpha=_TINT, lw=0, zorder=0)
-    axis.plot(x, threshold, color=_COSINE, lw=0.9, zorder=1)
+    axis.plot(x, threshold, color=_COSINE, lw=0.9, zorder=1, label=_EQUAL)
     axis.plot(x, [line["independent"] for line in own], color="#000000", lw=1.1,
-              linestyle=(0, (4, 2)), zorder=2)  # fmt: skip
+              linestyle=(0, (4, 2)), zorder=2, label=_INDEPENDENT)  # fmt: skip
 
 
 def _finish(figure: Figure, axes: Any) -> None:
-    """Add the key, and words for the regions."""
+    """Add the key, and the words for the regions."""
     first = axes[0, 0]
-    handles, names = first.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=len(names))
-    caption = "First column: default training, K = min(p, q). Other columns: r = K/8. "
-    caption += (
-        "Means over matrices and seeds, 95% intervals over seeds. Dashed: independent normal "
-    )
-    caption += (
-        "entries. Orange: low rank retains more than the best cosine coefficients; green: less"
-    )
+    for position, text, color, look in (
+        ((0.06, 0.95), "low rank\nretains more", _LOW_RANK, {"ha": "left", "va": "top"}),
+        ((0.94, 0.05), "coefficients\nretain more", _COSINE, {"ha": "right", "va": "bottom"}),
+    ):
+        first.text(*position, text, color=color, fontsize=7.5, weight="bold",
+                   transform=first.transAxes, linespacing=1.1, zorder=4, **look)  # fmt: skip
+    found: dict[str, Any] = {}
+    for axis in axes.flat:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    references = (_EQUAL, _INDEPENDENT)
+    names = [name for name in found if name not in references] + list(references)
+    figure.legend([found[name] for name in names], names, loc="outside upper center",
+                  ncols=len(names), handlelength=2.6)  # fmt: skip
+    caption = "First column: the default training of each optimiser, K = min(p, q). Other columns: "
+    caption += "r = K/8; every training, then one factor varies. Means over matrices and seeds; "
+    caption += "bars: 95% intervals over seeds"
     figure.supxlabel(caption, fontsize=7, color="#444444")
 
 

@@ -16,6 +16,7 @@ COMMANDS = (
     "training_process",
     "patterns",
     "theory_to_practice",
+    "low_rank",
     "complexity",
     "everything",
 )
