@@ -52,14 +52,13 @@ def described(session: Session) -> Any:
     Full fine-tunes get reconstruction errors, and the runs of the first seed get images.
     """
 
-    def analyse(configuration: Configuration, seed: int) -> dict[str, Any] | None:
+    def analyse(configuration: Configuration, seeds: tuple[int, ...]) -> dict[str, Any] | None:
+        if seeds[0] != 0:
+            return None
         # Add the task's own budget, which is not among the ranks of a quick run.
-        budgets = (
-            sorted({*ranks(session, configuration.task), configuration.r})
-            if configuration.method == "full"
-            else ()
-        )
-        pool = _POOL[configuration.task] if seed == session.seeds_of(configuration.task)[0] else 0
-        return {"ranks": list(budgets), "pool": pool} if budgets or pool else None
+        is_full = configuration.method == "full"
+        budgets = {*ranks(session, configuration.task), configuration.r} if is_full else ()
+        pool = _POOL.get(configuration.task, 1)
+        return {"ranks": sorted(budgets), "pool": pool, "seeds": list(seeds if is_full else seeds[:1])}
 
     return analyse

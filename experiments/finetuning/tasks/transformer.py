@@ -7,7 +7,7 @@ linear layer takes part by its increment: the layer's weight is then :math:`W + 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,15 +247,17 @@ def _chosen(layer: Any) -> Any:
     return layer if whole is None else whole[layer.active_adapters[0]]
 
 
-def share(model: nn.Module, other: nn.Module, own: Callable[[str], bool]) -> None:
-    """Replace parameters of a model by those of another one of the same structure.
+def share(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], own: Callable[[str], bool]
+) -> None:
+    """Replace parameters of a model by others, so that models share them.
 
     Args:
         model: The model, which is changed.
-        other: The model whose parameters it gets.
+        parameters: The others, by name.
         own: Function of a parameter's name: whether the model keeps its own.
     """
-    for path, module in model.named_modules():
-        for name, parameter in other.get_submodule(path).named_parameters(recurse=False):
-            if not own(f"{path}.{name}" if path else name):
-                setattr(module, name, parameter)
+    for name, parameter in parameters.items():
+        if not own(name):
+            path, _, last = name.rpartition(".")
+            setattr(model.get_submodule(path), last, parameter)
