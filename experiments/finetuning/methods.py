@@ -1,9 +1,9 @@
 """All fine-tuning methods, within the budget of a rank.
 
 The budget of rank r is the number of parameters that LoRA of this rank trains in each target layer
-of shape p×q, (p + q)·r. FourierFT, LoCA, WaveFT, SHiRA and C3A get as many coefficients; AdaLoRA ends with a mean rank
-of r; DoRA trains magnitudes in addition; VeRA gets the budget up to its rank of 256. The numbers
-that each method trains and stores are counted and reported.
+of shape p×q, (p + q)·r. FourierFT, WaveFT, SHiRA, C3A and LoCA get as many coefficients; AdaLoRA
+ends with a mean rank of r; DoRA trains magnitudes in addition; VeRA gets the budget up to its rank
+of 256. The numbers that each method trains and stores are counted and reported.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from loca_theory.sweeps import Point, code_version
 
 Row = dict[str, Any]
 # Settings that a run does not depend on, or that its parameters list separately.
-_BESIDE = ("title", "seeds", "block", "tuning_seeds", "coefficient_steps", "location_steps", "alternating",
-           "location_rate")  # fmt: skip
+_BESIDE = ("title", "seeds", "block", "grid", "tuning_seeds", "coefficient_steps",
+           "location_steps", "alternating", "location_rate")  # fmt: skip
 _NOTHING: dict[str, Any] = {"ranks": [], "pool": 0, "seeds": []}
 
 
@@ -107,9 +107,7 @@ def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str
     return {**{name: chosen[name] for name in names}, **configuration.loca}
 
 
-def best_rate(
-    rates: Sequence[float], found: Mapping[float, Sequence[float | None]]
-) -> float:
+def best_rate(rates: Sequence[float], found: Mapping[float, Sequence[float | None]]) -> float:
     """The rate with the fewest diverged runs and, among those, with the best mean.
 
     Args:
@@ -159,9 +157,7 @@ def _fraction(settings: Mapping[str, Any]) -> float:
     return 1.0 if settings.get("endless") else settings["alternating"]
 
 
-def curve_rows(
-    configuration: Configuration, run: Point, seed: int, result: Mapping[str, Any]
-) -> list[Row]:
+def curve_rows(configuration: Configuration, seed: int, result: Mapping[str, Any]) -> list[Row]:
     """The evaluations on the validation set during training, one row each."""
     labels = {
         "task": configuration.task,

@@ -58,7 +58,7 @@ class Finished:
     @property
     def curve(self) -> list[Row]:
         """The table rows of the evaluations on the validation set during the run."""
-        return curve_rows(self.configuration, self.run, self.seed, self.result)
+        return curve_rows(self.configuration, self.seed, self.result)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ r"""A small transformer, and the forward pass of several copies of it at once.
 
 The copies are runs with other seeds. Weights that they share are applied to the tokens of all runs
 in one product; weights of their own, in one product of stacks. An adapter of PEFT in place of a
-linear layer takes part by its increment: the layer's weight is then :math:`W + \Delta W_r` in run r.
+linear layer takes part by its increment: the layer's weight in run r is :math:`W + \Delta W_r`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SmallTransformer(nn.Module):
 
         Args:
             inputs: Patches or tokens; see the class.
-            labels: Classes (N,), or for a causal model tokens (N, T); the last logits have no label.
+            labels: Classes (N,), or for a causal model tokens (N, T).
         """
         losses, logits = group_losses([self], inputs[None], labels[None])
         return Output(losses[0], logits[0])
@@ -143,7 +143,7 @@ def group_logits(models: Sequence[nn.Module], inputs: torch.Tensor) -> torch.Ten
 
 
 def _block(blocks: Sequence[Any], h: torch.Tensor, core: Any, *, only_start: bool) -> torch.Tensor:
-    """Apply a block to (R, N, T, width); if only the start is of interest, return its state only."""
+    """Apply a block to (R, N, T, width); ``only_start`` returns the state of the start only."""
     normed = _normed([block.norm1 for block in blocks], h)
     asking = normed
     if only_start and not core.causal:
@@ -203,7 +203,7 @@ def adds_matrix(layer: Any) -> bool:
 def increments(layers: Sequence[Any]) -> torch.Tensor:
     """ΔW of one adapted layer in each run, (R, p, q)."""
     name = layers[0].active_adapters[0]
-    spectra = [layer.spectrum(name) for layer in layers if isinstance(layer, LoCALayer)]
+    spectra: list[Any] = [layer.spectrum(name) for layer in layers if isinstance(layer, LoCALayer)]
     if not spectra or getattr(spectra[0].search, "phase", "coefficients") != "coefficients":
         # SHiRA's increments are sparse.
         return torch.stack([layer.get_delta_weight(name).to_dense() for layer in layers])
