@@ -1,9 +1,9 @@
 r"""Power of a comparison before its runs.
 
 With T tasks and n seeds per task, the mean difference has the standard error
-:math:`\sqrt{(\tau^2 + \sigma^2/n)/T}` and T − 1 degrees of freedom, where σ is the standard deviation
-of paired differences within a task and τ that of true differences between tasks. With one task it has
-:math:`\sigma/\sqrt n` and n − 1 degrees of freedom.
+:math:`\sqrt{(\tau^2 + \sigma^2/n)/T}` and T − 1 degrees of freedom, where σ is the standard
+deviation of paired differences within a task and τ that of true differences between tasks. With one
+task it has :math:`\sigma/\sqrt n` and n − 1 degrees of freedom.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Plan:
         .. math:: \int_0^{m/(t\,\mathrm{se})} \bigl[\Phi\bigl((m - \mu)/\mathrm{se} - t u\bigr) -
             \Phi\bigl(-(m + \mu)/\mathrm{se} + t u\bigr)\bigr] f(u)\,\mathrm{d}u
 
-        with f the density of :math:`\chi_\nu/\sqrt\nu`: the difference of two of Owen's Q functions.
+        with f the density of :math:`\chi_\nu/\sqrt\nu`: a difference of two of Owen's Q functions.
 
         Args:
             margin: The margin m.
