@@ -51,11 +51,12 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
     if folder is None:
         for name in chosen:
             _print_family(design, name)
+        shown = {_deviations(one) for name in chosen for one in design.members(name)}
         click.echo(
-            "\nThree numbers: for standard deviations between tasks of 0, 0.25 and 0.5 points (of "
-            "0, 2.5 and 5 %\nof the loss). Sees it: power if the true difference is the margin. "
-            "Excludes it: power to be equivalent\nif there is none. Detects: the smallest "
-            f"difference seen with a power of {design.wanted_power:.0%}."
+            f"\nthree numbers: for standard deviations between tasks of {' or '.join(sorted(shown))}"
+            "\nsees it: power if the true difference is the margin\nexcludes it: power to be "
+            "equivalent if there is no difference\ndetects: the smallest difference seen with a "
+            f"power of {design.wanted_power:.0%}"
         )
         total = design.cost()
         click.echo(
@@ -71,8 +72,8 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
         _print_verdicts(design, name, [one for one in mine if one.decision])
         _print_missing(design, name, [one for one in mine if not one.decision])
     click.echo(
-        "\nWithin: the sides are equivalent within this margin. These tasks: bounds for these tasks "
-        "alone, which\ndecide nothing. Between tasks: estimated standard deviation."
+        "\nwithin: the sides are equivalent within this margin\nthese tasks: bounds for these tasks "
+        "alone, which decide nothing\nbetween tasks: estimated standard deviation of true differences"
     )
     if out:
         about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
@@ -159,6 +160,10 @@ def _print_family(design: Design, name: str) -> None:
 
 def _with_unit(one: Comparison) -> str:
     return f"{one.margin:g}{_UNITS[one.measure]}"
+
+
+def _deviations(one: Comparison) -> str:
+    return ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
 
 
 def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None:
