@@ -51,10 +51,10 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
     if folder is None:
         for name in chosen:
             _print_family(design, name)
-        shown = {_deviations(one) for name in chosen for one in design.members(name)}
+        shown = {_between(one) for name in chosen for one in design.members(name)}
         click.echo(
-            f"\nthree numbers: for standard deviations between tasks of {' or '.join(sorted(shown))}"
-            "\nsees it: power if the true difference is the margin\nexcludes it: power to be "
+            "\nthree numbers: for standard deviations between tasks of "
+            f"{' or '.join(sorted(shown))}\nsees it: power if the true difference is the margin\nexcludes it: power to be "
             "equivalent if there is no difference\ndetects: the smallest difference seen with a "
             f"power of {design.wanted_power:.0%}"
         )
@@ -73,7 +73,7 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
         _print_missing(design, name, [one for one in mine if not one.decision])
     click.echo(
         "\nwithin: the sides are equivalent within this margin\nthese tasks: bounds for these tasks "
-        "alone, which decide nothing\nbetween tasks: estimated standard deviation of true differences"
+        "alone, which decide nothing\nbetween: estimated standard deviation between tasks"
     )
     if out:
         about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
@@ -162,7 +162,7 @@ def _with_unit(one: Comparison) -> str:
     return f"{one.margin:g}{_UNITS[one.measure]}"
 
 
-def _deviations(one: Comparison) -> str:
+def _between(one: Comparison) -> str:
     return ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
 
 
@@ -170,9 +170,9 @@ def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None
     if not done:
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("comparison", "kind", "verdict"):
-        table.add_column(heading)
-    for heading in ("margin", "difference", "bounds", "within", "these tasks", "between tasks"):
+    for heading in ("comparison", "verdict"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("margin", "difference", "bounds", "within", "these tasks", "between"):
         table.add_column(heading, justify="right")
     for one in done:
         decision = one.decision
@@ -181,7 +181,6 @@ def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None
         between = None if math.isnan(decision.between) else decision.between
         table.add_row(
             one.comparison.name,
-            one.comparison.kind,
             str(decision.verdict),
             _with_unit(one.comparison),
             number(decision.estimate.difference, sign=True),
