@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from scipy import fft, stats
 from torch import nn
 
-from experiments.finetuning.factor_tables import factor_rows, statistics_rows
+from experiments.finetuning.factor_tables import factor_rows, prediction, statistics_rows
 from experiments.finetuning.factors import Case, Design, compute, point
 from experiments.finetuning.full import Training, evaluate, train
 from experiments.finetuning.settings import settings
@@ -362,6 +362,20 @@ def test_the_table_of_statistics():
     assert (found["all", "rank_90"]["missing"], found["all", "mp_distance"]["missing"]) == (0, 2)
     assert found["all", "mp_distance"]["mean"] == 0.5
     assert ("query", "mp_distance") not in found
+
+
+def test_what_the_singular_values_predict():
+    rows = [
+        {"optimizer": optimizer, "cosine": cosine, "cosine_predicted": 0.5, "predicted": predicted,
+         "low_rank": True}
+        for optimizer, cosine, predicted in (
+            ("SGD", 0.6, True), ("SGD", 0.7, True), ("Adam", 0.4, False), ("independent", 0.9, True)
+        )
+    ]  # fmt: skip
+    found = prediction(rows)
+    assert (found["count"], found["right"]) == (3, 2)
+    assert found["excess"] == pytest.approx(0.2 / 3)
+    assert found["error"] == pytest.approx(0.4 / 3)
 
 
 @pytest.fixture(scope="module")
