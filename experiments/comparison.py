@@ -1,15 +1,15 @@
-"""Compare all methods on one task at one budget, tuned alike, over several seeds.
+"""Compare all methods at one budget, tuned alike, over many seeds.
 
-``python -m experiments.comparison`` fine-tunes a pretrained sentence transformer to classify
-docstrings by package. Needs ``pip install 'loca-theory[experiments]'``; takes about 40 minutes on
-two cores.
+``python -m experiments.comparison`` fine-tunes small pretrained transformers on six tasks; with
+``--task text``, a pretrained sentence transformer. Needs
+``pip install 'loca-theory[experiments]'``.
 """
 
 from __future__ import annotations
 
 import click
 
-from experiments.finetuning.configurations import HEADLINE, configurations, described
+from experiments.finetuning.configurations import HEADLINE, configurations, described, tasks_of
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
@@ -31,24 +31,32 @@ def compare(
 
 
 @session_command
-@click.option("--task", default="text", show_default=True, help=f"{', '.join(task_names())}.")
-@click.option("--methods", "listed", help="Names, separated by commas.  [default: the main ones]")
+@click.option("--task", help=f"{', '.join(task_names())}.  [default: all but text]")
+@click.option("--methods", "listed", help="Names, separated by commas.  [default: all]")
 @click.option(
     "--r", type=click.IntRange(min=1), help="Budget as LoRA's rank.  [default: the task's]"
 )
-def main(session: Session, task: str, listed: str | None, r: int | None) -> None:
-    """Compare methods of fine-tuning on one task at one budget.
+def main(session: Session, task: str | None, listed: str | None, r: int | None) -> None:
+    """Compare methods of fine-tuning at one budget.
 
-    Example: python -m experiments.comparison --task vision --methods lora,loca,fourierft
+    Example: python -m experiments.comparison --task digits --methods lora,loca,fourierft
     """
     names = tuple(name.strip() for name in listed.split(",")) if listed else HEADLINE
+    for one in tasks_of(session, task):
+        _report(session, one, names, r, named=bool(listed))
+
+
+def _report(
+    session: Session, task: str, names: tuple[str, ...], r: int | None, *, named: bool
+) -> None:
+    """Run a comparison, store its tables and print its summary."""
     done = compare(session, task, names, r)
     rows = [one.row for one in done]
     own = r or session.settings(task)["r"]
-    reference = {"method": _REFERENCE} if _REFERENCE in names else None
-    lines = summary(rows, ("task", "method", "r"), reference=reference and {**reference, "r": own})
+    reference = {"method": _REFERENCE, "r": own} if _REFERENCE in names else None
+    lines = summary(rows, ("task", "method", "r"), reference=reference)
     name = f"comparison-{task}" if r is None else f"comparison-{task}-r{r}"
-    if listed:
+    if named:
         name += "-" + "-".join(names)
     session.store(
         name, {"": rows, "summary": lines, "curves": [c for one in done for c in one.curve]}

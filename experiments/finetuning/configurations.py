@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.finetuning.methods import find_method
 from experiments.finetuning.protocol import Configuration
 from experiments.finetuning.session import Session
+from experiments.finetuning.settings import task_names
 from loca_theory.errors import InvalidArgumentError
 
-HEADLINE = ("linear-probing", "full", "bitfit", "lora", "dora", "adalora", "vera", "fourierft",
-            "loca", "loca-charged", "loca-v1", "loca-reselect")  # fmt: skip
 VARIANTS = ("loca-v1", "loca-v2", "loca-v3", "loca-v4", "loca-v5", "loca")
 SEARCHES = ("loca-eight-direction", "loca-swap", "loca-reselect", "loca-gradient")
-BUDGETED = ("lora", "fourierft", "loca-v1", "loca", "loca-charged", "loca-reselect")
-RANKS = {"text": (1, 2, 4, 8), "vision": (1, 2, 4, 8), "generation": (1, 2, 4, 8)}
+HEADLINE = ("linear-probing", "full", "bitfit", "lora", "dora", "adalora", "vera", "fourierft",
+            "waveft", "shira", "c3a", "loca-charged", *VARIANTS, *SEARCHES)  # fmt: skip
+BUDGETED = ("lora", "fourierft", "waveft", "shira", "loca-v1", "loca", "loca-charged",
+            "loca-reselect")  # fmt: skip
+RANKS = (1, 2, 4, 8)
 _QUICK_RANKS = (1, 2)
-_POOL = {"text": 8, "vision": 1, "generation": 2}
+# Side length of the blocks whose means are the pixels of an image of an increment.
+_POOL = {"small": 1, "text": 8}
 
 
 def tasks_of(session: Session, task: str | None) -> list[str]:
-    """The given task; without one ``vision``, or every task with ``--full``."""
-    return [task] if task else ["vision", "text", "generation"] if session.full else ["vision"]
+    """The given task; without one all small tasks."""
+    return [task] if task else small_tasks(session)
 
 
-def ranks(session: Session, task: str) -> tuple[int, ...]:
-    """Budgets that are compared on a task."""
-    return _QUICK_RANKS if session.quick else RANKS[task]
+def small_tasks(session: Session) -> list[str]:
+    """The tasks whose model is a small transformer."""
+    return [name for name in task_names() if session.settings(name)["grid"] == "small"]
+
+
+def ranks(session: Session) -> tuple[int, ...]:
+    """Budgets that are compared."""
+    return _QUICK_RANKS if session.quick else RANKS
 
 
 def configurations(
@@ -33,17 +42,18 @@ def configurations(
 ) -> list[Configuration]:
     """One configuration per method, at the budget ``r`` or, if it is None, at that of the task.
 
-    Linear probing is dropped if the task has no new head.
+    Methods that are not run on tasks of this size are dropped, unless none is left.
     """
-    own = session.settings(task)["r"]
-    has_head = "head" in session.settings(task)
-    if names == ("linear-probing",) and not has_head:
-        msg = f"linear probing trains a new head, and {task} has none"
-        raise InvalidArgumentError(msg)
-    if "linear-probing" in names and not has_head:
-        session.say(f"note: linear probing is skipped, because {task} has no new head to train")
-    chosen = [name for name in names if has_head or name != "linear-probing"]
-    return [Configuration(task, name, r or own) for name in chosen]
+    chosen = session.settings(task)
+    kept = [name for name in names if chosen["grid"] in find_method(name).lowest]
+    if len(kept) < len(names):
+        dropped = ", ".join(name for name in names if name not in kept)
+        msg = f"{dropped} cannot be run on {task}"
+        if not kept:
+            msg += "; choose another method or task"
+            raise InvalidArgumentError(msg)
+        session.say(f"note: {msg}")
+    return [Configuration(task, name, r or chosen["r"]) for name in kept]
 
 
 def described(session: Session) -> Any:
@@ -52,14 +62,14 @@ def described(session: Session) -> Any:
     Full fine-tunes get reconstruction errors, and the runs of the first seed get images.
     """
 
-    def analyse(configuration: Configuration, seed: int) -> dict[str, Any] | None:
+    def analyse(configuration: Configuration, seeds: tuple[int, ...]) -> dict[str, Any] | None:
+        if seeds[0] != 0:
+            return None
         # Add the task's own budget, which is not among the ranks of a quick run.
-        budgets = (
-            sorted({*ranks(session, configuration.task), configuration.r})
-            if configuration.method == "full"
-            else ()
-        )
-        pool = _POOL[configuration.task] if seed == session.seeds_of(configuration.task)[0] else 0
-        return {"ranks": list(budgets), "pool": pool} if budgets or pool else None
+        is_full = configuration.method == "full"
+        budgets = {*ranks(session), configuration.r} if is_full else ()
+        pool = _POOL[session.settings(configuration.task)["grid"]]
+        described = seeds if is_full else seeds[:1]
+        return {"ranks": sorted(budgets), "pool": pool, "seeds": list(described)}
 
     return analyse

@@ -15,34 +15,25 @@ ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE)
 
 
 def describe_increments(
-    before: Mapping[str, torch.Tensor],
-    after: Mapping[str, torch.Tensor],
-    targets: Sequence[str],
-    wanted: Mapping[str, Any],
+    increments: Mapping[str, torch.Tensor], ranks: Sequence[int], pool: int
 ) -> dict[str, Any]:
     """Compute reconstruction errors over all target layers, and small images of some layers.
 
     Args:
-        before: Pretrained weights by name.
-        after: Fine-tuned weights by name.
-        targets: Last parts of the names of the target layers.
-        wanted: ``ranks``, the budgets to reconstruct at, may be empty; ``pool``, the side length of
-            the blocks that are averaged for an image, 0 for no images.
+        increments: ΔW by name of the layer.
+        ranks: The budgets to reconstruct at; may be empty.
+        pool: Side length of the blocks that are averaged for an image; 0 for no images.
 
     Returns:
         ``errors``: relative squared errors by accounting, method and rank, weighted by energy over
         all target layers; ``R`` has only the accounting ``paper``. ``energy``: the total energy.
         ``patterns``: block means by name of the layer.
     """
-    increments = {
-        name: (after[name] - before[name]).double().cpu()
-        for name in before
-        if name.endswith(".weight") and name.split(".")[-2] in targets
-    }
+    increments = {name: increment.double().cpu() for name, increment in increments.items()}
     return {
-        "errors": _errors(list(increments.values()), wanted["ranks"]) if wanted["ranks"] else [],
+        "errors": _errors(list(increments.values()), ranks) if ranks else [],
         "energy": sum(float(w.square().sum()) for w in increments.values()),
-        "patterns": _patterns(increments, wanted["pool"]) if wanted["pool"] else {},
+        "patterns": _patterns(increments, pool) if pool else {},
     }
 
 

@@ -1,14 +1,15 @@
 """All fine-tuning methods, within the budget of a rank.
 
 The budget of rank r is the number of parameters that LoRA of this rank trains in each target layer
-of shape p×q, (p + q)·r. FourierFT and LoCA get as many coefficients; AdaLoRA ends with a mean rank
-of r; DoRA trains magnitudes in addition; VeRA gets the budget up to its rank of 256. The numbers
-that each method trains and stores are counted and reported.
+of shape p×q, (p + q)·r. FourierFT, WaveFT, SHiRA, C3A and LoCA get as many coefficients; AdaLoRA
+ends with a mean rank of r; DoRA trains magnitudes in addition; VeRA gets the budget up to its rank
+of 256. The numbers that each method trains and stores are counted and reported.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from loca_theory.adapters.search.names import is_prune_and_regrow
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 # The grid of learning rates, and how many neighbouring rates are tried for a method.
-_LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+_LADDER = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
 _RATES = 4
 # Largest rank of the two random factors that VeRA shares between all layers: PEFT's default.
 _VERA_RANK = 256
@@ -44,7 +45,7 @@ class Method:
         name: Name of the method.
         title: Name in figures and tables.
         kind: Which implementation it uses, for example a PEFT configuration or none.
-        lowest: Lowest of the learning rates that it is tuned over, by task.
+        lowest: Lowest of the learning rates that it is tuned over, by group of tasks.
         fraction: Components of LoCA per number of the budget.
         options: Settings of LoCA that define a variant.
         reason: Why the method is not run; empty if it is.
@@ -63,16 +64,26 @@ class Method:
         """Whether a rank determines the number of trained parameters."""
         return self.kind not in ("head", "full", "biases", "not-run")
 
-    def rates(self, task: str, beyond: int = 0) -> tuple[float, ...]:
-        """The learning rates that are tried, and ``beyond`` more of the grid on either side.
+    @property
+    def changes_body(self) -> bool:
+        """Whether it trains parameters of the pretrained model itself."""
+        return self.kind in ("full", "biases")
+
+    def rates(self, tasks: str, beyond: int = 0) -> tuple[float, ...]:
+        """The learning rates that are tried.
+
+        Args:
+            tasks: Name of a group of tasks: ``small`` or ``text``.
+            beyond: Number of further rates of the grid on either side.
 
         Raises:
-            InvalidArgumentError: the method cannot be run on the task.
+            InvalidArgumentError: the method cannot be run on these tasks.
         """
-        if task not in self.lowest:
-            msg = f"{self.title} cannot be run on {task}: there is no new head to train"
+        if tasks not in self.lowest:
+            msg = f"{self.title} cannot be run on the tasks of the group {tasks}; choose another "
+            msg += "method or task"
             raise InvalidArgumentError(msg)
-        start = _LADDER.index(self.lowest[task])
+        start = _LADDER.index(self.lowest[tasks])
         return _LADDER[max(start - beyond, 0) : start + _RATES + beyond]
 
 
@@ -215,6 +226,10 @@ def check(
         raise InvalidArgumentError(msg)
     p, q = shape
     most = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
+    if method.kind == "c3a" and math.gcd(p, q) % (p * q / ((p + q) * budget.r)):
+        msg = f"{method.title} has pq/b numbers for a block size b that divides p and q, and none "
+        msg += f"is the budget of r = {budget.r} in a {p}x{q} layer; choose another r"
+        raise InvalidArgumentError(msg)
     if not 1 <= budget.r <= most:
         msg = f"{method.title} cannot express the budget of r = {budget.r} in a {p}x{q} layer; "
         msg += f"choose 1 to {most}"
@@ -238,6 +253,16 @@ def _config(
     if method.kind == "vera":
         rank = min(max(numbers - p, 1), _VERA_RANK)
         return package.VeraConfig(r=rank, projection_prng_key=seed)
+    if method.kind == "waveft":
+        # With this scaling a coefficient of 1 makes an increment of norm 1, as in LoCA.
+        return package.WaveFTConfig(
+            n_frequency=numbers, scaling=1.0, init_weights=True, random_loc_seed=seed
+        )
+    if method.kind == "shira":
+        return package.ShiraConfig(r=r, random_seed=seed)
+    if method.kind == "c3a":
+        # init_weights makes ΔW = 0 at first, as for all other methods; PEFT's default does not.
+        return package.C3AConfig(block_size=p * q // numbers, init_weights=True)
     if method.kind == "fourierft":
         # With this scaling a coefficient of 1 makes an increment of norm 1, as in LoCA, and
         # init_weights makes ΔW = 0 at first, as for all other methods. PEFT's defaults do neither.

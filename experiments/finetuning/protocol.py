@@ -15,14 +15,14 @@ from typing import Any
 
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.tasks import Prepared
-from experiments.finetuning.training import EXPERIMENT, HIGHER_IS_BETTER, compute
+from experiments.finetuning.training import EXPERIMENT, METRIC, compute
 from loca_theory.sweeps import Point, code_version
 
 Row = dict[str, Any]
 # Settings that a run does not depend on, or that its parameters list separately.
-_BESIDE = ("title", "seeds", "tuning_seeds", "coefficient_steps", "location_steps", "alternating",
-           "location_rate")  # fmt: skip
-_NOTHING = {"ranks": [], "pool": 0}
+_BESIDE = ("title", "seeds", "block", "grid", "tuning_seeds", "coefficient_steps",
+           "location_steps", "alternating", "location_rate")  # fmt: skip
+_NOTHING: dict[str, Any] = {"ranks": [], "pool": 0, "seeds": []}
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,24 @@ def point(
     prepared: Prepared,
     *,
     rate: float,
-    seed: int,
+    seeds: Sequence[int],
     device: str,
     tunes: bool = False,
     analyse: Mapping[str, Any] | None = None,
 ) -> Point:
-    """Define one run by everything that it depends on.
+    """Define runs that are trained together by everything that they depend on.
 
     Args:
         configuration: The configuration to train.
         chosen: Settings of the task.
         prepared: Data and model of the task.
         rate: Learning rate.
-        seed: Seed of the order of the data, the head and the adapter.
+        seeds: Seeds of the order of the data, the head and the adapter; one per run.
         device: ``cpu`` or ``cuda``.
-        tunes: Whether the run serves to choose a rate, and is measured on the validation set only.
-        analyse: The argument ``wanted`` of
-            :func:`~experiments.finetuning.increments.describe_increments`; None for no description.
+        tunes: Whether the runs serve to choose a rate, and are measured on the validation set only.
+        analyse: What to describe of the increments: ``seeds`` of the runs, ``ranks`` and, for the
+            first of these seeds, ``pool``; see
+            :func:`~experiments.finetuning.increments.describe_increments`. None for nothing.
     """
     method = find_method(configuration.method)
     return Point(
@@ -87,7 +88,7 @@ def point(
             "variant": {"kind": method.kind, "fraction": method.fraction, **method.options},
             "r": configuration.r if method.has_budget else 0,
             "rate": rate,
-            "seed": seed,
+            "seeds": list(seeds),
             "tunes": tunes,
             "loca": loca_of(configuration, chosen),
             "location_rate": configuration.location_rate or chosen["location_rate"],
@@ -106,28 +107,24 @@ def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str
     return {**{name: chosen[name] for name in names}, **configuration.loca}
 
 
-def best_rate(
-    rates: Sequence[float], found: Mapping[float, Sequence[float | None]], metric: str
-) -> float:
+def best_rate(rates: Sequence[float], found: Mapping[float, Sequence[float | None]]) -> float:
     """The rate with the fewest diverged runs and, among those, with the best mean.
 
     Args:
         rates: Learning rates in increasing order.
-        found: Validation metrics by rate, None for a diverged run.
-        metric: Name of the metric.
+        found: Validation metrics by rate, None for a diverged run; the larger the better.
     """
-    sign = 1.0 if HIGHER_IS_BETTER[metric] else -1.0
 
     def merit(rate: float) -> tuple[int, float]:
         values = [value for value in found[rate] if value is not None]
-        mean = sign * sum(values) / len(values) if values else -math.inf
+        mean = sum(values) / len(values) if values else -math.inf
         return -(len(found[rate]) - len(values)), mean
 
     return max(rates, key=merit)
 
 
-def row(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> Row:
-    """The table row of a run."""
+def row(configuration: Configuration, run: Point, seed: int, result: Mapping[str, Any]) -> Row:
+    """The table row of the run with a seed."""
     method, p = find_method(configuration.method), run.parameters
     settings = {**p["loca"], **method.options} if p["loca"] else {}
     return {
@@ -136,8 +133,8 @@ def row(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> 
         "title": method.title,
         "r": configuration.r if method.has_budget else None,
         "rate": p["rate"],
-        "seed": p["seed"],
-        "measure": p["settings"]["metric"],
+        "seed": seed,
+        "measure": METRIC,
         "metric": result["metric"],
         "loss": result["loss"],
         "diverged": result["diverged"],
@@ -149,6 +146,8 @@ def row(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> 
         "scaling": p["loca"].get("scaling", 1.0 if p["loca"] else None),
         "location_rate": p["location_rate"] if p["loca"] else None,
         "steps": p["settings"]["steps"],
+        "loss_10": result["loss_10"],
+        "loss_25": result["loss_25"],
         "seconds": result["seconds"],
     }
 
@@ -158,7 +157,7 @@ def _fraction(settings: Mapping[str, Any]) -> float:
     return 1.0 if settings.get("endless") else settings["alternating"]
 
 
-def curve_rows(configuration: Configuration, run: Point, result: Mapping[str, Any]) -> list[Row]:
+def curve_rows(configuration: Configuration, seed: int, result: Mapping[str, Any]) -> list[Row]:
     """The evaluations on the validation set during training, one row each."""
     labels = {
         "task": configuration.task,
@@ -166,7 +165,7 @@ def curve_rows(configuration: Configuration, run: Point, result: Mapping[str, An
         "title": find_method(configuration.method).title,
     }
     r = configuration.r if find_method(configuration.method).has_budget else None
-    labels |= {"r": r, "seed": run.parameters["seed"]}
-    labels |= {"measure": run.parameters["settings"]["metric"]}
+    labels |= {"r": r, "seed": seed}
+    labels |= {"measure": METRIC}
     names = ("step", "training_loss", "validation_loss", "validation")
     return [{**labels, **dict(zip(names, entry, strict=True))} for entry in result["curve"]]

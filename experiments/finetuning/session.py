@@ -24,31 +24,41 @@ from experiments.finetuning.protocol import (
 )
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
-from experiments.finetuning.training import compute, layer_shape
+from experiments.finetuning.training import METRIC, compute, layer_shape
 from loca_theory.cli.progress import progress_bar
 from loca_theory.plotting import find_figure, save_figure
 from loca_theory.sweeps import Point, ResultStore, Runner, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.transforms import resolve_device
 
+Analysis = Callable[[Configuration, tuple[int, ...]], Mapping[str, Any] | None]
+
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run and its result."""
+    """A finished run and its result.
+
+    Attributes:
+        configuration: The configuration.
+        run: The point that it was trained in, with other seeds.
+        seed: Its seed.
+        result: Its result.
+    """
 
     configuration: Configuration
     run: Point
+    seed: int
     result: Mapping[str, Any]
 
     @property
     def row(self) -> Row:
         """The table row of the run."""
-        return row(self.configuration, self.run, self.result)
+        return row(self.configuration, self.run, self.seed, self.result)
 
     @property
     def curve(self) -> list[Row]:
         """The table rows of the evaluations on the validation set during the run."""
-        return curve_rows(self.configuration, self.run, self.result)
+        return curve_rows(self.configuration, self.seed, self.result)
 
 
 @dataclass(frozen=True)
@@ -103,8 +113,7 @@ class Session:
 
     def seeds_of(self, task: str) -> list[int]:
         """The seeds with which every configuration of a task is run."""
-        listed = self.settings(task)["seeds"]
-        return list(range(self.seeds)) if self.seeds else listed
+        return list(range(self.seeds or self.settings(task)["seeds"]))
 
     def tune(
         self, configurations: Sequence[Configuration], title: str
@@ -114,21 +123,21 @@ class Session:
         The mean is over the tuning seeds; a rate with fewer diverged runs is preferred.
         """
         wanted = [
-            (configuration, rate, seed)
+            (configuration, rate, seeds)
             for configuration in configurations
             for rate in self._rates(configuration)
-            for seed in self.settings(configuration.task)["tuning_seeds"]
+            for seeds in self._blocks(
+                configuration.task, self.settings(configuration.task)["tuning_seeds"]
+            )
         ]
         done = self._run(wanted, f"{title}: learning rates", tunes=True)
         found: dict[Configuration, dict[float, list[float | None]]] = {}
-        for (configuration, rate, _), one in zip(wanted, done, strict=True):
-            found.setdefault(configuration, {}).setdefault(rate, []).append(
-                one.result["validation"]
-            )
+        for one in done:
+            found.setdefault(one.configuration, {}).setdefault(
+                one.run.parameters["rate"], []
+            ).append(one.result["validation"])
         best = {
-            configuration: best_rate(
-                list(by_rate), by_rate, self.settings(configuration.task)["metric"]
-            )
+            configuration: best_rate(list(by_rate), by_rate)
             for configuration, by_rate in found.items()
         }
         at_end = [
@@ -141,46 +150,51 @@ class Session:
             self.say(f"note: the lowest or highest rate tried is best for {', '.join(at_end)}")
         return best
 
+    def _blocks(self, task: str, seeds: Sequence[int]) -> list[tuple[int, ...]]:
+        """The seeds in the blocks whose runs are trained together."""
+        size = self.settings(task)["block"]
+        return [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
+
     def _rates(self, configuration: Configuration) -> tuple[float, ...]:
         """The learning rates to try; one grid step lower from twice the task's default rank on.
 
         The more numbers are trained, the faster the increment grows at the same rate.
         """
-        method, own = find_method(configuration.method), self.settings(configuration.task)["r"]
-        rates = method.rates(configuration.task)
-        if method.has_budget and configuration.r >= 2 * own:
-            rates = method.rates(configuration.task, beyond=1)[: len(rates)]
+        method, chosen = find_method(configuration.method), self.settings(configuration.task)
+        rates = method.rates(chosen["grid"])
+        if method.has_budget and configuration.r >= 2 * chosen["r"]:
+            rates = method.rates(chosen["grid"], beyond=1)[: len(rates)]
         return rates[1:2] if self.quick else rates
 
     def run_on_all_seeds(
         self,
         rates: Iterable[tuple[Configuration, float]],
         title: str,
-        analyse: Callable[[Configuration, int], Mapping[str, Any] | None] | None = None,
+        analyse: Analysis | None = None,
     ) -> list[Finished]:
         """Run every configuration at its learning rate on all seeds.
 
         Args:
             rates: Pairs of a configuration and its learning rate.
             title: Title of the progress bar.
-            analyse: Function of a configuration and a seed that returns which properties of the
-                increments to store, or None to store none.
+            analyse: Function of a configuration and the seeds of a block that returns which
+                properties of the increments to store, or None to store none.
 
         Returns:
             The runs, ordered by configuration, then by seed.
         """
         wanted = [
-            (configuration, rate, seed)
+            (configuration, rate, seeds)
             for configuration, rate in rates
-            for seed in self.seeds_of(configuration.task)
+            for seeds in self._blocks(configuration.task, self.seeds_of(configuration.task))
         ]
         return self._run(wanted, title, analyse)
 
     def _run(
         self,
-        wanted: Sequence[tuple[Configuration, float, int]],
+        wanted: Sequence[tuple[Configuration, float, tuple[int, ...]]],
         title: str,
-        analyse: Callable[[Configuration, int], Mapping[str, Any] | None] | None = None,
+        analyse: Analysis | None = None,
         *,
         tunes: bool = False,
     ) -> list[Finished]:
@@ -191,12 +205,12 @@ class Session:
                 self.settings(configuration.task),
                 prepared[configuration.task],
                 rate=rate,
-                seed=seed,
+                seeds=seeds,
                 device=self.resolved_device,
                 tunes=tunes,
-                analyse=analyse(configuration, seed) if analyse else None,
+                analyse=analyse(configuration, seeds) if analyse else None,
             )
-            for configuration, rate, seed in wanted
+            for configuration, rate, seeds in wanted
         ]
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({one.key(""): one for one in points}.values())
@@ -213,8 +227,9 @@ class Session:
             self.say(f"note: {line}")
         of_key = {one.key(""): result for one, result in zip(distinct, results, strict=True)}
         return [
-            Finished(configuration, one, of_key[one.key("")])
-            for (configuration, _, _), one in zip(wanted, points, strict=True)
+            Finished(configuration, one, seed, result)
+            for (configuration, _, seeds), one in zip(wanted, points, strict=True)
+            for seed, result in zip(seeds, of_key[one.key("")]["runs"], strict=True)
         ]
 
     def _checked(self, configurations: Sequence[Configuration]) -> dict[str, Prepared]:
@@ -272,8 +287,8 @@ class Session:
 
 def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     p = run.parameters
-    if result["diverged"]:
-        return f"{p['method']} diverged"
-    metric = result["validation" if p["tunes"] else "metric"]
-    name = p["settings"]["metric"]
-    return f"{p['method']}: loss {result['loss']:.2f}, {name} {metric:.3f}"
+    found = [one["validation" if p["tunes"] else "metric"] for one in result["runs"]]
+    good = [value for value in found if value is not None]
+    if not good:
+        return f"{p['task']}, {p['method']}: diverged"
+    return f"{p['task']}, {p['method']}: {METRIC} {sum(good) / len(good):.3f}"

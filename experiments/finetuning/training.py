@@ -1,4 +1,4 @@
-"""One fine-tuning run."""
+"""Fine-tuning runs of one configuration that differ in their seeds, trained together."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from experiments.finetuning import methods, parameters
 from experiments.finetuning.increments import describe_increments
+from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
-from loca_theory.adapters import CosineSpectrum
-from loca_theory.errors import InvalidArgumentError
+from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, share
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "finetuning"
-HIGHER_IS_BETTER = {"accuracy": True, "bits per byte": False}
+METRIC = "accuracy"
 _EVALUATED_AT_ONCE = 100
 # A run also counts as diverged if its final loss exceeds this multiple of the first step's loss. A
 # run that ends at chance level is not counted as diverged; its metric shows it.
 _DIVERGED = 10.0
+# The mean training loss is recorded over the steps from the first number to the second.
+EARLY = {"loss_10": (1, 10), "loss_25": (16, 25)}
 
 
 def compute(point: Point, folder: Path) -> dict[str, Any]:
-    """Fine-tune a model once and measure it.
+    """Fine-tune a model once for each seed and measure it.
 
     Args:
-        point: Everything that determines the run; made by :mod:`experiments.finetuning.protocol`.
+        point: Everything that determines the runs; made by :mod:`experiments.finetuning.protocol`.
         folder: Folder of the prepared tasks.
 
     Returns:
-        For a run that selects the learning rate, ``validation``: the metric on the whole validation
-        set, None if the run diverged. For any other run, ``metric`` and ``loss`` on the test set,
-        which tuning runs never use, and ``curve``: step, training loss since the last evaluation,
-        loss and metric on the first examples of the validation set. For all runs, ``counts`` of
-        trained and stored numbers; ``diverged``; ``moved``, the fraction of components that changed
-        their location; ``seconds`` of training; ``increments``, their description, if the point
-        asks for it.
+        ``runs``, a result per seed. For runs that select the learning rate, ``validation``: the
+        metric on the whole validation set, None if the run diverged. For any other run, ``metric``
+        and ``loss`` on the test set, which tuning runs never use, and ``curve``: step, training
+        loss since the last evaluation, loss and metric on the first examples of the validation
+        set. For all runs, ``counts`` of trained and stored numbers; ``diverged``; ``moved``, the
+        fraction of components that changed their location; ``loss_10`` and ``loss_25``, mean
+        training losses of the steps 1 to 10 and 16 to 25; ``seconds`` of processor time, of the
+        group divided by its runs; ``increments``, their description, if the point asks for it.
     """
     p = dict(point.parameters)
     device = torch.device(p["device"])
@@ -56,176 +58,162 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     # Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
     # these are seeded here and restored afterwards.
     with torch.random.fork_rng(devices=cuda), _quiet():
-        torch.manual_seed(int(generator(p["seed"], "finetuning.model").integers(2**62)))
-        model = base_model(prepared, p["settings"]).to(device)
-        before = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        run = _Run(p, model, splits)
+        start = time.process_time()
+        group = Group(p, prepared, splits, device)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
-        torch.manual_seed(int(generator(p["seed"], "finetuning.training").integers(2**62)))
-        result = run.train()
-        if p["analyse"] and not result["diverged"]:
-            after = run.merged()
-            result["increments"] = describe_increments(before, after, run.targets, p["analyse"])
-    return result
+        torch.manual_seed(_seed_of(p["seeds"][0], "training"))
+        results = group.train()
+        seconds = (time.process_time() - start) / len(results)
+        for run, result in zip(group.runs, results, strict=True):
+            result["seconds"] = seconds
+            wanted = p["analyse"]
+            if not result["diverged"] and run.seed in wanted["seeds"]:
+                pool = wanted["pool"] if run.seed == wanted["seeds"][0] else 0
+                result["increments"] = describe_increments(run.increments(), wanted["ranks"], pool)
+    return {"runs": results}
 
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
     """Number of outputs and inputs of a task's target layers."""
     with torch.random.fork_rng(devices=[]), _quiet():
         model = base_model(prepared, chosen)
-    return methods.target_shape(model, _targets(model, chosen))
+    return methods.target_shape(model, chosen["targets"])
 
 
-def _targets(model: nn.Module, chosen: dict[str, Any]) -> list[str]:
-    """The names of target layers that exist in this version of transformers."""
-    leaves = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
-    return [name for name in chosen["targets"] if name in leaves]
+def _seed_of(seed: int, purpose: str) -> int:
+    return int(generator(seed, f"finetuning.{purpose}").integers(2**62))
 
 
-class _Run:
-    """A model in training, with its data, optimiser and schedule."""
+class Group:
+    """Runs with one configuration and other seeds.
 
-    def __init__(self, p: dict[str, Any], model: nn.Module, splits: dict[str, Split]) -> None:
-        self.p, self.chosen = p, p["settings"]
-        self.splits = splits
-        self.metric = self.chosen["metric"]
-        self.head: str | None = self.chosen.get("head")
-        self.targets = _targets(model, self.chosen)
-        method = methods.find_method(p["method"])
-        self.model = methods.adapt(
-            model,
-            method,
-            methods.Budget(p["r"], self.chosen["steps"]),
-            targets=self.targets,
-            head=self.head,
-            seed=int(generator(p["seed"], "finetuning.places").integers(2**31)),
-            overrides={"location_lr": p["location_rate"], **(p["loca"] or {})}
-            if method.kind == "loca"
-            else None,
-        )
-        self.is_adalora = method.kind == "adalora"
-        is_head = method.kind == "head"
-        head_rate = p["rate"] if is_head else self.chosen["head_rate"]
-        self.optimizer = torch.optim.AdamW(
-            parameters.groups(
-                self.model,
-                head=self.head,
-                rate=p["rate"],
-                head_rate=head_rate,
-            ),
-            weight_decay=0.0,
-        )
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._warm_up)
+    The forward pass of small transformers is that of all runs at once. Runs do not influence each
+    other: a run has the same result in any group, up to the rounding of products of other sizes.
 
-    def _warm_up(self, step: int) -> float:
-        steps = self.chosen["steps"]
-        warm = max(round(self.chosen["warmup"] * steps), 1)
-        return min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
+    Args:
+        p: Parameters of the point.
+        prepared: The task.
+        splits: Its data on the device.
+        device: Device to train on.
+    """
 
-    def train(self) -> dict[str, Any]:
+    def __init__(
+        self, p: dict[str, Any], prepared: Prepared, splits: dict[str, Split], device: torch.device
+    ) -> None:
+        self.p, self.splits = p, splits
+        self.runs: list[Run] = []
+        for seed in p["seeds"]:
+            torch.manual_seed(_seed_of(seed, "model"))
+            model = base_model(prepared, p["settings"]).to(device)
+            if self.runs and not methods.find_method(p["method"]).changes_body:
+                share(model, self.runs[0].pretrained, self._is_head)
+            self.runs.append(Run(p, seed, model))
+        self.is_small = isinstance(self.runs[0].core, SmallTransformer)
+
+    def _is_head(self, name: str) -> bool:
+        return self.p["settings"].get("head") in name.split(".")
+
+    def train(self) -> list[dict[str, Any]]:
         """Train for all steps, with evaluations on the validation set in between."""
-        steps, every = self.chosen["steps"], self.chosen["every"]
-        rank = self.p["r"] if self.is_adalora else None
-        counts = parameters.count(self.model, self.head, pruned_to=rank)
-        indices = self._indices()
-        curve: list[list[float | int | None]] = []
-        losses: list[float] = []
-        seconds, first, diverged = 0.0, math.nan, False
-        batches = self._batches()
-        for step in range(1, steps + 1):
-            start = time.perf_counter()
-            loss = self._step(next(batches), step)
-            seconds += time.perf_counter() - start
-            first = loss if step == 1 else first
-            losses.append(loss)
-            diverged = not math.isfinite(loss)
-            if diverged:
-                break
-            if not self.p["tunes"] and (step % every == 0 or step == steps):
-                looked = self._evaluate("validation", self.chosen["looks"])
-                curve.append([step, sum(losses) / len(losses), *looked])
-                losses = []
-        final: tuple[float | None, float | None] = (None, None)
-        if not diverged:
-            final = self._evaluate("validation" if self.p["tunes"] else "test")
-            diverged = final[0] is None or final[0] > _DIVERGED * max(first, 1.0)
-        moved = [
-            float((old != new).any(1).float().mean())
-            for old, new in zip(indices, self._indices(), strict=True)
+        p, chosen = self.p, self.p["settings"]
+        train = self.splits["train"]
+        batches = [run.batches(len(train["labels"])) for run in self.runs]
+        curves: list[list[list[float | int | None]]] = [[] for _ in self.runs]
+        for step in range(1, chosen["steps"] + 1):
+            which = torch.stack([next(batch) for batch in batches])
+            self._step({name: values[which] for name, values in train.items()})
+            if not p["tunes"] and (step % chosen["every"] == 0 or step == chosen["steps"]):
+                looked = self._evaluate("validation", chosen["looks"])
+                for run, curve, found in zip(self.runs, curves, looked, strict=True):
+                    since = run.losses[curve[-1][0] if curve else 0 :]  # type: ignore[misc]
+                    if not run.diverged:
+                        curve.append([step, sum(since) / len(since), *found])
+        final = self._evaluate("validation" if p["tunes"] else "test")
+        return [
+            self._result(run, *found, curve)
+            for run, found, curve in zip(self.runs, final, curves, strict=True)
         ]
-        loss, metric = (None, None) if diverged else final
+
+    def _result(
+        self, run: Run, loss: float | None, metric: float | None, curve: list[Any]
+    ) -> dict[str, Any]:
+        diverged = run.diverged or loss is None or loss > _DIVERGED * max(run.losses[0], 1.0)
+        if diverged:
+            loss, metric = None, None
+        early = {
+            name: sum(part) / len(part)
+            if len(part := run.losses[first - 1 : last]) == last - first + 1 and not run.diverged
+            else None
+            for name, (first, last) in EARLY.items()
+        }
         return {
             "validation" if self.p["tunes"] else "metric": metric,
             "loss": loss,
             "curve": curve,
-            "counts": counts,
+            "counts": parameters.count(
+                run.model, run.head, pruned_to=self.p["r"] if run.is_adalora else None
+            ),
             "diverged": diverged,
-            "moved": sum(moved) / len(moved) if moved else None,
-            "seconds": seconds,
+            "moved": run.moved(),
+            **early,
         }
 
-    def _step(self, batch: Split, step: int) -> float:
-        self.model.train()
-        # Calling PEFT's outer wrapper would omit AdaLoRA's regulariser.
-        forward: Any = self.model.base_model if self.is_adalora else self.model
-        loss = forward(**batch).loss
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            return value
-        loss.backward()
-        for group in self.optimizer.param_groups:
-            # Clip each group separately: large gradients of one would shrink those of the other.
-            nn.utils.clip_grad_norm_(group["params"], self.chosen["most_gradient"])
-        self.optimizer.step()
-        self.schedule.step()
-        if self.is_adalora:
-            self.model.base_model.update_and_allocate(step)  # type: ignore[union-attr]
-        self.optimizer.zero_grad()
-        return value
+    def _step(self, batch: Split) -> None:
+        for run in self.runs:
+            run.model.train()
+        losses, _ = self._outputs(batch)
+        # A run that has diverged must not stop the others.
+        losses.sum().backward()
+        for run, loss in zip(self.runs, losses.tolist(), strict=True):
+            run.update(loss)
 
-    def _batches(self) -> Iterator[Split]:
-        """Random batches; with one seed every method gets the same batches."""
-        rng = generator(self.p["seed"], "finetuning.batches")
-        train = self.splits["train"]
-        total, size = len(train["labels"]), self.chosen["batch"]
-        if min(total, self.chosen.get("train", total)) < size:
-            msg = f"batch={size} exceeds the training set of {self.p['task']}; use a smaller batch"
-            raise InvalidArgumentError(msg)
-        mine = rng.permutation(total)[: self.chosen.get("train", total)]
-        while True:
-            order = rng.permutation(mine)
-            for start in range(0, len(order) - size + 1, size):
-                which = torch.from_numpy(order[start : start + size])
-                yield {name: values[which] for name, values in train.items()}
+    def _outputs(self, batch: Split) -> tuple[torch.Tensor, torch.Tensor]:
+        """Losses (R,) and logits of all runs, each on its own part of the batch."""
+        if self.is_small:
+            return group_losses([run.core for run in self.runs], **batch)
+        found = []
+        for n, run in enumerate(self.runs):
+            wrapped: Any = run.model
+            # Calling PEFT's outer wrapper would omit AdaLoRA's regulariser.
+            forward = wrapped.base_model if run.is_adalora else wrapped
+            found.append(forward(**{name: values[n] for name, values in batch.items()}))
+        return torch.stack([one.loss for one in found]), torch.stack([one.logits for one in found])
 
     @torch.no_grad()
-    def _evaluate(self, split: str, most: int | None = None) -> tuple[float | None, float | None]:
-        """Mean loss and metric on the first ``most`` examples; None if the loss is not finite."""
-        self.model.eval()
+    def _evaluate(
+        self, split: str, most: int | None = None
+    ) -> list[tuple[float | None, float | None]]:
+        """Mean loss and accuracy of each run on the first ``most`` examples.
+
+        Both are None if the loss is not finite.
+        """
+        for run in self.runs:
+            run.model.eval()
         examples = {name: values[:most] for name, values in self.splits[split].items()}
-        total, right = len(examples["labels"]), 0
-        losses = 0.0
+        total, count = len(examples["labels"]), len(self.runs)
+        losses = torch.zeros(count, dtype=torch.float64)
+        right = torch.zeros(count, dtype=torch.float64)
         for start in range(0, total, _EVALUATED_AT_ONCE):
-            batch = {k: v[start : start + _EVALUATED_AT_ONCE] for k, v in examples.items()}
-            found = self.model(**batch)
-            losses += float(found.loss) * len(batch["labels"])
-            if self.metric == "accuracy":
-                right += int((found.logits.argmax(-1) == batch["labels"]).sum())
-        mean = losses / total
-        if not math.isfinite(mean):
-            return None, None
-        return mean, right / total if self.metric == "accuracy" else mean / math.log(2)
+            part = {k: v[start : start + _EVALUATED_AT_ONCE] for k, v in examples.items()}
+            size = len(part["labels"])
+            loss, logits = self._outputs(
+                {name: values.expand(count, *values.shape) for name, values in part.items()}
+            )
+            losses += loss.double().cpu() * size
+            right += _accuracy(logits, part["labels"]).cpu() * size
+        return [
+            (loss, metric) if math.isfinite(loss) else (None, None)
+            for loss, metric in zip(
+                (losses / total).tolist(), (right / total).tolist(), strict=True
+            )
+        ]
 
-    def _indices(self) -> list[torch.Tensor]:
-        spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
-        return [spectrum.indices.clone() for spectrum in spectra]
 
-    def merged(self) -> dict[str, torch.Tensor]:
-        """Weights with the adapter merged, under the names of the pretrained model."""
-        model: Any = self.model
-        if hasattr(model, "merge_and_unload"):
-            model = model.merge_and_unload()
-        return model.state_dict()
+def _accuracy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Fraction of right predictions of each run; a causal model predicts the next token."""
+    if labels.ndim == 2:
+        logits, labels = logits[:, :, :-1], labels[:, 1:]
+    return (logits.argmax(-1) == labels).double().flatten(1).mean(1)
 
 
 @contextmanager

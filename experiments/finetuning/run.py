@@ -1,0 +1,125 @@
+"""One model in training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+
+from experiments.finetuning import methods, parameters
+from loca_theory.adapters import CosineSpectrum
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import generator
+
+
+class Run:
+    """One model in training, with its optimiser, schedule and order of the data.
+
+    Args:
+        p: Parameters of the point.
+        seed: Seed of the run.
+        model: The pretrained model with a new head; changed in place.
+    """
+
+    def __init__(self, p: dict[str, Any], seed: int, model: nn.Module) -> None:
+        self.p, self.seed, chosen = p, seed, p["settings"]
+        self.head: str | None = chosen.get("head")
+        method = methods.find_method(p["method"])
+        self.pretrained: dict[str, Any] = {
+            name: parameter.detach().clone() if method.changes_body else parameter
+            for name, parameter in model.named_parameters()
+        }
+        self.model = methods.adapt(
+            model,
+            method,
+            methods.Budget(p["r"], chosen["steps"]),
+            targets=chosen["targets"],
+            head=self.head,
+            seed=int(generator(seed, "finetuning.places").integers(2**31)),
+            overrides={"location_lr": p["location_rate"], **(p["loca"] or {})}
+            if method.kind == "loca"
+            else None,
+        )
+        self.is_adalora = method.kind == "adalora"
+        head_rate = p["rate"] if method.kind == "head" else chosen["head_rate"]
+        self.optimizer = torch.optim.AdamW(
+            parameters.groups(self.model, head=self.head, rate=p["rate"], head_rate=head_rate),
+            weight_decay=0.0,
+            fused=True,
+        )
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._warm_up)
+        self.spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
+        self.first_indices = [spectrum.indices.clone() for spectrum in self.spectra]
+        self.losses: list[float] = []
+        self.diverged = False
+
+    def _warm_up(self, step: int) -> float:
+        steps = self.p["settings"]["steps"]
+        warm = max(round(self.p["settings"]["warmup"] * steps), 1)
+        return min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
+
+    @property
+    def core(self) -> nn.Module:
+        """The model without PEFT's wrappers."""
+        wrapped: Any = self.model
+        return wrapped.get_base_model() if hasattr(wrapped, "get_base_model") else wrapped
+
+    def batches(self, total: int) -> Iterator[torch.Tensor]:
+        """Indices of random batches; with one seed every method gets the same batches."""
+        rng = generator(self.seed, "finetuning.batches")
+        chosen = self.p["settings"]
+        size, count = chosen["batch"], min(total, chosen.get("train", total))
+        if count < size:
+            msg = f"batch={size} exceeds the training set of {self.p['task']}; use a smaller batch"
+            raise InvalidArgumentError(msg)
+        mine = rng.permutation(total)[:count]
+        while True:
+            order = rng.permutation(mine)
+            for start in range(0, count - size + 1, size):
+                yield torch.from_numpy(order[start : start + size])
+
+    def update(self, loss: float) -> None:
+        """Step after the backward pass, unless the loss is not finite.
+
+        Args:
+            loss: The training loss.
+        """
+        self.losses.append(loss)
+        self.diverged = self.diverged or not math.isfinite(loss)
+        if not self.diverged:
+            for group in self.optimizer.param_groups:
+                # Clip each group separately: large gradients of one would shrink the other's.
+                nn.utils.clip_grad_norm_(group["params"], self.p["settings"]["most_gradient"])
+            self.optimizer.step()
+            self.schedule.step()
+            if self.is_adalora:
+                wrapped: Any = self.model
+                wrapped.base_model.update_and_allocate(len(self.losses))
+        self.optimizer.zero_grad()
+
+    def moved(self) -> float | None:
+        """Fraction of components that are elsewhere than at the start; None without components."""
+        parts = [
+            float((old != spectrum.indices).any(1).float().mean())
+            for old, spectrum in zip(self.first_indices, self.spectra, strict=True)
+        ]
+        return sum(parts) / len(parts) if parts else None
+
+    @torch.no_grad()
+    def increments(self) -> dict[str, torch.Tensor]:
+        """ΔW of each target layer, by name."""
+        found = {}
+        for name, module in self.core.named_modules():
+            if name.rsplit(".", 1)[-1] not in self.p["settings"]["targets"]:
+                continue
+            layer: Any = module
+            if hasattr(layer, "get_base_layer"):
+                layer = deepcopy(layer)
+                layer.merge()
+                layer = layer.get_base_layer()
+            found[name] = layer.weight - self.pretrained[f"{name}.weight"]
+        return found
