@@ -27,7 +27,7 @@ EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sensitivity", {}),
     ("training_process", {}),
     ("patterns", {}),
-    ("theory_to_practice", {}),
+    ("prediction", {}),
     ("complexity", {}),
 )
 # These run only with --full or --quick.

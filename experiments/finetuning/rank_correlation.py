@@ -65,6 +65,7 @@ def cells(
         predictions: Rows with ``task``, ``method``, ``r`` and the other predictors; several rows
             of one alternative are averaged.
         signs: 1 or −1 for each predictor, by name: −1 if the smaller number predicts the better.
+            A cell has the predictors that are known of all its alternatives.
         by_budget: One cell per task and budget; otherwise one per task.
     """
     known: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
@@ -101,7 +102,9 @@ def cells(
         predicted = {}
         for name, sign in signs.items():
             if name in first:
-                predicted[name] = sign * column(name)
+                values = sign * column(name)
+                if np.isfinite(values).any(axis=1).all():
+                    predicted[name] = values
             elif all(name in one for key in members for one in known[key]):
                 means = [np.mean([one[name] for one in known[key]]) for key in members]
                 predicted[name] = sign * np.array(means)[:, None]
