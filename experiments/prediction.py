@@ -95,7 +95,7 @@ def _forecasts(session: Session, task: str, done: Sequence[Finished]) -> list[Po
     return [forecast.forecast(full, seed, wanted) for seed in seeds]
 
 
-def _computed(session: Session, points: Sequence[Point]) -> list[Mapping[str, Any]]:
+def _computed(session: Session, points: Sequence[Point]) -> list[dict[str, Any]]:
     store = ResultStore(session.out / "runs", forecast.version())
     session.say("predictors")
     with progress_bar("predictors", "full fine-tunes", quiet=session.quiet) as bar:

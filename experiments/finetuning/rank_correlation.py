@@ -35,9 +35,9 @@ class Cell:
         task: Name of the task.
         r: The budget; None if the alternatives have several.
         methods: The method of each of the m alternatives.
-        reached: The metric, larger is better, (m, seeds); NaN for a diverged run.
-        predicted: By the name of the predictor, (m, seeds) if it is measured in the same runs and
-            (m, 1) otherwise; larger predicts the better.
+        reached: The metric, larger is better, (m, seeds); NaN for a missing run.
+        predicted: By the name of the predictor, (m, seeds) if it is measured in the same runs, NaN
+            if it is missing there, and (m, 1) otherwise; larger predicts the better.
     """
 
     task: str
@@ -56,8 +56,8 @@ def cells(
 ) -> list[Cell]:
     """Put runs and predictions together.
 
-    Methods without a prediction, or of which every run diverged, are left out, and so are cells
-    with fewer than three methods.
+    A diverged run has the worst metric of all runs of its task. Methods without a prediction are
+    left out, and so are cells with fewer than three methods and tasks of which every run diverged.
 
     Args:
         runs: Rows with ``task``, ``method``, ``r``, ``seed``, ``metric`` (larger is better),
@@ -77,24 +77,24 @@ def cells(
         if key in known:
             cell = groups.setdefault((entry["task"], entry["r"] if by_budget else None), {})
             cell.setdefault(key, {})[entry["seed"]] = entry
+    worst: dict[str, float] = {}
+    for entry in runs:
+        if not entry["diverged"]:
+            worst[entry["task"]] = min(entry["metric"], worst.get(entry["task"], entry["metric"]))
     found = []
     for (task, r), members in groups.items():
-        seeds = sorted({seed for of_seed in members.values() for seed in of_seed})
-        members = {
-            key: of_seed
-            for key, of_seed in members.items()
-            if not all(one["diverged"] for one in of_seed.values())
-        }
-        if len(members) < 3:
+        if len(members) < 3 or task not in worst:
             continue
+        seeds = sorted({seed for of_seed in members.values() for seed in of_seed})
 
         def column(
             name: str,
+            of_diverged: float = np.nan,
             members: Mapping[tuple[Any, ...], Mapping[int, Mapping[str, Any]]] = members,
             seeds: Sequence[int] = seeds,
         ) -> Array:
             return np.array([
-                [_number(of_seed.get(seed), name) for seed in seeds]
+                [_number(of_seed.get(seed), name, of_diverged) for seed in seeds]
                 for of_seed in members.values()
             ])  # fmt: skip
 
@@ -109,7 +109,7 @@ def cells(
                 means = [np.mean([one[name] for one in known[key]]) for key in members]
                 predicted[name] = sign * np.array(means)[:, None]
         methods = tuple(key[1] for key in members)
-        found.append(Cell(task, r, methods, column("metric"), predicted))
+        found.append(Cell(task, r, methods, column("metric", worst[task]), predicted))
     return found
 
 
@@ -240,7 +240,7 @@ def _correlation(one: Cell, name: str, which: NDArray[np.int64]) -> Array:
 
 
 def _means(values: Array, which: NDArray[np.int64]) -> Array:
-    """Means over the drawn seeds, (draws, m); a diverged run counts as the mean of the others."""
+    """Means over the drawn seeds, (draws, m); a missing value counts as the mean of the others."""
     values = np.where(np.isfinite(values), values, np.nanmean(values, axis=1, keepdims=True))
     return values[:, which].mean(axis=2).T
 
@@ -258,7 +258,7 @@ def _same(one: Cell) -> Cell:
     return one
 
 
-def _number(entry: Mapping[str, Any] | None, name: str) -> float:
-    if entry is None or entry["diverged"] or entry[name] is None:
+def _number(entry: Mapping[str, Any] | None, name: str, of_diverged: float) -> float:
+    if entry is None:
         return np.nan
-    return float(entry[name])
+    return of_diverged if entry["diverged"] or entry[name] is None else float(entry[name])
