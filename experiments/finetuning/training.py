@@ -57,7 +57,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     cuda = [device] if device.type == "cuda" else []
     # Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
     # these are seeded here and restored afterwards.
-    with torch.random.fork_rng(devices=cuda), _quiet():
+    with torch.random.fork_rng(devices=cuda), quiet():
         start = time.process_time()
         group = Group(p, prepared, splits, device)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
@@ -75,7 +75,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
     """Number of outputs and inputs of a task's target layers."""
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), quiet():
         model = base_model(prepared, chosen)
     return methods.target_shape(model, chosen["targets"])
 
@@ -217,7 +217,7 @@ def _accuracy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence messages of transformers and PEFT that do not apply to these models."""
     from transformers.utils import logging
 

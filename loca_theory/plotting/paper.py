@@ -201,11 +201,11 @@ _FINE_TUNING = (
         draw_patterns,
     ),
     _fine_tuning(
-        "theory_practice",
-        "Energy of the full increment that each method can retain, and the metric of its adapter; "
-        "measured",
-        "theory_practice",
-        "theory_to_practice",
+        "prediction",
+        "What predicts the better adapter: predicted against reached accuracy, with rank "
+        "correlations; measured",
+        "prediction",
+        "prediction",
         draw_prediction,
     ),
 )
