@@ -1,6 +1,6 @@
 """The paper's table ``ablation``: its variants of the location search, and better searches.
 
-Needs ``pip install 'loca-theory[experiments]'``; about 5 minutes on two cores.
+Needs ``pip install 'loca-theory[experiments]'``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from experiments.finetuning.configurations import (
     SEARCHES,
+    TASKS,
     VARIANTS,
     configurations,
     described,
@@ -31,7 +32,7 @@ def sweep(session: Session, task: str) -> list[Finished]:
 
 
 @session_command
-@click.option("--task", help="text, vision or generation.  [default: vision; all with --full]")
+@click.option("--task", help=TASKS)
 def main(session: Session, task: str | None) -> None:
     """Compare ways of learning the locations.
 

@@ -1,6 +1,6 @@
 """The paper's figure ``budget``: accuracy against budget, every method tuned at every budget.
 
-Needs ``pip install 'loca-theory[experiments]'``; about 10 minutes on two cores.
+Needs ``pip install 'loca-theory[experiments]'``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import click
 
 from experiments.finetuning.configurations import (
     BUDGETED,
+    TASKS,
     configurations,
     described,
     ranks,
@@ -26,14 +27,14 @@ _FRAME = ("linear-probing", "full")
 def sweep(session: Session, task: str) -> list[Finished]:
     """Run every method at every budget, and the two methods without a budget."""
     wanted = configurations(session, task, _FRAME)
-    for r in ranks(session, task):
+    for r in ranks(session):
         wanted += configurations(session, task, BUDGETED, r)
     rates = session.tune(wanted, f"budgets, {task}")
     return session.run_on_all_seeds(rates.items(), f"budgets, {task}", described(session))
 
 
 @session_command
-@click.option("--task", help="text, vision or generation.  [default: vision; all with --full]")
+@click.option("--task", help=TASKS)
 def main(session: Session, task: str | None) -> None:
     """Compare LoRA, FourierFT and LoCA at several budgets.
 

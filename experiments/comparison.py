@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import click
 
-from experiments.finetuning.configurations import HEADLINE, configurations, described, tasks_of
+from experiments.finetuning.configurations import (
+    HEADLINE,
+    TASKS,
+    configurations,
+    described,
+    tasks_of,
+)
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import print_summary
 from experiments.finetuning.session import Finished, Session
-from experiments.finetuning.settings import task_names
 from experiments.finetuning.statistics import summary
 
 _REFERENCE = "lora"
@@ -31,7 +36,7 @@ def compare(
 
 
 @session_command
-@click.option("--task", help=f"{', '.join(task_names())}.  [default: all but text]")
+@click.option("--task", help=TASKS)
 @click.option("--methods", "listed", help="Names, separated by commas.  [default: all]")
 @click.option(
     "--r", type=click.IntRange(min=1), help="Budget as LoRA's rank.  [default: the task's]"

@@ -11,17 +11,18 @@ from experiments.finetuning.configurations import configurations, described
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
+from experiments.finetuning.settings import task_names
 
 _TASK = "text"
 METHODS = ("full", "lora", "fourierft", "loca", "loca-reselect")
 
 
 @session_command
-@click.option("--task", default=_TASK, show_default=True, help="text, vision or generation.")
+@click.option("--task", default=_TASK, show_default=True, help=", ".join(task_names()))
 def main(session: Session, task: str) -> None:
     """Draw the increments that a full fine-tune, LoRA, FourierFT and LoCA learn.
 
-    Example: python -m experiments.patterns --task vision
+    Example: python -m experiments.patterns --task digits
     """
     rates = session.tune(configurations(session, task, METHODS), f"patterns, {task}")
     done = session.run_on_all_seeds(rates.items(), f"patterns, {task}", described(session))
@@ -29,7 +30,7 @@ def main(session: Session, task: str) -> None:
     found = {
         one.configuration.method: one.result["increments"]["patterns"]
         for one in done
-        if one.run.parameters["seed"] == first and "increments" in one.result
+        if one.seed == first and "increments" in one.result
     }
     if not found:
         msg = f"the first run of every method on {task} diverged, so there is nothing to draw"

@@ -6,7 +6,7 @@ repeated.
 
 from __future__ import annotations
 
-from experiments.finetuning.configurations import configurations, described
+from experiments.finetuning.configurations import configurations, described, tasks_of
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
 
@@ -19,9 +19,8 @@ def main(session: Session) -> None:
 
     Example: python -m experiments.training_process --out results
     """
-    tasks = ["vision", "text", "generation"] if session.full else ["vision", "text"]
     lines = []
-    for task in tasks:
+    for task in tasks_of(session, None):
         rates = session.tune(configurations(session, task, METHODS), f"training process, {task}")
         done = session.run_on_all_seeds(
             rates.items(), f"training process, {task}", described(session)

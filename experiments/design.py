@@ -1,0 +1,227 @@
+"""The design of the experiments: what is compared, with which power, at which cost; and verdicts.
+
+``python -m experiments.design`` prints every comparison of ``experiments/design.toml`` with its
+margin, seeds, power and cost. With the folder of the runs' tables it prints the verdicts, and for
+comparisons whose runs are not all there the power so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from experiments.finetuning.decisions import Progress, plan, progress
+from experiments.finetuning.design import Comparison, Design
+from experiments.finetuning.design_file import DESIGN, read_design
+from experiments.finetuning.paired import read_runs
+from experiments.finetuning.power import Plan
+from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.protocol import Row
+from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
+from loca_theory.sweeps import manifest, store_rows
+
+_UNITS = {"accuracy": "", "loss": " %"}
+
+
+@click.command(cls=Command)
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option("--family", help="Only the comparisons of this family.")
+@click.option("--words", is_flag=True, help="Also print the analysis in words.")
+@click.option("--out", type=Folder(), help="Folder to write the verdicts to as a table.")
+def main(folder: Path | None, family: str | None, words: bool, out: Path | None) -> None:
+    """Print the design of the experiments, with the verdicts from the runs' tables in FOLDER.
+
+    Example: python -m experiments.design loca-results/experiments
+    """
+    if out and folder is None:
+        msg = "--out needs the FOLDER of the runs' tables"
+        raise click.UsageError(msg)
+    design = read_design(DESIGN)
+    if family and family not in design.families:
+        msg = f"there is no family {family}; use one of {', '.join(design.families)}"
+        raise click.UsageError(msg)
+    chosen = [name for name in design.families if family in (None, name)]
+    if words:
+        click.echo(design.analysis)
+    if folder is None:
+        for name in chosen:
+            _print_family(design, name)
+        shown = {_between(one) for name in chosen for one in design.members(name)}
+        click.echo(
+            "\nthree numbers: for standard deviations between tasks of "
+            f"{' or '.join(sorted(shown))}\nsees it: power if the true difference is the margin\nexcludes it: power to be "
+            "equivalent if there is no difference\ndetects: the smallest difference seen with a "
+            f"power of {design.wanted_power:.0%}"
+        )
+        total = design.cost()
+        click.echo(
+            f"\nfixed on {design.fixed}; all runs, with curves and the choice of rates: "
+            f"{total.runs} in {total.hours:.1f} CPU hours"
+        )
+        for claim, reason in design.undecided.items():
+            click.echo(f"not decided: {claim}. {reason}")
+        return
+    done = progress(design, read_runs(folder))
+    for name in chosen:
+        mine = [one for one in done if one.comparison.family == name]
+        _print_verdicts(design, name, [one for one in mine if one.decision])
+        _print_missing(design, name, [one for one in mine if not one.decision])
+    click.echo(
+        "\nwithin: the sides are equivalent within this margin\nthese tasks: bounds for these tasks "
+        "alone, which decide nothing\nbetween: estimated standard deviation between tasks"
+    )
+    if out:
+        about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
+        for path in store_rows(verdict_rows(done), about, out, "verdicts"):
+            click.echo(f"wrote {path}", err=True)
+
+
+def verdict_rows(done: Iterable[Progress]) -> list[Row]:
+    """One row per comparison, for a table: its verdict and what it rests on."""
+    rows = []
+    for one in done:
+        comparison, decision = one.comparison, one.decision
+        found = decision and {
+            "verdict": str(decision.verdict),
+            "difference": decision.estimate.difference,
+            "standard_error": decision.estimate.standard_error,
+            "degrees_of_freedom": decision.estimate.degrees_of_freedom,
+            "low": decision.low,
+            "high": decision.high,
+            "within": decision.within,
+            "fixed_low": decision.fixed_low,
+            "fixed_high": decision.fixed_high,
+            "between": decision.between,
+            "standard_deviation": decision.standard_deviation,
+        }
+        names = ("verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high",
+                 "within", "fixed_low", "fixed_high", "between", "standard_deviation")  # fmt: skip
+        rows.append({
+            "comparison": comparison.name,
+            "family": comparison.family,
+            "claims": ", ".join(comparison.claims),
+            "kind": comparison.kind,
+            "measure": comparison.measure,
+            "margin": comparison.margin,
+            "tasks": len(comparison.tasks),
+            "seeds": comparison.seeds,
+            "pairs": sum(one.pairs),
+            **(found or dict.fromkeys(names)),
+        })  # fmt: skip
+    return rows
+
+
+def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, str]:
+    """Power to see the margin, and to exclude it if the sides are equal, for each plan."""
+    margin = comparison.margin
+    seen = [one and one.superiority(margin) for one in plans]
+    excluded = [one and one.equivalence(margin) for one in plans]
+    return _percent(seen), _percent(excluded)
+
+
+def _percent(values: Iterable[float | None]) -> str:
+    return " ".join("–" if value is None else f"{100 * value:.0f}" for value in values)
+
+
+def _print_family(design: Design, name: str) -> None:
+    family, members = design.families[name], design.members(name)
+    table = Table(box=None, pad_edge=False)
+    headings = ("comparison", "kind", "margin", "tasks × seeds", "sees it, %", "excludes it, %",
+                "detects", "CPU hours")  # fmt: skip
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+    for one in members:
+        plans = [plan(one, len(members), between) for between in one.between]
+        detects = " ".join(
+            number(each and each.detectable(design.wanted_power), 1) for each in plans
+        )
+        table.add_row(
+            one.name,
+            one.kind,
+            _with_unit(one),
+            f"{len(one.tasks)} × {one.seeds}",
+            *_powers(plans, one),
+            detects,
+            f"{design.cost([one]).hours:.2f}",
+        )
+    hours = design.cost(members).hours
+    print_table(
+        table,
+        family.title,
+        f"{family.reason} One-sided level 5 % / {len(members)}; {hours:.1f} CPU hours, with shared "
+        "runs counted once.",
+    )
+
+
+def _with_unit(one: Comparison) -> str:
+    return f"{one.margin:g}{_UNITS[one.measure]}"
+
+
+def _between(one: Comparison) -> str:
+    return ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
+
+
+def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None:
+    if not done:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("comparison", "verdict"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("margin", "difference", "bounds", "within", "these tasks", "between"):
+        table.add_column(heading, justify="right")
+    for one in done:
+        decision = one.decision
+        if decision is None:
+            continue
+        between = None if math.isnan(decision.between) else decision.between
+        table.add_row(
+            one.comparison.name,
+            str(decision.verdict),
+            _with_unit(one.comparison),
+            number(decision.estimate.difference, sign=True),
+            _interval(decision.low, decision.high),
+            number(decision.within),
+            _interval(decision.fixed_low, decision.fixed_high),
+            number(between),
+        )
+    size = len(design.members(name))
+    note = f"each bound has the one-sided level 5 % / {size}"
+    print_table(table, design.families[name].title, note)
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{number(low, sign=True)} to {number(high, sign=True)}"
+
+
+def _print_missing(design: Design, name: str, missing: Sequence[Progress]) -> None:
+    if not missing:
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("comparison")
+    for heading in ("margin", "pairs", "of", "sees it, %", "excludes it, %"):
+        table.add_column(heading, justify="right")
+    size = len(design.members(name))
+    for one in missing:
+        comparison = one.comparison
+        plans = [plan(comparison, size, between, one.pairs) for between in comparison.between]
+        table.add_row(
+            comparison.name,
+            _with_unit(comparison),
+            " ".join(map(str, one.pairs)),
+            f"{len(comparison.tasks)} × {comparison.seeds}",
+            *_powers(plans, comparison),
+        )
+    print_table(
+        table,
+        f"{design.families[name].title} Runs are missing: the power so far",
+        "no verdict before all runs are there; pairs: of each task, both sides run",
+    )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.design")

@@ -1,0 +1,158 @@
+r"""Power of a comparison before its runs.
+
+With T tasks and n seeds per task, the mean difference has the standard error
+:math:`\sqrt{(\tau^2 + \sigma^2/n)/T}` and T − 1 degrees of freedom, where σ is the standard
+deviation of paired differences within a task and τ that of true differences between tasks. With one
+task it has :math:`\sigma/\sqrt n` and n − 1 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.integrate import fixed_quad
+from scipy.optimize import brentq
+from scipy.stats import chi, nct, norm, t
+
+from loca_theory.errors import InvalidArgumentError
+
+_MOST_SEEDS = 4096
+# Factor that is beyond every difference asked for, in units of the standard error.
+_FAR = 1e3
+# Probability that the integral of TOST leaves out at each end, and nodes of each of its two halves.
+_TAIL, _NODES = 1e-12, 200
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison before its runs.
+
+    Attributes:
+        tasks: Number of tasks, T.
+        seeds: Number of seeds per task, n.
+        standard_deviation: Standard deviation of paired differences within a task, σ.
+        between: Standard deviation of true differences between tasks, τ; without effect for T = 1.
+        level: One-sided level of each test.
+
+    Raises:
+        InvalidArgumentError: a number is out of range.
+    """
+
+    tasks: int
+    seeds: int
+    standard_deviation: float
+    between: float
+    level: float
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1 or self.seeds < 2:
+            msg = f"tasks={self.tasks} and seeds={self.seeds} have no variance; "
+            msg += "use 1 task or more and 2 seeds or more"
+            raise InvalidArgumentError(msg)
+        if not (self.standard_deviation > 0 and self.between >= 0 and 0 < self.level < 0.5):
+            msg = f"standard_deviation={self.standard_deviation}, between={self.between} and "
+            msg += f"level={self.level} make no test; use a positive standard deviation, "
+            msg += "between of 0 or more, and a level below 0.5"
+            raise InvalidArgumentError(msg)
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """T − 1, or n − 1 for one task."""
+        return self.tasks - 1 if self.tasks > 1 else self.seeds - 1
+
+    @property
+    def standard_error(self) -> float:
+        """Standard deviation of the mean difference over tasks and seeds."""
+        between = self.between if self.tasks > 1 else 0.0
+        return math.sqrt((between**2 + self.standard_deviation**2 / self.seeds) / self.tasks)
+
+    def superiority(self, difference: float) -> float:
+        r"""Probability that the lower bound is above 0.
+
+        It is :math:`P(T_{\nu,\delta} > t_{\nu,1-\alpha})` for the noncentral t with ν degrees of
+        freedom and δ the difference in standard errors.
+
+        Args:
+            difference: The true difference.
+        """
+        quantile = float(t.isf(self.level, self.degrees_of_freedom))
+        offset = difference / self.standard_error
+        return float(nct.sf(quantile, self.degrees_of_freedom, offset))
+
+    def equivalence(self, margin: float, difference: float = 0.0) -> float:
+        r"""Probability that both one-sided tests exclude ±m (TOST).
+
+        .. math:: \int_0^{m/(t\,\mathrm{se})} \bigl[\Phi\bigl((m - \mu)/\mathrm{se} - t u\bigr) -
+            \Phi\bigl(-(m + \mu)/\mathrm{se} + t u\bigr)\bigr] f(u)\,\mathrm{d}u
+
+        with f the density of :math:`\chi_\nu/\sqrt\nu`: a difference of two of Owen's Q functions.
+
+        Args:
+            margin: The margin m.
+            difference: The true difference μ.
+
+        Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18, 1990.
+        """
+        df, se = self.degrees_of_freedom, self.standard_error
+        quantile = float(t.isf(self.level, df))
+        scale = 1 / math.sqrt(df)
+
+        def integrand(u: np.ndarray) -> np.ndarray:
+            upper = norm.cdf((margin - difference) / se - quantile * u)
+            lower = norm.cdf(-(margin + difference) / se + quantile * u)
+            return (upper - lower) * chi.pdf(u, df, scale=scale)
+
+        # Outside of these quantiles the density does not matter.
+        low = float(chi.ppf(_TAIL, df, scale=scale))
+        high = min(margin / (quantile * se), float(chi.isf(_TAIL, df, scale=scale)))
+        if high <= low:
+            return 0.0
+        middle = min(max(float(chi.median(df, scale=scale)), low), high)
+        parts = [
+            fixed_quad(integrand, *ends, n=_NODES)[0] for ends in ((low, middle), (middle, high))
+        ]
+        return min(max(float(sum(parts)), 0.0), 1.0)
+
+    def detectable(self, power: float) -> float:
+        """The smallest true difference that is seen to be above 0 with a given power.
+
+        Args:
+            power: The power, between the level and 1.
+        """
+        end = _FAR * self.standard_error
+        return float(brentq(lambda x: self.superiority(x) - power, 0.0, end))
+
+    def excludable(self, power: float) -> float:
+        """The smallest margin within which two equal methods are equivalent with a given power.
+
+        Args:
+            power: The power, between 0 and 1.
+        """
+        end = _FAR * self.standard_error
+        return float(brentq(lambda x: self.equivalence(x) - power, 0.0, end))
+
+    def seeds_needed(self, margin: float, power: float, *, equivalence: bool = False) -> int | None:
+        """The fewest seeds with a given power; None if more than 4096 would be needed.
+
+        No number of seeds suffices if tasks differ too much.
+
+        Args:
+            margin: The true difference to see or, for equivalence, the margin.
+            power: The power.
+            equivalence: Whether the power is that of :meth:`equivalence` for equal methods.
+        """
+
+        def reaches(seeds: int) -> bool:
+            plan = Plan(self.tasks, seeds, self.standard_deviation, self.between, self.level)
+            found = plan.equivalence(margin) if equivalence else plan.superiority(margin)
+            return found >= power
+
+        if not reaches(_MOST_SEEDS):
+            return None
+        low, high = 1, _MOST_SEEDS
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if reaches(middle) else (middle, high)
+        return high
