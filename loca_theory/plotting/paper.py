@@ -32,6 +32,7 @@ from loca_theory.plotting.finetuning import (
     draw_training,
 )
 from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
+from loca_theory.plotting.low_rank import draw_low_rank
 from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.overview import draw_overview
 from loca_theory.plotting.separable import draw_separable_map
@@ -207,6 +208,14 @@ _FINE_TUNING = (
         "prediction",
         "prediction",
         draw_prediction,
+    ),
+    _fine_tuning(
+        "low_rank",
+        "Energy of the largest singular values of full increments, by optimiser, rate, steps, "
+        "batch, data and layer, beside that of independent entries; measured",
+        "low_rank",
+        "low_rank",
+        draw_low_rank,
     ),
 )
 

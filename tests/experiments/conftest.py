@@ -30,11 +30,12 @@ def vision(tasks_folder):
 @pytest.fixture(scope="session")
 def begin(vision, tasks_folder):
     """A run of a method on its way, before its first step."""
+    from experiments.finetuning.messages import quiet
     from experiments.finetuning.protocol import Configuration, point
     from experiments.finetuning.settings import settings
     from experiments.finetuning.tasks import load
     from experiments.finetuning.tasks.registry import base_model
-    from experiments.finetuning.training import _quiet, _Run
+    from experiments.finetuning.training import _Run
     from loca_theory.sweeps import generator
 
     def start(method, *, seed=0, rate=1e-2, r=2, **changed):
@@ -43,7 +44,7 @@ def begin(vision, tasks_folder):
         run = point(configuration, chosen, vision, rate=rate, seed=seed, device="cpu")
         p = dict(run.parameters)
         splits, _ = load(vision.folder, vision.digest)
-        with torch.random.fork_rng(devices=[]), _quiet():
+        with torch.random.fork_rng(devices=[]), quiet():
             torch.manual_seed(int(generator(seed, "finetuning.model").integers(2**62)))
             return _Run(p, base_model(vision, p["settings"]), splits)
 

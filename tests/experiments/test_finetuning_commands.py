@@ -16,6 +16,7 @@ COMMANDS = (
     "training_process",
     "patterns",
     "prediction",
+    "low_rank",
     "complexity",
     "everything",
 )
