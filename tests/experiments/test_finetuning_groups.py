@@ -67,7 +67,9 @@ def naive_loss(core, inputs, labels):
         h = h + block.contract(x)
     logits = core.head(core.norm(h))
     if core.causal:
-        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        )
     return torch.nn.functional.cross_entropy(logits[:, 0], labels)
 
 
