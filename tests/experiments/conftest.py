@@ -42,38 +42,17 @@ def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, analy
 
 
 @pytest.fixture(scope="session")
-<<<<<<< HEAD
-def begin(vision, tasks_folder):
-    """A run of a method on its way, before its first step."""
-    from experiments.finetuning.messages import quiet
-    from experiments.finetuning.protocol import Configuration, point
-    from experiments.finetuning.settings import settings
-    from experiments.finetuning.tasks import load
-    from experiments.finetuning.tasks.registry import base_model
-    from experiments.finetuning.training import _Run
-    from loca_theory.sweeps import generator
-
-    def start(method, *, seed=0, rate=1e-2, r=2, **changed):
-        chosen = {**settings("vision", quick=True), **changed}
-        configuration = Configuration("vision", method, r)
-        run = point(configuration, chosen, vision, rate=rate, seed=seed, device="cpu")
-        p = dict(run.parameters)
-        splits, _ = load(vision.folder, vision.digest)
-        with torch.random.fork_rng(devices=[]), quiet():
-            torch.manual_seed(int(generator(seed, "finetuning.model").integers(2**62)))
-            return _Run(p, base_model(vision, p["settings"]), splits)
-=======
 def begin(digits):
     """A group of runs of a method before its first step."""
+    from experiments.finetuning.messages import quiet
     from experiments.finetuning.tasks import load
-    from experiments.finetuning.training import Group, _quiet
+    from experiments.finetuning.training import Group
 
     def start(method, *, prepared=digits, **options):
         p = dict(point_of(prepared, method, **options).parameters)
         splits, _ = load(prepared.folder, prepared.digest)
-        with torch.random.fork_rng(devices=[]), _quiet():
+        with torch.random.fork_rng(devices=[]), quiet():
             return Group(p, prepared, splits, torch.device("cpu"))
->>>>>>> he
 
     return start
 
