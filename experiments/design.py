@@ -98,7 +98,7 @@ def verdict_rows(done: Iterable[Progress]) -> list[Row]:
     for one in done:
         comparison, decision = one.comparison, one.decision
         found = decision and {
-            "verdict": str(decision.verdict),
+            "verdict": decision.verdict.value,
             "difference": decision.estimate.difference,
             "standard_error": decision.estimate.standard_error,
             "degrees_of_freedom": decision.estimate.degrees_of_freedom,
