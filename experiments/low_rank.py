@@ -37,6 +37,7 @@ from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session
 from loca_theory.cli.progress import progress_bar
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Point, ResultStore, Runner, code_version
 
 _SMALL = Design(
@@ -78,7 +79,13 @@ def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]
 
     Returns:
         Rows by factor and rank, rows of matrices, and rows of matrices and ranks.
+
+    Raises:
+        InvalidArgumentError: there is no such task, or it is a language model.
     """
+    if "head" not in session.settings(task):
+        msg = f"the {task} task has no labels to measure the accuracy by; choose another, such as "
+        raise InvalidArgumentError(msg + TASKS[0])
     design = design_of(session, task)
     cases, prepared, chosen = design.cases(), session.prepared(task), session.settings(task)
     trainings: list[Training | None] = [*dict.fromkeys(case.training for case in cases), None]

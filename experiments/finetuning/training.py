@@ -15,7 +15,7 @@ from experiments.finetuning.messages import quiet
 from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
-from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, share
+from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, adopt_parameters
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "finetuning"
@@ -104,7 +104,7 @@ class Group:
             torch.manual_seed(_seed_of(seed, "model"))
             model = base_model(prepared, p["settings"]).to(device)
             if self.runs and not methods.find_method(p["method"]).changes_body:
-                share(model, self.runs[0].pretrained, self._is_head)
+                adopt_parameters(model, self.runs[0].pretrained, self._is_head)
             self.runs.append(Run(p, seed, model))
         self.is_small = isinstance(self.runs[0].core, SmallTransformer)
 

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
 Lines = Sequence[Mapping[str, Any]]
 
-# Okabe and Ito's and Tol's colours; marks say the same in grey.
-_OPTIMIZERS = {"SGD": ("#0072b2", "o"), "Adam": ("#aa4499", "s"), "AdamW": ("#332288", "^")}
+# Okabe and Ito's and Tol's colours; marks and dashes say the same in grey.
+_OPTIMIZERS = {
+    "SGD": ("#0072b2", "o", "-"),
+    "Adam": ("#aa4499", "s", "-"),
+    "AdamW": ("#332288", "^", (0, (3, 1.5))),
+}
+_OTHER = ("#444444", "D", "-")
 _LOW_RANK, _COSINE = LOOKS["R"].color, LOOKS["D"].color
 _TINT = 0.13
 # Panels other than the first show the energy at this r/K.
@@ -158,7 +163,7 @@ def _draw_accuracy(axis: Axes, lines: Lines) -> None:
     """Every training once, by the accuracy that it reaches."""
     mine = _at_ratio([line for line in lines if line["factor"] != "kind"])
     for optimizer, own in _by_optimizer(mine):
-        color, mark = _OPTIMIZERS.get(optimizer, ("#444444", "D"))
+        color, mark, _ = _OPTIMIZERS.get(optimizer, _OTHER)
         x = [100 * line["accuracy"] for line in own]
         axis.plot(x, [line["retained"] for line in own], mark, color=color, ms=3.5, alpha=0.75,
                   mew=0)  # fmt: skip
@@ -189,14 +194,14 @@ def _in_words(line: Mapping[str, Any]) -> str:
 def _line(
     axis: Axes, optimizer: str, x: Sequence[float], own: Lines, *, joined: bool = True
 ) -> None:
-    color, mark = _OPTIMIZERS.get(optimizer, ("#444444", "D"))
+    color, mark, dashes = _OPTIMIZERS.get(optimizer, _OTHER)
     y = np.array([line["retained"] for line in own])
     ends = np.clip([[line["low"], line["high"]] for line in own], 1e-4, 1 - 1e-4).T
     known = np.isfinite([[line["low"], line["high"]] for line in own]).all(1)
     errors = np.where(known, np.abs(ends - y), 0)
     axis.errorbar(
-        x, y, yerr=errors, color=color, marker=mark, ms=3.5, lw=1.3 if joined else 0,
-        elinewidth=0.9, label=optimizer, zorder=3,
+        x, y, yerr=errors, color=color, marker=mark, ms=3.5, linestyle=dashes,
+        lw=1.3 if joined else 0, elinewidth=0.9, label=optimizer, zorder=3,
     )  # fmt: skip
 
 

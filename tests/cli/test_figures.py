@@ -313,6 +313,7 @@ STORED_HERE = {
     "parameter_sen": "finetuning",
     "visualization_W": "finetuning",
     "prediction": "finetuning",
+    "low_rank": "finetuning",
     "analysis_1": "minilm",
     "analysis_2": "minilm",
     "analysis_3": "minilm",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from experiments.finetuning.methods import Budget, adapt, find_method
-from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, share
+from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, adopt_parameters
 
 METHODS = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca", "loca-v1",
            "loca-v3", "loca-swap", "loca-reselect", "full", "bitfit", "linear-probing")  # fmt: skip
@@ -79,7 +79,7 @@ def adapted(form, method, *, shares=True):
     for seed in range(RUNS):
         model = model_of(form, seed)
         if shares:
-            share(model, first, lambda name: name.startswith("head"))
+            adopt_parameters(model, first, lambda name: name.startswith("head"))
         first = first or dict(model.named_parameters())
         settings = find_method(method)
         overrides = None

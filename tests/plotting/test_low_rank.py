@@ -60,7 +60,7 @@ def shown(figure):
 def points(axis, optimizer):
     """Points of an optimiser's line."""
     bars = next(one for one in axis.containers if one.get_label() == optimizer)
-    return np.transpose(bars[0].get_data())
+    return np.transpose(bars[0].get_data()).astype(float)
 
 
 def test_a_row_of_panels_per_task():
