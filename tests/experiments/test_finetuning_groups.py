@@ -75,12 +75,12 @@ def naive_loss(core, inputs, labels):
 
 def adapted(form, method, *, shares=True):
     """Runs with other heads and adapters, whose trained numbers are not those of the start."""
-    cores, models = [], []
+    cores, models, first = [], [], {}
     for seed in range(RUNS):
         model = model_of(form, seed)
-        if cores and shares:
+        if first and shares:
             share(model, first, lambda name: name.startswith("head"))
-        elif not cores:
+        elif not first:
             first = dict(model.named_parameters())
         settings = find_method(method)
         overrides = None
