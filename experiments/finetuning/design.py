@@ -84,7 +84,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Curve:
+class VariedSetting:
     """A setting that is varied alone, shown as a curve without a verdict."""
 
     method: str
@@ -131,7 +131,7 @@ class Design:
     families: Mapping[str, Family]
     comparisons: tuple[Comparison, ...]
     context: tuple[str, ...]
-    curves: tuple[Curve, ...]
+    curves: tuple[VariedSetting, ...]
     undecided: Mapping[str, str]
     tasks: tuple[str, ...]
     seeds: Mapping[str, int]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import torch
 
 from experiments.finetuning import methods, parameters
 from experiments.finetuning.increments import describe_increments
+from experiments.finetuning.messages import quiet
 from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
@@ -57,7 +55,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     cuda = [device] if device.type == "cuda" else []
     # Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
     # these are seeded here and restored afterwards.
-    with torch.random.fork_rng(devices=cuda), _quiet():
+    with torch.random.fork_rng(devices=cuda), quiet():
         start = time.process_time()
         group = Group(p, prepared, splits, device)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
@@ -75,7 +73,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
     """Number of outputs and inputs of a task's target layers."""
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), quiet():
         model = base_model(prepared, chosen)
     return methods.target_shape(model, chosen["targets"])
 
@@ -214,20 +212,3 @@ def _accuracy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if labels.ndim == 2:
         logits, labels = logits[:, :, :-1], labels[:, 1:]
     return (logits.argmax(-1) == labels).double().flatten(1).mean(1)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence messages of transformers and PEFT that do not apply to these models."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(before)
-        logging.enable_progress_bar()

@@ -312,7 +312,7 @@ STORED_HERE = {
     "budget": "finetuning",
     "parameter_sen": "finetuning",
     "visualization_W": "finetuning",
-    "theory_practice": "finetuning",
+    "prediction": "finetuning",
     "analysis_1": "minilm",
     "analysis_2": "minilm",
     "analysis_3": "minilm",

@@ -44,13 +44,14 @@ def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, analy
 @pytest.fixture(scope="session")
 def begin(digits):
     """A group of runs of a method before its first step."""
+    from experiments.finetuning.messages import quiet
     from experiments.finetuning.tasks import load
-    from experiments.finetuning.training import Group, _quiet
+    from experiments.finetuning.training import Group
 
     def start(method, *, prepared=digits, **options):
         p = dict(point_of(prepared, method, **options).parameters)
         splits, _ = load(prepared.folder, prepared.digest)
-        with torch.random.fork_rng(devices=[]), _quiet():
+        with torch.random.fork_rng(devices=[]), quiet():
             return Group(p, prepared, splits, torch.device("cpu"))
 
     return start

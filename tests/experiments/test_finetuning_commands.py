@@ -15,7 +15,8 @@ COMMANDS = (
     "sensitivity",
     "training_process",
     "patterns",
-    "theory_to_practice",
+    "prediction",
+    "low_rank",
     "complexity",
     "everything",
 )
@@ -132,7 +133,7 @@ def test_the_other_commands_run(session):
         "budgets": "budget-vision",
         "sensitivity": "parameter_sen",
         "patterns": "visualization_W-vision",
-        "theory_to_practice": "theory_practice-vision",
+        "prediction": "prediction-vision",
     }
     for name, figure in figures.items():
         result = invoke(name, *given, "--task", "vision")

@@ -78,10 +78,9 @@ def adapted(form, method, *, shares=True):
     cores, models, first = [], [], {}
     for seed in range(RUNS):
         model = model_of(form, seed)
-        if first and shares:
+        if shares:
             share(model, first, lambda name: name.startswith("head"))
-        elif not first:
-            first = dict(model.named_parameters())
+        first = first or dict(model.named_parameters())
         settings = find_method(method)
         overrides = None
         if settings.kind == "loca":
