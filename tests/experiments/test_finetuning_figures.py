@@ -24,7 +24,7 @@ def line(method, mean=0.7, r=2, spread=0.1, **more):
         else {"low": mean - spread, "high": mean + spread}
     )
     return {
-        "task": "vision",
+        "task": "digits",
         "method": method,
         "title": method.upper(),
         "r": r,
@@ -104,7 +104,7 @@ def test_sensitivity(lines):
 
 def look(method, seed, step, value=0.5):
     return {
-        "task": "vision",
+        "task": "digits",
         "method": method,
         "title": method.upper(),
         "seed": seed,
