@@ -15,7 +15,11 @@ from experiments.finetuning.messages import quiet
 from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
-from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, adopt_parameters
+from experiments.finetuning.tasks.transformer import (
+    SmallTransformer,
+    adopt_parameters,
+    group_losses,
+)
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "finetuning"

@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from experiments.finetuning.methods import Budget, adapt, find_method
-from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, adopt_parameters
+from experiments.finetuning.tasks.transformer import (
+    SmallTransformer,
+    adopt_parameters,
+    group_losses,
+)
 
 METHODS = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca", "loca-v1",
            "loca-v3", "loca-swap", "loca-reselect", "full", "bitfit", "linear-probing")  # fmt: skip
