@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from experiments.finetuning import methods, parameters
+from experiments.finetuning import methods
 from experiments.finetuning.increments import describe_increments
 from experiments.finetuning.messages import quiet
 from experiments.finetuning.run import Run
@@ -152,9 +152,7 @@ class Group:
             "validation" if self.p["tunes"] else "metric": metric,
             "loss": loss,
             "curve": curve,
-            "counts": parameters.count(
-                run.model, run.head, pruned_to=self.p["r"] if run.is_adalora else None
-            ),
+            "counts": run.counts,
             "diverged": diverged,
             "moved": run.moved(),
             **early,
@@ -175,9 +173,9 @@ class Group:
             return group_losses([run.core for run in self.runs], **batch)
         found = []
         for n, run in enumerate(self.runs):
-            wrapped: Any = run.model
-            # Calling PEFT's outer wrapper would omit AdaLoRA's regulariser.
-            forward = wrapped.base_model if run.is_adalora else wrapped
+            # In training, AdaLoRA's regulariser is part of the loss; only PEFT's wrapper adds it.
+            regularised: Any = run.model.base_model if run.is_adalora else run.core
+            forward = regularised if run.model.training else run.core
             found.append(forward(**{name: values[n] for name, values in batch.items()}))
         return torch.stack([one.loss for one in found]), torch.stack([one.logits for one in found])
 

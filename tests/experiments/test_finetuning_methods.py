@@ -203,7 +203,6 @@ def test_adalora_is_trained_with_its_regulariser(plain):
     assert run.losses == [pytest.approx(loss + weight * penalty, rel=1e-5)]
 
 
-@pytest.mark.xfail(strict=True, reason="losses of evaluations have AdaLoRA's penalty in them")
 def test_nothing_is_regularised_where_it_is_measured(plain):
     group = plain("adalora")
     ((loss, _),) = group._evaluate("test")

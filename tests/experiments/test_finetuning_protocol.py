@@ -264,7 +264,6 @@ def test_a_row_tells_its_run(session):
     assert done[0].row["loss"] != done[1].row["loss"]
 
 
-@pytest.mark.xfail(strict=True, reason="numbers are counted when the searches have ended")
 @pytest.mark.parametrize("method", ["loca", "loca-gradient", "loca-reselect"])
 def test_a_row_counts_learned_locations_as_stored(session, method):
     (one, _) = session.run_on_all_seeds([(Configuration("digits", method, 1), 1e-2)], "")
