@@ -45,6 +45,8 @@ class Decision:
         fixed_high: Its upper bound.
         between: Estimated standard deviation of true differences between tasks; NaN for one task.
         standard_deviation: Estimated standard deviation of paired differences within a task.
+        task_differences: Mean difference of each task.
+        task_errors: Its standard error over seeds.
     """
 
     verdict: Verdict
@@ -57,6 +59,8 @@ class Decision:
     fixed_high: float
     between: float
     standard_deviation: float
+    task_differences: tuple[float, ...]
+    task_errors: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,8 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
         *fixed.bounds(level),
         between,
         math.sqrt(variance),
+        tuple(differences.mean(1).tolist()),
+        tuple((differences.std(1, ddof=1) / math.sqrt(differences.shape[1])).tolist()),
     )
 
 

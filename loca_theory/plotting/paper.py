@@ -19,6 +19,7 @@ from loca_theory.expressivity import (
     squares,
 )
 from loca_theory.plotting.catalogue import draw_catalogue
+from loca_theory.plotting.comparisons import draw_comparisons
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
@@ -200,6 +201,15 @@ _FINE_TUNING = (
         "visualization_W",
         "patterns",
         draw_patterns,
+    ),
+    _fine_tuning(
+        "comparisons",
+        "Differences between methods of fine-tuning over six small tasks, with the bounds that "
+        "decide the claims; measured",
+        "verdicts",
+        "everything --full && python -m experiments.design loca-results/experiments --out "
+        "loca-results/experiments",
+        draw_comparisons,
     ),
     _fine_tuning(
         "prediction",

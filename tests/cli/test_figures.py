@@ -312,6 +312,7 @@ STORED_HERE = {
     "budget": "finetuning",
     "parameter_sen": "finetuning",
     "visualization_W": "finetuning",
+    "comparisons": "finetuning",
     "prediction": "finetuning",
     "low_rank": "finetuning",
     "analysis_1": "minilm",
