@@ -23,19 +23,14 @@ from loca_theory.plotting.comparisons import draw_comparisons
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
-from loca_theory.plotting.finetuning import (
-    Lines,
-    as_lines,
-    draw_budgets,
-    draw_patterns,
-    draw_prediction,
-    draw_sensitivity,
-    draw_training,
-)
+from loca_theory.plotting.finetuning import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.low_rank import draw_low_rank
 from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.overview import draw_overview
+from loca_theory.plotting.patterns import draw_patterns
+from loca_theory.plotting.prediction import draw_prediction
+from loca_theory.plotting.runs import Lines, as_lines
 from loca_theory.plotting.separable import draw_separable_map
 
 if TYPE_CHECKING:

@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.finetuning import (
-    draw_budgets,
-    draw_patterns,
-    draw_prediction,
-    draw_sensitivity,
-    draw_training,
-)
+from loca_theory.plotting.finetuning import draw_budgets, draw_sensitivity, draw_training
+from loca_theory.plotting.patterns import draw_patterns
+from loca_theory.plotting.prediction import draw_prediction
 
 METHODS = ("lora", "loca", "some-other")
 
@@ -128,7 +124,7 @@ LOOKS = [look(m, s, step, step / 40) for m in METHODS for s in (0, 1) for step i
     ],
 )
 def test_training(lines):
-    assert len(drawn(draw_training(lines)).axes) == 2
+    assert len(drawn(draw_training(lines)).axes) == 1
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3])
