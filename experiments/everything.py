@@ -22,7 +22,7 @@ EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("comparison", {}),
     ("ablation", {}),
     ("training_process", {}),
-    ("comparison", {"task": "text"}),
+    ("comparison", {"task": "text", "listed": "loca-v1,loca,loca-reselect"}),
     ("budgets", {}),
     ("sensitivity", {}),
     ("patterns", {}),
