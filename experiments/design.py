@@ -49,36 +49,47 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
     if words:
         click.echo(design.analysis)
     if folder is None:
-        for name in chosen:
-            _print_family(design, name)
-        shown = {_between(one) for name in chosen for one in design.members(name)}
-        click.echo(
-            "\nthree numbers: for standard deviations between tasks of "
-            f"{' or '.join(sorted(shown))}\nsees it: power if the true difference is the margin\nexcludes it: power to be "
-            "equivalent if there is no difference\ndetects: the smallest difference seen with a "
-            f"power of {design.wanted_power:.0%}"
-        )
-        total = design.cost()
-        click.echo(
-            f"\nfixed on {design.fixed}; all runs, with curves and the choice of rates: "
-            f"{total.runs} in {total.hours:.1f} CPU hours"
-        )
-        for claim, reason in design.undecided.items():
-            click.echo(f"not decided: {claim}. {reason}")
+        _print_design(design, chosen)
         return
     done = progress(design, read_runs(folder))
-    for name in chosen:
-        mine = [one for one in done if one.comparison.family == name]
-        _print_verdicts(design, name, [one for one in mine if one.decision])
-        _print_missing(design, name, [one for one in mine if not one.decision])
-    click.echo(
-        "\nwithin: the sides are equivalent within this margin\nthese tasks: bounds for these tasks "
-        "alone, which decide nothing\nbetween: estimated standard deviation between tasks"
-    )
+    _print_results(design, chosen, done)
     if out:
         about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
         for path in store_rows(verdict_rows(done), about, out, "verdicts"):
             click.echo(f"wrote {path}", err=True)
+
+
+def _print_design(design: Design, chosen: Sequence[str]) -> None:
+    for name in chosen:
+        _print_family(design, name)
+    shown = sorted({_between(one) for name in chosen for one in design.members(name)})
+    total = design.cost()
+    lines = (
+        "",
+        f"three numbers: for standard deviations between tasks of {' or '.join(shown)}",
+        "sees it: power if the true difference is the margin",
+        "excludes it: power to be equivalent if there is no difference",
+        f"detects: the smallest difference seen with a power of {design.wanted_power:.0%}",
+        "",
+        f"fixed on {design.fixed}",
+        f"all runs, with curves and the choice of rates: {total.runs}, {total.hours:.1f} CPU hours",
+        *(f"not decided: {claim}. {reason}" for claim, reason in design.undecided.items()),
+    )
+    click.echo("\n".join(lines))
+
+
+def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progress]) -> None:
+    for name in chosen:
+        mine = [one for one in done if one.comparison.family == name]
+        _print_verdicts(design, name, [one for one in mine if one.decision])
+        _print_missing(design, name, [one for one in mine if not one.decision])
+    lines = (
+        "",
+        "within: the sides are equivalent within this margin",
+        "these tasks: bounds for these tasks alone, which decide nothing",
+        "between: estimated standard deviation of true differences between tasks",
+    )
+    click.echo("\n".join(lines))
 
 
 def verdict_rows(done: Iterable[Progress]) -> list[Row]:
@@ -87,7 +98,7 @@ def verdict_rows(done: Iterable[Progress]) -> list[Row]:
     for one in done:
         comparison, decision = one.comparison, one.decision
         found = decision and {
-            "verdict": str(decision.verdict),
+            "verdict": decision.verdict.value,
             "difference": decision.estimate.difference,
             "standard_error": decision.estimate.standard_error,
             "degrees_of_freedom": decision.estimate.degrees_of_freedom,

@@ -52,7 +52,9 @@ def sweep(session: Session, task: str) -> list[Row]:
             Configuration(task, "loca", r, {"scaling": value}) if value != 1 else plain["loca"]
         )
         wanted.append(("scaling", value, configuration, rate_of["loca"]))
-    for value in _some(session, find_method("loca").rates(session.settings(task)["grid"], beyond=1)):
+    for value in _some(
+        session, find_method("loca").rates(session.settings(task)["grid"], beyond=1)
+    ):
         wanted.append(("rate", value, plain["loca"], value))
     for value in _some(session, LOCATION_RATES):
         configuration = Configuration(task, "loca", r, location_rate=value)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import pandas as pd
@@ -23,17 +22,9 @@ from experiments.finetuning.design import Comparison, Design
 from experiments.finetuning.estimates import Estimate, over_tasks, these_tasks
 from experiments.finetuning.paired import differences
 from experiments.finetuning.power import Plan
+from loca_theory.claims import Verdict
 
 FAMILY_WISE = 0.05
-
-
-class Verdict(StrEnum):
-    """What a comparison shows."""
-
-    SUPPORTED = "supported"
-    NOT_SUPPORTED = "not supported"
-    EQUIVALENT = "equivalent"
-    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from experiments.finetuning.design import (
     SETTINGS,
     Arm,
     Comparison,
-    Curve,
     Design,
     Family,
+    VariedSetting,
     for_task,
 )
 from experiments.finetuning.methods import methods as known_methods
@@ -81,7 +81,7 @@ def _parsed(given: Mapping[str, Any]) -> Design:
         ),
         context=tuple(given["context"]["methods"]),
         curves=tuple(
-            Curve(entry["method"], entry["setting"], tuple(entry["values"]))
+            VariedSetting(entry["method"], entry["setting"], tuple(entry["values"]))
             for entry in given["curves"]
         ),
         undecided={entry["claim"]: entry["reason"] for entry in given["undecided"]},
@@ -116,6 +116,7 @@ def _comparison(
         tasks=mine,
         seeds=min(numbers, default=0),
         claims=tuple(entry.pop("claims", ())),
+        spread_from=entry.pop("standard_deviation_from"),
         between=tuple(entry.pop("between")),
         **entry,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.stats import t
@@ -30,8 +31,13 @@ class Estimate:
         Args:
             level: Probability with which each bound alone misses the true difference.
         """
-        half = self.standard_error * float(t.isf(level, self.degrees_of_freedom))
+        half = self.standard_error * _quantile(level, self.degrees_of_freedom)
         return self.difference - half, self.difference + half
+
+
+@cache
+def _quantile(level: float, degrees_of_freedom: float) -> float:
+    return float(t.isf(level, degrees_of_freedom))
 
 
 def over_tasks(differences: np.ndarray) -> Estimate:

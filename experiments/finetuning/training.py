@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from experiments.finetuning import methods, parameters
+from experiments.finetuning import methods
 from experiments.finetuning.increments import describe_increments
+from experiments.finetuning.messages import quiet
 from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
-from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, share
+from experiments.finetuning.tasks.transformer import (
+    SmallTransformer,
+    adopt_parameters,
+    group_losses,
+)
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "finetuning"
@@ -57,7 +59,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     cuda = [device] if device.type == "cuda" else []
     # Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
     # these are seeded here and restored afterwards.
-    with torch.random.fork_rng(devices=cuda), _quiet():
+    with torch.random.fork_rng(devices=cuda), quiet():
         start = time.process_time()
         group = Group(p, prepared, splits, device)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
@@ -75,7 +77,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
     """Number of outputs and inputs of a task's target layers."""
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), quiet():
         model = base_model(prepared, chosen)
     return methods.target_shape(model, chosen["targets"])
 
@@ -106,7 +108,7 @@ class Group:
             torch.manual_seed(_seed_of(seed, "model"))
             model = base_model(prepared, p["settings"]).to(device)
             if self.runs and not methods.find_method(p["method"]).changes_body:
-                share(model, self.runs[0].pretrained, self._is_head)
+                adopt_parameters(model, self.runs[0].pretrained, self._is_head)
             self.runs.append(Run(p, seed, model))
         self.is_small = isinstance(self.runs[0].core, SmallTransformer)
 
@@ -150,9 +152,7 @@ class Group:
             "validation" if self.p["tunes"] else "metric": metric,
             "loss": loss,
             "curve": curve,
-            "counts": parameters.count(
-                run.model, run.head, pruned_to=self.p["r"] if run.is_adalora else None
-            ),
+            "counts": run.counts,
             "diverged": diverged,
             "moved": run.moved(),
             **early,
@@ -173,9 +173,9 @@ class Group:
             return group_losses([run.core for run in self.runs], **batch)
         found = []
         for n, run in enumerate(self.runs):
-            wrapped: Any = run.model
-            # Calling PEFT's outer wrapper would omit AdaLoRA's regulariser.
-            forward = wrapped.base_model if run.is_adalora else wrapped
+            # In training, AdaLoRA's regulariser is part of the loss; only PEFT's wrapper adds it.
+            regularised: Any = run.model.base_model if run.is_adalora else run.core
+            forward = regularised if run.model.training else run.core
             found.append(forward(**{name: values[n] for name, values in batch.items()}))
         return torch.stack([one.loss for one in found]), torch.stack([one.logits for one in found])
 
@@ -214,20 +214,3 @@ def _accuracy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if labels.ndim == 2:
         logits, labels = logits[:, :, :-1], labels[:, 1:]
     return (logits.argmax(-1) == labels).double().flatten(1).mean(1)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence messages of transformers and PEFT that do not apply to these models."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(before)
-        logging.enable_progress_bar()

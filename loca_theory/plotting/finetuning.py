@@ -24,10 +24,13 @@ _LOOKS = {
     "loca-charged": Look("#cc79a7", (0, (4, 1))),
     "loca-v1": Look("#7f7f7f", (0, (4, 1, 1, 1))),
     "loca-reselect": Look("#0072b2"),
+    "waveft": Look("#56b4e9", (0, (4, 1))),
+    "shira": Look("#8c564b", (0, (1, 1))),
+    "c3a": Look("#f0e442"),
     "full": Look("#444444", (0, (6, 2))),
     "linear-probing": Look("#999999", (0, (1, 1))),
 }
-_PLAIN = Look("#56b4e9")
+_PLAIN = Look("#bbbbbb")
 # Marks of neighbouring methods are this many octaves of the budget apart.
 _APART = 0.07
 _BARS = "Bars: 95% confidence intervals over seeds"
@@ -158,52 +161,61 @@ def draw_training(lines: Lines) -> Figure:
 
 @styled
 def draw_prediction(lines: Lines) -> Figure:
-    """Retained energy of the full fine-tune's increments, and the metric of the adapters.
+    """What was predicted against what was reached, one panel per predictor.
 
-    Left: the largest energy that each method can retain, by budget. Middle: the metric of the
-    fine-tuned adapters. Right: the metric against the retained energy.
+    Both are shown as differences from their means over the methods of the same task and budget,
+    the prediction in units of its standard deviation over them. Titles give the mean rank
+    correlation over tasks and budgets.
 
     Args:
-        lines: ``task``, ``method``, ``title``, ``r``, ``retained_energy``, ``mean``, ``low``,
-            ``high``, ``measure``.
+        lines: Table of :mod:`experiments.prediction`: ``predictor``, ``predictor_title``, ``task``,
+            ``method``, ``title``, ``r``, ``value``, ``mean``, ``correlation``, ``low``, ``high``,
+            ``judged``, ``judged_low``, ``judged_high``, ``chosen``.
 
     Raises:
         InvalidArgumentError: every run diverged.
     """
     lines = _with_mean(lines)
-    tasks = list(dict.fromkeys(line["task"] for line in lines))
-    figure = Picture(figsize=(9.6, 2.9 * len(tasks) + 0.3))
-    axes = figure.subplots(len(tasks), 3, squeeze=False)
-    for row, task in zip(axes, tasks, strict=True):
-        mine = [line for line in lines if line["task"] == task]
-        ranks = sorted({line["r"] for line in mine})
-        methods = dict.fromkeys(line["method"] for line in mine)
-        for number, method in enumerate(methods):
-            own = sorted((x for x in mine if x["method"] == method), key=lambda x: x["r"])
-            look = _LOOKS.get(method, _PLAIN)
-            style = {"color": look.color, "linestyle": look.dashes, "marker": "o", "markersize": 3}
-            steps = [100 * line["retained_energy"] for line in own]
-            shift = _shift(number, len(methods))
-            x = [line["r"] * shift for line in own]
-            row[0].plot(x, steps, **style, label=own[0]["title"])
-            _line(row[1], method, x, own)
-            sizes = [12 + 12 * ranks.index(line["r"]) for line in own]
-            means = [_factor(line) * line["mean"] for line in own]
-            row[2].scatter(steps, means, s=sizes, color=look.color, alpha=0.8, linewidths=0)
-        for axis in row[:2]:
-            axis.set_xscale("log", base=2)
-            axis.set_xticks(ranks, [str(r) for r in ranks])
-            axis.minorticks_off()
-            axis.set_xlabel("budget (LoRA rank r)")
-        row[0].set_ylabel("retained energy of the full ΔW, %")
-        row[1].set_ylabel(_measure(mine[0]))
-        row[2].set_xlabel("retained energy of the full ΔW, %")
-        row[2].set_ylabel(_measure(mine[0]))
-        row[0].set_title(f"{task}: retained energy")
-        row[1].set_title("fine-tuned adapters")
-        row[2].set_title("metric against energy")
-    _legend(figure, axes[:, 0], f"{_BARS}; right: larger dots mean larger budgets")
+    names = list(dict.fromkeys(line["predictor"] for line in lines))
+    columns = min(len(names), 3)
+    rows = -(-len(names) // columns)
+    figure = Picture(figsize=(2.9 * columns + 1.5, 2.7 * rows + 0.3))
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
+    for axis, name in zip(axes, names, strict=False):
+        cells: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+        for line in lines:
+            if line["predictor"] == name:
+                cells.setdefault((line["task"], line["r"]), []).append(line)
+        points: dict[str, list[tuple[float, float]]] = {}
+        for own in cells.values():
+            value, mean = (np.array([x[key] for x in own], float) for key in ("value", "mean"))
+            x = (value - value.mean()) / (value.std() or 1.0)
+            y = 100 * (mean - mean.mean())
+            for line, *point in zip(own, x, y, strict=True):
+                points.setdefault(line["title"], []).append((point[0], point[1]))
+        of_title = {line["title"]: line["method"] for line in lines}
+        for title, where in points.items():
+            color = _LOOKS.get(of_title[title], _PLAIN).color
+            axis.scatter(*zip(*where, strict=True), s=10, color=color, label=title, linewidths=0)
+        first = next(iter(cells.values()))[0]
+        axis.set_title(f"{first['predictor_title']}\n{_correlations(first)}", fontsize=7)
+        axis.set_xlabel("predicted, standard deviations")
+    for axis in axes[::columns]:
+        axis.set_ylabel("reached: accuracy, points")
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    caption = "Dots: a method at one budget on one task, minus the mean over methods. "
+    caption += "ρ: mean rank correlation, with 95% intervals over tasks and seeds"
+    _legend(figure, axes, caption)
     return figure
+
+
+def _correlations(line: Mapping[str, Any]) -> str:
+    text = f"ρ = {line['correlation']:.2f} ({line['low']:.2f} to {line['high']:.2f})"
+    if line["chosen"] and line["judged"] is not None:
+        text += f"; on tasks\nit was not chosen on: {line['judged']:.2f} "
+        text += f"({line['judged_low']:.2f} to {line['judged_high']:.2f})"
+    return text
 
 
 @styled

@@ -32,6 +32,7 @@ from loca_theory.plotting.finetuning import (
     draw_training,
 )
 from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
+from loca_theory.plotting.low_rank import draw_low_rank
 from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.overview import draw_overview
 from loca_theory.plotting.separable import draw_separable_map
@@ -201,12 +202,20 @@ _FINE_TUNING = (
         draw_patterns,
     ),
     _fine_tuning(
-        "theory_practice",
-        "Energy of the full increment that each method can retain, and the metric of its adapter; "
-        "measured",
-        "theory_practice",
-        "theory_to_practice",
+        "prediction",
+        "What predicts the better adapter: predicted against reached accuracy, with rank "
+        "correlations; measured",
+        "prediction",
+        "prediction",
         draw_prediction,
+    ),
+    _fine_tuning(
+        "low_rank",
+        "Energy of the largest singular values of full increments, by optimiser, rate, steps, "
+        "batch, data and layer, beside that of independent entries; measured",
+        "low_rank",
+        "low_rank",
+        draw_low_rank,
     ),
 )
 

@@ -1,0 +1,148 @@
+"""How low the rank of a fine-tune's increments is, and how far they are from independent entries.
+
+All statistics are those of ``loca-theory analyze``. The increments of independent normal entries of
+the same shapes serve as controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
+from loca_theory.checkpoints.names import kind_of, layer_of, module_of
+from loca_theory.checkpoints.settings import Settings
+from loca_theory.expressivity import Budget, compare_with_low_rank, find_methods
+from loca_theory.increments import PrintedTest
+
+KINDS = ("query", "key", "value", "attention output", "MLP in", "MLP out")
+"""The kinds of layers whose increments are measured."""
+
+# Names in the small transformers that the patterns for published models do not cover.
+_OWN = {"output": "attention output", "expand": "MLP in", "contract": "MLP out"}
+_LOW_RANK, _COSINE = "R", "D"
+_METHODS = find_methods((_LOW_RANK, _COSINE))
+# The p-value of the test as printed is not used, so it is computed from a single copy.
+_UNUSED = PrintedTest(copies=1, sets=1)
+_LARGEST = 4  # ranks are powers of two up to min(p, q) over this number
+_STATISTICS = (
+    "sigma", "energy", "relative_norm", "zero_fraction", "excess_kurtosis", "tv", "mp_distance",
+    "outlier_mass", "spikes", "stable_rank", "effective_rank", "rank_50", "rank_90", "rank_99",
+)  # fmt: skip
+
+
+def layer_kind(name: str) -> str | None:
+    """The kind of a weight matrix, one of :data:`KINDS`; None for embeddings, heads and others."""
+    kind = _OWN.get(module_of(name)) or kind_of(name)
+    return kind if kind in KINDS else None
+
+
+def measured_layers(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """The weight matrices of a state dict that are measured, with their kinds."""
+    return {
+        name: kind
+        for name, value in state.items()
+        if value.ndim == 2 and name.endswith(".weight") and (kind := layer_kind(name))
+    }
+
+
+def ranks_of(shape: tuple[int, int]) -> tuple[int, ...]:
+    """Ranks at which a matrix is measured: 1, 2, 4, … up to a quarter of its smaller side."""
+    most = min(shape) // _LARGEST
+    return tuple(2**k for k in range(most.bit_length()))
+
+
+def increments_of(
+    before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Increments of the measured layers, by name of the weight.
+
+    Args:
+        before: Pretrained weights by name.
+        after: Fine-tuned weights by name.
+    """
+    return {name: after[name].detach() - before[name] for name in measured_layers(before)}
+
+
+def independent_increments(
+    before: Mapping[str, torch.Tensor], rng: np.random.Generator
+) -> dict[str, torch.Tensor]:
+    """Matrices of independent standard normal entries in place of the increments.
+
+    Args:
+        before: Pretrained weights by name.
+        rng: Draws the entries.
+    """
+    return {
+        name: torch.from_numpy(rng.standard_normal(before[name].shape)).float()
+        for name in measured_layers(before)
+    }
+
+
+def measure(
+    increments: Mapping[str, torch.Tensor], before: Mapping[str, torch.Tensor] | None = None
+) -> list[dict[str, Any]]:
+    """Measure the increments of a run; constant ones, such as 0, are left out.
+
+    Args:
+        increments: ΔW by name of the weight.
+        before: Pretrained weights by name; None if the increments are not relative to any.
+
+    Returns:
+        For each matrix: ``name``, ``kind``, ``layer``, ``p``, ``q``; statistics of
+        :class:`~loca_theory.checkpoints.Matrix`; and ``ranks``, see :func:`rank_rows`.
+    """
+    found = []
+    for name, kind in measured_layers(increments).items():
+        increment = increments[name].cpu()
+        if float(increment.min()) == float(increment.max()):
+            continue
+        p, q = increment.shape
+        settings = Settings(ranks_of((p, q)), _METHODS, printed=_UNUSED)
+        weights = None if before is None else before[name].cpu()
+        analysis = analyse_matrix(name, increment, settings, weights=weights)
+        statistics = asdict(analysis.matrix)
+        found.append(
+            {"name": name, "kind": kind, "layer": layer_of(name), "p": p, "q": q}
+            | {key: statistics[key] for key in _STATISTICS}
+            | {"ranks": rank_rows(analysis)}
+        )
+    return found
+
+
+def rank_rows(analysis: MatrixAnalysis) -> list[dict[str, Any]]:
+    r"""What low rank and the best cosine coefficients retain of one increment, by rank.
+
+    Returns:
+        For each rank: ``retained``, the energy fraction of the r largest singular values;
+        ``independent``, its expectation for independent normal entries; ``cosine``, the fraction
+        that the best DCT coefficients of the same budget retain; ``cosine_predicted``, its
+        prediction from the singular values alone (singular vectors independent of the basis);
+        ``threshold``, the fraction f + 2zφ(z), which that prediction approaches for large stable
+        rank; ``predicted``, whether ``retained`` exceeds ``cosine_predicted``; ``low_rank``,
+        whether it exceeds ``cosine``.
+    """
+    p, q = analysis.matrix.shape
+    singular_values = np.sqrt(analysis.eigenvalues)
+    errors = {(one.r, one.method): one for one in analysis.errors}
+    rows = []
+    for r in dict.fromkeys(r for r, _ in errors):
+        low_rank, cosine = errors[r, _LOW_RANK], errors[r, _COSINE]
+        found = compare_with_low_rank(singular_values, Budget(p, q, r), _COSINE)
+        rows.append(
+            {
+                "r": r,
+                "retained": found.low_rank,
+                "independent": None if low_rank.iid_error is None else 1 - low_rank.iid_error,
+                "cosine": 1 - cosine.error,
+                "cosine_predicted": found.other,
+                "threshold": found.normal_limit,
+                "predicted": found.better == _LOW_RANK,
+                "low_rank": found.low_rank > 1 - cosine.error,
+            }
+        )
+    return rows

@@ -1,0 +1,168 @@
+r"""When is ΔW of low rank, and when like independent entries?
+
+Full fine-tunes over optimiser, learning rate, steps, batch, size of the training set and kind of
+layer. The paper assumes increments with independent normal entries; LoRA assumes increments of low
+rank. Which of the two training makes is measured by the energy fraction of the r largest singular
+values: for independent entries it is that of the Marchenko–Pastur law, and low rank retains more
+than the best cosine coefficients of the same budget where it exceeds f + 2zφ(z) (see
+:func:`~loca_theory.expressivity.compare_with_low_rank`).
+
+The theory is in :mod:`experiments.finetuning.full`: after one step of SGD the rank is at most the
+number of tokens in the batch, while Adam's division by the modulus makes the first increment a
+matrix of signs, of full rank. So the optimiser should matter most.
+
+Needs ``pip install 'loca-theory[experiments]'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import click
+from rich.table import Table
+
+from experiments.finetuning.factor_tables import (
+    INDEPENDENT,
+    Done,
+    Row,
+    factor_rows,
+    matrix_rows,
+    statistics_rows,
+)
+from experiments.finetuning.factors import ALL, Design, compute, point
+from experiments.finetuning.full import Training
+from experiments.finetuning.options import session_command
+from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.session import Session
+from loca_theory.cli.progress import progress_bar
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import Point, ResultStore, Runner, code_version
+
+_SMALL = Design(
+    rates={"SGD": 3e-2, "Adam": 1e-3, "AdamW": 1e-3},
+    default={"steps": 200, "batch": 32, "examples": 300},
+    multiples=(0.1, 0.3, 1, 3),
+    varied={"steps": (50, 200, 800), "batch": (8, 32, 128), "examples": (50, 300, None)},
+)
+_LARGE = Design(
+    rates={"SGD": 3e-2, "Adam": 1e-4, "AdamW": 1e-4},
+    default={"steps": 100, "batch": 16},
+    seeds=2,
+)
+_QUICK = Design(
+    rates=_SMALL.rates,
+    default={"steps": 4, "batch": 8, "examples": 20},
+    multiples=(0.3, 1),
+    varied={"steps": (2,)},
+    seeds=2,
+)
+TASKS = ("digits", "docstrings")
+_EXPENSIVE = "text"
+_LABELS = ("optimizer", "rate", "steps", "batch", "examples")
+# Statistics that are printed: the heading and the number of digits.
+_SHOWN = {
+    "accuracy": ("accuracy", 3), "rank_50": ("r50", 2), "rank_90": ("r90", 2),
+    "rank_99": ("r99", 2), "effective_rank": ("effective", 2), "relative_norm": ("norm", 3),
+    "tv": ("TV", 3), "mp_distance": ("MP", 3),
+}  # fmt: skip
+
+
+def design_of(session: Session, task: str) -> Design:
+    """The trainings of a task."""
+    return _QUICK if session.quick else _LARGE if task == _EXPENSIVE else _SMALL
+
+
+def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]:
+    """Run every training of a task on all seeds, and controls with independent entries.
+
+    Returns:
+        Rows by factor and rank, rows of matrices, and rows of matrices and ranks.
+
+    Raises:
+        InvalidArgumentError: there is no such task, or it is a language model.
+    """
+    if "head" not in session.settings(task):
+        msg = f"the {task} task has no labels to measure the accuracy by; choose another, such as "
+        raise InvalidArgumentError(msg + TASKS[0])
+    design = design_of(session, task)
+    cases, prepared, chosen = design.cases(), session.prepared(task), session.settings(task)
+    trainings: list[Training | None] = [*dict.fromkeys(case.training for case in cases), None]
+    wanted = [
+        (training, point(prepared, chosen, training, seed, session.resolved_device))
+        for training in trainings
+        for seed in range(session.seeds or design.seeds)
+    ]
+    results = _run(session, [one for _, one in wanted], f"full fine-tunes, {task}")
+    runs: dict[Training | None, list[Done]] = {}
+    for (training, one), result in zip(wanted, results, strict=True):
+        runs.setdefault(training, []).append((one, result))
+    matrices: list[Row] = []
+    ranks: list[Row] = []
+    for one, result in (done for group in runs.values() for done in group):
+        own_matrices, own_ranks = matrix_rows(one, result)
+        matrices += own_matrices
+        ranks += own_ranks
+    lines = factor_rows(cases, {key: own for key, own in runs.items() if key is not None})
+    return lines, matrices, ranks
+
+
+def _run(session: Session, points: Sequence[Point], title: str) -> list[dict[str, Any]]:
+    store = ResultStore(session.out / "runs", code_version(compute))
+    session.say(title)
+    with progress_bar(title, "runs", quiet=session.quiet) as bar:
+        jobs = 1 if session.resolved_device.startswith("cuda") else session.jobs
+        work = partial(compute, folder=session.out / "tasks")
+        results = Runner(store, jobs, progress=bar).run(points, work, is_long=not session.quick)
+    for line in store.rejected:
+        session.say(f"note: {line}")
+    return results
+
+
+@session_command
+@click.option(
+    "--task", help="digits, docstrings or text.  [default: the first two; all with --full]"
+)
+def main(session: Session, task: str | None) -> None:
+    """Measure the increments of full fine-tunes over optimiser, rate, steps, batch and data.
+
+    Example: python -m experiments.low_rank --task digits
+    """
+    full = (*TASKS, _EXPENSIVE) if session.full else TASKS[:1] if session.quick else TASKS
+    lines, matrices, ranks = [], [], []
+    for name in [task] if task else full:
+        found = sweep(session, name)
+        for rows, own in zip((lines, matrices, ranks), found, strict=True):
+            rows += own
+    statistics = statistics_rows(matrices)
+    own = f"-{task}" if task else ""
+    tables = {"": lines, "statistics": statistics, "matrices": matrices, "ranks": ranks}
+    session.store(f"low_rank{own}", tables)
+    session.draw("low_rank", lines, own)
+    for name in dict.fromkeys(line["task"] for line in lines):
+        title = f"{session.settings(name)['title']}: increments of full fine-tunes"
+        _print(title, [row for row in statistics if row["task"] == name and row["kind"] == ALL])
+
+
+def _print(title: str, statistics: Sequence[Row]) -> None:
+    trainings: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in statistics:
+        key = tuple(row[name] for name in _LABELS)
+        trainings.setdefault(key, {})[row["statistic"]] = row["mean"]
+    table = Table(box=None, pad_edge=False)
+    for heading in (*_LABELS, *(heading for heading, _ in _SHOWN.values())):
+        table.add_column(heading, justify="left" if heading == "optimizer" else "right")
+    for (optimizer, *numbers), means in trainings.items():
+        cells = ["" if value is None else f"{value:g}" for value in numbers]
+        values = [number(means.get(name), digits) for name, (_, digits) in _SHOWN.items()]
+        table.add_row(optimizer, *cells, *values)
+    note = "means over matrices and seeds; r50, r90, r99: ranks for that percentage of the energy, "
+    note += "and effective: effective rank, in units of min(p, q);\nnorm: ‖ΔW‖/‖W₀‖; TV: total "
+    note += "variation of the entries from a normal law; MP: Kolmogorov distance from the "
+    note += f"Marchenko–Pastur law; {INDEPENDENT}: matrices of independent normal entries"
+    print_table(table, title, note)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.low_rank")

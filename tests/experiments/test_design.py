@@ -1,0 +1,407 @@
+"""The design of the experiments: what it says, what it refuses, and what it makes of runs."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from experiments import design as command
+from experiments.finetuning.decisions import level_of, plan, progress, verdict_of
+from experiments.finetuning.design import Arm
+from experiments.finetuning.design_file import DESIGN, read_design
+from experiments.finetuning.estimates import over_tasks
+from experiments.finetuning.paired import differences, distinct, read_runs, scores
+from experiments.finetuning.settings import settings
+from experiments.paper.tables import load
+from loca_theory import InvalidArgumentError, ResourceError
+
+CLAIMS = DESIGN.parents[1] / "loca_theory" / "claims" / "claims.toml"
+SMALL = """
+date = 2026-11-23
+analysis = "as it is"
+[seeds]
+results = 4
+tuning = 2
+rates = 3
+text = 3
+[cost]
+seconds = 0.5
+text = 10
+hours = 1
+[power]
+between = [0.0, 0.5]
+wanted = 0.9
+[tasks]
+all = ["text", "generation"]
+[families.a]
+title = "First?"
+reason = "It is one question."
+[families.b]
+title = "Second?"
+reason = "It is another."
+[[comparisons]]
+name = "plain"
+family = "a"
+claims = ["ablation.random-locations"]
+question = "Is it better?"
+kind = "greater"
+method = "loca"
+over = "lora"
+margin = 1.0
+margin_from = "chosen"
+standard_deviation = 2.0
+standard_deviation_from = "assumed"
+[[comparisons]]
+name = "curve"
+family = "a"
+question = "Is it best inside?"
+kind = "equivalent"
+method = "loca"
+setting = "scaling"
+inside = [1.0]
+outside = [0.5, 4.0]
+margin = 1.0
+margin_from = "chosen"
+standard_deviation = 2.0
+standard_deviation_from = "assumed"
+[[comparisons]]
+name = "fewer"
+family = "b"
+question = "Do fewer do?"
+kind = "not-worse"
+method = "loca"
+r = [1, 2]
+over = "lora"
+over_r = 8
+tasks = ["text"]
+margin = 1.0
+margin_from = "chosen"
+standard_deviation = 2.0
+standard_deviation_from = "assumed"
+[context]
+methods = ["full"]
+[[curves]]
+method = "loca"
+setting = "scaling"
+values = [0.5, 1.0, 2.0]
+[[undecided]]
+claim = "ablation.joint"
+reason = "No time."
+"""
+PLAIN, CURVE, FEWER = range(3)
+
+
+@pytest.fixture
+def design_of(tmp_path):
+    """The small design, with some text replaced."""
+
+    def make(old="", new=""):
+        assert old in SMALL
+        path = tmp_path / "design.toml"
+        path.write_text(SMALL.replace(old, new, 1), encoding="utf-8")
+        return read_design(path)
+
+    return make
+
+
+# --- what is fixed --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fixed():
+    return read_design()
+
+
+def test_the_design_can_be_run_in_the_hours_that_there_are(fixed):
+    assert fixed.cost().hours <= fixed.hours == 30
+    for one in fixed.comparisons:
+        assert {arm.r for arm in one.over} <= {None, 1, 2, 4, 8}
+        assert fixed.members(one.family)
+
+
+def test_what_is_decided_are_empirical_claims_of_the_ledger(fixed):
+    claims = {one["id"]: one for one in tomllib.loads(CLAIMS.read_text("utf-8"))["claim"]}
+    decided = [claim for one in fixed.comparisons for claim in one.claims]
+    assert len(decided) == len(set(decided)) == 12
+    for claim in (*decided, *fixed.undecided):
+        assert claims[claim]["kind"] == "empirical"
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("loca-over-random", "V1"),
+        ("loca-over-endless", "V2"),
+        ("loca-over-joint", "V3"),
+        ("loca-as-forward", "V4"),
+        ("loca-as-backward", "V5"),
+    ],
+)
+def test_margins_of_the_ablation_are_the_papers_smallest_differences(fixed, name, variant):
+    table = load("ablation")
+    loca, other = (next(row for row in table.rows if row.method == m) for m in ("LoCA", variant))
+    smallest = min(loca.values[c] - other.values[c] for c in table.fields)  # noqa: PD011
+    margin = next(one.margin for one in fixed.comparisons if one.name == name)
+    assert margin == pytest.approx(max(smallest, 0.5))
+
+
+def test_the_families_have_power_for_what_the_paper_prints_if_tasks_agree(fixed):
+    for one in fixed.members("locations"):
+        alike = plan(one, len(fixed.members("locations")), 0.0)
+        assert alike.superiority(one.margin) > 0.9
+        assert alike.equivalence(one.margin) > 0.9
+
+
+# --- reading and cost -----------------------------------------------------------------------
+
+
+def test_arms_of_a_comparison_are_its_budgets_or_settings(design_of):
+    plain, curve, fewer = design_of().comparisons
+    assert (plain.method, plain.over) == ((Arm("loca"),), (Arm("lora"),))
+    assert curve.over == (Arm("loca", None, "scaling", 0.5), Arm("loca", None, "scaling", 4.0))
+    assert fewer.method == (Arm("loca", 1), Arm("loca", 2))
+    assert (plain.seeds, fewer.seeds) == (3, 3)
+
+
+def test_the_cost_counts_shared_runs_once(design_of):
+    design = design_of()
+    # Tuned on text: loca, lora, loca with r = 1 and 2, lora with r = 8, full; on generation: loca,
+    # lora, full. On both with a setting: α = 0.5, 1, 4, and 2 for the curve. Each tuned one has 3
+    # rates on 2 seeds in addition. Comparisons have the seeds of their task with the fewest.
+    text = 6 * (3 + 6) + 4 * 3
+    generation = 2 * (3 + 6) + (4 + 6) + 3 * 3 + 4
+    found = design.cost()
+    assert found.runs == text + generation
+    assert found.hours == pytest.approx((10 * text + 0.5 * generation) / 3600)
+    assert design.cost([design.comparisons[FEWER]]).runs == 3 * (3 + 6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("margin = 1.0", "margin = 0.0", "margin=0.0 is not positive"),
+        ("margin = 1.0", "margin = -1.0", "margin=-1.0 is not positive"),
+        ("margin = 1.0", "margin = nan", "margin=nan is not positive"),
+        ("margin = 1.0", "margin = 0.1", "use 0.5 or more"),
+        ('method = "loca"', 'method = "lucky"', "there is no method lucky"),
+        ('over = "lora"', 'over = "loca"', "compares runs with themselves"),
+        ('"generation"', '"nowhere"', "there is no task nowhere"),
+        ('family = "a"', 'family = "z"', "there is no family z"),
+        ('kind = "greater"', 'kind = "best"', "there is no kind best"),
+        ('setting = "scaling"', 'setting = "luck"', "there is no setting luck"),
+        ('setting = "scaling"', 'setting = "rate"', "chosen by tuning"),
+        ("results = 4\ntuning = 2\nrates = 3\ntext = 3", "results = 1\ntuning = 2\nrates = 3",
+         "seeds=1 have no variance"),
+        ("standard_deviation = 2.0", "standard_deviation = 0", "use 2 if it is not known"),
+        ("r = [1, 2]", "r = [0]", "r=0 is not a budget"),
+        ("hours = 1", "hours = 0.1", "use fewer seeds"),
+        ('question = "Is it better?"', "", "not a complete design"),
+        ("wanted = 0.9", "", "not a complete design"),
+        ('name = "curve"', 'name = "plain"', "two comparisons have one name"),
+    ],
+)  # fmt: skip
+def test_a_wrong_design_is_refused(design_of, old, new, message):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        design_of(old, new)
+
+
+@pytest.mark.parametrize("content", [None, "date = "])
+def test_a_design_that_cannot_be_read_is_said_to_be_so(tmp_path, content):
+    path = tmp_path / "design.toml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ResourceError, match="cannot be read as a design"):
+        read_design(path)
+
+
+# --- from runs to verdicts ------------------------------------------------------------------
+
+
+def run(task, method, seed, metric, **changed):
+    chosen = settings(task)
+    is_loca = method.startswith("loca")
+    return {
+        "task": task,
+        "method": method,
+        "r": None if method == "full" else chosen["r"],
+        "seed": seed,
+        "scaling": 1.0 if is_loca else None,
+        "alternating": chosen["alternating"] if is_loca else None,
+        "location_rate": chosen["location_rate"] if is_loca else None,
+        "measure": "accuracy",
+        "metric": metric,
+        "loss": None if metric is None else 1 - metric,
+        "diverged": metric is None,
+        **changed,
+    }
+
+
+def table(rows):
+    return pd.DataFrame(rows).astype({"metric": float, "loss": float, "scaling": float})
+
+
+def all_runs(rng):
+    """Every run of the small design."""
+    rows = []
+    for task in ("text", "generation"):
+        for seed in range(3):
+            kinds = [("loca", {}), ("lora", {}), ("full", {})]
+            kinds += [("loca", {"scaling": value}) for value in (0.5, 4.0)]
+            kinds += [("loca", {"r": r}) for r in (1, 2) if r != settings(task)["r"]]
+            kinds += [("lora", {"r": 8})]
+            rows += [run(task, name, seed, rng.uniform(0.6, 0.8), **more) for name, more in kinds]
+    return table(rows)
+
+
+def metrics(runs, task, **wanted):
+    mine = runs[(runs["task"] == task) & (runs["seed"] < 3)]
+    for name, value in wanted.items():
+        mine = mine[mine[name] == value]
+    return 100 * mine.sort_values("seed")["metric"].to_numpy()
+
+
+def test_differences_are_paired_by_seed_and_not_by_order(design_of):
+    runs = all_runs(np.random.default_rng(0))
+    found = differences(runs.sample(frac=1, random_state=0), design_of().comparisons[PLAIN])
+    for row, task in zip(found, ("text", "generation"), strict=True):
+        own = settings(task)["r"]
+        loca = metrics(runs, task, method="loca", r=own, scaling=1.0)
+        assert row == pytest.approx(loca - metrics(runs, task, method="lora", r=own))
+
+
+def test_a_side_with_several_settings_or_budgets_is_their_mean(design_of):
+    runs = all_runs(np.random.default_rng(1))
+    _, curve, fewer = design_of().comparisons
+    own = settings("text")["r"]
+    at = {v: metrics(runs, "text", method="loca", r=own, scaling=v) for v in (0.5, 1.0, 4.0)}
+    assert differences(runs, curve)[0] == pytest.approx(at[1.0] - (at[0.5] + at[4.0]) / 2)
+    small = [metrics(runs, "text", method="loca", r=r, scaling=1.0) for r in (1, 2)]
+    large = metrics(runs, "text", method="lora", r=8)
+    assert differences(runs, fewer)[0] == pytest.approx(sum(small) / 2 - large)
+
+
+def test_a_run_that_diverged_has_the_worst_score_of_its_task():
+    runs = table([run("text", "loca", 0, None), run("text", "loca", 1, 0.7),
+                  run("text", "lora", 0, 0.5), run("generation", "lora", 0, 0.2)])  # fmt: skip
+    assert list(scores(runs, "accuracy")) == pytest.approx([50, 70, 50, 20])
+
+
+def test_scores_of_losses_differ_by_per_cents_of_the_loss():
+    runs = table([run("text", "loca", seed, 0.5, loss=loss) for seed, loss in enumerate((1, 0.99))])
+    first, second = scores(runs, "loss")
+    # log(1/0.99) = 0.01 + 0.01²/2 + ...
+    assert second - first == pytest.approx(1.0, abs=0.01)
+    with pytest.raises(InvalidArgumentError, match="no logarithm"):
+        scores(table([run("text", "loca", 0, 1.0)]), "loss")
+
+
+def test_other_measures_are_not_compared_as_accuracies():
+    with pytest.raises(InvalidArgumentError, match="bits per byte"):
+        scores(table([run("text", "loca", 0, 2.0, measure="bits per byte")]), "accuracy")
+
+
+def test_verdicts_come_when_all_runs_are_there(design_of):
+    design, runs = design_of(), all_runs(np.random.default_rng(2))
+    for one in progress(design, runs):
+        values = differences(runs, one.comparison)
+        level = level_of(2 if one.comparison.family == "a" else 1)
+        expected = verdict_of(one.comparison.kind, 1.0, over_tasks(values), level)
+        assert one.decision.verdict == expected
+
+
+def test_without_some_runs_there_is_power_and_no_verdict(design_of):
+    design, runs = design_of(), all_runs(np.random.default_rng(3))
+    is_missing = (runs["task"] == "generation") & (runs["method"] == "lora") & (runs["seed"] == 1)
+    plain, curve, _ = progress(design, runs[~is_missing])
+    assert plain.pairs == (3, 2)
+    assert plain.decision is None
+    assert curve.decision is not None
+    so_far = plan(plain.comparison, 2, 0.5, plain.pairs)
+    assert (so_far.tasks, so_far.seeds, so_far.level) == (2, 2, 0.025)
+    assert plan(plain.comparison, 2, 0.5, (3, 1)) is None
+    assert plan(plain.comparison, 2, 0.5).seeds == 3
+
+
+# --- tables ---------------------------------------------------------------------------------
+
+
+def test_tables_are_read_once_and_without_the_curve_over_rates(tmp_path):
+    runs = all_runs(np.random.default_rng(4))
+    runs.to_parquet(tmp_path / "runs.parquet")
+    runs.head(5).to_parquet(tmp_path / "again.parquet")
+    curve = runs.head(3).assign(setting="rate", metric=0.1)
+    curve.to_parquet(tmp_path / "curve.parquet")
+    pd.DataFrame({"method": ["loca"], "mean": [0.5]}).to_parquet(tmp_path / "summary.parquet")
+    found = read_runs(tmp_path)
+    assert len(found) == len(runs)
+    assert sorted(found["metric"]) == pytest.approx(sorted(runs["metric"]))
+
+
+def test_tables_that_disagree_or_lack_a_column_are_refused(tmp_path):
+    runs = all_runs(np.random.default_rng(5))
+    with pytest.raises(ResourceError, match="disagree on the run task text, method loca, seed 0"):
+        distinct(pd.concat([runs, runs.head(1).assign(metric=0.123)]))
+    with pytest.raises(ResourceError, match="no table of runs"):
+        read_runs(tmp_path)
+    runs.drop(columns=["scaling", "loss"]).to_parquet(tmp_path / "runs.parquet")
+    with pytest.raises(ResourceError, match=r"runs\.parquet has runs without loss, scaling"):
+        read_runs(tmp_path)
+    (tmp_path / "runs.parquet").write_bytes(b"no table")
+    with pytest.raises(ResourceError, match="cannot be read"):
+        read_runs(tmp_path)
+
+
+# --- the command ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def invoke(tmp_path, monkeypatch):
+    path = tmp_path / "design.toml"
+    path.write_text(SMALL, encoding="utf-8")
+    monkeypatch.setattr(command, "DESIGN", path)
+    return lambda *arguments: CliRunner().invoke(command.main, [str(one) for one in arguments])
+
+
+def test_the_command_prints_the_plan(invoke):
+    result = invoke("--words")
+    assert result.exit_code == 0, result.output
+    for word in ("as it is", "First?", "plain", "2 × 3", "CPU hours", "fixed on 2026-11-23",
+                 "not decided: ablation.joint. No time."):  # fmt: skip
+        assert word in result.output
+    only = invoke("--family", "b").output
+    assert "fewer" in only
+    assert "plain" not in only
+
+
+def test_the_command_prints_and_stores_verdicts(invoke, tmp_path):
+    runs = all_runs(np.random.default_rng(6))
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    is_plain = (runs["method"] == "lora") & (runs["r"] < 8)
+    runs[~(is_plain & (runs["seed"] == 2))].to_parquet(folder / "runs.parquet")
+    result = invoke(folder, "--out", tmp_path / "found")
+    assert result.exit_code == 0, result.output
+    assert "Runs are missing: the power so far" in result.output
+    stored = pd.read_parquet(tmp_path / "found" / "verdicts.parquet").set_index("comparison")
+    assert pd.isna(stored.loc["plain", "verdict"])
+    assert stored.loc["plain", "pairs"] == 4
+    assert re.search(rf"^fewer +{stored.loc['fewer', 'verdict']} ", result.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--family", "z"], "there is no family z; use one of a, b"),
+        (["--out", "somewhere"], "--out needs the FOLDER"),
+        ([Path("no-such-folder")], "has no table of runs"),
+    ],
+)
+def test_the_command_refuses_in_one_line(invoke, arguments, message):
+    result = invoke(*arguments)
+    assert result.exit_code != 0
+    assert message in result.output
+    assert len(result.output.strip().splitlines()) == 1
