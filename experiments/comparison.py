@@ -10,7 +10,8 @@ from __future__ import annotations
 import click
 
 from experiments.finetuning.configurations import (
-    HEADLINE,
+    MAIN,
+    OTHERS,
     TASKS,
     configurations,
     described,
@@ -26,7 +27,7 @@ _REFERENCE = "lora"
 
 
 def compare(
-    session: Session, task: str, names: tuple[str, ...] = HEADLINE, r: int | None = None
+    session: Session, task: str, names: tuple[str, ...] = MAIN, r: int | None = None
 ) -> list[Finished]:
     """Tune the learning rate of every method and run it on all seeds."""
     for name in names:
@@ -37,7 +38,9 @@ def compare(
 
 @session_command
 @click.option("--task", help=TASKS)
-@click.option("--methods", "listed", help="Names, separated by commas.  [default: all]")
+@click.option(
+    "--methods", "listed", help="Names, separated by commas.  [default: the main ones, or all]"
+)
 @click.option(
     "--r", type=click.IntRange(min=1), help="Budget as LoRA's rank.  [default: the task's]"
 )
@@ -46,7 +49,8 @@ def main(session: Session, task: str | None, listed: str | None, r: int | None) 
 
     Example: python -m experiments.comparison --task digits --methods lora,loca,fourierft
     """
-    names = tuple(name.strip() for name in listed.split(",")) if listed else HEADLINE
+    every = MAIN + OTHERS if session.full else MAIN
+    names = tuple(name.strip() for name in listed.split(",")) if listed else every
     for one in tasks_of(session, task):
         _report(session, one, names, r, named=bool(listed))
 

@@ -15,8 +15,9 @@ import click
 from rich.table import Table
 
 from experiments.finetuning.decisions import Progress, plan, progress
-from experiments.finetuning.design import Comparison, Design
+from experiments.finetuning.design import Arm, Comparison, Design
 from experiments.finetuning.design_file import DESIGN, read_design
+from experiments.finetuning.methods import find_method
 from experiments.finetuning.paired import read_runs
 from experiments.finetuning.power import Plan
 from experiments.finetuning.printing import number, print_table
@@ -55,7 +56,7 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
     _print_results(design, chosen, done)
     if out:
         about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
-        for path in store_rows(verdict_rows(done), about, out, "verdicts"):
+        for path in store_rows(verdict_rows(design, done), about, out, "verdicts"):
             click.echo(f"wrote {path}", err=True)
 
 
@@ -92,13 +93,13 @@ def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progres
     click.echo("\n".join(lines))
 
 
-def verdict_rows(done: Iterable[Progress]) -> list[Row]:
+def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
     """One row per comparison, for a table: its verdict and what it rests on."""
     rows = []
     for one in done:
         comparison, decision = one.comparison, one.decision
         found = decision and {
-            "verdict": str(decision.verdict),
+            "verdict": decision.verdict.value,
             "difference": decision.estimate.difference,
             "standard_error": decision.estimate.standard_error,
             "degrees_of_freedom": decision.estimate.degrees_of_freedom,
@@ -109,22 +110,45 @@ def verdict_rows(done: Iterable[Progress]) -> list[Row]:
             "fixed_high": decision.fixed_high,
             "between": decision.between,
             "standard_deviation": decision.standard_deviation,
+            "task_differences": list(decision.task_differences),
+            "task_errors": list(decision.task_errors),
         }
         names = ("verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high",
-                 "within", "fixed_low", "fixed_high", "between", "standard_deviation")  # fmt: skip
+                 "within", "fixed_low", "fixed_high", "between", "standard_deviation",
+                 "task_differences", "task_errors")  # fmt: skip
         rows.append({
             "comparison": comparison.name,
             "family": comparison.family,
+            "family_title": design.families[comparison.family].title,
+            "title": _title(comparison),
             "claims": ", ".join(comparison.claims),
             "kind": comparison.kind,
             "measure": comparison.measure,
             "margin": comparison.margin,
             "tasks": len(comparison.tasks),
+            "task_names": list(comparison.tasks),
             "seeds": comparison.seeds,
             "pairs": sum(one.pairs),
             **(found or dict.fromkeys(names)),
         })  # fmt: skip
     return rows
+
+
+def _title(comparison: Comparison) -> str:
+    """The two sides of a comparison, in words."""
+    ends = (comparison.method, comparison.over)
+    title = " − ".join(_side(arms, with_name=arms is comparison.method) for arms in ends)
+    return f"{title} (text)" if comparison.tasks == ("text",) else title
+
+
+def _side(arms: Sequence[Arm], *, with_name: bool) -> str:
+    name = find_method(arms[0].method).title
+    if arms[0].setting:
+        values = ", ".join(f"{arm.value:g}" for arm in arms)
+        setting = arms[0].setting.replace("_", " ")
+        return f"{name}, {setting} {values}" if with_name else values
+    ranks = ", ".join(str(arm.r) for arm in arms if arm.r)
+    return f"{name}, r = {ranks}" if ranks else name
 
 
 def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, str]:

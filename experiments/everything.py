@@ -1,9 +1,9 @@
 """Run all fine-tuning experiments, one after the other.
 
-``python -m experiments.everything`` compares all methods on the small tasks. With ``--full`` it also
-runs the pretrained sentence transformer, all budgets and all settings, in some hours. The command
-can be stopped at any time and resumes when it is started again. ``--quick`` checks in minutes that
-everything works.
+``python -m experiments.everything`` compares all methods on the small tasks. With ``--full`` it
+also runs the pretrained sentence transformer, all budgets and all settings, in some hours. The
+command can be stopped at any time and resumes when it is started again. ``--quick`` checks in
+minutes that everything works.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("comparison", {}),
     ("ablation", {}),
     ("training_process", {}),
-    ("comparison", {"task": "text"}),
+    ("comparison", {"task": "text", "listed": "loca-v1,loca,loca-reselect"}),
     ("budgets", {}),
     ("sensitivity", {}),
     ("patterns", {}),

@@ -11,9 +11,10 @@ from experiments.finetuning.settings import task_names
 from loca_theory.errors import InvalidArgumentError
 
 VARIANTS = ("loca-v1", "loca-v2", "loca-v3", "loca-v4", "loca-v5", "loca")
-SEARCHES = ("loca-eight-direction", "loca-swap", "loca-reselect", "loca-gradient")
-HEADLINE = ("linear-probing", "full", "bitfit", "lora", "dora", "adalora", "vera", "fourierft",
-            "waveft", "shira", "c3a", "loca-charged", *VARIANTS, *SEARCHES)  # fmt: skip
+SEARCHES = ("loca-swap", "loca-reselect", "loca-gradient")
+MAIN = ("linear-probing", "full", "lora", "fourierft", *VARIANTS, *SEARCHES)
+OTHERS = ("bitfit", "dora", "adalora", "vera", "waveft", "shira", "c3a", "loca-charged",
+          "loca-eight-direction")  # fmt: skip
 BUDGETED = ("lora", "fourierft", "loca-v1", "loca", "loca-reselect")
 RANKS = (1, 2, 4, 8)
 _QUICK_RANKS = (1, 2)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import pandas as pd
@@ -23,17 +22,9 @@ from experiments.finetuning.design import Comparison, Design
 from experiments.finetuning.estimates import Estimate, over_tasks, these_tasks
 from experiments.finetuning.paired import differences
 from experiments.finetuning.power import Plan
+from loca_theory.claims import Verdict
 
 FAMILY_WISE = 0.05
-
-
-class Verdict(StrEnum):
-    """What a comparison shows."""
-
-    SUPPORTED = "supported"
-    NOT_SUPPORTED = "not supported"
-    EQUIVALENT = "equivalent"
-    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -54,6 +45,8 @@ class Decision:
         fixed_high: Its upper bound.
         between: Estimated standard deviation of true differences between tasks; NaN for one task.
         standard_deviation: Estimated standard deviation of paired differences within a task.
+        task_differences: Mean difference of each task.
+        task_errors: Its standard error over seeds.
     """
 
     verdict: Verdict
@@ -66,6 +59,8 @@ class Decision:
     fixed_high: float
     between: float
     standard_deviation: float
+    task_differences: tuple[float, ...]
+    task_errors: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -160,6 +155,8 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
         *fixed.bounds(level),
         between,
         math.sqrt(variance),
+        tuple(differences.mean(1).tolist()),
+        tuple((differences.std(1, ddof=1) / math.sqrt(differences.shape[1])).tolist()),
     )
 
 

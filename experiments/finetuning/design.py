@@ -52,7 +52,7 @@ class Comparison:
         tasks: Names of the tasks.
         seeds: Number of seeds of every task.
         standard_deviation: Planned standard deviation of paired differences within a task.
-        standard_deviation_from: Where that is from.
+        spread_from: Where that is from.
         between: Standard deviations of true differences between tasks for which power is shown.
         measure: ``accuracy`` or ``loss``.
         claims: Claims of the ledger that it decides.
@@ -69,7 +69,7 @@ class Comparison:
     tasks: tuple[str, ...]
     seeds: int
     standard_deviation: float
-    standard_deviation_from: str
+    spread_from: str
     between: tuple[float, ...]
     measure: str = "accuracy"
     claims: tuple[str, ...] = ()

@@ -116,6 +116,7 @@ def _comparison(
         tasks=mine,
         seeds=min(numbers, default=0),
         claims=tuple(entry.pop("claims", ())),
+        spread_from=entry.pop("standard_deviation_from"),
         between=tuple(entry.pop("between")),
         **entry,
     )

@@ -52,6 +52,10 @@ class Run:
             fused=True,
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._warm_up)
+        # Before a search ends, and with it the record that locations are learned.
+        self.counts = parameters.count(
+            self.model, self.head, pruned_to=p["r"] if self.is_adalora else None
+        )
         self.spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
         self.first_indices = [spectrum.indices.clone() for spectrum in self.spectra]
         self.losses: list[float] = []

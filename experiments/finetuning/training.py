@@ -9,13 +9,17 @@ from typing import Any
 
 import torch
 
-from experiments.finetuning import methods, parameters
+from experiments.finetuning import methods
 from experiments.finetuning.increments import describe_increments
 from experiments.finetuning.messages import quiet
 from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Prepared, Split, load
 from experiments.finetuning.tasks.registry import base_model
-from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, share
+from experiments.finetuning.tasks.transformer import (
+    SmallTransformer,
+    adopt_parameters,
+    group_losses,
+)
 from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "finetuning"
@@ -104,7 +108,7 @@ class Group:
             torch.manual_seed(_seed_of(seed, "model"))
             model = base_model(prepared, p["settings"]).to(device)
             if self.runs and not methods.find_method(p["method"]).changes_body:
-                share(model, self.runs[0].pretrained, self._is_head)
+                adopt_parameters(model, self.runs[0].pretrained, self._is_head)
             self.runs.append(Run(p, seed, model))
         self.is_small = isinstance(self.runs[0].core, SmallTransformer)
 
@@ -148,9 +152,7 @@ class Group:
             "validation" if self.p["tunes"] else "metric": metric,
             "loss": loss,
             "curve": curve,
-            "counts": parameters.count(
-                run.model, run.head, pruned_to=self.p["r"] if run.is_adalora else None
-            ),
+            "counts": run.counts,
             "diverged": diverged,
             "moved": run.moved(),
             **early,
@@ -171,9 +173,9 @@ class Group:
             return group_losses([run.core for run in self.runs], **batch)
         found = []
         for n, run in enumerate(self.runs):
-            wrapped: Any = run.model
-            # Calling PEFT's outer wrapper would omit AdaLoRA's regulariser.
-            forward = wrapped.base_model if run.is_adalora else wrapped
+            # In training, AdaLoRA's regulariser is part of the loss; only PEFT's wrapper adds it.
+            regularised: Any = run.model.base_model if run.is_adalora else run.core
+            forward = regularised if run.model.training else run.core
             found.append(forward(**{name: values[n] for name, values in batch.items()}))
         return torch.stack([one.loss for one in found]), torch.stack([one.logits for one in found])
 

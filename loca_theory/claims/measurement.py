@@ -61,6 +61,8 @@ class Estimate:
         standard_error: Standard error of the estimate; 0 for an exact value.
         n: Number of replicates; 1 for an exact value.
         successes: Number of successes if the value is a fraction of n trials; None otherwise.
+        bounds: Confidence bounds, if they were computed with the estimate at an error rate of their
+            own; None otherwise.
 
     Raises:
         InvalidArgumentError: a number is not finite, or there are no replicates.
@@ -71,6 +73,7 @@ class Estimate:
     standard_error: float = 0.0
     n: int = 1
     successes: int | None = None
+    bounds: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.n < 1 or not (np.isfinite(self.value) and 0 <= self.standard_error < np.inf):
@@ -81,8 +84,8 @@ class Estimate:
 
     @property
     def is_random(self) -> bool:
-        """Whether another seed would give another number."""
-        return self.standard_error > 0 or self.successes is not None
+        """Whether it has an interval that shares the error rate of the ledger."""
+        return self.bounds is None and (self.standard_error > 0 or self.successes is not None)
 
     def __str__(self) -> str:
         """Value ± standard error, rounded for a reader."""
@@ -94,7 +97,7 @@ class Estimate:
         """Confidence interval that misses the true value with probability at most ``error_rate``.
 
         It is Clopper and Pearson's for a fraction and Student's for a mean. An exact value has an
-        interval of length 0.
+        interval of length 0. Bounds that came with the estimate are returned as they are.
 
         Raises:
             InvalidArgumentError: error_rate is not between 0 and 1.
@@ -102,6 +105,8 @@ class Estimate:
         if not 0 < error_rate < 1:
             msg = f"error_rate must be between 0 and 1, not {error_rate}"
             raise InvalidArgumentError(msg)
+        if self.bounds is not None:
+            return self.bounds
         if self.successes is not None:
             # Takes a while to import.
             from scipy.stats import binomtest
@@ -135,10 +140,12 @@ class Measurement:
     Attributes:
         estimates: The numbers that the rule judges; empty if the check could not run.
         note: Remark for the reader.
+        verdict: The verdict, if the design of the experiments defines it; empty otherwise.
     """
 
     estimates: tuple[Estimate, ...]
     note: str = ""
+    verdict: str = ""
 
     @classmethod
     def exact(cls, value: float, note: str = "") -> Measurement:
@@ -157,9 +164,17 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back exactly."""
-        return {"estimates": [asdict(one) for one in self.estimates], "note": self.note}
+        return {
+            "estimates": [asdict(one) for one in self.estimates],
+            "note": self.note,
+            "verdict": self.verdict,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
         """Inverse of :meth:`to_json`."""
-        return cls(tuple(Estimate(**one) for one in data["estimates"]), data["note"])
+        parts = (
+            Estimate(**{**one, "bounds": one["bounds"] and tuple(one["bounds"])})
+            for one in data["estimates"]
+        )
+        return cls(tuple(parts), data["note"], data["verdict"])

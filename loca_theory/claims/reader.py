@@ -200,6 +200,10 @@ class _Reader:
         if not isinstance(given, dict):
             self._refuse(index, "rule", "a claim needs a table 'rule'")
         keys = set(given)
+        if "designed" in keys:
+            if given != {"designed": True}:
+                self._refuse(index, "rule", "a rule with 'designed' needs designed = true alone")
+            return Rule("designed")
         if "value" in keys:
             wanted = {"value", "precision"}
             if keys != wanted:
@@ -212,7 +216,8 @@ class _Reader:
                 self._refuse(index, "rule", "'value' must be finite")
             return Rule("near", value=value, precision=float(precision))
         if not keys or not keys <= {"low", "high"}:
-            why = f"a rule needs low or high or both, or value and precision, not {_of(keys)}"
+            why = "a rule needs low or high or both, or value and precision, or designed, "
+            why += f"not {_of(keys)}"
             self._refuse(index, "rule", why)
         low = self._numbers(index, given.get("low", -np.inf))
         high = self._numbers(index, given.get("high", np.inf))

@@ -13,6 +13,9 @@ nearly normal. Another run, at a deeper tier or with another seed, adds chances 
 - ``inside``: the statement says that the number lies in [low, high]. It is supported if the
   interval lies in [low, high], not supported if the two are disjoint, and inconclusive otherwise. A
   wrong verdict of either kind requires an interval that misses the true number.
+- ``designed``: the design of the experiments, fixed before the runs, defines the verdict and its
+  margin, and controls the family-wise error rate of its own families at 5%. The verdict comes with
+  the stored result.
 - ``near``: the statement gives the value itself. It is not supported if the interval excludes the
   value; otherwise it is supported if the interval is at most 2·precision long, and inconclusive if
   it is longer. If the interval contains the true number, a supported value is at most 2·precision
@@ -42,6 +45,7 @@ class Verdict(StrEnum):
 
     SUPPORTED = "supported"
     SUPPORTED_UNDER_ASSUMPTIONS = "supported under assumptions"
+    EQUIVALENT = "equivalent within a margin"
     NOT_SUPPORTED = "not supported"
     INCONCLUSIVE = "inconclusive"
     NOT_RUN = "not run"
@@ -57,14 +61,14 @@ class Rule:
     """An acceptance rule, fixed before anything is measured.
 
     Attributes:
-        kind: ``inside`` or ``near``.
+        kind: ``inside``, ``near`` or ``designed``.
         low: Lower bounds, one per estimate or one for all; −∞ if there is none.
         high: Upper bounds, one per estimate or one for all; ∞ if there is none.
         value: For ``near``, the values, one per estimate or one for all.
         precision: For ``near``, the largest half-width of an interval that gives support.
     """
 
-    kind: Literal["inside", "near"]
+    kind: Literal["inside", "near", "designed"]
     low: tuple[float, ...] = (-np.inf,)
     high: tuple[float, ...] = (np.inf,)
     value: tuple[float, ...] = ()
@@ -77,6 +81,8 @@ class Rule:
 
     def in_words(self, index: int | None = None) -> str:
         """The rule as text, for one of the estimates or for all."""
+        if self.kind == "designed":
+            return "by the design of the experiments"
         chosen = range(self.length) if index is None else [min(index, self.length - 1)]
         if self.kind == "near":
             values = ", ".join(_number(_pick(self.value, i)) for i in chosen)
@@ -141,8 +147,8 @@ def decide(rule: Rule, found: Measurement, *, error_rate: float, assumes: bool) 
         assumes: Whether the check adds assumptions to the paper's own.
 
     Raises:
-        InvalidArgumentError: the rule has bounds for another number of estimates, or error_rate is
-            not between 0 and 1.
+        InvalidArgumentError: the rule has bounds for another number of estimates, error_rate is not
+            between 0 and 1, or a measurement for the rule ``designed`` has no verdict.
     """
     if not found.estimates:
         return Decision(Verdict.NOT_RUN)
@@ -150,6 +156,12 @@ def decide(rule: Rule, found: Measurement, *, error_rate: float, assumes: bool) 
         msg = f"the rule has bounds for {rule.length} estimates, but there are "
         msg += f"{len(found.estimates)}; give one bound per estimate, or one for all"
         raise InvalidArgumentError(msg)
+    if rule.kind == "designed":
+        estimate = found.estimates[0]
+        if found.verdict not in [one.value for one in Verdict]:
+            msg = f"verdict={found.verdict!r} is not a verdict; choose from {', '.join(Verdict)}"
+            raise InvalidArgumentError(msg)
+        return Decision(Verdict(found.verdict), estimate, *estimate.interval(error_rate), 0)
     judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(found.estimates)]
     verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
     if verdict is Verdict.SUPPORTED and assumes:

@@ -24,6 +24,7 @@ from loca_theory.cli.output import console
 _STYLES = {
     Verdict.SUPPORTED: "green",
     Verdict.SUPPORTED_UNDER_ASSUMPTIONS: "green",
+    Verdict.EQUIVALENT: "cyan",
     Verdict.NOT_SUPPORTED: "red",
     Verdict.INCONCLUSIVE: "yellow",
     Verdict.NOT_RUN: "dim",

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.special import stdtrit
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import Picture, styled
-from loca_theory.plotting.lines import Look
+from loca_theory.plotting.runs import (
+    ACCURACY,
+    LOOKS,
+    NOTHING,
+    PERCENT,
+    PLAIN,
+    Lines,
+    has_no_budget,
+    legend,
+    panels,
+    with_mean,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
-_LOOKS = {
-    "lora": Look("#d55e00"),
-    "dora": Look("#e69f00", (0, (4, 1))),
-    "fourierft": Look("#000000", (0, (1, 2))),
-    "loca": Look("#009e73"),
-    "loca-charged": Look("#cc79a7", (0, (4, 1))),
-    "loca-v1": Look("#7f7f7f", (0, (4, 1, 1, 1))),
-    "loca-reselect": Look("#0072b2"),
-    "full": Look("#444444", (0, (6, 2))),
-    "linear-probing": Look("#999999", (0, (1, 1))),
-}
-_PLAIN = Look("#56b4e9")
 # Marks of neighbouring methods are this many octaves of the budget apart.
 _APART = 0.07
 _BARS = "Bars: 95% confidence intervals over seeds"
-
-_NOTHING = "every run diverged, so there is nothing to draw"
-
-Lines = Sequence[Mapping[str, Any]]
-
-
-def as_lines(table: pd.DataFrame) -> list[Any]:
-    """The rows of a stored table, with None for missing values."""
-    return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 @styled
@@ -53,22 +43,20 @@ def draw_budgets(lines: Lines) -> Figure:
     Raises:
         InvalidArgumentError: every run diverged.
     """
-    lines = _with_mean(lines)
+    lines = with_mean(lines)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
-    figure = Picture(figsize=(4.2 * len(tasks) + 1.7, 3.4))
-    axes = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for axis, task in zip(axes, tasks, strict=True):
+    figure, axes = panels(len(tasks), 3.3)
+    for axis, task in zip(axes, tasks, strict=False):
         mine = [line for line in lines if line["task"] == task]
-        ranks = sorted({int(line["r"]) for line in mine if not _no_budget(line)})
+        ranks = sorted({int(line["r"]) for line in mine if not has_no_budget(line)})
         for line in mine:
-            if _no_budget(line):
-                look = _LOOKS.get(line["method"], _PLAIN)
-                factor = _factor(line)
+            if has_no_budget(line):
+                look = LOOKS.get(line["method"], PLAIN)
                 axis.axhline(
-                    factor * line["mean"], color=look.color, linestyle=look.dashes, linewidth=1.2,
+                    PERCENT * line["mean"], color=look.color, linestyle=look.dashes, linewidth=1.2,
                     label=line["title"],
                 )  # fmt: skip
-        methods = dict.fromkeys(line["method"] for line in mine if not _no_budget(line))
+        methods = dict.fromkeys(line["method"] for line in mine if not has_no_budget(line))
         for number, method in enumerate(methods):
             own = sorted(
                 (line for line in mine if line["method"] == method), key=lambda line: line["r"]
@@ -79,24 +67,27 @@ def draw_budgets(lines: Lines) -> Figure:
         axis.set_xticks(ranks, [str(r) for r in ranks])
         axis.minorticks_off()
         axis.set_xlabel("budget (LoRA rank r)")
-        axis.set_ylabel(_measure(mine[0]))
+        axis.set_ylabel(ACCURACY)
         axis.set_title(str(task))
-    _legend(figure, axes, _BARS)
+    legend(figure, axes, _BARS)
     return figure
 
 
 @styled
 def draw_sensitivity(lines: Lines) -> Figure:
-    """Metric against each setting, the others fixed; bars are 95% intervals over seeds.
+    """Metric against each setting, the others fixed, less the mean of the task.
+
+    Thin lines are tasks. Thick lines are their means, with 95% intervals over tasks, or over seeds
+    if there is one task.
 
     Args:
-        lines: Summary of :mod:`experiments.sensitivity`: ``setting``, ``label``, ``value``,
-            ``method``, ``title``, ``measure``, ``mean``, ``low``, ``high``.
+        lines: Summary of :mod:`experiments.sensitivity`: ``task``, ``setting``, ``label``,
+            ``value``, ``method``, ``title``, ``measure``, ``mean``, ``low``, ``high``.
 
     Raises:
         InvalidArgumentError: every run diverged.
     """
-    lines = _with_mean(lines)
+    lines = with_mean(lines)
     settings = list(dict.fromkeys(line["setting"] for line in lines))
     figure = Picture(figsize=(7.4, 2.7 * ((len(settings) + 1) // 2)))
     grid = figure.subplots((len(settings) + 1) // 2, 2, squeeze=False, sharey=True)
@@ -104,10 +95,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
     for axis, setting in zip(axes, settings, strict=False):
         mine = [line for line in lines if line["setting"] == setting]
         for method in dict.fromkeys(line["method"] for line in mine):
-            own = sorted(
-                (line for line in mine if line["method"] == method), key=lambda line: line["value"]
-            )
-            _line(axis, method, [line["value"] for line in own], own)
+            _curves(axis, method, [line for line in mine if line["method"] == method])
         if setting != "alternating":
             values = sorted({line["value"] for line in mine})
             axis.set_xscale("log")
@@ -115,138 +103,74 @@ def draw_sensitivity(lines: Lines) -> Figure:
             axis.minorticks_off()
         axis.set_xlabel(mine[0]["label"])
     for axis in grid[:, 0]:
-        axis.set_ylabel(_measure(lines[0]))
+        axis.set_ylabel(f"{ACCURACY}\nless the mean of the task")
     for axis in axes[len(settings) :]:
         axis.set_visible(False)
-    _legend(
-        figure, axes, f"{', '.join(dict.fromkeys(str(line['task']) for line in lines))}. {_BARS}"
-    )
+    tasks = ", ".join(dict.fromkeys(str(line["task"]) for line in lines))
+    legend(figure, axes, f"{tasks}. Thin lines: tasks; bars: 95% confidence intervals")
     return figure
+
+
+def _curves(axis: Axes, method: str, lines: Lines) -> None:
+    """The metric of one method against a setting, for each task and in the mean over tasks."""
+    look = LOOKS.get(method, PLAIN)
+    style = {"color": look.color, "linestyle": look.dashes}
+    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    relative: dict[float, list[float]] = {}
+    for task in tasks:
+        own = sorted((line for line in lines if line["task"] == task), key=lambda x: x["value"])
+        mean = np.mean([line["mean"] for line in own])
+        found = [PERCENT * (line["mean"] - mean) for line in own]
+        for line, value in zip(own, found, strict=True):
+            relative.setdefault(line["value"], []).append(value)
+        if len(tasks) > 1:
+            axis.plot([line["value"] for line in own], found, **style, linewidth=0.6, alpha=0.4)
+    values = sorted(relative)
+    means = np.array([np.mean(relative[value]) for value in values])
+    halves = [_half_length(relative[value]) for value in values]
+    if len(tasks) == 1:
+        own = sorted(lines, key=lambda line: line["value"])
+        halves = [PERCENT * (line["high"] - line["mean"]) for line in own]
+    bars = np.where(np.isfinite(halves), halves, 0.0)
+    axis.errorbar(
+        values, means, yerr=bars, **style, elinewidth=0.8, marker="o", markersize=3,
+        label=lines[0]["title"],
+    )  # fmt: skip
+
+
+def _half_length(values: Sequence[float]) -> float:
+    """Half the length of Student's 95% interval of a mean; infinite for a single value."""
+    if len(values) < 2:
+        return np.inf
+    error = np.std(values, ddof=1) / len(values) ** 0.5
+    return float(-stdtrit(len(values) - 1, 0.025) * error)
 
 
 @styled
 def draw_training(lines: Lines) -> Figure:
-    """Validation loss and metric over the steps: means over seeds with standard errors.
+    """Validation loss over the steps: means over seeds with standard errors; a panel per task.
 
     Args:
         lines: Evaluations on the validation set: ``task``, ``method``, ``title``, ``seed``,
-            ``step``, ``validation_loss``, ``validation``, ``measure``.
+            ``step``, ``validation_loss``.
 
     Raises:
         InvalidArgumentError: every run diverged.
     """
     if not lines:
-        raise InvalidArgumentError(_NOTHING)
+        raise InvalidArgumentError(NOTHING)
     tasks = list(dict.fromkeys(line["task"] for line in lines))
-    figure = Picture(figsize=(7.6, 2.7 * len(tasks) + 0.3))
-    axes = figure.subplots(len(tasks), 2, squeeze=False)
-    for row, task in zip(axes, tasks, strict=True):
+    figure, axes = panels(len(tasks), 2.6)
+    for axis, task in zip(axes, tasks, strict=False):
         mine = [line for line in lines if line["task"] == task]
-        for axis, name in zip(row, ("validation_loss", "validation"), strict=True):
-            for method in dict.fromkeys(line["method"] for line in mine):
-                own = [line for line in mine if line["method"] == method]
-                _band(
-                    axis, method, own, name, 1.0 if name == "validation_loss" else _factor(own[0])
-                )
-            axis.set_xlabel("step")
-        row[0].set_ylabel("validation loss")
-        row[1].set_ylabel(_measure(mine[0]).replace("test", "validation"))
-        row[0].set_title(str(task))
-    _legend(figure, axes.flat, "Lines: means over seeds; bands: ±1 standard error")
+        for method in dict.fromkeys(line["method"] for line in mine):
+            own = [line for line in mine if line["method"] == method]
+            _band(axis, method, own, "validation_loss")
+        axis.set_xlabel("step")
+        axis.set_ylabel("validation loss")
+        axis.set_title(str(task))
+    legend(figure, axes, "Lines: means over seeds; bands: ±1 standard error")
     return figure
-
-
-@styled
-def draw_prediction(lines: Lines) -> Figure:
-    """Retained energy of the full fine-tune's increments, and the metric of the adapters.
-
-    Left: the largest energy that each method can retain, by budget. Middle: the metric of the
-    fine-tuned adapters. Right: the metric against the retained energy.
-
-    Args:
-        lines: ``task``, ``method``, ``title``, ``r``, ``retained_energy``, ``mean``, ``low``,
-            ``high``, ``measure``.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
-    """
-    lines = _with_mean(lines)
-    tasks = list(dict.fromkeys(line["task"] for line in lines))
-    figure = Picture(figsize=(9.6, 2.9 * len(tasks) + 0.3))
-    axes = figure.subplots(len(tasks), 3, squeeze=False)
-    for row, task in zip(axes, tasks, strict=True):
-        mine = [line for line in lines if line["task"] == task]
-        ranks = sorted({line["r"] for line in mine})
-        methods = dict.fromkeys(line["method"] for line in mine)
-        for number, method in enumerate(methods):
-            own = sorted((x for x in mine if x["method"] == method), key=lambda x: x["r"])
-            look = _LOOKS.get(method, _PLAIN)
-            style = {"color": look.color, "linestyle": look.dashes, "marker": "o", "markersize": 3}
-            steps = [100 * line["retained_energy"] for line in own]
-            shift = _shift(number, len(methods))
-            x = [line["r"] * shift for line in own]
-            row[0].plot(x, steps, **style, label=own[0]["title"])
-            _line(row[1], method, x, own)
-            sizes = [12 + 12 * ranks.index(line["r"]) for line in own]
-            means = [_factor(line) * line["mean"] for line in own]
-            row[2].scatter(steps, means, s=sizes, color=look.color, alpha=0.8, linewidths=0)
-        for axis in row[:2]:
-            axis.set_xscale("log", base=2)
-            axis.set_xticks(ranks, [str(r) for r in ranks])
-            axis.minorticks_off()
-            axis.set_xlabel("budget (LoRA rank r)")
-        row[0].set_ylabel("retained energy of the full ΔW, %")
-        row[1].set_ylabel(_measure(mine[0]))
-        row[2].set_xlabel("retained energy of the full ΔW, %")
-        row[2].set_ylabel(_measure(mine[0]))
-        row[0].set_title(f"{task}: retained energy")
-        row[1].set_title("fine-tuned adapters")
-        row[2].set_title("metric against energy")
-    _legend(figure, axes[:, 0], f"{_BARS}; right: larger dots mean larger budgets")
-    return figure
-
-
-@styled
-def draw_patterns(lines: Lines) -> Figure:
-    """The increments of each method in a few layers; each panel has its own scale.
-
-    Args:
-        lines: Rows of the images, which are block means of the increments: ``title`` of the
-            method, ``layer``, ``values``, from top to bottom.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
-    """
-    if not lines:
-        raise InvalidArgumentError(_NOTHING)
-    pictures: dict[tuple[str, str], list[Any]] = {}
-    for line in lines:
-        pictures.setdefault((line["title"], line["layer"]), []).append(list(line["values"]))
-    methods, layers = (list(dict.fromkeys(key[i] for key in pictures)) for i in range(2))
-    figure = Picture(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
-    axes = figure.subplots(len(layers), len(methods), squeeze=False)
-    for row, layer in zip(axes, layers, strict=True):
-        for axis, method in zip(row, methods, strict=True):
-            values = np.asarray(pictures[method, layer], dtype=float)
-            limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
-            axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.grid(visible=False)
-        row[0].set_ylabel(_layer(layer), fontsize=8)
-    for axis, method in zip(axes[0], methods, strict=True):
-        axis.set_title(method, fontsize=8)
-    caption = "Block means of the increments; red positive, blue negative; "
-    caption += "each panel has its own scale"
-    figure.supxlabel(caption, fontsize=7, color="#444444")
-    return figure
-
-
-def _layer(name: str) -> str:
-    """The number and the kind of a layer, from its full name."""
-    parts = name.removesuffix(".weight").split(".")
-    numbers = [part for part in parts if part.isdigit()]
-    return f"layer {numbers[-1]}\n{parts[-1]}" if numbers else parts[-1]
 
 
 def _shift(number: int, count: int) -> float:
@@ -255,11 +179,10 @@ def _shift(number: int, count: int) -> float:
 
 
 def _line(axis: Axes, method: str, x: Sequence[float], own: Lines) -> None:
-    look = _LOOKS.get(method, _PLAIN)
-    factor = _factor(own[0])
-    mean = np.array([factor * line["mean"] for line in own])
-    low = np.array([factor * line["low"] for line in own])
-    high = np.array([factor * line["high"] for line in own])
+    look = LOOKS.get(method, PLAIN)
+    mean = np.array([PERCENT * line["mean"] for line in own])
+    low = np.array([PERCENT * line["low"] for line in own])
+    high = np.array([PERCENT * line["high"] for line in own])
     errors = np.vstack([mean - low, high - mean])
     axis.errorbar(
         x, mean, yerr=np.where(np.isfinite(errors), errors, 0), color=look.color,
@@ -268,11 +191,11 @@ def _line(axis: Axes, method: str, x: Sequence[float], own: Lines) -> None:
     )  # fmt: skip
 
 
-def _band(axis: Axes, method: str, own: Lines, name: str, factor: float) -> None:
-    look = _LOOKS.get(method, _PLAIN)
+def _band(axis: Axes, method: str, own: Lines, name: str) -> None:
+    look = LOOKS.get(method, PLAIN)
     steps = sorted({line["step"] for line in own})
     values = [
-        [factor * line[name] for line in own if line["step"] == step and line[name] is not None]
+        [line[name] for line in own if line["step"] == step and line[name] is not None]
         for step in steps
     ]
     mean = np.array([np.mean(found) if found else np.nan for found in values])
@@ -281,35 +204,3 @@ def _band(axis: Axes, method: str, own: Lines, name: str, factor: float) -> None
     )
     axis.plot(steps, mean, color=look.color, linestyle=look.dashes, label=own[0]["title"])
     axis.fill_between(steps, mean - error, mean + error, color=look.color, alpha=0.15, linewidth=0)
-
-
-def _legend(figure: Figure, axes: Iterable[Axes], caption: str) -> None:
-    """Add the legend of all panels and a caption below them."""
-    figure.supxlabel(caption, fontsize=7, color="#444444")
-    found: dict[str, Any] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    figure.legend(found.values(), found.keys(), loc="outside right upper", handlelength=3.2)
-
-
-def _with_mean(lines: Lines) -> Lines:
-    """The lines with a mean, that is with at least one run that did not diverge."""
-    found = [line for line in lines if line["mean"] is not None and np.isfinite(line["mean"])]
-    if not found:
-        raise InvalidArgumentError(_NOTHING)
-    return found
-
-
-def _no_budget(line: Mapping[str, Any]) -> bool:
-    return line["r"] is None or line["r"] != line["r"]
-
-
-def _factor(line: Mapping[str, Any]) -> float:
-    return 100.0 if line["measure"] == "accuracy" else 1.0
-
-
-def _measure(line: Mapping[str, Any]) -> str:
-    if line["measure"] == "accuracy":
-        return "test accuracy, %"
-    return f"test {line['measure']} (lower is better)"

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.plotting.canvas import Picture, styled
-from loca_theory.plotting.finetuning import as_lines
 from loca_theory.plotting.lines import LOOKS
+from loca_theory.plotting.runs import as_lines
 from loca_theory.plotting.verdicts import draw_verdicts
 
 if TYPE_CHECKING:

@@ -19,22 +19,18 @@ from loca_theory.expressivity import (
     squares,
 )
 from loca_theory.plotting.catalogue import draw_catalogue
+from loca_theory.plotting.comparisons import draw_comparisons
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
-from loca_theory.plotting.finetuning import (
-    Lines,
-    as_lines,
-    draw_budgets,
-    draw_patterns,
-    draw_prediction,
-    draw_sensitivity,
-    draw_training,
-)
+from loca_theory.plotting.finetuning import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.low_rank import draw_low_rank
 from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.overview import draw_overview
+from loca_theory.plotting.patterns import draw_patterns
+from loca_theory.plotting.prediction import draw_prediction
+from loca_theory.plotting.runs import Lines, as_lines
 from loca_theory.plotting.separable import draw_separable_map
 
 if TYPE_CHECKING:
@@ -202,11 +198,20 @@ _FINE_TUNING = (
         draw_patterns,
     ),
     _fine_tuning(
-        "theory_practice",
-        "Energy of the full increment that each method can retain, and the metric of its adapter; "
-        "measured",
-        "theory_practice",
-        "theory_to_practice",
+        "comparisons",
+        "Differences between methods of fine-tuning over six small tasks, with the bounds that "
+        "decide the claims; measured",
+        "verdicts",
+        "everything --full && python -m experiments.design loca-results/experiments --out "
+        "loca-results/experiments",
+        draw_comparisons,
+    ),
+    _fine_tuning(
+        "prediction",
+        "What predicts the better adapter: predicted against reached accuracy, with rank "
+        "correlations; measured",
+        "prediction",
+        "prediction",
         draw_prediction,
     ),
     _fine_tuning(

@@ -21,6 +21,7 @@ _ERRATUM = "not supported: an erratum"
 _COLORS = {
     "supported": "#009e73",
     "supported under assumptions": "#8fd3bf",
+    "equivalent within a margin": "#56b4e9",
     _ERRATUM: "#f3c19b",
     "not supported": "#d55e00",
     "inconclusive": "#bdbdbd",

@@ -1,5 +1,6 @@
 """Checks that read stored tables: what they measure, and what they refuse."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 from loca_theory.claims import Setting, Tier
 from loca_theory.claims.checks import empirical, fine_tuned
+from loca_theory.claims.measurement import Measurement
+from loca_theory.claims.rules import Rule, Verdict, decide
 from loca_theory.errors import ResourceError
 
 
@@ -15,83 +18,46 @@ def setting(results):
     return Setting(Tier.QUICK, np.random.default_rng(0), results)
 
 
-def write(folder, metrics, measure="accuracy", name="comparison-made-up", r=4.0):
-    """A table of runs; None stands for one that diverged."""
-    rows = [
-        {"task": "t", "method": method, "r": r, "seed": seed, "measure": measure,
-         "metric": value, "diverged": value is None}
-        for method, values in metrics.items()
-        for seed, value in enumerate(values)
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_parquet(folder / f"{name}.parquet")
+VERDICT = {
+    "comparison": "loca-over-random", "measure": "accuracy", "margin": 1.0, "tasks": 6, "seeds": 64,
+    "pairs": 384, "verdict": "equivalent within a margin", "difference": 0.2,
+    "standard_error": 0.1, "low": -0.3, "high": 0.7, "within": 0.7, "fixed_low": 0.05,
+    "fixed_high": 0.35,
+}  # fmt: skip
 
 
-def advantage(folder, **options):
-    given = {"table": "comparison-*", "method": "loca", "over": "lora", **options}
-    return empirical.advantage(setting(folder), **given)
+def test_the_verdict_of_the_design_is_read_with_its_bounds(tmp_path):
+    rows = [VERDICT, {**VERDICT, "comparison": "other", "difference": 9.0, "low": 8.0}]
+    pd.DataFrame(rows).to_parquet(tmp_path / "verdicts.parquet")
+    given = {"table": "verdicts", "comparison": "loca-over-random"}
+    found = empirical.designed(setting(tmp_path), **given)
+    decision = decide(Rule("designed"), found, error_rate=1e-9, assumes=False)
+    assert decision.verdict is Verdict.EQUIVALENT
+    assert (decision.low, decision.high) == (-0.3, 0.7)
+    assert decision.estimate.value == 0.2
+    assert "6 tasks × 64 seeds; margin 1 points" in found.note
+    assert "+0.05 to +0.35" in found.note
+    assert Measurement.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-def test_a_paired_difference_is_read_from_tables(tmp_path):
-    write(tmp_path, {"loca": [0.9, 0.8, 0.7], "lora": [0.8, 0.75, 0.65]})
-    (part,) = advantage(tmp_path).estimates
-    gaps = np.array([0.1, 0.05, 0.05]) / np.mean([0.8, 0.75, 0.65])
-    assert part.value == pytest.approx(gaps.mean())
-    assert part.standard_error == pytest.approx(gaps.std(ddof=1) / np.sqrt(3))
-    assert part.n == 3
-
-
-def test_a_run_that_diverged_counts_as_the_worst(tmp_path):
-    """Left out, the method would lead by 0.1; its one failure costs it as much as the worst run."""
-    write(tmp_path, {"loca": [0.9, 0.9, None], "lora": [0.8, 0.8, 0.8], "full": [0.2, 0.9, 0.9]})
-    found = advantage(tmp_path)
-    assert found.estimates[0].value == pytest.approx((0.1 + 0.1 - 0.6) / 3 / 0.8)
-    assert "loca: 1 of 3" in found.note
-
-
-def test_of_a_loss_less_is_better(tmp_path):
-    write(tmp_path, {"loca": [1.0, 1.1, None], "lora": [2.0, 2.3, 2.0]}, "bits per byte")
-    assert advantage(tmp_path).estimates[0].value == pytest.approx((1.0 + 1.2 - 0.3) / 3 / 2.1)
+def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):
+    numbers = ("difference", "standard_error", "low", "high", "within", "fixed_low", "fixed_high")
+    row = {**VERDICT, "verdict": None, "pairs": 17, **dict.fromkeys(numbers)}
+    pd.DataFrame([row]).to_parquet(tmp_path / "verdicts.parquet")
+    given = {"table": "verdicts", "comparison": "loca-over-random"}
+    found = empirical.designed(setting(tmp_path), **given)
+    assert found.estimates == ()
+    assert found.note == "Of 6 tasks × 64 seeds, 17 pairs of runs are there."
+    assert empirical.designed(setting(tmp_path), table="verdicts", comparison="x").estimates == ()
+    assert empirical.designed(setting(None), **given).estimates == ()
 
 
 def test_tables_that_disagree_are_refused(tmp_path):
-    write(tmp_path, {"loca": [0.9, 0.8], "lora": [0.8, 0.7]}, name="comparison-a")
-    write(tmp_path, {"loca": [0.9, 0.8], "lora": [0.8, 0.7]}, name="comparison-b")
-    assert advantage(tmp_path).estimates[0].n == 2
-    write(tmp_path, {"loca": [0.9, 0.85], "lora": [0.8, 0.7]}, name="comparison-c")
-    with pytest.raises(ResourceError, match=r"disagree on the run t, loca, 4\.0, 1; give a folder"):
-        advantage(tmp_path)
-
-
-def test_the_smallest_budgets_alone_are_compared(tmp_path):
-    write(tmp_path, {"loca": [0.9, 0.9], "lora": [0.6, 0.6]}, name="comparison-1", r=1.0)
-    write(tmp_path, {"loca": [0.1, 0.1], "lora": [0.6, 0.6]}, name="comparison-8", r=8.0)
-    assert advantage(tmp_path, smallest=1).estimates[0].value == pytest.approx(0.5)
-    assert advantage(tmp_path).estimates[0].value == pytest.approx((0.5 - 5 / 6) / 2)
-
-
-def test_fewer_parameters_are_compared_with_more(tmp_path):
-    write(tmp_path, {"loca": [0.5, 0.6], "lora": [0.1, 0.1]}, name="budgets-1", r=1.0)
-    write(tmp_path, {"loca": [0.9, 0.9], "lora": [0.5, 0.5]}, name="budgets-8", r=8.0)
-    (part,) = empirical.with_fewer(
-        setting(tmp_path), table="budgets*", method="loca", r=1, over="lora", over_r=8
-    ).estimates
-    assert part.value == pytest.approx(0.1)
-
-
-def test_settings_within_a_range_are_compared_with_those_outside(tmp_path):
-    rows = [
-        {"task": "t", "method": method, "seed": seed, "measure": "accuracy", "diverged": False,
-         "setting": setting, "value": value, "metric": good if 1 <= value <= 2 else 0.5}
-        for method, good in (("loca", 0.6 + 0.01), ("loca-reselect", 0.1))
-        for seed in range(3)
-        for setting, values in (("scaling", (0.5, 1.0, 2.0, 4.0)), ("rate", (1.0, 9.0)))
-        for value in values
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_parquet(tmp_path / "sensitivity.parquet")
-    found = empirical.best_setting(
-        setting(tmp_path), table="sensitivity*", column="scaling", low=1.0, high=2.0
-    )
-    assert found.estimates[0].value == pytest.approx(0.11 / 0.5)
+    for name, loss in (("a", 1.0), ("b", 2.0)):
+        row = {"task": "t", "method": "loca", "seed": 0, "step": 5, "validation_loss": loss}
+        pd.DataFrame([row]).to_parquet(tmp_path / f"training_process-{name}.parquet")
+    with pytest.raises(ResourceError, match=r"disagree on the run t, loca, 0, 5; give a folder"):
+        empirical.training(setting(tmp_path), table="training_process-*", method="loca")
 
 
 def test_the_slowest_model_decides_on_speed(tmp_path):
@@ -114,8 +80,8 @@ def test_the_course_of_training_is_read_step_by_step(tmp_path):
     pd.DataFrame(rows).to_parquet(tmp_path / "training_process.parquet")
     given = {"table": "training_process", "method": "loca"}
     assert empirical.training(setting(tmp_path), **given).estimates[0].value == pytest.approx(0.75)
-    (part,) = empirical.training(setting(tmp_path), over="loca-v1", **given).estimates
-    assert part.value == pytest.approx(0.5)
+    given["method"] = "absent"
+    assert empirical.training(setting(tmp_path), **given).estimates == ()
 
 
 def test_the_median_of_an_analysis_leaves_embeddings_out(tmp_path):

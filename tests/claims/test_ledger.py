@@ -163,6 +163,8 @@ BAD = {
                         r"line 7: check 'os\.path\.join' is not of the form module\.function"),
     "no rule": (GOOD.replace("rule = { low = 0 }\n", ""), r"line 2: a claim needs a table 'rule'"),
     "empty rule": (GOOD.replace("{ low = 0 }", "{ }"), r"line 10: a rule needs low or high"),
+    "a design and a bound": (GOOD.replace("{ low = 0 }", "{ designed = true, low = 0 }"),
+                             r"line 10: a rule with 'designed' needs designed = true alone"),
     "two rules": (GOOD.replace("{ low = 0 }", "{ low = 0, value = 1 }"),
                   r"line 10: a rule with 'value' needs value and precision"),
     "reversed": (GOOD.replace("{ low = 0 }", "{ low = 2, high = [3, 1] }"),

@@ -185,3 +185,16 @@ def test_what_is_no_measurement_is_refused(value, error, n):
 def test_a_measurement_survives_json():
     found = Measurement.of((Estimate("a", 0.1, 0.2, 3), Estimate.fraction(1, 7, "b")), "note")
     assert Measurement.from_json(found.to_json()) == found
+
+
+def test_the_design_gives_verdict_and_bounds():
+    part = Estimate("difference", 0.2, 0.1, 384, bounds=(-0.3, 0.7))
+    assert not part.is_random
+    found = Measurement((part,), verdict="equivalent within a margin")
+    decision = decide(Rule("designed"), found, error_rate=0.01, assumes=True)
+    assert (decision.verdict, decision.low, decision.high) == (Verdict.EQUIVALENT, -0.3, 0.7)
+    assert decide(Rule("designed"), Measurement(()), error_rate=0.01, assumes=False).verdict == (
+        Verdict.NOT_RUN
+    )
+    with pytest.raises(InvalidArgumentError, match="verdict='' is not a verdict; choose from"):
+        decide(Rule("designed"), Measurement((part,)), error_rate=0.01, assumes=False)

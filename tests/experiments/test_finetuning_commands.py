@@ -1,5 +1,6 @@
 """The commands: tables and figures, and errors of one line."""
 
+import dataclasses
 import importlib
 import re
 import sys
@@ -8,6 +9,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from experiments import everything
+from experiments.finetuning.configurations import configurations, tasks_of
+from experiments.finetuning.settings import task_names
+
 COMMANDS = (
     "comparison",
     "budgets",
@@ -15,7 +20,7 @@ COMMANDS = (
     "sensitivity",
     "training_process",
     "patterns",
-    "theory_to_practice",
+    "prediction",
     "low_rank",
     "complexity",
     "everything",
@@ -38,16 +43,16 @@ def test_every_command_explains_itself(name):
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "error"),
     [
-        ("comparison", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, vision"),
-        ("budgets", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, vision"),
-        ("patterns", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, vision"),
+        ("comparison", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
+        ("budgets", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
+        ("patterns", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
         ("comparison", ["--methods", "lora,lorra"], 2, "unknown method 'lorra'; choose from"),
         ("comparison", ["--methods", "adapters"], 2, "bottleneck adapters are not run: PEFT has"),
         (
             "comparison",
-            ["--task", "generation", "--methods", "linear-probing"],
+            ["--task", "digits", "--methods", "adalora"],
             2,
-            "linear probing trains a new head, and generation has none",
+            "adalora cannot be run on digits; choose another method or task",
         ),
         ("comparison", ["--full"], 2, "--quick and --full exclude each other"),
         (
@@ -58,7 +63,12 @@ def test_every_command_explains_itself(name):
         ),
         ("comparison", ["--out", ""], 2, "Invalid value for '--out': the name of the folder is"),
         ("comparison", ["--seeds", 1], 2, "Invalid value for '--seeds': 1 is not in the range"),
-        ("comparison", ["--device", "cuda"], 1, "no CUDA device is available to torch"),
+        (
+            "comparison",
+            ["--methods", "lora", "--device", "cuda"],
+            1,
+            "no CUDA device is available to torch",
+        ),
         ("comparison", ["--r", 0], 2, "Invalid value for '--r': 0 is not in the range"),
     ],
 )
@@ -76,7 +86,7 @@ def test_a_budget_that_cannot_be_expressed_is_one_line(session):
         "--out",
         session.out,
         "--task",
-        "vision",
+        "digits",
         "--methods",
         "lora",
         "--r",
@@ -90,23 +100,42 @@ def test_a_budget_that_cannot_be_expressed_is_one_line(session):
     assert "choose 1 to 64" in result.output
 
 
+def test_methods_for_other_tasks_are_left_out_with_a_note(session):
+    loud = dataclasses.replace(session, quiet=False)
+    names = ("lora", "adalora", "full")
+    kept = {task: [one.method for one in configurations(loud, task, names)]
+            for task in ("digits", "text")}  # fmt: skip
+    assert kept == {"digits": ["lora", "full"], "text": list(names)}
+
+
+def test_without_a_task_there_are_all_small_ones(session):
+    assert tasks_of(session, "text") == ["text"]
+    assert tasks_of(session, None) == [name for name in task_names() if name != "text"]
+
+
+def test_everything_runs_commands_with_options_that_they_have():
+    for name, options in everything.EXPERIMENTS:
+        command = importlib.import_module(f"experiments.{name}").main
+        assert set(options) <= {parameter.name for parameter in command.params}, name
+
+
 def test_a_missing_package_is_one_line(session, monkeypatch):
     # None in its place makes an import fail.
     monkeypatch.setitem(sys.modules, "peft", None)
-    result = invoke("comparison", "--quick", "--out", session.out, "--task", "vision")
+    result = invoke("comparison", "--quick", "--out", session.out, "--task", "digits")
     assert result.exit_code == 1
     assert "pip install 'loca-theory[adapters]'" in result.output
 
 
 def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
-    real = session.out / "comparison-vision-lora-full.parquet"
+    real = session.out / "comparison-digits-lora-full.parquet"
     real.write_text("real")
     arguments = (
         "--quick",
         "--out",
         session.out,
         "--task",
-        "vision",
+        "digits",
         "--methods",
         "lora,full",
         "-j",
@@ -120,7 +149,7 @@ def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
     assert real.read_text() == "real"
     names = {path.name for path in (session.out / "quick").iterdir()}
     for table in ("", "-summary", "-curves"):
-        assert f"comparison-vision-lora-full{table}.parquet" in names
+        assert f"comparison-digits-lora-full{table}.parquet" in names
     real.unlink()
 
 
@@ -130,13 +159,13 @@ def test_the_other_commands_run(session):
     given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
     figures = {
         "ablation": None,
-        "budgets": "budget-vision",
+        "budgets": "budget-digits",
         "sensitivity": "parameter_sen",
-        "patterns": "visualization_W-vision",
-        "theory_to_practice": "theory_practice-vision",
+        "patterns": "visualization_W-digits",
+        "prediction": "prediction-digits",
     }
     for name, figure in figures.items():
-        result = invoke(name, *given, "--task", "vision")
+        result = invoke(name, *given, "--task", "digits")
         assert result.exit_code == 0, (name, result.output)
         if figure:
             assert (session.out / "quick" / f"{figure}.pdf").stat().st_size > 1000

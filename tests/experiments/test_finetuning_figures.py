@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.finetuning import (
-    draw_budgets,
-    draw_patterns,
-    draw_prediction,
-    draw_sensitivity,
-    draw_training,
-)
+from loca_theory.plotting.finetuning import draw_budgets, draw_sensitivity, draw_training
+from loca_theory.plotting.patterns import draw_patterns
+from loca_theory.plotting.prediction import draw_prediction
 
 METHODS = ("lora", "loca", "some-other")
 
@@ -24,7 +20,7 @@ def line(method, mean=0.7, r=2, spread=0.1, **more):
         else {"low": mean - spread, "high": mean + spread}
     )
     return {
-        "task": "vision",
+        "task": "digits",
         "method": method,
         "title": method.upper(),
         "r": r,
@@ -104,7 +100,7 @@ def test_sensitivity(lines):
 
 def look(method, seed, step, value=0.5):
     return {
-        "task": "vision",
+        "task": "digits",
         "method": method,
         "title": method.upper(),
         "seed": seed,
@@ -128,7 +124,7 @@ LOOKS = [look(m, s, step, step / 40) for m in METHODS for s in (0, 1) for step i
     ],
 )
 def test_training(lines):
-    assert len(drawn(draw_training(lines)).axes) == 2
+    assert len(drawn(draw_training(lines)).axes) == 1
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3])
@@ -153,7 +149,33 @@ def test_patterns_of_nothing():
         draw_patterns([])
 
 
-@pytest.mark.parametrize("methods", [METHODS[:1], METHODS])
-def test_prediction(methods):
-    lines = [line(m, r=r, retained_energy=r / 10) for m in methods for r in (1, 2)]
-    assert len(drawn(draw_prediction(lines)).axes) == 3
+def prediction(name, chosen, methods=METHODS):
+    more = {"predictor": name, "predictor_title": name.title(), "chosen": chosen}
+    more |= {"correlation": 0.25, "low": -0.5, "high": 0.75}
+    more |= {"judged": 0.125, "judged_low": -1.0, "judged_high": 1.0}
+    return [
+        line(m, 0.5 + number / 10, r=r, value=number * r) | more
+        for number, m in enumerate(methods)
+        for r in (1, 2)
+    ]
+
+
+def test_prediction():
+    lines = [*prediction("energy", chosen=False), *prediction("loss", chosen=True)]
+    figure = drawn(draw_prediction(lines))
+    titles = [axis.get_title("left") for axis in figure.axes]
+    assert titles[0] == "Energy\nρ = 0.25 (-0.50 to 0.75)"
+    assert titles[1].startswith("Loss\nρ = 0.25 (-0.50 to 0.75); on tasks")
+    assert titles[1].endswith("0.12 (-1.00 to 1.00)")
+
+
+def test_predictions_are_differences_from_the_other_methods():
+    """Whatever the budget, three equidistant methods lie at 0 and ±√1.5, and 10 points apart."""
+    figure = drawn(draw_prediction(prediction("energy", chosen=False)))
+    dots = {part.get_label(): part.get_offsets() for part in figure.axes[0].collections}
+    for method, x, y in zip(METHODS, (-(1.5**0.5), 0, 1.5**0.5), (-10, 0, 10), strict=True):
+        assert np.asarray(dots[method.upper()]) == pytest.approx(np.array([[x, y]] * 2))
+
+
+def test_one_prediction_can_be_drawn():
+    drawn(draw_prediction(prediction("energy", chosen=True, methods=METHODS[:1])[:1]))

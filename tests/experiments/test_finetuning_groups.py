@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from experiments.finetuning.methods import Budget, adapt, find_method
-from experiments.finetuning.tasks.transformer import SmallTransformer, group_losses, share
+from experiments.finetuning.tasks.transformer import (
+    SmallTransformer,
+    adopt_parameters,
+    group_losses,
+)
 
 METHODS = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca", "loca-v1",
            "loca-v3", "loca-swap", "loca-reselect", "full", "bitfit", "linear-probing")  # fmt: skip
@@ -75,13 +79,12 @@ def naive_loss(core, inputs, labels):
 
 def adapted(form, method, *, shares=True):
     """Runs with other heads and adapters, whose trained numbers are not those of the start."""
-    cores, models = [], []
+    cores, models, first = [], [], {}
     for seed in range(RUNS):
         model = model_of(form, seed)
-        if cores and shares:
-            share(model, first, lambda name: name.startswith("head"))
-        elif not cores:
-            first = dict(model.named_parameters())
+        if shares:
+            adopt_parameters(model, first, lambda name: name.startswith("head"))
+        first = first or dict(model.named_parameters())
         settings = find_method(method)
         overrides = None
         if settings.kind == "loca":

@@ -6,31 +6,23 @@ import torch
 from scipy.fft import dctn
 
 from experiments.finetuning.increments import describe_increments
+from experiments.finetuning.methods import methods
 
+# PEFT builds the sparse increments of SHiRA from indices that it made itself.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 P, Q, RANKS = 8, 12, [1, 2, 3]
 
 
 @pytest.fixture(scope="module")
-def weights():
+def increments():
     source = torch.Generator().manual_seed(0)
-    names = ("x.0.query.weight", "x.1.value.weight", "x.1.other.weight", "x.0.query.bias")
-    sizes = ((P, Q), (P, Q), (P, Q), (P,))
-    before = {n: torch.randn(s, generator=source) for n, s in zip(names, sizes, strict=True)}
-    after = {n: w + torch.randn(w.shape, generator=source) for n, w in before.items()}
-    return before, after
+    names = ("x.0.query", "x.1.value")
+    return {name: torch.randn(P, Q, generator=source) for name in names}
 
 
 @pytest.fixture(scope="module")
-def increments(weights):
-    before, after = weights
-    return [
-        (after[n] - before[n]).double().numpy() for n in ("x.0.query.weight", "x.1.value.weight")
-    ]
-
-
-@pytest.fixture(scope="module")
-def found(weights):
-    return describe_increments(*weights, ["query", "value"], {"ranks": RANKS, "pool": 2})
+def found(increments):
+    return describe_increments(increments, RANKS, 2)
 
 
 def error(found, accounting, curve, r):
@@ -40,8 +32,8 @@ def error(found, accounting, curve, r):
 
 def lost(increments, keep):
     """The fraction of energy that is lost, over all matrices together."""
-    total = sum((w**2).sum() for w in increments)
-    return 1 - sum(keep(w) for w in increments) / total
+    arrays = [w.double().numpy() for w in increments.values()]
+    return 1 - sum(keep(w) for w in arrays) / sum((w**2).sum() for w in arrays)
 
 
 @pytest.mark.parametrize("r", RANKS)
@@ -73,39 +65,70 @@ def test_the_sparse_error_keeps_the_largest_entries(found, increments, r):
     assert error(found, "trainable", "S", r) == pytest.approx(lost(increments, kept))
 
 
-def test_energy_and_pictures_are_of_the_targets_alone(found, increments):
-    assert found["energy"] == pytest.approx(sum((w**2).sum() for w in increments))
-    assert list(found["patterns"]) == ["x.0.query.weight", "x.1.value.weight"]
-    blocks = increments[0].reshape(P // 2, 2, Q // 2, 2).mean((1, 3))
-    shown = np.array(found["patterns"]["x.0.query.weight"])
-    assert shown == pytest.approx(blocks, rel=1e-3)
+def test_energy_and_pictures(found, increments):
+    total = sum(float((w**2).sum()) for w in increments.values())
+    assert found["energy"] == pytest.approx(total)
+    assert list(found["patterns"]) == ["x.0.query", "x.1.value"]
+    blocks = increments["x.0.query"].numpy().reshape(P // 2, 2, Q // 2, 2).mean((1, 3))
+    assert np.array(found["patterns"]["x.0.query"]) == pytest.approx(blocks, rel=1e-3)
 
 
-def test_without_change_there_are_no_errors(weights):
-    before, _ = weights
-    wanted = {"ranks": RANKS, "pool": 0}
-    found = describe_increments(before, before, ["query"], wanted)
+def test_without_change_there_are_no_errors():
+    found = describe_increments({"query": torch.zeros(P, Q)}, RANKS, 0)
     assert found == {"errors": [], "energy": 0.0, "patterns": {}}
 
 
 def test_a_run_describes_what_training_added(computed):
-    found = computed("full", analyse={"ranks": [1, 32], "pool": 1}, steps=3)["increments"]
+    wanted = {"ranks": [1, 32], "pool": 1, "seeds": [0]}
+    found = computed("full", analyse=wanted, steps=3)[0]["increments"]
     assert found["energy"] > 0
-    for accounting, curve in (("paper", "R"), ("paper", "D"), ("trainable", "D")):
-        assert 1 > error(found, accounting, curve, 1) > error(found, accounting, curve, 32) >= 0
+    for accounting, method in (("paper", "R"), ("paper", "D"), ("trainable", "D")):
+        assert 1 > error(found, accounting, method, 1) > error(found, accounting, method, 32) >= 0
     # So many free coefficients are all of them.
     assert error(found, "trainable", "D", 32) == pytest.approx(0, abs=1e-9)
 
 
+RUN = {name: method for name, method in methods().items() if "small" in method.lowest}
+# One of each kind, and LoCA whose locations still move at the end.
+KINDS = [*{method.kind: name for name, method in reversed(RUN.items())}.values(), "loca-v2"]
+LAYERS = [f"blocks.{n}.{name}" for n in (0, 1) for name in ("query", "value")]
+
+
+def added(layer, plain):
+    """ΔW by what a layer of PEFT returns for the unit vectors, or of a layer trained itself."""
+    if not hasattr(layer, "get_base_layer"):
+        return layer.weight - plain.weight
+    unit = torch.eye(plain.in_features)
+    return (layer(unit) - plain(unit)).T
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_increments_are_what_the_layers_add(begin, method):
+    """Of the second run of a group, which shares its pretrained weights with the first."""
+    group = begin(method, seeds=(0, 1), rate=3e-2, tunes=True)
+    group.train()
+    plain = begin("linear-probing").runs[0].core
+    run = group.runs[1]
+    state = {name: tensor.clone() for name, tensor in run.core.state_dict().items()}
+    with torch.no_grad():
+        run.model.eval()
+        expected = {name: added(run.core.get_submodule(name), plain.get_submodule(name))
+                    for name in LAYERS}  # fmt: skip
+        found = run.increments()
+    assert list(found) == LAYERS
+    trains = RUN[method].kind not in ("head", "biases")
+    for name, increment in found.items():
+        torch.testing.assert_close(increment, expected[name], rtol=1e-4, atol=1e-5)
+        assert (float(increment.norm()) > 1e-2) == trains
+    assert all(torch.equal(state[name], w) for name, w in run.core.state_dict().items())
+    other = group.runs[0].increments()
+    assert any(not torch.equal(other[name], found[name]) for name in LAYERS) == trains
+
+
 def test_lora_adds_no_more_than_its_rank(begin):
-    run = begin("lora", r=2, rate=3e-2)
-    state = run.model.state_dict().items()
-    before = {n.removeprefix("base_model.model.").replace("base_layer.", ""): w.clone()
-              for n, w in state}  # fmt: skip
-    run.train()
-    merged = run.merged()
-    for name, weight in merged.items():
-        if name.endswith(("q_proj.weight", "query.weight")):
-            values = torch.linalg.svdvals((weight - before[name]).double())
-            assert values[1] > 1e-4
-            assert values[2] < 1e-5
+    group = begin("lora", r=2, rate=3e-2, tunes=True)
+    group.train()
+    for increment in group.runs[0].increments().values():
+        values = torch.linalg.svdvals(increment.double())
+        assert values[1] > 1e-4
+        assert values[2] < 1e-5

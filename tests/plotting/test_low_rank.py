@@ -6,8 +6,8 @@ import pytest
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES
-from loca_theory.plotting.finetuning import as_lines
 from loca_theory.plotting.low_rank import draw_low_rank
+from loca_theory.plotting.runs import as_lines
 
 RANKS = (1, 2, 4, 8, 16)
 OPTIMIZERS = ("SGD", "Adam", "AdamW")

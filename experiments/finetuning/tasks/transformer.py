@@ -247,7 +247,7 @@ def _chosen(layer: Any) -> Any:
     return layer if whole is None else whole[layer.active_adapters[0]]
 
 
-def share(
+def adopt_parameters(
     model: nn.Module, parameters: Mapping[str, nn.Parameter], own: Callable[[str], bool]
 ) -> None:
     """Replace parameters of a model by others, so that models share them.

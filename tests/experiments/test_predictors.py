@@ -1,0 +1,347 @@
+"""Predictors against explicit matrices on tiny shapes."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from experiments.finetuning.curvature import LayerStatistics, record_statistics
+from experiments.finetuning.methods import Method, find_method
+from experiments.finetuning.metric import Metric, captured, effective_dimension, projected
+from experiments.finetuning.predictors import common_damping, predictors
+from experiments.finetuning.reach import (
+    LearnedLocations,
+    Linear,
+    LowRank,
+    cosines,
+    family,
+    first_steps,
+    predictable,
+    reach,
+)
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Accounting, Budget
+
+P, Q = 4, 6
+
+
+def psd(n, rng, rank=None):
+    root = torch.from_numpy(rng.standard_normal((n, rank or n)))
+    return root @ root.T
+
+
+def orthonormal(n, rng):
+    basis = torch.linalg.qr(torch.from_numpy(rng.standard_normal((P * Q, n))))[0]
+    return basis.T.unflatten(1, (P, Q))
+
+
+def dense(metric):
+    """M as a matrix on row-major vectors."""
+    return torch.kron(metric.outputs, metric.inputs) + metric.damping * torch.eye(P * Q).double()
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def metric(rng):
+    return Metric(psd(P, rng), psd(Q, rng), 0.3)
+
+
+@pytest.fixture
+def matrix(rng):
+    return torch.from_numpy(rng.standard_normal((P, Q)))
+
+
+# --- the metric ---
+
+
+def test_the_metric_is_a_kronecker_product(metric, matrix):
+    want = (dense(metric) @ matrix.flatten()).unflatten(0, (P, Q))
+    assert torch.allclose(metric.apply(matrix), want)
+    assert metric.energy(matrix) == pytest.approx(float(matrix.flatten() @ want.flatten()))
+    inverse = torch.linalg.solve(dense(metric), matrix.flatten())
+    assert metric.dual_energy(matrix) == pytest.approx(float(matrix.flatten() @ inverse))
+
+
+def test_what_is_captured_is_the_largest_decrease_of_the_quadratic_function(metric, matrix, rng):
+    atoms = orthonormal(5, rng)
+    t = atoms.flatten(1)
+    weights = torch.linalg.solve(t @ dense(metric) @ t.T, t @ matrix.flatten())
+    best = t.T @ weights
+    decrease = best @ matrix.flatten() - best @ dense(metric) @ best / 2
+    found = captured(matrix, atoms, metric.factor(atoms))
+    assert found == pytest.approx(2 * float(decrease))
+    whole = torch.eye(P * Q).double().unflatten(1, (P, Q))
+    assert captured(matrix, whole, metric.factor(whole)) == pytest.approx(
+        metric.dual_energy(matrix)
+    )
+
+
+def test_the_projection_is_that_of_the_projector(matrix, rng):
+    atoms = orthonormal(5, rng)
+    projector = atoms.flatten(1).T @ atoms.flatten(1)
+    want = (projector @ matrix.flatten()).square().sum()
+    assert projected(matrix, atoms) == pytest.approx(float(want))
+
+
+def test_the_effective_dimension_is_the_trace(metric, rng):
+    atoms = orthonormal(7, rng)
+    curvature = Metric(metric.outputs, metric.inputs)
+    f = atoms.flatten(1) @ dense(curvature) @ atoms.flatten(1).T
+    want = torch.trace(f @ torch.linalg.inv(f + metric.damping * torch.eye(7)))
+    assert effective_dimension(metric.factor(atoms), metric.damping) == pytest.approx(float(want))
+
+
+# --- what adapters can reach ---
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_a_linear_family_fits_by_least_squares(matrix, rng, rank):
+    """Also where the curvature is singular on the family."""
+    metric, atoms = Metric(psd(P, rng, rank), psd(Q, rng, rank)), orthonormal(5, rng)
+    values, vectors = np.linalg.eigh(dense(metric).numpy())
+    root = np.sqrt(values.clip(0))[:, None] * vectors.T
+    design, target = root @ atoms.flatten(1).numpy().T, root @ matrix.flatten().numpy()
+    rest = target - design @ np.linalg.lstsq(design, target, rcond=1e-10)[0]
+    want = target @ target - rest @ rest
+    assert Linear(atoms).retained(matrix, metric) == pytest.approx(want, rel=1e-6)
+    assert Linear(atoms).retained(matrix, None) == pytest.approx(projected(matrix, atoms))
+
+
+def test_a_low_rank_fits_no_worse_than_by_descent(matrix, rng):
+    """Alternating least squares from many starts finds the error of the weighted SVD."""
+    metric, r = Metric(psd(P, rng), psd(Q, rng)), 2
+    best = np.inf
+    for _ in range(10):
+        b = torch.from_numpy(rng.standard_normal((P, r)))
+        for _ in range(200):
+            # Each factor solves its normal equations; the metric's other side cancels.
+            a = torch.linalg.solve(b.T @ metric.outputs @ b, b.T @ metric.outputs @ matrix)
+            b = torch.linalg.solve(a @ metric.inputs @ a.T, a @ metric.inputs @ matrix.T).T
+        best = min(best, metric.energy(matrix - b @ a))
+    start = first_steps(matrix, r, rng, magnitudes=False)
+    found = metric.energy(matrix) - LowRank(r, start).retained(matrix, metric)
+    assert found == pytest.approx(best, rel=1e-6)
+
+
+def test_learned_locations_are_the_best_in_the_frobenius_norm(rng):
+    small = torch.from_numpy(rng.standard_normal((2, 3)))
+    want = max(
+        projected(small, cosines(torch.tensor(chosen), 2, 3))
+        for chosen in itertools.combinations(range(6), 3)
+    )
+    assert LearnedLocations(3).retained(small, None) == pytest.approx(want)
+    assert projected(small, LearnedLocations(3).tangent(small, None)) == pytest.approx(want)
+
+
+def test_learned_locations_weigh_coefficients_by_the_curvature(metric, matrix):
+    everything = cosines(torch.arange(P * Q), P, Q)
+    flat = everything.flatten(1)
+    h = (flat @ dense(metric) * flat).sum(1)
+    c = flat @ matrix.flatten()
+    start = LearnedLocations(4).tangent(matrix, metric)
+    want = everything[(c.square() / h).topk(4).indices]
+    assert torch.allclose(start, want)
+    undamped = Metric(metric.outputs, metric.inputs)
+    h = (flat @ dense(undamped) * flat).sum(1)
+    fitted = Linear(everything[(c.square() * h).topk(4).indices])
+    found = LearnedLocations(4).retained(matrix, undamped)
+    assert found == pytest.approx(fitted.retained(matrix, undamped))
+
+
+@pytest.mark.parametrize(
+    ("name", "dimension"),
+    [("V1", 40), ("SHiRA", 40), ("WaveFT-PEFT", 40), ("C3A", 24), ("FourierFT", None)],
+)
+def test_a_family_of_the_package_is_its_projection(name, dimension, rng):
+    from loca_theory.expressivity import approximate
+
+    budget = Budget(8, 12, 2, Accounting.TRAINABLE)
+    matrix = torch.from_numpy(rng.standard_normal((8, 12)))
+    atoms = family(name, budget, np.random.default_rng(1))
+    flat = atoms.flatten(1)
+    assert torch.allclose(flat @ flat.T, torch.eye(len(flat)).double())
+    assert dimension is None or len(flat) == dimension
+    want = approximate(matrix, name, budget, np.random.default_rng(1))
+    assert torch.allclose((flat.T @ (flat @ matrix.flatten())).unflatten(0, (8, 12)), want)
+
+
+def test_a_family_that_depends_on_the_increment_is_refused(rng):
+    with pytest.raises(InvalidArgumentError, match="D is not a linear family"):
+        family("D", Budget(P, Q, 1, Accounting.TRAINABLE), rng)
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_the_first_steps_are_those_of_peft(kind):
+    """Gradients of the adapter's first step, whatever the loss, span the family."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(Q, P, bias=False)).double()
+    weight = inner[0].weight.detach().clone()
+    model = get_peft_model(
+        inner, LoraConfig(r=2, lora_alpha=2, target_modules=["0"], use_dora=kind == "dora")
+    ).double()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    moved = []
+    for entry in range(P * Q):
+        # The step of the trained numbers along one entry of ΔW, as an increment.
+        y = model(torch.eye(Q).double()).T
+        grads = torch.autograd.grad(y.flatten()[entry], trained)
+        moved.append([g.flatten() for g in grads])
+    jacobian = torch.stack([torch.cat(rows) for rows in moved])
+    layer = next(m for m in model.modules() if hasattr(m, "lora_A"))
+    a = layer.lora_A["default"].weight.detach()
+
+    class Fixed:
+        def uniform(self, low, high, size):
+            assert (low, high, size) == (-(Q**-0.5), Q**-0.5, (2, Q))
+            assert (a.abs() <= high).all()
+            return a.numpy()
+
+    atoms = first_steps(weight, 2, Fixed(), magnitudes=kind == "dora").flatten(1)
+    assert torch.allclose(atoms @ atoms.T, torch.eye(len(atoms)).double())
+    left, values, _ = torch.linalg.svd(jacobian)
+    span = left[:, : int((values > 1e-6).sum())]
+    assert torch.allclose(span @ span.T, atoms.T @ atoms, atol=1e-6)
+
+
+def test_every_predictable_method_has_a_reach_of_its_budget(rng):
+    weight, r = torch.from_numpy(rng.standard_normal((8, 12))), 2
+    known = [Method(kind, kind, kind) for kind in ("waveft", "shira")]
+    known += [find_method(name) for name in ("fourierft", "loca", "loca-charged", "loca-v1")]
+    for method in known:
+        assert predictable(method)
+        start = reach(method, weight, r, rng).tangent(weight, None)
+        most = max(int(method.fraction * 20 * r), 1)
+        assert len(start) == most or (method.kind == "fourierft" and len(start) < most)
+    assert isinstance(reach(find_method("loca-v1"), weight, r, rng), Linear)
+    assert isinstance(reach(find_method("loca-gradient"), weight, r, rng), LearnedLocations)
+    assert len(reach(find_method("lora"), weight, r, rng).start) == 8 * r
+    assert not predictable(find_method("full"))
+
+
+# --- statistics of a model ---
+
+
+class Model(nn.Module):
+    """Two layers applied to tokens; the second by its weight alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.value = nn.Linear(3, 5), nn.Linear(5, 4)
+        self.head, self.unused = nn.Linear(4, 3), nn.Linear(2, 2)
+
+    def forward(self, inputs, labels):
+        h = torch.tanh(self.query(inputs))
+        h = nn.functional.linear(h, self.value.weight, self.value.bias).mean(1)
+        self.loss = nn.functional.cross_entropy(self.head(h), labels)
+        return self
+
+
+@pytest.fixture
+def recorded():
+    torch.manual_seed(0)
+    model = Model()
+    model.head.weight.requires_grad_(False)
+    batches = [{"inputs": torch.randn(6, 2, 3), "labels": torch.randint(3, (6,))} for _ in range(2)]
+    return model, batches, record_statistics(model, ["query", "value"], batches)
+
+
+def test_the_statistics_are_those_of_each_example(recorded):
+    model, batches, found = recorded
+    assert list(found) == ["query.weight", "value.weight"]
+    model.requires_grad_(True)
+    sums = {"gradient": 0, "outputs": 0, "inputs": 0}
+    for batch in batches:
+        for x, label in zip(batch["inputs"], batch["labels"], strict=True):
+            y = model.query(x)
+            y.retain_grad()
+            h = nn.functional.linear(torch.tanh(y), model.value.weight, model.value.bias).mean(0)
+            nn.functional.cross_entropy(model.head(h), label).backward()
+            # 12 examples, 2 tokens each; y.grad is of the example's own loss.
+            sums["outputs"] += y.grad.T @ y.grad / 12
+            sums["inputs"] += x.T @ x / 24
+            sums["gradient"] += y.grad.T @ x / 12
+    for name, want in sums.items():
+        assert torch.allclose(getattr(found["query.weight"], name).float(), want, atol=1e-6)
+    assert torch.equal(found["query.weight"].weight.float(), model.query.weight.detach())
+
+
+def test_recording_leaves_the_model_as_it_was(recorded):
+    model, _, _ = recorded
+    assert model.training
+    assert model.query.weight.grad is None
+    assert [n for n, p in model.named_parameters() if not p.requires_grad] == ["head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "count", "error"),
+    [
+        (["key"], 1, "no linear layer named key"),
+        (["query"], 0, "no batch, so there is nothing"),
+        (["query", "unused"], 1, "unused.weight has no part in the loss"),
+    ],
+)
+def test_nothing_to_record_is_one_line(recorded, targets, count, error):
+    model, batches, _ = recorded
+    with pytest.raises(InvalidArgumentError, match=error):
+        record_statistics(model, targets, batches[:count])
+
+
+# --- all predictors together ---
+
+
+@pytest.fixture
+def layers(rng):
+    return {
+        name: LayerStatistics(
+            *(torch.from_numpy(rng.standard_normal((P, Q))) for _ in range(2)),
+            psd(P, rng),
+            psd(Q, rng),
+        )
+        for name in ("a", "b")
+    }
+
+
+def test_predictors_are_sums_over_layers(layers, rng):
+    increments = {name: torch.from_numpy(rng.standard_normal((P, Q))) for name in layers}
+    atoms = [orthonormal(5, rng), orthonormal(3, rng)]
+    found = predictors(layers, increments, [Linear(one) for one in atoms])
+    damping = common_damping(list(layers.values()))
+    kept = {name: [0.0, 0.0] for name in found}
+    traces = 0.0
+    for (name, layer), one in zip(layers.items(), atoms, strict=True):
+        t, g, w = one.flatten(1), layer.gradient.flatten(), increments[name].flatten()
+        f = torch.kron(layer.outputs, layer.inputs)
+        traces += float(f.trace())
+        near = t.T @ torch.linalg.solve(t @ f @ t.T, t @ f @ w)
+        full, own = f + damping * torch.eye(P * Q), t @ f @ t.T
+        damped = own + damping * torch.eye(len(t))
+        for key, part, whole in (
+            ("retained_energy", (t @ w) @ (t @ w), w @ w),
+            ("weighted_energy", w @ f @ w - (w - near) @ f @ (w - near), w @ f @ w),
+            ("gradient_energy", (t @ g) @ (t @ g), g @ g),
+            (
+                "predicted_decrease",
+                (t @ g) @ torch.linalg.solve(damped, t @ g),
+                g @ torch.linalg.solve(full, g),
+            ),
+            ("effective_dimension", torch.trace(own @ torch.linalg.inv(damped)), 0.5),
+        ):
+            kept[key][0] += float(part)
+            kept[key][1] += float(whole)
+    assert damping == pytest.approx(traces / (2 * P * Q))
+    assert found == pytest.approx({key: part / whole for key, (part, whole) in kept.items()})
+
+
+def test_a_fine_tune_that_moved_nothing_is_one_line(layers):
+    increments = {name: torch.zeros(P, Q) for name in layers}
+    reaches = [LearnedLocations(2)] * 2
+    with pytest.raises(InvalidArgumentError, match="the retained energy of all target layers is"):
+        predictors(layers, increments, reaches)

@@ -1,0 +1,180 @@
+"""Rank correlations against scipy, and what the choice and the intervals do on made-up runs."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from experiments.finetuning.rank_correlation import (
+    OTHER_SEEDS,
+    cells,
+    correlations,
+    mean_correlation,
+    pairs,
+    rank_correlation,
+    split,
+)
+
+METHODS, SEEDS = ("lora", "loca", "fourierft", "shira"), range(6)
+SIGNS = {"good": 1, "bad": 1, "loss": -1}
+TASKS = ("d", "a", "c", "b")
+
+
+def made_up(noise=0.5, tasks=TASKS, ranks=(1, 2)):
+    """Runs that reach ``good`` plus noise; ``bad`` is unrelated; a loss falls as the metric grows.
+
+    Seeds share a part of the noise, as the seeds of real runs do.
+    """
+    rng = np.random.default_rng(0)
+    runs, predictions = [], []
+    for task in tasks:
+        for r in ranks:
+            shared = rng.standard_normal(len(SEEDS))
+            for number, method in enumerate(METHODS):
+                key = {"task": task, "method": method, "r": r}
+                good = number + 10 * r
+                predictions += [
+                    {**key, "seed": seed, "good": good + seed, "bad": rng.standard_normal()}
+                    for seed in (0, 1)
+                ]
+                for seed in SEEDS:
+                    metric = good + shared[seed] + noise * rng.standard_normal()
+                    loss = 5 - metric + noise * rng.standard_normal()
+                    run = {"seed": seed, "metric": metric, "loss": loss, "diverged": False}
+                    runs.append({**key, **run})
+    return runs, predictions
+
+
+def test_rank_correlations_are_spearmans():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(4, size=(2, 5, 7)).astype(float)  # with ties
+    want = [spearmanr(a, b).statistic for a, b in zip(x, y, strict=True)]
+    assert rank_correlation(x, y) == pytest.approx(np.array(want))
+    assert rank_correlation(np.ones(3), np.arange(3.0)) == 0
+
+
+def test_cells_put_runs_and_predictions_together():
+    runs, predictions = made_up()
+    runs[0] |= {"metric": None, "loss": None, "diverged": True}
+    runs.append({**runs[-1], "method": "unknown"})
+    found = {(one.task, one.r): one for one in cells(runs, predictions, SIGNS)}
+    assert set(found) == {(task, r) for task in TASKS for r in (1, 2)}
+    cell = found["d", 1]
+    assert cell.methods == METHODS
+    # A diverged run is the worst of its task.
+    assert cell.reached[0, 0] == min(x["metric"] for x in runs[1:] if x["task"] == "d")
+    assert np.isnan(cell.predicted["loss"][0, 0])
+    assert cell.reached[1, 2] == runs[len(SEEDS) + 2]["metric"]
+    assert cell.predicted["good"][:, 0] == pytest.approx([10.5, 11.5, 12.5, 13.5])
+    assert cell.predicted["loss"][1, 2] == -runs[len(SEEDS) + 2]["loss"]
+    together = cells(runs, predictions, SIGNS, by_budget=False)
+    assert [(one.task, one.r, len(one.methods)) for one in together] == [
+        (task, None, 2 * len(METHODS)) for task in TASKS
+    ]
+
+
+def test_a_predictor_that_a_method_lacks_is_not_one_of_the_cell():
+    """A run may be too short for a loss, and a table may lack a column."""
+    runs, predictions = made_up(tasks=("a",), ranks=(1,))
+    for run in runs:
+        run["loss"] = None if run["method"] == "loca" else run["loss"]
+    for entry in predictions[:1]:
+        del entry["bad"]
+    assert set(cells(runs, predictions, SIGNS)[0].predicted) == {"good"}
+
+
+def test_a_task_on_which_all_diverged_and_a_lone_pair_are_left_out():
+    runs, predictions = made_up(ranks=(1,))
+    for run in runs:
+        if run["task"] == "a":
+            run |= {"metric": None, "loss": None, "diverged": True}
+    runs = [run for run in runs if run["task"] != "b" or run["method"] in METHODS[:2]]
+    assert [one.task for one in cells(runs, predictions, SIGNS)] == ["d", "c"]
+
+
+def test_the_mean_correlation_is_over_budgets_and_then_tasks():
+    runs, predictions = made_up(noise=3.0)
+    runs = [run for run in runs if (run["task"], run["r"]) != ("a", 2)]
+    found = cells(runs, predictions, SIGNS)
+    by_task = {}
+    for one in found:
+        means = -one.predicted["loss"].mean(1)
+        by_task.setdefault(one.task, []).append(spearmanr(-means, one.reached.mean(1)).statistic)
+    want = np.mean([np.mean(values) for values in by_task.values()])
+    correlation, low, high = mean_correlation(found, "loss", draws=200)
+    assert correlation == pytest.approx(want)
+    assert low < correlation < high
+
+
+def test_the_bootstrap_draws_seeds_for_all_methods_at_once():
+    """Noise that all methods share changes no rank, so that the interval is a point."""
+    runs, predictions = made_up(noise=0.0, tasks=("a",))
+    assert mean_correlation(cells(runs, predictions, SIGNS), "good", draws=50) == (1, 1, 1)
+
+
+def test_the_interval_covers_the_differences_between_tasks():
+    """One cell per task, of correlation 1 or −1: the mean of n tasks is a binomial proportion."""
+    runs, predictions = made_up(noise=0.0, tasks=tuple("abcdefgh"), ranks=(1,))
+    for entry in predictions:
+        if entry["task"] in "aceg":
+            entry["good"] *= -1
+    correlation, low, high = mean_correlation(cells(runs, predictions, SIGNS), "good")
+    assert correlation == 0
+    # 2.5% quantile of Binomial(8, 1/2) is 1, so that of the mean of ±1 is -0.75.
+    assert (low, high) == pytest.approx((-0.75, 0.75))
+
+
+def test_the_choice_is_made_on_every_other_task():
+    assert split(TASKS) == (["a", "c"], ["b", "d"])
+    runs, predictions = made_up()
+    for entry in predictions:
+        # On the tasks of the judgement, the predictor that is chosen is wrong.
+        entry["good"] *= 1 if entry["task"] in "ac" else -1
+    found = correlations(runs, predictions, {"good": 1, "bad": 1}, draws=50)
+    of = {(o["predictor"], o["tasks"]): o for o in found if o["scope"] == "methods at one budget"}
+    assert of["good", "choice"]["chosen"]
+    assert not of["bad", "choice"]["chosen"]
+    assert of["good", "choice"]["correlation"] > 0.8
+    assert of["good", "judgement"]["correlation"] < -0.8
+    assert of["good", "all"]["count"] == 4
+    assert not of[OTHER_SEEDS, "all"]["chosen"]
+
+
+def test_other_seeds_predict_what_is_not_noise():
+    runs, predictions = made_up(noise=0.1)
+    found = correlations(runs, predictions, SIGNS, draws=50)
+    known = [one["correlation"] for one in found if one["predictor"] == OTHER_SEEDS]
+    assert min(known) == 1
+    rng = np.random.default_rng(1)
+    for run in runs:
+        run["metric"] = rng.standard_normal()
+    found = correlations(runs, predictions, SIGNS, draws=50)
+    whole = {o["scope"]: o for o in found if (o["predictor"], o["tasks"]) == (OTHER_SEEDS, "all")}
+    # The mean of 8 correlations of 4 independent pairs has the standard deviation 1/√(3·8).
+    assert abs(whole["methods at one budget"]["correlation"]) < 4 / 24**0.5
+
+
+def test_one_task_is_not_judged():
+    runs, predictions = made_up(tasks=("a",))
+    found = correlations(runs, predictions, SIGNS, draws=20)
+    assert {one["tasks"] for one in found} == {"all", "choice"}
+
+
+def test_pairs_tell_right_from_wrong():
+    runs, predictions = made_up(noise=0.0, tasks=("a",), ranks=(1,))
+    for entry in predictions:
+        entry["bad"] = {"lora": 0, "loca": 0, "fourierft": 1, "shira": -5}[entry["method"]]
+    found = pairs(cells(runs, predictions, SIGNS))
+    good = [one for one in found if one["predictor"] == "good"]
+    assert len(good) == 6
+    assert all(one["right"] and one["clear"] for one in good)
+    bad = {(o["first"], o["second"]): o["right"] for o in found if o["predictor"] == "bad"}
+    assert bad == {  # the pair of equal predictions is dropped
+        ("lora", "fourierft"): True,
+        ("lora", "shira"): False,
+        ("loca", "fourierft"): True,
+        ("loca", "shira"): False,
+        ("fourierft", "shira"): False,
+    }
+    one = next(o for o in good if (o["first"], o["second"]) == ("lora", "shira"))
+    assert one["difference"] == pytest.approx(-3)
+    assert one["predicted_difference"] == -3
