@@ -129,6 +129,27 @@ def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) 
     return found
 
 
+def prediction(ranks: Iterable[Row]) -> Row:
+    """How well the singular values alone predict what the best cosine coefficients retain.
+
+    Args:
+        ranks: Rows of matrices and ranks; see :func:`matrix_rows`. Controls are left out.
+
+    Returns:
+        ``count`` of rows; ``right``, how many of them have the better of low rank and coefficients
+        predicted; ``excess``, the mean of the fraction that the coefficients retain less its
+        prediction: what the cosine basis is worth; ``error``, the mean of its modulus.
+    """
+    rows = [row for row in ranks if row["optimizer"] != INDEPENDENT]
+    excess = [row["cosine"] - row["cosine_predicted"] for row in rows]
+    return {
+        "count": len(rows),
+        "right": sum(row["predicted"] == row["low_rank"] for row in rows),
+        "excess": _mean(excess),
+        "error": _mean(map(abs, excess)),
+    }
+
+
 def _by_rank(rows: Sequence[Row]) -> list[Row]:
     by_rank: dict[tuple[int, int], list[Row]] = {}
     for row in rows:

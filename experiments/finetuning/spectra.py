@@ -28,7 +28,7 @@ _LOW_RANK, _COSINE = "R", "D"
 _METHODS = find_methods((_LOW_RANK, _COSINE))
 # The p-value of the test as printed is not used, so it is computed from a single copy.
 _UNUSED = PrintedTest(copies=1, sets=1)
-_LARGEST = 4  # ranks are powers of two up to min(p, q) over this number
+_RANKS, _PARTS = (1, 2, 8), (4, 8, 16, 32, 64)
 _STATISTICS = (
     "sigma", "energy", "relative_norm", "zero_fraction", "excess_kurtosis", "tv", "mp_distance",
     "outlier_mass", "spikes", "stable_rank", "effective_rank", "rank_50", "rank_90", "rank_99",
@@ -51,9 +51,10 @@ def measured_layers(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def ranks_of(shape: tuple[int, int]) -> tuple[int, ...]:
-    """Ranks at which a matrix is measured: 1, 2, 4, … up to a quarter of its smaller side."""
-    most = min(shape) // _LARGEST
-    return tuple(2**k for k in range(most.bit_length()))
+    """Ranks at which a matrix is measured: 1, 2 and 8, and K/64, …, K/8, K/4 with K = min(p, q)."""
+    k = min(shape)
+    wanted = {*_RANKS, *(k // part for part in _PARTS)}
+    return tuple(sorted(r for r in wanted if 1 <= r <= k // min(_PARTS)))
 
 
 def increments_of(

@@ -119,8 +119,9 @@ def _draw_ranks(axis: Axes, lines: Lines) -> None:
         _line(axis, optimizer, x, own)
     _background(axis, x, own)
     axis.set_xscale("log", base=2)
-    exponents = [round(-np.log2(value)) for value in x]
-    axis.set_xticks(x[::2], [f"1/{2**k}" for k in exponents[::2]])
+    exponents = range(int(-np.log2(x[0])), 0, -2)
+    exponents = [k for k in exponents if x[0] <= 2.0**-k <= x[-1]]
+    axis.set_xticks([2.0**-k for k in exponents], [f"1/{2**k}" for k in exponents])
     axis.minorticks_off()
     axis.set_xlim(x[0], x[-1])
     axis.set_xlabel("r/K")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from scipy import fft, stats
 from torch import nn
 
-from experiments.finetuning.factor_tables import factor_rows, statistics_rows
+from experiments.finetuning.factor_tables import factor_rows, prediction, statistics_rows
 from experiments.finetuning.factors import Case, Design, compute, point
 from experiments.finetuning.full import Training, evaluate, train
 from experiments.finetuning.settings import settings
@@ -23,6 +23,7 @@ from experiments.finetuning.spectra import (
     independent_increments,
     layer_kind,
     measure,
+    ranks_of,
 )
 from experiments.finetuning.tasks import prepare
 from loca_theory.errors import InvalidArgumentError
@@ -223,7 +224,7 @@ def test_what_is_measured_of_a_matrix():
     norm = np.linalg.norm(increment) / np.linalg.norm(before["blocks.0.expand.weight"])
     assert found["relative_norm"] == pytest.approx(norm, rel=1e-5)
     coefficients = np.sort(np.square(fft.dctn(increment, norm="ortho")), axis=None)[::-1]
-    assert [row["r"] for row in found["ranks"]] == [1, 2, 4]
+    assert [row["r"] for row in found["ranks"]] == [1, 2, 3, 6]
     for row in found["ranks"]:
         r = row["r"]
         count = (p + q) * r // 2  # a coefficient costs as much as its index
@@ -236,6 +237,18 @@ def test_what_is_measured_of_a_matrix():
         assert row["independent"] == pytest.approx(1 - exact_error("R", Budget(p, q, r)), rel=1e-9)
         assert row["predicted"] == (row["retained"] > row["cosine_predicted"])
         assert row["low_rank"] == (row["retained"] > row["cosine"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "ranks"),
+    [
+        ((64, 128), (1, 2, 4, 8, 16)),
+        ((384, 1536), (1, 2, 6, 8, 12, 24, 48, 96)),
+        ((16, 16), (1, 2, 4)),
+    ],
+)
+def test_the_ranks_are_fractions_of_the_smaller_side(shape, ranks):
+    assert ranks_of(shape) == ranks
 
 
 def test_controls_are_what_the_references_say():
@@ -349,6 +362,20 @@ def test_the_table_of_statistics():
     assert (found["all", "rank_90"]["missing"], found["all", "mp_distance"]["missing"]) == (0, 2)
     assert found["all", "mp_distance"]["mean"] == 0.5
     assert ("query", "mp_distance") not in found
+
+
+def test_what_the_singular_values_predict():
+    rows = [
+        {"optimizer": optimizer, "cosine": cosine, "cosine_predicted": 0.5, "predicted": predicted,
+         "low_rank": True}
+        for optimizer, cosine, predicted in (
+            ("SGD", 0.6, True), ("SGD", 0.7, True), ("Adam", 0.4, False), ("independent", 0.9, True)
+        )
+    ]  # fmt: skip
+    found = prediction(rows)
+    assert (found["count"], found["right"]) == (3, 2)
+    assert found["excess"] == pytest.approx(0.2 / 3)
+    assert found["error"] == pytest.approx(0.4 / 3)
 
 
 @pytest.fixture(scope="module")
