@@ -165,7 +165,7 @@ def _print(title: str, statistics: Sequence[Row], found: Row) -> None:
     note += "variation of the entries from a normal law; MP: Kolmogorov distance from the "
     note += f"Marchenko–Pastur law; {INDEPENDENT}: matrices of independent normal entries"
     if found["count"]:
-        note += f"\nlow rank or the best cosine coefficients: the singular values alone predict in "
+        note += "\nlow rank or the best cosine coefficients: the singular values alone predict in "
         note += f"{found['right']:,} of {found['count']:,} cases (matrix and rank) which retains "
         note += f"more;\nthe coefficients retain {100 * found['excess']:+.1f} points more than "
         note += f"predicted on average, {100 * found['error']:.1f} in modulus"
