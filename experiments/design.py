@@ -55,8 +55,7 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
     done = progress(design, read_runs(folder))
     _print_results(design, chosen, done)
     if out:
-        about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
-        for path in store_rows(verdict_rows(design, done), about, out, "verdicts"):
+        for path in store_verdicts(design, done, out):
             click.echo(f"wrote {path}", err=True)
 
 
@@ -91,6 +90,12 @@ def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progres
         "between: estimated standard deviation of true differences between tasks",
     )
     click.echo("\n".join(lines))
+
+
+def store_verdicts(design: Design, done: Iterable[Progress], out: Path) -> list[Path]:
+    """Write the table ``verdicts``, with its manifest, and return the paths."""
+    about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
+    return store_rows(verdict_rows(design, done), about, out, "verdicts")
 
 
 def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:

@@ -1,9 +1,10 @@
 """Run all fine-tuning experiments, one after the other.
 
 ``python -m experiments.everything`` compares all methods on the small tasks. With ``--full`` it
-also runs the pretrained sentence transformer, all budgets and all settings, in some hours. The
-command can be stopped at any time and resumes when it is started again. ``--quick`` checks in
-minutes that everything works.
+also runs the pretrained sentence transformer, all budgets and all settings, in some hours. At the
+end it writes the verdicts on the comparisons of the design whose runs are all there. The command
+can be stopped at any time and resumes when it is started again. ``--quick`` checks in minutes that
+everything works.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from typing import Any
 
 import click
 
+from experiments.design import store_verdicts
+from experiments.finetuning.decisions import progress
+from experiments.finetuning.design_file import DESIGN, read_design
 from experiments.finetuning.options import session_command
+from experiments.finetuning.paired import read_runs
 from experiments.finetuning.session import Session
 
 # The order matters: later experiments use runs of earlier ones.
@@ -49,6 +54,10 @@ def main(ctx: click.Context, session: Session) -> None:
         session.say(f"\n== {words} ({(time.monotonic() - start) / 60:.0f} min)")
         command = import_module(f"experiments.{name}").main
         ctx.invoke(command, **_given(ctx, command), **options)
+    if not session.quick:
+        design = read_design(DESIGN)
+        done = progress(design, read_runs(session.folder))
+        session.report_written(store_verdicts(design, done, session.folder))
     session.say(f"\nall done in {(time.monotonic() - start) / 60:.1f} min")
 
 

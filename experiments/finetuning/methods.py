@@ -226,13 +226,13 @@ def check(
         raise InvalidArgumentError(msg)
     p, q = shape
     most = min(p, q) if method.kind in ("lora", "dora", "adalora") else p * q // (p + q)
-    if method.kind == "c3a" and math.gcd(p, q) % (p * q / ((p + q) * budget.r)):
-        msg = f"{method.title} has pq/b numbers for a block size b that divides p and q, and none "
-        msg += f"is the budget of r = {budget.r} in a {p}x{q} layer; choose another r"
-        raise InvalidArgumentError(msg)
     if not 1 <= budget.r <= most:
         msg = f"{method.title} cannot express the budget of r = {budget.r} in a {p}x{q} layer; "
         msg += f"choose 1 to {most}"
+        raise InvalidArgumentError(msg)
+    if method.kind == "c3a" and math.gcd(p, q) % (p * q / ((p + q) * budget.r)):
+        msg = f"{method.title} has pq/b numbers for a block size b that divides p and q, and none "
+        msg += f"is the budget of r = {budget.r} in a {p}x{q} layer; choose another r"
         raise InvalidArgumentError(msg)
 
 

@@ -146,6 +146,7 @@ class Entry:
             "decided_by": {"name": estimate.name if estimate else "", "rule": self.bounds},
             "estimates": [asdict(one) for one in self.measurement.estimates],
             "remark": self.measurement.note,
+            "designed": self.measurement.verdict,
             "data": list(self.data),
             "version": self.version,
             "stale": self.stale,

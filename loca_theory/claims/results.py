@@ -165,7 +165,9 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         for one in document["claims"]:
-            found = Measurement.from_json({"estimates": one["estimates"], "note": one["remark"]})
+            found = Measurement.from_json(
+                {"estimates": one["estimates"], "note": one["remark"], "verdict": one["designed"]}
+            )
             run = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
             version, claim = one["version"], claims.get(one["id"])
             if claim and definition(claim) == one["definition"] and not claim.objection(found):

@@ -23,7 +23,7 @@ _COLORS = {
     "not supported": "#d55e00",
     "inconclusive": "#7f7f7f",
 }
-_MARGIN, _TASKS = "#e8e8e8", "#999999"
+_MARGIN, _TASKS = "#e8e8e8", "#333333"
 _ROW, _WIDTH = 0.27, 7.6
 _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per cent of the loss"}
 
@@ -52,10 +52,11 @@ def draw_comparisons(lines: Lines) -> Figure:
     heights = [len(group) + 1.1 for group in groups.values()]
     figure = Picture(figsize=(_WIDTH, _ROW * sum(heights) + 0.35 * len(groups) + 0.8))
     axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
+    lowest = {measure: axis for axis, (_, measure) in zip(axes, groups, strict=True)}
     for axis, ((title, measure), group) in zip(axes, groups.items(), strict=True):
         _draw_group(axis, group)
         axis.set_title(f"{title} By the loss" if measure == "loss" else title)
-        if axis is axes[-1] or measure == "loss":
+        if axis is lowest[measure]:
             axis.set_xlabel(_UNITS[measure])
     points = [axis for axis, (_, measure) in zip(axes, groups, strict=True) if measure != "loss"]
     reach = max((abs(end) for axis in points for end in axis.get_xlim()), default=1.0)
@@ -78,9 +79,9 @@ def _draw_group(axis: Axes, lines: Lines) -> None:
         color = _COLORS[line["verdict"]]
         axis.barh(row, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
         found = list(line["task_differences"])
-        axis.plot(found, [row] * len(found), ".", color=_TASKS, markersize=4, zorder=3)
-        axis.plot([line["low"], line["high"]], [row, row], color=color, zorder=4)
-        axis.plot(line["difference"], row, "o", color=color, markersize=4, zorder=5)
+        axis.plot(found, [row] * len(found), ".", color=_TASKS, markersize=5, zorder=6)
+        axis.plot([line["low"], line["high"]], [row, row], color=color, linewidth=2.5, zorder=4)
+        axis.plot(line["difference"], row, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)
     axis.set_yticks(rows, [line["title"] for line in lines])
     axis.set_ylim(-0.6, len(lines) - 0.4)

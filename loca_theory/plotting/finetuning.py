@@ -95,7 +95,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
     for axis, setting in zip(axes, settings, strict=False):
         mine = [line for line in lines if line["setting"] == setting]
         for method in dict.fromkeys(line["method"] for line in mine):
-            _curves(axis, method, [line for line in mine if line["method"] == method])
+            _means_and_tasks(axis, method, [line for line in mine if line["method"] == method])
         if setting != "alternating":
             values = sorted({line["value"] for line in mine})
             axis.set_xscale("log")
@@ -111,7 +111,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
     return figure
 
 
-def _curves(axis: Axes, method: str, lines: Lines) -> None:
+def _means_and_tasks(axis: Axes, method: str, lines: Lines) -> None:
     """The metric of one method against a setting, for each task and in the mean over tasks."""
     look = LOOKS.get(method, PLAIN)
     style = {"color": look.color, "linestyle": look.dashes}

@@ -197,14 +197,12 @@ _FINE_TUNING = (
         "patterns",
         draw_patterns,
     ),
-    _fine_tuning(
+    PaperFigure(
         "comparisons",
         "Differences between methods of fine-tuning over six small tasks, with the bounds that "
         "decide the claims; measured",
-        "verdicts",
-        "everything --full && python -m experiments.design loca-results/experiments --out "
-        "loca-results/experiments",
-        draw_comparisons,
+        Stored({"verdicts": "python -m experiments.everything --full"}),
+        lambda rows: draw_comparisons(as_lines(rows)),
     ),
     _fine_tuning(
         "prediction",

@@ -64,7 +64,11 @@ def legend(figure: Figure, axes: Iterable[Axes], caption: str) -> None:
 
 
 def with_mean(lines: Lines) -> Lines:
-    """The lines with a mean, that is with at least one run that did not diverge."""
+    """The lines with a mean, that is with at least one run that did not diverge.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
+    """
     found = [line for line in lines if line["mean"] is not None and np.isfinite(line["mean"])]
     if not found:
         raise InvalidArgumentError(NOTHING)

@@ -43,7 +43,9 @@ def test_the_verdict_of_the_design_is_read_with_its_bounds(tmp_path):
 def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):
     numbers = ("difference", "standard_error", "low", "high", "within", "fixed_low", "fixed_high")
     row = {**VERDICT, "verdict": None, "pairs": 17, **dict.fromkeys(numbers)}
-    pd.DataFrame([row]).to_parquet(tmp_path / "verdicts.parquet")
+    pd.DataFrame([row, {**VERDICT, "comparison": "other"}]).to_parquet(
+        tmp_path / "verdicts.parquet"
+    )
     given = {"table": "verdicts", "comparison": "loca-over-random"}
     found = empirical.designed(setting(tmp_path), **given)
     assert found.estimates == ()

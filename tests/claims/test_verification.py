@@ -334,21 +334,20 @@ def test_a_foreign_report_is_refused(tmp_path, text):
 # --- stored tables ---------------------------------------------------------------------------
 
 
-def results_table(folder, metrics, measure="accuracy", name="comparison-made-up"):
-    rows = [
-        {"task": "t", "method": method, "r": 4.0, "seed": seed, "measure": measure,
-         "metric": value, "diverged": value is None}
-        for method, values in metrics.items()
-        for seed, value in enumerate(values)
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_parquet(folder / f"{name}.parquet")
+def verdicts_table(folder, verdict="supported", comparison="loca-over-fourierft"):
+    row = {
+        "comparison": comparison, "measure": "accuracy", "margin": 0.5, "tasks": 6, "seeds": 64,
+        "pairs": 384, "verdict": verdict, "difference": 0.9, "standard_error": 0.1, "low": 0.6,
+        "high": 1.2, "within": 1.2, "fixed_low": 0.7, "fixed_high": 1.1,
+    }  # fmt: skip
+    pd.DataFrame([row]).to_parquet(folder / "verdicts.parquet")
 
 
 @pytest.mark.parametrize("folder", ["none", "empty", "other"])
 def test_without_its_table_a_claim_is_not_run(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     if folder == "other":
-        results_table(tmp_path, {"full": [1.0, 1.0]})
+        verdicts_table(tmp_path, comparison="another")
     chosen = Verification(names=("results.",), results=None if folder == "none" else tmp_path)
     for one in chosen.run(ALONE).claims:
         assert one.verdict is Verdict.NOT_RUN
@@ -362,21 +361,24 @@ def test_new_tables_are_looked_at_again(tmp_path):
     chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
     store = ResultStore(tmp_path / "points", VERSION)
     assert chosen.run(Runner(store, jobs=1)).claims[0].verdict is Verdict.NOT_RUN
-    results_table(tmp_path, {"loca": [0.9, 0.8, 0.8], "fourierft": [0.8, 0.75, 0.7]})
-    assert chosen.run(Runner(store, jobs=1)).claims[0].observed > 0
+    verdicts_table(tmp_path)
+    result = chosen.run(Runner(store, jobs=1))
+    assert (result.claims[0].verdict, result.claims[0].observed) == (Verdict.SUPPORTED, 0.9)
+    result.save(tmp_path / "ledger")
+    assert VerificationResult.load(tmp_path / "ledger").claims == result.claims
 
 
 def test_tables_of_a_trial_run_do_not_count(tmp_path):
     (tmp_path / "quick").mkdir()
-    results_table(tmp_path / "quick", {"loca": [0.9, 0.8], "fourierft": [0.8, 0.75]})
+    verdicts_table(tmp_path / "quick")
     chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
     assert chosen.run(ALONE).claims[0].verdict is Verdict.NOT_RUN
 
 
 def test_a_damaged_table_is_an_error(tmp_path):
-    (tmp_path / "comparison-x.parquet").write_bytes(b"nothing")
+    (tmp_path / "verdicts.parquet").write_bytes(b"nothing")
     chosen = Verification(names=("results.",), results=tmp_path)
-    with pytest.raises(ResourceError, match=r"comparison-x\.parquet cannot be read"):
+    with pytest.raises(ResourceError, match=r"verdicts\.parquet cannot be read"):
         chosen.run(ALONE)
 
 

@@ -313,8 +313,6 @@ STORED_HERE = {
     "parameter_sen": "finetuning",
     "visualization_W": "finetuning",
     "comparisons": "finetuning",
-    "prediction": "finetuning",
-    "low_rank": "finetuning",
     "analysis_1": "minilm",
     "analysis_2": "minilm",
     "analysis_3": "minilm",
@@ -323,8 +321,13 @@ STORED_HERE = {
 }
 
 
+# Their experiments have not been run.
+NOT_STORED = {"prediction", "low_rank"}
+
+
 def test_every_figure_that_is_not_computed_is_tried_here():
-    assert set(STORED_HERE) == set(STORED)
+    assert set(STORED_HERE) | NOT_STORED == set(STORED)
+    assert not any(list(FIGURES.rglob(f"{label}.parquet")) for label in NOT_STORED)
 
 
 @pytest.mark.parametrize(("label", "place"), STORED_HERE.items(), ids=STORED_HERE.keys())

@@ -74,7 +74,7 @@ def designed(setting: Setting, *, table: str, comparison: str) -> Measurement:
         return Measurement.missing(f"There is no table {table}.parquet with {comparison}.")
     row = mine.iloc[0]
     size = f"{row['tasks']} tasks × {row['seeds']} seeds"
-    if row["verdict"] is None:
+    if pd.isna(row["verdict"]):
         return Measurement.missing(f"Of {size}, {row['pairs']} pairs of runs are there.")
     unit = "per cent of the loss" if row["measure"] == "loss" else "points"
     note = f"{size}; margin {row['margin']:g} {unit}; within {row['within']:.2g}; for these tasks "
