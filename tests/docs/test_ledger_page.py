@@ -32,9 +32,11 @@ def test_without_a_run_the_expected_verdicts_stand_there(ledger):
 def entry(name, **changed):
     """What a run stores of a claim."""
     claim = {one.id: one for one in CLAIMS}[name]
-    estimate = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None}
+    estimate = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None,
+                "bounds": None}  # fmt: skip
     found = {"id": name, "definition": definition(claim), "estimates": [estimate], "remark": "",
-             "seconds": 1.0, "data": [], "tier": "deep", "seed": 0, "version": "?"}  # fmt: skip
+             "designed": "", "seconds": 1.0, "data": [], "tier": "deep", "seed": 0,
+             "version": "?"}  # fmt: skip
     return {**found, **changed}
 
 
