@@ -1,0 +1,68 @@
+"""Speed of the small fine-tuning runs: alone, and in groups of seeds that are trained at once.
+
+Run from the checkout: ``python -m benchmarks.finetuning [--rounds 5] [--out FILE.json]``. Each
+method is trained on the task digits, on one core, with its real number of steps and its
+evaluations: one run, and a group of eight. The times are per run, with the making of the models.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+
+from benchmarks._measure import Rival, environment, interleaved, print_rows
+from benchmarks._records import write_json
+from experiments.finetuning.protocol import Configuration, point
+from experiments.finetuning.settings import settings
+from experiments.finetuning.tasks import Prepared, prepare
+from experiments.finetuning.training import compute
+
+PACKAGES = ("numpy", "torch", "peft")
+_TASK, _RATE = "digits", 1e-2
+_METHODS = ("lora", "fourierft", "loca-v1", "loca", "loca-swap", "full")
+_GROUP = 8
+
+
+def measure(method: str, prepared: Prepared, folder: Path, rounds: int) -> dict[str, Any]:
+    """Time one run and a group of runs of a method."""
+    chosen = settings(_TASK)
+
+    def train(count: int) -> object:
+        configuration = Configuration(_TASK, method, chosen["r"])
+        one = point(configuration, chosen, prepared, rate=_RATE, seeds=range(count), device="cpu")
+        return compute(one, folder)
+
+    rivals = {count: Rival(partial(train, count)) for count in (1, _GROUP)}
+    timings = interleaved(rivals, rounds=rounds)
+    return {
+        "method": method,
+        "alone_s": timings[1].median,
+        "in_group_s": timings[_GROUP].median / _GROUP,
+        "speed": _GROUP * timings[1].ratio_to(timings[_GROUP]),
+    }
+
+
+@click.command()
+@click.option("--rounds", default=5, show_default=True, help="Rounds; medians are reported.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
+def main(rounds: int, out: Path | None) -> None:
+    """Measure speed, and print the results."""
+    record: dict[str, Any] = {"environment": environment(PACKAGES)}
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepared = prepare(_TASK, folder)
+        record["runs"] = [measure(method, prepared, folder, rounds) for method in _METHODS]
+    print_rows(Console(), "seconds per run", record["runs"])
+    if out is not None:
+        write_json(out, record)
+
+
+if __name__ == "__main__":
+    main()
