@@ -206,13 +206,13 @@ def test_the_printed_command_decides_once_its_table_is_made(cli, here):
     # Where the experiment writes by itself.
     folder = here / printed[2] / "experiments"
     folder.mkdir(parents=True)
-    rows = [
-        {"task": "t", "method": method, "r": 4.0, "seed": seed, "measure": "accuracy",
-         "metric": good + seed / 100, "diverged": False}
-        for method, good in (("loca", 0.9), ("fourierft", 0.5), ("lora", 0.7))
-        for seed in range(3)
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_parquet(folder / "comparison-text.parquet")
+    verdict = {
+        "comparison": "loca-over-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
+        "seeds": 64, "pairs": 384, "verdict": "supported", "difference": 0.9,
+        "standard_error": 0.1, "low": 0.6, "high": 1.2, "within": 1.2, "fixed_low": 0.7,
+        "fixed_high": 1.1,
+    }  # fmt: skip
+    pd.DataFrame([verdict]).to_parquet(folder / "verdicts.parquet")
     done = cli(*printed[1].split(), "--jobs", "1")
     assert done.code == 0, done.err
     assert "not run" not in done.out
@@ -328,7 +328,7 @@ def test_a_claim_that_lacks_its_table_says_what_makes_it(cli):
     done = cli("verify", "results.loca-over-fourierft", *QUICK, "--strict")
     assert done.code == 0
     assert "not run" in done.out
-    assert "python -m experiments.comparison" in done.out
+    assert "python -m experiments.everything --full" in done.out
 
 
 def test_the_table_says_where_the_files_are(cli, here):

@@ -1,6 +1,6 @@
 """Speed of the small fine-tuning runs: alone, and in groups of seeds that are trained at once.
 
-Run from the checkout: ``python -m benchmarks.finetuning [--rounds 5] [--out FILE.json]``. Each
+Run from the checkout: ``python -m experiments.group_speed [--rounds 5] [--out FILE.json]``. Each
 method is trained on the task digits, on one core, with its real number of steps and its
 evaluations: one run, and a group of eight. The times are per run, with the making of the models.
 """
@@ -65,4 +65,4 @@ def main(rounds: int, out: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m experiments.group_speed")
