@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from experiments.design import store_verdicts
-from experiments.finetuning.decisions import progress
-from experiments.finetuning.design_file import DESIGN, read_design
 from experiments.finetuning.options import session_command
-from experiments.finetuning.paired import read_runs
 from experiments.finetuning.session import Session
+from experiments.finetuning.verdicts.decisions import progress
+from experiments.finetuning.verdicts.design_file import DESIGN, read_design
+from experiments.finetuning.verdicts.paired import read_runs
 
 # The order matters: later experiments use runs of earlier ones.
 EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -7,9 +7,9 @@ values: for independent entries it is that of the Marchenko–Pastur law, and lo
 than the best cosine coefficients of the same budget where it exceeds f + 2zφ(z) (see
 :func:`~loca_theory.expressivity.compare_with_low_rank`).
 
-The theory is in :mod:`experiments.finetuning.full`: after one step of SGD the rank is at most the
-number of tokens in the batch, while Adam's division by the modulus makes the first increment a
-matrix of signs, of full rank. So the optimiser should matter most.
+The theory is in :mod:`experiments.finetuning.low_rank.full`: after one step of SGD the rank is at
+most the number of tokens in the batch, while Adam's division by the modulus makes the first
+increment a matrix of signs, of full rank. So the optimiser should matter most.
 
 Needs ``pip install 'loca-theory[experiments]'``.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from experiments.finetuning.factor_tables import (
+from experiments.finetuning.low_rank.factor_tables import (
     INDEPENDENT,
     Done,
     Row,
@@ -32,8 +32,8 @@ from experiments.finetuning.factor_tables import (
     prediction,
     statistics_rows,
 )
-from experiments.finetuning.factors import ALL, Design, compute, point
-from experiments.finetuning.full import Training, check_labels
+from experiments.finetuning.low_rank.factors import ALL, Design, compute, point
+from experiments.finetuning.low_rank.full import Training, check_labels
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session

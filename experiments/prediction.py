@@ -2,8 +2,8 @@
 
 Candidates are the energy of a full fine-tune's ΔW that an adapter can retain, the same weighted by
 the curvature, what its first steps see of the gradient, its effective dimension, and its training
-loss after a few steps; see :mod:`~experiments.finetuning.predictors`. Each is compared with the
-accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of the tasks
+loss after a few steps; see :mod:`~experiments.finetuning.prediction.predictors`. Each is compared
+with the accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of the tasks
 and judged on the others. The runs are those of the comparison and the budgets; runs that are
 already stored are not repeated.
 """
@@ -19,13 +19,18 @@ from rich.table import Table
 
 from experiments.budgets import sweep
 from experiments.comparison import compare
-from experiments.finetuning import forecast
 from experiments.finetuning.configurations import small_tasks
 from experiments.finetuning.options import session_command
-from experiments.finetuning.predictors import PREDICTORS
+from experiments.finetuning.prediction import forecast
+from experiments.finetuning.prediction.predictors import PREDICTORS
+from experiments.finetuning.prediction.rank_correlation import (
+    OTHER_SEEDS,
+    cells,
+    correlations,
+    pairs,
+)
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Row
-from experiments.finetuning.rank_correlation import OTHER_SEEDS, cells, correlations, pairs
 from experiments.finetuning.session import Finished, Session
 from experiments.finetuning.statistics import interval, summary
 from loca_theory.cli.progress import progress_bar

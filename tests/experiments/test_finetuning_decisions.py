@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.finetuning.decisions import decide, level_of, verdict_of
-from experiments.finetuning.design import Arm, Comparison
-from experiments.finetuning.estimates import Estimate, over_tasks, these_tasks
 from experiments.finetuning.statistics import holm
+from experiments.finetuning.verdicts.decisions import decide, level_of, verdict_of
+from experiments.finetuning.verdicts.design import Arm, Comparison
+from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
 from loca_theory.claims import Verdict
 
 YES, NO = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED

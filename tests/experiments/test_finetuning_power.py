@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.finetuning.estimates import over_tasks
-from experiments.finetuning.power import Plan
+from experiments.finetuning.verdicts.estimates import over_tasks
+from experiments.finetuning.verdicts.power import Plan
 from loca_theory import InvalidArgumentError
 
 # Tasks, seeds, standard deviation within and between tasks, level.

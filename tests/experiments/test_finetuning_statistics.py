@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from experiments.finetuning.estimates import over_tasks, these_tasks
 from experiments.finetuning.statistics import holm, interval, paired_p_value, summary
+from experiments.finetuning.verdicts.estimates import over_tasks, these_tasks
 from loca_theory import InvalidArgumentError
 
 reproducible = settings(deadline=None, derandomize=True, database=None)

@@ -13,11 +13,10 @@ from click.testing import CliRunner
 from scipy import fft, stats
 from torch import nn
 
-from experiments.finetuning.factor_tables import factor_rows, prediction, statistics_rows
-from experiments.finetuning.factors import Case, Design, compute, point
-from experiments.finetuning.full import Training, evaluate, train
-from experiments.finetuning.settings import settings
-from experiments.finetuning.spectra import (
+from experiments.finetuning.low_rank.factor_tables import factor_rows, prediction, statistics_rows
+from experiments.finetuning.low_rank.factors import Case, Design, compute, point
+from experiments.finetuning.low_rank.full import Training, evaluate, train
+from experiments.finetuning.low_rank.spectra import (
     KINDS,
     increments_of,
     independent_increments,
@@ -25,6 +24,7 @@ from experiments.finetuning.spectra import (
     measure,
     ranks_of,
 )
+from experiments.finetuning.settings import settings
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 

@@ -3,8 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
-from experiments.finetuning import forecast
-from experiments.finetuning.predictors import PREDICTORS
+from experiments.finetuning.prediction import forecast
+from experiments.finetuning.prediction.predictors import PREDICTORS
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import prepare

@@ -7,11 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.finetuning.curvature import LayerStatistics, record_statistics
 from experiments.finetuning.methods import Method, find_method
-from experiments.finetuning.metric import Metric, captured, effective_dimension, projected
-from experiments.finetuning.predictors import common_damping, predictors
-from experiments.finetuning.reach import (
+from experiments.finetuning.prediction.curvature import LayerStatistics, record_statistics
+from experiments.finetuning.prediction.metric import (
+    Metric,
+    captured,
+    effective_dimension,
+    projected,
+)
+from experiments.finetuning.prediction.predictors import common_damping, predictors
+from experiments.finetuning.prediction.reach import (
     LearnedLocations,
     Linear,
     LowRank,

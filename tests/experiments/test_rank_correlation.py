@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from experiments.finetuning.rank_correlation import (
+from experiments.finetuning.prediction.rank_correlation import (
     OTHER_SEEDS,
     cells,
     correlations,

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from experiments.finetuning.design import Comparison, Design
-from experiments.finetuning.estimates import Estimate, over_tasks, these_tasks
-from experiments.finetuning.paired import differences
-from experiments.finetuning.power import Plan
+from experiments.finetuning.verdicts.design import Comparison, Design
+from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
+from experiments.finetuning.verdicts.paired import differences
+from experiments.finetuning.verdicts.power import Plan
 from loca_theory.claims import Verdict
 
 FAMILY_WISE = 0.05
@@ -83,7 +83,7 @@ def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
 
     Args:
         design: The design.
-        runs: Rows of runs; see :func:`~experiments.finetuning.paired.read_runs`.
+        runs: Rows of runs; see :func:`~experiments.finetuning.verdicts.paired.read_runs`.
 
     Raises:
         InvalidArgumentError: the measure of a run is not that of the comparison.

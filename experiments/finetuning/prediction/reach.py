@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from experiments.finetuning.methods import Method
-from experiments.finetuning.metric import Metric, captured, projected
+from experiments.finetuning.prediction.metric import Metric, captured, projected
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget, CoordinateMethod, LinearFamily, find_method
 from loca_theory.transforms import dct2, idct2

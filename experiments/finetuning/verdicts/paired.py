@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.finetuning.design import SETTINGS, Arm, Comparison
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.settings import settings
+from experiments.finetuning.verdicts.design import SETTINGS, Arm, Comparison
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import find_tables
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from experiments.finetuning.full import OPTIMIZERS, Training, evaluate, train
+from experiments.finetuning.low_rank.full import OPTIMIZERS, Training, evaluate, train
+from experiments.finetuning.low_rank.spectra import increments_of, independent_increments, measure
 from experiments.finetuning.messages import quiet
-from experiments.finetuning.spectra import increments_of, independent_increments, measure
 from experiments.finetuning.tasks import Prepared, load
 from experiments.finetuning.tasks.registry import base_model
 from loca_theory.sweeps import Point, generator
@@ -124,7 +124,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     Returns:
         ``loss`` and ``accuracy`` on the test set, None if the loss did not stay finite and for a
         control; ``diverged``; ``examples``, the size of the training set; ``matrices``, see
-        :func:`~experiments.finetuning.spectra.measure`, none if the run diverged.
+        :func:`~experiments.finetuning.low_rank.spectra.measure`, none if the run diverged.
     """
     p = point.parameters
     device, settings = torch.device(p["device"]), p["settings"]

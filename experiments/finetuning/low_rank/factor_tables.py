@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.finetuning.factors import ALL, Case
-from experiments.finetuning.full import Training
-from experiments.finetuning.spectra import KINDS
+from experiments.finetuning.low_rank.factors import ALL, Case
+from experiments.finetuning.low_rank.full import Training
+from experiments.finetuning.low_rank.spectra import KINDS
 from experiments.finetuning.statistics import interval
 from loca_theory.sweeps import Point
 
@@ -95,8 +95,8 @@ def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) 
 
     Returns:
         One row per case and rank, with the interval of ``retained`` over seeds (``low``, ``high``),
-        the means of the other columns of :func:`~experiments.finetuning.spectra.rank_rows`, K =
-        min(p, q), ``accuracy``, and the numbers of ``seeds`` and ``diverged`` runs.
+        the means of the other columns of
+        :func:`~experiments.finetuning.low_rank.spectra.rank_rows`, K = min(p, q), ``accuracy``, and the numbers of ``seeds`` and ``diverged`` runs.
     """
     found: list[Row] = []
     for case in cases:

@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.finetuning.design import (
+from experiments.finetuning.methods import methods as known_methods
+from experiments.finetuning.settings import task_names
+from experiments.finetuning.verdicts.design import (
     KINDS,
     MEASURES,
     SETTINGS,
@@ -19,11 +21,9 @@ from experiments.finetuning.design import (
     VariedSetting,
     for_task,
 )
-from experiments.finetuning.methods import methods as known_methods
-from experiments.finetuning.settings import task_names
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-DESIGN = Path(__file__).parents[1] / "design.toml"
+DESIGN = Path(__file__).parents[2] / "design.toml"
 _RATE = "rate"
 _LEAST_MARGIN = 0.5
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from experiments.finetuning.curvature import record_statistics
 from experiments.finetuning.messages import quiet
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.predictors import predictors
+from experiments.finetuning.prediction.curvature import record_statistics
+from experiments.finetuning.prediction.predictors import predictors
+from experiments.finetuning.prediction.reach import LearnedLocations, reach
 from experiments.finetuning.protocol import Configuration
-from experiments.finetuning.reach import LearnedLocations, reach
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, load
 from experiments.finetuning.training import Group
