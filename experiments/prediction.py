@@ -3,9 +3,9 @@
 Candidates are the energy of a full fine-tune's ΔW that an adapter can retain, the same weighted by
 the curvature, what its first steps see of the gradient, its effective dimension, and its training
 loss after a few steps; see :mod:`~experiments.finetuning.prediction.predictors`. Each is compared
-with the accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of the tasks
-and judged on the others. The runs are those of the comparison and the budgets; runs that are
-already stored are not repeated.
+with the accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of
+the tasks and judged on the others. The runs are those of the comparison and the budgets; runs that
+are already stored are not repeated.
 """
 
 from __future__ import annotations

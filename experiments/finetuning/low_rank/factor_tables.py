@@ -96,7 +96,8 @@ def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) 
     Returns:
         One row per case and rank, with the interval of ``retained`` over seeds (``low``, ``high``),
         the means of the other columns of
-        :func:`~experiments.finetuning.low_rank.spectra.rank_rows`, K = min(p, q), ``accuracy``, and the numbers of ``seeds`` and ``diverged`` runs.
+        :func:`~experiments.finetuning.low_rank.spectra.rank_rows`, K = min(p, q), ``accuracy``,
+        and the numbers of ``seeds`` and ``diverged`` runs.
     """
     found: list[Row] = []
     for case in cases:

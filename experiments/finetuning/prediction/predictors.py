@@ -1,8 +1,8 @@
 r"""Numbers that might predict which adapter wins, computed before any adapter is trained.
 
 With the increments ΔW of a full fine-tune, the gradients g = ∂L/∂W at the start and the curvature
-F = A ⊗ G of each target layer (:mod:`~experiments.finetuning.prediction.curvature`), summed over the
-layers:
+F = A ⊗ G of each target layer (:mod:`~experiments.finetuning.prediction.curvature`), summed over
+the layers:
 
 - ``retained_energy``: the part of ‖ΔW‖² that the adapter's best approximation retains;
 - ``weighted_energy``: the same in the metric F, 1 − tr((ΔW−Ŵ)ᵀ G (ΔW−Ŵ) A) / tr(ΔWᵀ G ΔW A);
