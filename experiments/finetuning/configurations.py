@@ -31,8 +31,11 @@ def tasks_of(session: Session, task: str | None) -> list[str]:
 
 
 def small_tasks(session: Session) -> list[str]:
-    """The tasks whose model is a small transformer."""
-    return [name for name in task_names() if session.settings(name)["grid"] == "small"]
+    """The tasks whose model is a small transformer; in a quick session one of each kind."""
+    small = [name for name in task_names() if session.settings(name)["grid"] == "small"]
+    if not session.quick:
+        return small
+    return list({session.settings(name)["module"]: name for name in reversed(small)}.values())[::-1]
 
 
 def ranks(session: Session) -> tuple[int, ...]:
