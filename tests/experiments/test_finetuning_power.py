@@ -72,9 +72,8 @@ def test_power_at_the_null_hypothesis_is_the_level():
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_the_smallest_difference_and_margin_have_the_power_asked_for(plan):
+def test_the_smallest_difference_has_the_power_asked_for(plan):
     assert plan.superiority(plan.detectable(0.9)) == pytest.approx(0.9, abs=1e-6)
-    assert plan.equivalence(plan.excludable(0.9)) == pytest.approx(0.9, abs=1e-6)
 
 
 @pytest.mark.parametrize("equivalence", [False, True])

@@ -124,15 +124,6 @@ class Plan:
         end = _FAR * self.standard_error
         return float(brentq(lambda x: self.superiority(x) - power, 0.0, end))
 
-    def excludable(self, power: float) -> float:
-        """The smallest margin within which two equal methods are equivalent with a given power.
-
-        Args:
-            power: The power, between 0 and 1.
-        """
-        end = _FAR * self.standard_error
-        return float(brentq(lambda x: self.equivalence(x) - power, 0.0, end))
-
     def seeds_needed(self, margin: float, power: float, *, equivalence: bool = False) -> int | None:
         """The fewest seeds with a given power; None if more than 4096 would be needed.
 
