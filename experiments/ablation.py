@@ -51,7 +51,7 @@ def main(session: Session, task: str | None) -> None:
     for name in chosen:
         print_summary(
             [line for line in lines if line["task"] == name],
-            title=f"{session.settings(name)['title']}: {session.settings(name)['metric']}",
+            title=f"{session.settings(name)['title']}: accuracy",
             note="differences are from V1, random locations, on the same seeds",
         )
     _print_with_paper(lines, chosen)

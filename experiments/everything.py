@@ -2,7 +2,7 @@
 
 ``python -m experiments.everything`` compares all methods on the small tasks. With ``--full`` it
 also runs the pretrained sentence transformer, all budgets and all settings, in some hours. At the
-end it writes the verdicts on the comparisons of the design whose runs are all there. The command
+end it writes the verdicts on the comparisons of the designs whose runs are all there. The command
 can be stopped at any time and resumes when it is started again. ``--quick`` checks in minutes that
 everything works.
 """
@@ -18,8 +18,6 @@ import click
 from experiments.design import store_verdicts
 from experiments.finetuning.options import session_command
 from experiments.finetuning.session import Session
-from experiments.finetuning.verdicts.decisions import progress
-from experiments.finetuning.verdicts.design_file import DESIGN, read_design
 from experiments.finetuning.verdicts.paired import read_runs
 
 # The order matters: later experiments use runs of earlier ones.
@@ -28,6 +26,7 @@ EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ablation", {}),
     ("training_process", {}),
     ("comparison", {"task": "text", "listed": "loca-v1,loca,loca-reselect"}),
+    ("many_tasks", {}),
     ("budgets", {}),
     ("sensitivity", {}),
     ("patterns", {}),
@@ -55,9 +54,7 @@ def main(ctx: click.Context, session: Session) -> None:
         command = import_module(f"experiments.{name}").main
         ctx.invoke(command, **_given(ctx, command), **options)
     if not session.quick:
-        design = read_design(DESIGN)
-        done = progress(design, read_runs(session.folder))
-        session.report_written(store_verdicts(design, done, session.folder))
+        session.report_written(store_verdicts(read_runs(session.folder), session.folder))
     session.say(f"\nall done in {(time.monotonic() - start) / 60:.1f} min")
 
 

@@ -15,7 +15,7 @@ SEARCHES = ("loca-swap", "loca-reselect", "loca-gradient")
 MAIN = ("linear-probing", "full", "lora", "fourierft", *VARIANTS, *SEARCHES)
 OTHERS = ("bitfit", "dora", "adalora", "vera", "waveft", "shira", "c3a", "loca-charged",
           "loca-eight-direction")  # fmt: skip
-BUDGETED = ("lora", "fourierft", "loca-v1", "loca", "loca-reselect")
+BUDGETED = ("lora", "fourierft", "loca")
 RANKS = (1, 2, 4, 8)
 _QUICK_RANKS = (1, 2)
 # Side length of the blocks whose means are the pixels of an image of an increment.

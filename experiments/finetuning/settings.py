@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loca_theory._lookup import find
+from loca_theory.errors import InvalidArgumentError
 
 PROTOCOL = "protocol"
 
@@ -27,6 +29,9 @@ def task_names() -> list[str]:
 def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
     """All settings of a task: those of the protocol, overridden by those of the task.
 
+    A small task has variants with random data, for example ``digits-3``, where five random digits
+    are new. Their number is the setting ``draw``, which is 0 for the task itself.
+
     Args:
         task: Name of the task.
         quick: Use the small settings that only check in seconds that everything works.
@@ -35,11 +40,18 @@ def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
         InvalidArgumentError: there is no such task.
     """
     known = {name: entry for name, entry in _read().items() if name != PROTOCOL}
-    layers: list[Mapping[str, Any]] = [_read()[PROTOCOL], find("task", task, known)]
+    drawn = re.fullmatch(r"(.+)-([1-9]\d*)", task)
+    name, draw = (drawn[1], int(drawn[2])) if drawn else (task, 0)
+    layers: list[Mapping[str, Any]] = [_read()[PROTOCOL], find("task", name, known)]
     merged: dict[str, Any] = {}
     for layer in layers:
         merged.update({key: value for key, value in layer.items() if key != "quick"})
     if quick:
         for layer in layers:
             merged.update(layer.get("quick", {}))
+    if draw:
+        if merged["grid"] != "small":
+            msg = f"{name} has no variants; use {name}"
+            raise InvalidArgumentError(msg)
+        merged |= {"draw": draw, "title": f"{merged['title']}, draw {draw}"}
     return merged

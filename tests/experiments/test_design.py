@@ -13,7 +13,7 @@ from experiments import design as command
 from experiments.finetuning.settings import settings
 from experiments.finetuning.verdicts.decisions import level_of, plan, progress, verdict_of
 from experiments.finetuning.verdicts.design import Arm
-from experiments.finetuning.verdicts.design_file import DESIGN, read_design
+from experiments.finetuning.verdicts.design_file import DESIGN, MANY_TASKS, read_design
 from experiments.finetuning.verdicts.estimates import over_tasks
 from experiments.finetuning.verdicts.paired import differences, distinct, read_runs, scores
 from experiments.paper.tables import load
@@ -156,6 +156,20 @@ def test_the_families_have_power_for_what_the_paper_prints_if_tasks_agree(fixed)
         assert alike.equivalence(one.margin) > 0.9
 
 
+def test_the_second_design_asks_the_first_question_of_many_tasks(fixed):
+    many = read_design(MANY_TASKS)
+    assert len(many.tasks) == 8 * len(fixed.tasks) == 48
+    assert {settings(task)["draw"] for task in many.tasks} == set(range(1, 9))
+    margins = {(one.method, one.over, one.measure): one.margin for one in fixed.comparisons}
+    claims = [claim for one in fixed.comparisons for claim in one.claims]
+    for one in many.comparisons:
+        found = margins.get((one.method, one.over, one.measure), 0.5)
+        assert one.margin == found
+        assert {*one.claims} <= {*claims}
+    for one in many.members("many-locations"):
+        assert plan(one, 3, max(one.between)).equivalence(one.margin) > 0.9
+
+
 # --- reading and cost -----------------------------------------------------------------------
 
 
@@ -187,9 +201,9 @@ def test_the_cost_counts_shared_runs_once(design_of):
         ("margin = 1.0", "margin = -1.0", "margin=-1.0 is not positive"),
         ("margin = 1.0", "margin = nan", "margin=nan is not positive"),
         ("margin = 1.0", "margin = 0.1", "use 0.5 or more"),
-        ('method = "loca"', 'method = "lucky"', "there is no method lucky"),
+        ('method = "loca"', 'method = "lucky"', "unknown method 'lucky'"),
         ('over = "lora"', 'over = "loca"', "compares runs with themselves"),
-        ('"generation"', '"nowhere"', "there is no task nowhere"),
+        ('"generation"', '"nowhere"', "unknown task 'nowhere'"),
         ('family = "a"', 'family = "z"', "there is no family z"),
         ('kind = "greater"', 'kind = "best"', "there is no kind best"),
         ('setting = "scaling"', 'setting = "luck"', "there is no setting luck"),
@@ -362,7 +376,7 @@ def test_tables_that_disagree_or_lack_a_column_are_refused(tmp_path):
 def invoke(tmp_path, monkeypatch):
     path = tmp_path / "design.toml"
     path.write_text(SMALL, encoding="utf-8")
-    monkeypatch.setattr(command, "DESIGN", path)
+    monkeypatch.setattr(command, "DESIGNS", (path,))
     return lambda *arguments: CliRunner().invoke(command.main, [str(one) for one in arguments])
 
 

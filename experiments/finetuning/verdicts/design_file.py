@@ -1,4 +1,4 @@
-"""Read the design of the experiments from ``experiments/design.toml`` and check it."""
+"""Read the designs of the experiments, ``experiments/design.toml`` for example, and check them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.finetuning.methods import methods as known_methods
-from experiments.finetuning.settings import task_names
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.settings import settings
 from experiments.finetuning.verdicts.design import (
     KINDS,
     MEASURES,
@@ -23,23 +23,18 @@ from experiments.finetuning.verdicts.design import (
 )
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-DESIGN = Path(__file__).parents[2] / "design.toml"
+_FOLDER = Path(__file__).parents[2]
+DESIGN, MANY_TASKS = _FOLDER / "design.toml", _FOLDER / "many-tasks.toml"
+DESIGNS = (DESIGN, MANY_TASKS)
 _RATE = "rate"
 _LEAST_MARGIN = 0.5
 
 
-def read_design(
-    path: Path = DESIGN,
-    *,
-    methods: Collection[str] | None = None,
-    tasks: Collection[str] | None = None,
-) -> Design:
+def read_design(path: Path = DESIGN) -> Design:
     """Read a design and check that it can be run.
 
     Args:
         path: The TOML file.
-        methods: Names of known methods; None for those of ``methods.toml``.
-        tasks: Names of known tasks; None for those of ``tasks.toml``.
 
     Raises:
         ResourceError: the file cannot be read.
@@ -56,11 +51,7 @@ def read_design(
         msg = f"{path.name} is not a complete design ({type(error).__name__}: {error}); "
         msg += "compare it with experiments/design.toml"
         raise InvalidArgumentError(msg) from error
-    _check(
-        design,
-        known_methods() if methods is None else methods,
-        task_names() if tasks is None else tasks,
-    )
+    _check(design)
     return design
 
 
@@ -71,6 +62,9 @@ def _parsed(given: Mapping[str, Any]) -> Design:
     hours = seconds.pop("hours")
     seeds[""], seconds[""] = seeds.pop("results"), seconds.pop("seconds")
     tasks = tuple(given["tasks"]["all"])
+    if "draws" in given["tasks"]:
+        draws = range(1, given["tasks"]["draws"] + 1)
+        tasks = tuple(f"{name}-{draw}" for name in tasks for draw in draws)
     return Design(
         fixed=given["date"],
         analysis=given["analysis"].strip(),
@@ -79,12 +73,12 @@ def _parsed(given: Mapping[str, Any]) -> Design:
             _comparison({"between": given["power"]["between"], **entry}, tasks, seeds)
             for entry in given["comparisons"]
         ),
-        context=tuple(given["context"]["methods"]),
+        context=tuple(given.get("context", {}).get("methods", ())),
         curves=tuple(
             VariedSetting(entry["method"], entry["setting"], tuple(entry["values"]))
-            for entry in given["curves"]
+            for entry in given.get("curves", ())
         ),
-        undecided={entry["claim"]: entry["reason"] for entry in given["undecided"]},
+        undecided={entry["claim"]: entry["reason"] for entry in given.get("undecided", ())},
         tasks=tasks,
         seeds=seeds,
         tuning_seeds=tuning,
@@ -128,15 +122,14 @@ def _at_budgets(method: str, r: int | Sequence[int] | None) -> tuple[Arm, ...]:
     return tuple(Arm(method, one) for one in r)
 
 
-def _check(design: Design, methods: Collection[str], tasks: Collection[str]) -> None:
+def _check(design: Design) -> None:
     names = [one.name for one in design.comparisons]
     _require(len(set(names)) == len(names), "two comparisons have one name", "rename one")
     for task in {*design.tasks, *(task for one in design.comparisons for task in one.tasks)}:
-        _known("task", task, tasks)
+        settings(task)
     for _, arm in design.arms():
-        _known("method", arm.method, methods)
-        settings = ("", *SETTINGS, _RATE)
-        _known("setting", arm.setting, settings)
+        find_method(arm.method)
+        _known("setting", arm.setting, ("", *SETTINGS, _RATE))
         _require(arm.r is None or arm.r >= 1, f"r={arm.r} is not a budget", "use 1 or more")
     for one in design.comparisons:
         _known("family", one.family, design.families)

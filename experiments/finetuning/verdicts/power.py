@@ -13,14 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.integrate import fixed_quad
-from scipy.optimize import brentq
 from scipy.stats import chi, nct, norm, t
 
 from loca_theory.errors import InvalidArgumentError
 
-_MOST_SEEDS = 4096
+MOST_SEEDS = 4096
 # Factor that is beyond every difference asked for, in units of the standard error.
-_FAR = 1e3
 # Probability that the integral of TOST leaves out at each end, and nodes of each of its two halves.
 _TAIL, _NODES = 1e-12, 200
 
@@ -115,15 +113,6 @@ class Plan:
         ]
         return min(max(float(sum(parts)), 0.0), 1.0)
 
-    def detectable(self, power: float) -> float:
-        """The smallest true difference that is seen to be above 0 with a given power.
-
-        Args:
-            power: The power, between the level and 1.
-        """
-        end = _FAR * self.standard_error
-        return float(brentq(lambda x: self.superiority(x) - power, 0.0, end))
-
     def seeds_needed(self, margin: float, power: float, *, equivalence: bool = False) -> int | None:
         """The fewest seeds with a given power; None if more than 4096 would be needed.
 
@@ -140,9 +129,9 @@ class Plan:
             found = plan.equivalence(margin) if equivalence else plan.superiority(margin)
             return found >= power
 
-        if not reaches(_MOST_SEEDS):
+        if not reaches(MOST_SEEDS):
             return None
-        low, high = 1, _MOST_SEEDS
+        low, high = 1, MOST_SEEDS
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if reaches(middle) else (middle, high)

@@ -1,0 +1,46 @@
+"""Run the second design: LoCA with and without its search, LoRA, FourierFT on many random tasks.
+
+``experiments/many-tasks.toml`` names the methods, the tasks and the seeds. The tasks are variants
+of the small ones with random data; ``python -m experiments.design`` prints the verdicts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.table import Column, Table
+
+from experiments.finetuning.configurations import configurations
+from experiments.finetuning.options import session_command
+from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.session import Session
+from experiments.finetuning.statistics import summary
+from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
+
+
+@session_command
+def main(session: Session) -> None:
+    """Compare methods on many random tasks.
+
+    Example: python -m experiments.many_tasks --jobs 2
+    """
+    design = read_design(MANY_TASKS)
+    if session.seeds is None and not session.quick:
+        session = replace(session, seeds=design.seeds[""])
+    names = tuple(dict.fromkeys(arm.method for _, arm in design.arms()))
+    tasks = design.tasks[:2] if session.quick else design.tasks
+    wanted = [one for task in tasks for one in configurations(session, task, names)]
+    rates = session.tune(wanted, f"{len(tasks)} tasks")
+    rows = [one.row for one in session.run_on_all_seeds(rates.items(), f"{len(tasks)} tasks")]
+    lines = summary(rows, ("task", "method", "r"), reference={"method": "loca-v1"})
+    session.store("many-tasks", {"": rows, "summary": lines})
+    table = Table("method", Column("accuracy, %", justify="right"), box=None, pad_edge=False)
+    for name in names:
+        means = [line["mean"] for line in lines if line["method"] == name]
+        table.add_row(name, number(100 * sum(means) / len(means), 1) if all(means) else "–")
+    note = f"for the verdicts: python -m experiments.design {session.folder}"
+    print_table(table, f"mean accuracy over {len(tasks)} random tasks", note)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.many_tasks")
