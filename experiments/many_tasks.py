@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from joblib import Parallel, delayed
 from rich.table import Column, Table
 
 from experiments.finetuning.configurations import configurations
@@ -15,6 +16,7 @@ from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session
 from experiments.finetuning.statistics import summary
+from experiments.finetuning.tasks import prepare
 from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
 
 
@@ -29,6 +31,11 @@ def main(session: Session) -> None:
         session = replace(session, seeds=design.seeds[""])
     names = tuple(dict.fromkeys(arm.method for _, arm in design.arms()))
     tasks = design.tasks[:2] if session.quick else design.tasks
+    session.say(f"preparing {len(tasks)} tasks")
+    prepared = (
+        delayed(prepare)(task, session.out / "tasks", quick=session.quick) for task in tasks
+    )
+    Parallel(session.jobs)(prepared)
     wanted = [one for task in tasks for one in configurations(session, task, names)]
     rates = session.tune(wanted, f"{len(tasks)} tasks")
     rows = [one.row for one in session.run_on_all_seeds(rates.items(), f"{len(tasks)} tasks")]
