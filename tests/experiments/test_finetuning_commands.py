@@ -162,7 +162,7 @@ def test_the_other_commands_run(session):
     figures = {
         "ablation": None,
         "budgets": "budget-digits",
-        "sensitivity": "parameter_sen",
+        "sensitivity": "parameter_sen-digits",
         "patterns": "visualization_W-digits",
         "prediction": "prediction-digits",
     }
