@@ -19,10 +19,10 @@ from rich.table import Table
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Row
+from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.verdicts.decisions import Progress, plan, progress
 from experiments.finetuning.verdicts.design import Arm, Comparison, Design
 from experiments.finetuning.verdicts.design_file import DESIGNS, read_design
-from experiments.finetuning.verdicts.paired import read_runs
 from experiments.finetuning.verdicts.power import MOST_SEEDS, Plan
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder

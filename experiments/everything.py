@@ -17,8 +17,8 @@ import click
 
 from experiments.design import store_verdicts
 from experiments.finetuning.options import session_command
+from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session
-from experiments.finetuning.verdicts.paired import read_runs
 
 # The order matters: later experiments use runs of earlier ones.
 EXPERIMENTS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -4,36 +4,42 @@ Candidates are the energy of a full fine-tune's ΔW that an adapter can retain, 
 the curvature, what its first steps see of the gradient, its effective dimension, and its training
 loss after a few steps; see :mod:`~experiments.finetuning.prediction.predictors`. Each is compared
 with the accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of
-the tasks and judged on the others. The runs are those of the comparison and the budgets; runs that
-are already stored are not repeated.
+the tasks and judged on the others.
+
+The accuracies are read from the tables of runs in the folder ``--out``, as
+:mod:`experiments.comparison` and :mod:`experiments.budgets` write them: every adapter at every
+budget that they have. A task needs full fine-tunes, whose learning rate is used here, and three
+adapters at one budget. Only full fine-tunes, to compute the predictors from, are run here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import click
+import pandas as pd
 from rich.table import Table
 
-from experiments.budgets import sweep
-from experiments.comparison import compare
-from experiments.finetuning.configurations import small_tasks
+from experiments.finetuning.configurations import ranks, tasks_of
 from experiments.finetuning.options import session_command
 from experiments.finetuning.prediction import forecast
 from experiments.finetuning.prediction.predictors import PREDICTORS
 from experiments.finetuning.prediction.rank_correlation import (
+    FEWEST_METHODS,
     OTHER_SEEDS,
     cells,
     correlations,
     pairs,
 )
 from experiments.finetuning.printing import number, print_table
-from experiments.finetuning.protocol import Row
-from experiments.finetuning.session import Finished, Session
-from experiments.finetuning.statistics import interval, summary
+from experiments.finetuning.protocol import Configuration, Row, point
+from experiments.finetuning.run_tables import read_runs
+from experiments.finetuning.session import Session
+from experiments.finetuning.statistics import summary
 from loca_theory.cli.progress import progress_bar
+from loca_theory.errors import ResourceError
 from loca_theory.sweeps import Point, ResultStore, Runner
 
 # The other variants of LoCA differ in how they search, which no number here but the losses sees.
@@ -41,6 +47,12 @@ ADAPTERS = ("lora", "dora", "fourierft", "waveft", "shira", "c3a", "loca-v1", "l
             "loca-charged", "loca-reselect")  # fmt: skip
 # Predictors are means over this many seeds.
 _SEEDS = 2
+# Columns of the tables beside those that every experiment needs.
+COLUMNS = ("title", "trained", "stored", "rate", "loss_10", "loss_25")
+_MAKE_THEM = (
+    "make them with python -m experiments.comparison --full and python -m experiments.budgets, "
+    "with the same --out"
+)
 _SIGNS = {one.name: one.sign for one in PREDICTORS.values()}
 _TITLES = {one.name: one.title for one in PREDICTORS.values()}
 _TITLES[OTHER_SEEDS] = "accuracy of other seeds (a ceiling)"
@@ -52,23 +64,21 @@ _SCOPE = "methods at one budget"
 def main(session: Session, task: str | None) -> None:
     """Compare what predicts the better adapter with what the adapters reach.
 
-    Example: python -m experiments.prediction --seeds 10
+    Example: python -m experiments.prediction --out loca-results/experiments
     """
-    tasks = small_tasks(session)
-    if task and task not in tasks:
-        msg = (
-            f"--task must be one of {', '.join(tasks)}, not {task}: the predictors need layers of "
-        )
-        msg += "at most some 100x100 numbers"
+    if task and session.settings(task)["grid"] != "small":
+        msg = f"--task cannot be {task}: the predictors need layers of at most some 100x100 numbers"
         raise click.UsageError(msg)
-    runs: list[Row] = []
-    errors: list[Row] = []
-    points: list[Point] = []
-    for name in [task] if task else tasks:
-        done = _distinct([*compare(session, name), *sweep(session, name)])
-        runs += [one.row for one in done if one.configuration.method in ADAPTERS]
-        errors += reconstruction_errors(done)
-        points += _forecasts(session, name, done)
+    tasks = tasks_of(session, task)
+    stored = read_runs(session.folder, COLUMNS, tuned=True, otherwise=_MAKE_THEM)
+    rates, runs = usable(stored, tasks)
+    if not runs:
+        msg = f"{session.folder} has no tables with full fine-tunes and {FEWEST_METHODS} adapters "
+        msg += f"at one budget of {task or 'any small task'}; {_MAKE_THEM}"
+        raise ResourceError(msg)
+    if lacking := _lacking(session, tasks, runs):
+        session.say(f"note: left out, because the tables lack their runs: {'; '.join(lacking)}")
+    points = [one for name, rate in rates.items() for one in _forecasts(session, name, rate, runs)]
     predictions = [row for result in _computed(session, points) for row in result["rows"]]
     if not predictions:
         msg = "every full fine-tune diverged, so there is nothing to predict from"
@@ -77,26 +87,67 @@ def main(session: Session, task: str | None) -> None:
     compared = pairs(cells(runs, predictions, _SIGNS))
     lines = figure_rows(runs, predictions, found)
     own = f"-{task}" if task else ""
-    tables = {"": lines, "predictors": predictions, "correlations": found}
-    session.store("prediction" + own, {**tables, "pairs": compared, "errors": errors})
+    tables = {"": lines, "predictors": predictions, "correlations": found, "pairs": compared}
+    session.store("prediction" + own, tables)
     session.draw("prediction", lines, own)
     _print(found, compared)
 
 
-def _distinct(done: Sequence[Finished]) -> list[Finished]:
-    """The runs without those that both experiments contain."""
-    return list({(one.configuration, one.seed): one for one in done}.values())
+def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float], list[Row]]:
+    """Select the tasks that can be predicted, and the runs of their adapters.
+
+    Args:
+        stored: Rows of runs; see :func:`~experiments.finetuning.run_tables.read_runs`.
+        tasks: Names of the tasks to choose from.
+
+    Returns:
+        The learning rate of full fine-tuning of each task that has full fine-tunes and three
+        adapters at one budget; and all runs of adapters on these tasks, as rows in an order that
+        does not depend on the tables.
+    """
+    adapters = stored[stored["method"].isin(ADAPTERS)].astype({"r": int})
+    counts = adapters.groupby(["task", "r"])["method"].nunique().groupby("task").max()
+    known = stored[stored["method"] == "full"].groupby("task")["rate"].first()
+    rates = {
+        task: float(known[task])
+        for task in tasks
+        if task in known and counts.get(task, 0) >= FEWEST_METHODS
+    }
+    rows = cast("list[Row]", adapters[adapters["task"].isin(list(rates))].to_dict("records"))
+    rows.sort(key=lambda one: (tasks.index(one["task"]), one["r"],
+                               ADAPTERS.index(one["method"]), one["seed"]))  # fmt: skip
+    return rates, rows
 
 
-def _forecasts(session: Session, task: str, done: Sequence[Finished]) -> list[Point]:
-    """The points that compute the predictors of these runs."""
-    wanted = [
-        configuration
-        for configuration in dict.fromkeys(one.configuration for one in done)
-        if configuration.method in ADAPTERS
-    ]
-    full = next(one.run for one in done if one.configuration.method == "full")
-    seeds = session.seeds_of(task)[:_SEEDS]
+def _lacking(session: Session, tasks: Sequence[str], runs: Sequence[Row]) -> list[str]:
+    """The tasks without runs; and, of the others, the methods and budgets without runs."""
+    found = []
+    for task in tasks:
+        methods, budgets = (
+            {one[name] for one in runs if one["task"] == task} for name in ("method", "r")
+        )
+        missing = [name for name in ADAPTERS if name not in methods]
+        missing += [f"r = {r}" for r in ranks(session) if r not in budgets]
+        if not methods:
+            found.append(task)
+        elif missing:
+            found.append(f"of {task} {', '.join(missing)}")
+    return found
+
+
+def _forecasts(session: Session, task: str, rate: float, runs: Sequence[Row]) -> list[Point]:
+    """The points that compute the predictors of the runs of a task."""
+    own = dict.fromkeys((one["method"], one["r"]) for one in runs if one["task"] == task)
+    wanted = [Configuration(task, method, r) for method, r in own]
+    chosen, seeds = session.settings(task), range(_SEEDS)
+    full = point(
+        Configuration(task, "full", chosen["r"]),
+        chosen,
+        session.prepared(task),
+        rate=rate,
+        seeds=seeds,
+        device=session.resolved_device,
+    )
     return [forecast.forecast(full, seed, wanted) for seed in seeds]
 
 
@@ -110,23 +161,6 @@ def _computed(session: Session, points: Sequence[Point]) -> list[dict[str, Any]]
     for line in store.rejected:
         session.say(f"note: {line}")
     return results
-
-
-def reconstruction_errors(done: Sequence[Finished]) -> list[Row]:
-    """Relative squared errors of every method on the full fine-tunes, means over seeds."""
-    by_method: dict[tuple[str, str, str, int], list[float]] = {}
-    for one in done:
-        for entry in one.result.get("increments", {}).get("errors", []):
-            key = (one.configuration.task, entry["accounting"], entry["method"], entry["r"])
-            by_method.setdefault(key, []).append(entry["error"])
-    return [
-        {
-            **dict(zip(("task", "accounting", "method", "r"), key, strict=True)),
-            **dict(zip(("error", "low", "high"), interval(found), strict=True)),
-            "seeds": len(found),
-        }
-        for key, found in by_method.items()
-    ]
 
 
 def figure_rows(runs: Sequence[Row], predictions: Sequence[Row], found: Sequence[Row]) -> list[Row]:

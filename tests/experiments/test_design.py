@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from experiments import design as command
+from experiments.finetuning.run_tables import distinct, read_runs
 from experiments.finetuning.settings import settings
 from experiments.finetuning.verdicts.decisions import level_of, plan, progress, verdict_of
 from experiments.finetuning.verdicts.design import Arm
 from experiments.finetuning.verdicts.design_file import DESIGN, MANY_TASKS, read_design
 from experiments.finetuning.verdicts.estimates import over_tasks
-from experiments.finetuning.verdicts.paired import differences, distinct, read_runs, scores
+from experiments.finetuning.verdicts.paired import differences, scores
 from experiments.paper.tables import load
 from loca_theory import InvalidArgumentError, ResourceError
 

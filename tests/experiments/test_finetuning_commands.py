@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from experiments import everything, many_tasks
 from experiments.finetuning.configurations import configurations, tasks_of
+from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import task_names
 from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
-from experiments.finetuning.verdicts.paired import read_runs
 
 COMMANDS = (
     "comparison",
@@ -165,7 +165,7 @@ def test_the_other_commands_run(session):
     figures = {
         "ablation": None,
         "budgets": "budget-digits",
-        "sensitivity": "parameter_sen",
+        "sensitivity": "parameter_sen-digits",
         "patterns": "visualization_W-digits",
         "prediction": "prediction-digits",
     }
@@ -183,7 +183,8 @@ def test_many_tasks_are_compared(session, monkeypatch):
     given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
     result = invoke("many_tasks", *given)
     assert result.exit_code == 0, result.output
-    runs = read_runs(session.out / "quick", "many-tasks")
+    runs = read_runs(session.out / "quick")
+    runs = runs[runs["task"].isin(few.tasks)]
     assert set(runs["task"]) == set(few.tasks)
     assert set(runs["method"]) == {"loca", "loca-v1", "loca-reselect", "lora", "fourierft"}
 

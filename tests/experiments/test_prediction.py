@@ -1,15 +1,17 @@
 """The predictors of a real quick fine-tune, and the tables of the command."""
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from experiments.finetuning.prediction import forecast
 from experiments.finetuning.prediction.predictors import PREDICTORS
 from experiments.finetuning.protocol import Configuration, point
+from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import prepare
 from experiments.finetuning.training import compute
-from experiments.prediction import ADAPTERS, figure_rows, main
+from experiments.prediction import ADAPTERS, COLUMNS, figure_rows, main, usable
 
 TASK = "small-digits"
 
@@ -89,20 +91,82 @@ def test_the_figure_has_a_row_per_predictor_and_adapter():
     assert (one["low"], one["judged_low"]) == (0.5, 0.25)
 
 
+def table(path, task, methods, r=1, *, rate=0.01, **columns):
+    """A table of runs of methods on two seeds; those of ``full`` have no budget."""
+    names = ("metric", "loss", "scaling", "alternating", "location_rate", "loss_10", "loss_25")
+    rows = [
+        {"task": task, "method": method, "title": method, "r": None if method == "full" else r,
+         "rate": rate, "seed": seed, "measure": "accuracy", "diverged": False, "trained": 1,
+         "stored": 1, **dict.fromkeys(names, len(method) + seed / 10), **columns}
+        for method in methods for seed in (0, 1)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_parquet(path)
+
+
+def read(folder, tasks):
+    return usable(read_runs(folder, COLUMNS, tuned=True), tasks)
+
+
+def test_tables_of_several_files_with_different_methods_are_merged(tmp_path):
+    table(tmp_path / "comparison-a-lora-full.parquet", "a", ("lora", "full"), rate=0.003)
+    table(tmp_path / "comparison-a.parquet", "a", ("loca", "waveft", "loca-v2"), loss_25=None)
+    table(tmp_path / "comparison-b.parquet", "b", ("lora", "loca", "dora", "full"), rate=0.01)
+    table(tmp_path / "budgets.parquet", "a", ("loca",), 4, diverged=True, metric=None)
+    # The same runs once more, and runs at the rate of other settings.
+    table(tmp_path / "again.parquet", "a", ("lora", "full"), rate=0.003)
+    table(tmp_path / "sensitivity.parquet", "a", ("shira", "full"), rate=0.3, setting="scaling")
+    rates, runs = read(tmp_path, ["b", "a"])
+    assert rates == {"b": 0.01, "a": 0.003}
+    found = [(one["task"], one["method"], one["r"], one["seed"]) for one in runs]
+    kinds = [("b", "lora", 1), ("b", "dora", 1), ("b", "loca", 1)]
+    kinds += [("a", "lora", 1), ("a", "waveft", 1), ("a", "loca", 1), ("a", "loca", 4)]
+    assert found == [(*kind, seed) for kind in kinds for seed in (0, 1)]
+    assert [one["diverged"] for one in runs] == [False] * 12 + [True] * 2
+    assert [one["metric"] for one in runs[:2]] == [4.0, 4.1]
+
+
+def test_a_task_needs_full_fine_tunes_and_three_adapters_at_one_budget(tmp_path):
+    table(tmp_path / "a.parquet", "a", ("lora", "loca", "dora"))
+    table(tmp_path / "b.parquet", "b", ("lora", "loca", "full"))
+    table(tmp_path / "b-4.parquet", "b", ("dora", "c3a"), 4)
+    assert read(tmp_path, ["a", "b", "c"]) == ({}, [])
+
+
+def test_without_tables_of_runs_the_commands_that_make_them_are_named(tmp_path):
+    def error():
+        result = CliRunner().invoke(main, ["--out", str(tmp_path)])
+        assert result.exit_code == 1
+        assert result.output.count("\n") == 1
+        assert "experiments.comparison --full and python -m experiments.budgets" in result.output
+        return result.output
+
+    assert "has no table of runs; make them with python -m" in error()
+    table(tmp_path / "comparison-digits.parquet", "digits", ("lora", "loca", "dora"))
+    assert "full fine-tunes and 3 adapters at one budget of any small task" in error()
+
+
 def test_a_task_with_large_layers_is_refused_in_one_line(tmp_path):
     result = CliRunner().invoke(main, ["--quick", "--out", str(tmp_path), "--task", "text"])
     assert result.exit_code == 2
-    assert "--task must be one of " in result.output
-    assert "not text: the predictors need layers of at most" in result.output
+    assert "--task cannot be text: the predictors need layers of at most" in result.output
 
 
-@pytest.mark.deep
-def test_the_command_runs(tmp_path):
-    given = ["--quick", "--out", str(tmp_path), "-j", "1", "--device", "cpu", "-q"]
-    result = CliRunner().invoke(main, [*given, "--task", TASK])
+def test_the_command_runs_its_own_full_fine_tunes_only(session):
+    """It needs the tables, but no stored runs."""
+    folder = session.folder
+    folder.mkdir()
+    adapters = ("lora", "loca", "loca-v1", "full")
+    table(folder / "comparison-digits.parquet", "digits", adapters, 2, rate=0.003)
+    given = ["--quick", "--out", str(session.out), "-j", "1", "--device", "cpu"]
+    result = CliRunner().invoke(main, given)
     assert result.exit_code == 0, result.output
-    assert "what predicts the better adapter: methods at one budget" in result.output
-    found = {path.name for path in (tmp_path / "quick").iterdir()}
-    tables = ("", "-predictors", "-correlations", "-pairs", "-errors")
-    assert {f"prediction-{TASK}{table}.parquet" for table in tables} <= found
-    assert f"prediction-{TASK}.pdf" in found
+    lines = result.output.splitlines()
+    assert "what predicts the better adapter: methods at one budget" in lines
+    (note,) = [line for line in lines if line.startswith("note: ")]
+    assert note.endswith("of digits dora, fourierft, waveft, shira, c3a, loca-charged, "
+                         "loca-reselect, r = 1; docstrings; generation")  # fmt: skip
+    names = {path.name for path in folder.iterdir()}
+    tables = ("", "-predictors", "-correlations", "-pairs")
+    assert {"prediction.pdf", *(f"prediction{one}.parquet" for one in tables)} <= names
+    done = [path.name.partition("@")[0] for path in (session.out / "runs").iterdir()]
+    assert done == [forecast.EXPERIMENT] * 2

@@ -24,6 +24,8 @@ from loca_theory.sweeps import generator
 Array = NDArray[np.float64]
 DRAWS = 2000
 OTHER_SEEDS = "other_seeds"
+# Two methods have no rank correlation but 1 and -1.
+FEWEST_METHODS = 3
 _SCOPES = {"methods at one budget": True, "methods and budgets": False}
 
 
@@ -83,7 +85,7 @@ def cells(
             worst[entry["task"]] = min(entry["metric"], worst.get(entry["task"], entry["metric"]))
     found = []
     for (task, r), members in groups.items():
-        if len(members) < 3 or task not in worst:
+        if len(members) < FEWEST_METHODS or task not in worst:
             continue
         seeds = sorted({seed for of_seed in members.values() for seed in of_seed})
 

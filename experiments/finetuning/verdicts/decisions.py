@@ -83,7 +83,7 @@ def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
 
     Args:
         design: The design.
-        runs: Rows of runs; see :func:`~experiments.finetuning.verdicts.paired.read_runs`.
+        runs: Rows of runs; see :func:`~experiments.finetuning.run_tables.read_runs`.
 
     Raises:
         InvalidArgumentError: the measure of a run is not that of the comparison.

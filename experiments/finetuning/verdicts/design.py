@@ -9,8 +9,6 @@ from typing import Any
 
 KINDS = ("greater", "equivalent", "not-worse")
 MEASURES = ("accuracy", "loss")
-# Settings of LoCA that runs may differ in, and which are columns of their tables.
-SETTINGS = ("scaling", "alternating", "location_rate")
 
 
 @dataclass(frozen=True)

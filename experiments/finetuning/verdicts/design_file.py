@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.finetuning.methods import find_method
+from experiments.finetuning.run_tables import SETTINGS
 from experiments.finetuning.settings import settings
 from experiments.finetuning.verdicts.design import (
     KINDS,
     MEASURES,
-    SETTINGS,
     Arm,
     Comparison,
     Design,

@@ -1,76 +1,17 @@
-"""Differences of runs, paired by seed, from their tables."""
+"""Differences of runs, paired by seed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from experiments.finetuning.methods import find_method
+from experiments.finetuning.run_tables import SETTINGS
 from experiments.finetuning.settings import settings
-from experiments.finetuning.verdicts.design import SETTINGS, Arm, Comparison
-from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import find_tables
-
-_RUN = ("task", "method", "r", "seed", *SETTINGS)
-COLUMNS = (*_RUN, "measure", "metric", "loss", "diverged")
-_NUMBERS = ("r", *SETTINGS, "metric", "loss")
-# Summaries and curves have no metric of a seed.
-_RUNS_HAVE = ("task", "method", "seed", "metric", "diverged")
-
-
-def read_runs(folder: Path, pattern: str = "*") -> pd.DataFrame:
-    """Read the runs of all tables in a folder that have the columns of runs.
-
-    A run that is in several tables counts once. Runs of the curve over learning rates are left out,
-    because they are not at the rate that was chosen; tables mark them by ``rate`` in a column
-    ``setting``.
-
-    Args:
-        folder: Folder of parquet tables.
-        pattern: Pattern of the tables' names.
-
-    Raises:
-        ResourceError: there is no table of runs, one cannot be read or lacks a column, or two
-            disagree on a run.
-    """
-    found = []
-    for path in find_tables(folder, [pattern]):
-        try:
-            table = pd.read_parquet(path)
-        except (OSError, ValueError) as error:
-            msg = f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
-            raise ResourceError(msg) from error
-        if not set(_RUNS_HAVE) <= set(table.columns):
-            continue
-        missing = sorted({*COLUMNS} - {*table.columns})
-        if missing:
-            msg = f"{path} has runs without {', '.join(missing)}; make it again"
-            raise ResourceError(msg)
-        if "setting" in table.columns:
-            table = table[table["setting"] != "rate"]
-        found.append(table[list(COLUMNS)].astype(dict.fromkeys(_NUMBERS, float)))
-    if not found:
-        msg = f"{folder} has no table of runs; give the folder that the runs wrote to"
-        raise ResourceError(msg)
-    return distinct(pd.concat(found, ignore_index=True))
-
-
-def distinct(runs: pd.DataFrame) -> pd.DataFrame:
-    """Each run once.
-
-    Raises:
-        ResourceError: two rows disagree on a run.
-    """
-    runs = runs.drop_duplicates()
-    twice = runs[runs.duplicated(list(_RUN))]
-    if len(twice):
-        one = ", ".join(f"{name} {twice.iloc[0][name]}" for name in ("task", "method", "seed"))
-        msg = f"the tables disagree on the run {one}; give a folder that has it only once"
-        raise ResourceError(msg)
-    return runs
+from experiments.finetuning.verdicts.design import Arm, Comparison
+from loca_theory.errors import InvalidArgumentError
 
 
 def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
@@ -106,7 +47,8 @@ def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
     """Paired differences (T, n) of a comparison; NaN where a run is missing.
 
     Args:
-        runs: Rows of runs, each once; see :func:`read_runs`.
+        runs: Rows of runs, each once; see
+            :func:`~experiments.finetuning.run_tables.read_runs`.
         comparison: The comparison.
 
     Raises:

@@ -1,0 +1,85 @@
+"""Runs, read from the tables of one or several experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps import find_tables
+
+# Settings of LoCA that runs may differ in, and which are columns of their tables.
+SETTINGS = ("scaling", "alternating", "location_rate")
+_RUN = ("task", "method", "r", "seed", *SETTINGS)
+COLUMNS = (*_RUN, "measure", "metric", "loss", "diverged")
+_NUMBERS = {"r", *SETTINGS, "rate", "metric", "loss", "loss_10", "loss_25"}
+# Summaries and curves have no metric of a seed.
+_RUNS_HAVE = {"task", "method", "seed", "metric", "diverged"}
+
+
+def read_runs(
+    folder: Path,
+    more: Sequence[str] = (),
+    *,
+    tuned: bool = False,
+    otherwise: str = "give the folder that the runs wrote to",
+) -> pd.DataFrame:
+    """Read the runs of all tables in a folder that have the columns of runs.
+
+    A run that is in several tables counts once. Runs of the curve over learning rates are left out,
+    because they are not at the rate that was chosen; tables mark them by ``rate`` in a column
+    ``setting``.
+
+    Args:
+        folder: Folder of parquet tables.
+        more: Columns to read in addition to ``COLUMNS``.
+        tuned: Leave out all tables with a column ``setting``: their runs have the learning rate
+            that was chosen for other settings.
+        otherwise: What to do if there is no table of runs, for the message.
+
+    Returns:
+        One row per run, with ``COLUMNS`` and ``more``.
+
+    Raises:
+        ResourceError: there is no table of runs, one cannot be read or lacks a column, or two
+            disagree on a run.
+    """
+    columns = [*COLUMNS, *more]
+    found = []
+    for path in find_tables(folder, ["*"]):
+        try:
+            table = pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            msg = f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
+            raise ResourceError(msg) from error
+        is_sweep = "setting" in table.columns
+        if not set(table.columns) >= _RUNS_HAVE or (tuned and is_sweep):
+            continue
+        missing = sorted({*columns} - {*table.columns})
+        if missing:
+            msg = f"{path} has runs without {', '.join(missing)}; make it again"
+            raise ResourceError(msg)
+        if is_sweep:
+            table = table[table["setting"] != "rate"]
+        found.append(table[columns].astype(dict.fromkeys(_NUMBERS.intersection(columns), float)))
+    if not found:
+        msg = f"{folder} has no table of runs; {otherwise}"
+        raise ResourceError(msg)
+    return distinct(pd.concat(found, ignore_index=True))
+
+
+def distinct(runs: pd.DataFrame) -> pd.DataFrame:
+    """Each run once.
+
+    Raises:
+        ResourceError: two rows disagree on a run.
+    """
+    runs = runs.drop_duplicates()
+    twice = runs[runs.duplicated(list(_RUN))]
+    if len(twice):
+        one = ", ".join(f"{name} {twice.iloc[0][name]}" for name in ("task", "method", "seed"))
+        msg = f"the tables disagree on the run {one}; give a folder that has it only once"
+        raise ResourceError(msg)
+    return runs
