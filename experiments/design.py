@@ -152,9 +152,7 @@ def _title(comparison: Comparison) -> str:
     """The two sides of a comparison, in words."""
     ends = (comparison.method, comparison.over)
     title = " − ".join(_side(arms, with_name=arms is comparison.method) for arms in ends)
-    if comparison.tasks == ("text",):
-        return f"{title} (text)"
-    return f"{title} ({len(comparison.tasks)} tasks)" if len(comparison.tasks) > 6 else title
+    return f"{title} (text)" if comparison.tasks == ("text",) else title
 
 
 def _side(arms: Sequence[Arm], *, with_name: bool) -> str:

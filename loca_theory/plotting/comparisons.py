@@ -25,6 +25,8 @@ _COLORS = {
 }
 _MARGIN, _TASKS = "#e8e8e8", "#333333"
 _ROW, _WIDTH = 0.27, 7.6
+# More tasks than these are spread over the height of the row.
+_MANY, _GOLDEN = 12, 0.618
 _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per cent of the loss"}
 
 
@@ -54,7 +56,7 @@ def draw_comparisons(lines: Lines) -> Figure:
     axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
     lowest = {measure: axis for axis, (_, measure) in zip(axes, groups, strict=True)}
     for axis, ((title, measure), group) in zip(axes, groups.items(), strict=True):
-        _draw_group(axis, group)
+        draw_group(axis, group)
         axis.set_title(f"{title} By the loss" if measure == "loss" else title)
         if axis is lowest[measure]:
             axis.set_xlabel(_UNITS[measure])
@@ -73,13 +75,17 @@ def draw_comparisons(lines: Lines) -> Figure:
     return figure
 
 
-def _draw_group(axis: Axes, lines: Lines) -> None:
+def draw_group(axis: Axes, lines: Lines) -> None:
+    """Draw comparisons into axes, one row each; see :func:`draw_comparisons`."""
     rows = np.arange(len(lines))[::-1]
     for row, line in zip(rows, lines, strict=True):
         color = _COLORS[line["verdict"]]
         axis.barh(row, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
         found = list(line["task_differences"])
-        axis.plot(found, [row] * len(found), ".", color=_TASKS, markersize=5, zorder=6)
+        is_many = len(found) > _MANY
+        spread = 0.5 * ((np.arange(len(found)) * _GOLDEN) % 1 - 0.5) if is_many else 0.0
+        size = 3 if is_many else 5
+        axis.plot(found, row + spread + np.zeros(len(found)), ".", color=_TASKS, ms=size, zorder=6)
         axis.plot([line["low"], line["high"]], [row, row], color=color, linewidth=2.5, zorder=4)
         axis.plot(line["difference"], row, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)

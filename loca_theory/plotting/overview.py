@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.comparisons import draw_group
 from loca_theory.plotting.lines import LOOKS
 from loca_theory.plotting.runs import as_lines
 from loca_theory.plotting.verdicts import draw_verdicts
@@ -16,13 +17,12 @@ from loca_theory.plotting.verdicts import draw_verdicts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_GREEN, _ORANGE, _BLUE, _GREY = "#009e73", "#d55e00", "#0072b2", "#7f7f7f"
+_BLUE, _GREY = "#0072b2", "#7f7f7f"
 _SIZE, _RANK = 768, 8
 _THEOREM = {"U": "random Fourier", "R": "low rank", "D": "best DCT"}
 _REAL = {"R": "low rank", "D": "best DCT", "FourierFT": "FourierFT"}
 _SEARCHES = ("coefficients-only", "central", "eight-direction", "swap", "reselect",
              "annealed-pursuit")  # fmt: skip
-_METHODS = ("full", "loca", "loca-charged", "loca-v1", "lora", "fourierft", "linear-probing")
 
 
 @styled
@@ -39,7 +39,7 @@ def draw_overview(
         theorem: Table of the figure ``sim_2``.
         real: Table ``analyze-errors`` of an analysis.
         toy: Table of the figure ``toy_recovery``.
-        tuned: Summary of :mod:`experiments.comparison` on one task.
+        tuned: Table ``verdicts`` of ``python -m experiments.design --out``.
         claims: Table stored by ``loca-theory verify``; claims about this package are not shown.
     """
     figure = Picture(figsize=(11.0, 6.6))
@@ -112,17 +112,12 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
 
 
 def _tuned(axis: Axes, table: pd.DataFrame) -> None:
-    rows = {row["method"]: row for row in as_lines(table)}
-    names = [name for name in _METHODS if name in rows]
-    for height, name in enumerate(reversed(names)):
-        mean, low, high = (100 * rows[name][key] for key in ("mean", "low", "high"))
-        color = _ORANGE if name == "lora" else _GREEN if name.startswith("loca") else _GREY
-        axis.plot([low, high], [height, height], color=color, lw=1.6)
-        axis.plot(mean, height, "o", color=color, ms=5)
-    axis.set_yticks(range(len(names)), [rows[name]["title"] for name in reversed(names)])
-    axis.set_xlabel(f"test accuracy, % (95% intervals over {table['seeds'].max()} seeds)")
-    axis.grid(visible=False, axis="y")
-    axis.set_title("Fine-tuning: adapters differ little")
+    """The decided comparisons over the most tasks."""
+    decided = table[table["verdict"].notna() & (table["measure"] == "accuracy")]
+    lines = as_lines(decided[decided["tasks"] == decided["tasks"].max()])
+    draw_group(axis, lines)
+    axis.set_xlabel("difference, points of accuracy (dots: tasks, grey: not worth knowing)")
+    axis.set_title(f"Fine-tuning: {lines[0]['tasks']} small tasks")
 
 
 def _claims(axis: Axes, table: pd.DataFrame) -> None:

@@ -199,7 +199,7 @@ _FINE_TUNING = (
     ),
     PaperFigure(
         "comparisons",
-        "Differences between methods of fine-tuning over six small tasks, with the bounds that "
+        "Differences between methods of fine-tuning over small tasks, with the bounds that "
         "decide the claims; measured",
         Stored({"verdicts": "python -m experiments.everything --full"}),
         lambda rows: draw_comparisons(as_lines(rows)),
@@ -230,7 +230,7 @@ _OVERVIEW = PaperFigure(
             "sim_2": "loca-theory figures sim_2",
             "analyze-errors": _ANALYZE,
             "toy_recovery": "loca-theory figures toy_recovery",
-            "comparison-text-summary": "python -m experiments.comparison",
+            "verdicts": "python -m experiments.everything --full",
             "claims": "loca-theory verify",
         }
     ),
