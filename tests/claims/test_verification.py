@@ -334,7 +334,7 @@ def test_a_foreign_report_is_refused(tmp_path, text):
 # --- stored tables ---------------------------------------------------------------------------
 
 
-def verdicts_table(folder, verdict="supported", comparison="loca-over-fourierft"):
+def verdicts_table(folder, verdict="supported", comparison="many-fourierft"):
     row = {
         "comparison": comparison, "measure": "accuracy", "margin": 0.5, "tasks": 6, "seeds": 64,
         "pairs": 384, "verdict": verdict, "difference": 0.9, "standard_error": 0.1, "low": 0.6,

@@ -207,7 +207,7 @@ def test_the_printed_command_decides_once_its_table_is_made(cli, here):
     folder = here / printed[2] / "experiments"
     folder.mkdir(parents=True)
     verdict = {
-        "comparison": "loca-over-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
+        "comparison": "many-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
         "seeds": 64, "pairs": 384, "verdict": "supported", "difference": 0.9,
         "standard_error": 0.1, "low": 0.6, "high": 1.2, "within": 1.2, "fixed_low": 0.7,
         "fixed_high": 1.1,
