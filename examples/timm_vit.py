@@ -12,7 +12,7 @@ from peft import get_peft_model
 from loca_theory.adapters import LoCAConfig
 
 try:
-    import timm  # pyright: ignore[reportMissingImports]
+    import timm
 except ImportError as error:
     sys.exit(f"{error}; pip install timm")
 

@@ -11,17 +11,13 @@ from tempfile import mkdtemp
 
 import torch
 from peft import get_peft_model
-from transformers import (
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import RobertaConfig, RobertaForSequenceClassification
 
 from loca_theory.adapters import LoCAConfig
 
 try:
     import accelerate  # noqa: F401
+    from transformers import Trainer, TrainingArguments
 except ImportError as error:
     sys.exit(f"{error}; pip install accelerate")
 

@@ -15,6 +15,11 @@ import experiments.method_comparison.__main__ as benchmark
 from experiments.finetuning.settings import settings
 from loca_theory.adapters import LoCAConfig
 
+# PEFT calls it by the name that transformers 5 has replaced.
+pytestmark = pytest.mark.filterwarnings(
+    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
+)
+
 FOLDER = Path(benchmark.__file__).parent
 ROOT = FOLDER.parents[1]
 CONFIGURATIONS = sorted((FOLDER / "loca").iterdir())
