@@ -1,7 +1,7 @@
 """The packages and the rules between them, read from the source.
 
-Every module of the package, the experiments and the benchmarks is parsed, so that imports inside
-functions, under ``TYPE_CHECKING`` and by name count as well.
+Every module of the package, the experiments, the benchmarks and the examples is parsed, so that
+imports inside functions, under ``TYPE_CHECKING`` and by name count as well.
 """
 
 import ast
@@ -36,10 +36,11 @@ FLOORS = (
     ("__main__",),
     ("benchmarks",),
     ("experiments",),
+    ("examples",),
 )
 # Modules beside the packages, which every floor stands on.
 GROUND = ("errors", "_arguments", "_lazy", "_lookup", "_version")
-OURS = ("loca_theory", "benchmarks", "experiments")
+OURS = ("loca_theory", "benchmarks", "experiments", "examples")
 
 
 def module_name(path):
@@ -147,7 +148,7 @@ def test_every_kind_of_import_is_seen(statement):
 def test_every_package_has_a_floor():
     known = {package for packages in FLOORS for package in packages}
     modules = {ROOT if path.stem == "__init__" else path.stem for path in PACKAGE.glob("*.py")}
-    assert known == {*PACKAGES, *modules, "benchmarks", "experiments"} - set(GROUND)
+    assert known == {*PACKAGES, *modules, *OURS[1:]} - set(GROUND)
 
 
 def points_up(name, target):
@@ -165,6 +166,12 @@ def test_imports_point_down():
         if points_up(name, target)
     ]
     assert wrong == []
+
+
+def test_examples_use_what_is_public():
+    """Whoever copies one needs the package alone."""
+    found = {target for name in MODULES if part(name) == "examples" for target in imports(name)}
+    assert found == {"loca_theory.adapters"}
 
 
 def test_modules_do_not_import_each_other():

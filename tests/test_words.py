@@ -49,7 +49,7 @@ def test_the_list_is_looked_at():
 
 def test_no_name_is_of_words_given_up():
     found = set()
-    for package in ("loca_theory", "experiments", "benchmarks"):
+    for package in ("loca_theory", "experiments", "benchmarks", "examples"):
         for path in sorted((ROOT / package).rglob("*.py")):
             names = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
             found |= {
