@@ -40,6 +40,11 @@ def features(layer: nn.Module, name: str) -> tuple[int, int]:
     raise InvalidArgumentError(msg)
 
 
+def is_torchao(weight: Any) -> bool:
+    """Whether torchao has quantised the weight: its dtype is then that of the dequantised one."""
+    return type(weight).__module__.startswith("torchao.")
+
+
 def foldable_weight(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
     """W if ``x @ (W + ΔW).T`` may replace the layer and its increment, else None.
 
@@ -118,8 +123,9 @@ def with_increment(weight: torch.Tensor, delta: torch.Tensor, name: str) -> torc
     Raises:
         InvalidArgumentError: the weight is quantised.
     """
-    if not weight.is_floating_point():
-        msg = f"{name}: its weight is quantised ({weight.dtype}) and cannot take an increment; "
+    if not weight.is_floating_point() or is_torchao(weight):
+        kind = type(weight).__name__ if is_torchao(weight) else weight.dtype
+        msg = f"{name}: its weight is quantised ({kind}) and cannot take an increment; "
         msg += "use the adapter unmerged"
         raise InvalidArgumentError(msg)
     wide = torch.promote_types(torch.promote_types(weight.dtype, delta.dtype), torch.float32)

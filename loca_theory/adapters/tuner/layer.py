@@ -8,20 +8,23 @@ from typing import Any
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
+from peft.utils import quantization_extra_repr
 from torch import nn
 
-from loca_theory.adapters.linear import features, foldable_weight, is_conv1d, with_increment
+from loca_theory.adapters.linear import foldable_weight, is_conv1d, with_increment
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.adapters.tuner.config import LoCAConfig
+from loca_theory.adapters.tuner.quantised import backend_of, dequantised, replace_weight, sizes
 from loca_theory.errors import InvalidArgumentError
 
 
 class LoCALayer(nn.Module, BaseTunerLayer):
-    """An ``nn.Linear`` or ``Conv1D`` with any number of named LoCA adapters.
+    """An ``nn.Linear`` or ``Conv1D``, or a quantised one, with any number of named LoCA adapters.
 
     Args:
         base_layer: The layer to adapt, or another tuner's layer around it.
         name: Full name of the layer, for messages and for the seed of its locations.
+        quantisation: What ``peft.utils.get_quantization_kwargs`` finds in the model.
 
     Raises:
         InvalidArgumentError: the layer is not linear.
@@ -30,7 +33,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
     adapter_layer_names = ("loca_spectrum",)
     other_param_names = ()
 
-    def __init__(self, base_layer: nn.Module, name: str) -> None:
+    def __init__(self, base_layer: nn.Module, name: str, **quantisation: Any) -> None:
         super().__init__()
         self.base_layer = base_layer
         self.name = name
@@ -38,7 +41,8 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         self._disable_adapters = False
         self.merged_adapters = []
         base = self.get_base_layer()
-        self.out_features, self.in_features = features(base, name)
+        self.quantization_backend = backend_of(base, quantisation)
+        self.out_features, self.in_features = sizes(base, self.quantization_backend, name)
         self.fan_in_fan_out = is_conv1d(base)
 
     def update_layer(self, adapter_name: str, n_frequency: int, config: LoCAConfig) -> None:
@@ -74,44 +78,46 @@ class LoCALayer(nn.Module, BaseTunerLayer):
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
         """Add ΔW of the adapters to the weight of the base layer.
 
+        A quantised weight is dequantised and, after all adapters are added, quantised once.
+
         Args:
             safe_merge: Change nothing unless the result is finite.
             adapter_names: Adapters to merge; None for the active ones.
 
         Raises:
-            InvalidArgumentError: the base weight is quantised, or the result is not finite.
+            InvalidArgumentError: the quantised weight cannot be requantised, or the result is not
+                finite.
         """
         chosen = check_adapters_to_merge(self, adapter_names)
         names = [name for name in chosen if name in self.loca_spectrum]
         if not names:
             return
-        deltas = {name: self.get_delta_weight(name) for name in names}
-        if safe_merge:
-            for name, delta in deltas.items():
-                if not torch.isfinite(self._shifted(delta)).all():
-                    # PEFT's own words, by which its users know the error.
-                    msg = "NaNs detected in the merged weights. "
-                    msg += f"The adapter {name} seems to be broken ({self.name})"
-                    raise InvalidArgumentError(msg)
-        for name, delta in deltas.items():
-            self.get_base_layer().weight.data = self._shifted(delta)
-            self.merged_adapters.append(name)
+        weight = dequantised(self)
+        for name in names:
+            weight = with_increment(weight, self.get_delta_weight(name), self.name)
+            if safe_merge and not torch.isfinite(weight).all():
+                # PEFT's own words, by which its users know the error.
+                msg = "NaNs detected in the merged weights. "
+                msg += f"The adapter {name} seems to be broken ({self.name})"
+                raise InvalidArgumentError(msg)
+        replace_weight(self, weight)
+        self.merged_adapters.extend(names)
 
     @torch.no_grad()
     def unmerge(self) -> None:
-        """Subtract the merged increments from the weight of the base layer."""
+        """Subtract the merged increments from the weight of the base layer.
+
+        A quantised weight is quantised again, so that it returns up to the error of quantisation.
+        """
         if not self.merged:
             warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
             return
-        while self.merged_adapters:
-            name = self.merged_adapters.pop()
+        weight = dequantised(self)
+        for name in reversed(self.merged_adapters):
             if name in self.loca_spectrum:
-                delta = self.get_delta_weight(name)
-                self.get_base_layer().weight.data = self._shifted(-delta)
-
-    def _shifted(self, delta: torch.Tensor) -> torch.Tensor:
-        base: Any = self.get_base_layer()
-        return with_increment(base.weight.data, delta, self.name)
+                weight = with_increment(weight, -self.get_delta_weight(name), self.name)
+        replace_weight(self, weight)
+        self.merged_adapters.clear()
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Apply the base layer with the increments of the active adapters."""
@@ -132,6 +138,8 @@ class LoCALayer(nn.Module, BaseTunerLayer):
             if weight is not None and active[0].coefficients.dtype == x.dtype:
                 return active[0](x, weight, base.bias)
         result = self.base_layer(x, *args, **kwargs)
+        if self.quantization_backend is not None:
+            result = self.quantization_backend.maybe_clone_base_result(result)
         for spectrum in active:
             result = result + spectrum(x).to(result.dtype)
         return result
@@ -139,7 +147,11 @@ class LoCALayer(nn.Module, BaseTunerLayer):
     def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
         """Whether PEFT may approximate the adapter by LoRA."""
         del adapter_name
-        return not self.fan_in_fan_out
+        return True
+
+    def extra_repr(self) -> str:
+        """The name of the quantisation backend, if there is one."""
+        return quantization_extra_repr(self)
 
     def __repr__(self) -> str:
         return "loca." + super().__repr__()

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
+from peft.tuners.tuners_utils import BaseTuner
+from peft.utils import get_quantization_kwargs
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
 
-from loca_theory.adapters.linear import features, is_conv1d
 from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.adapters.spectrum import OLD_KEYS, old_checkpoint
 from loca_theory.adapters.tuner.config import LoCAConfig
@@ -114,10 +114,8 @@ class LoCAModel(BaseTuner):
         if isinstance(target, LoCALayer):
             target.update_layer(adapter_name, n_frequency, peft_config)
             return
-        base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
-        features(base, current_key)
-        peft_config.fan_in_fan_out = is_conv1d(base)
-        layer = LoCALayer(target, current_key)
+        layer = LoCALayer(target, current_key, **get_quantization_kwargs(self))
+        peft_config.fan_in_fan_out = layer.fan_in_fan_out
         layer._active_adapter = adapter_name
         layer.update_layer(adapter_name, n_frequency, peft_config)
         if adapter_name != self.active_adapter:

@@ -1,0 +1,89 @@
+"""Quantised base layers, through the quantisation backends of PEFT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import _get_in_out_features
+from peft.utils import resolve_quantization_backend
+from peft.utils.quantization_utils import ForwardOnlyQuantizationBackend, QuantizationBackend
+from torch import nn
+
+from loca_theory.adapters.linear import features, is_torchao
+from loca_theory.errors import InvalidArgumentError
+
+
+def backend_of(base: nn.Module, options: dict[str, Any]) -> QuantizationBackend | None:
+    """PEFT's backend for the base layer; None if the layer is not quantised.
+
+    Args:
+        base: The base layer.
+        options: What ``peft.utils.get_quantization_kwargs`` finds in the model. A model that
+            torchao's ``quantize_`` quantised in place does not say how: its layers train, but
+            cannot be requantised.
+    """
+    if is_torchao(getattr(base, "weight", None)) and not options.get("get_apply_tensor_subclass"):
+        return ForwardOnlyQuantizationBackend("torchao, by a configuration that PEFT cannot find")
+    return resolve_quantization_backend(base, **options)
+
+
+def sizes(base: nn.Module, backend: QuantizationBackend | None, name: str) -> tuple[int, int]:
+    """(p, q) of a linear layer that may be quantised: outputs, inputs.
+
+    Raises:
+        InvalidArgumentError: the layer is not linear.
+    """
+    if backend is None or backend.layer_type != "linear" or isinstance(base, nn.Linear):
+        return features(base, name)
+    q, p = _get_in_out_features(base)
+    return (p, q) if p and q else features(base, name)
+
+
+def dequantised(layer: Any) -> torch.Tensor:
+    """The weight of a tuner layer's base layer, dequantised if necessary.
+
+    Raises:
+        InvalidArgumentError: the backend cannot dequantise and requantise the weight.
+    """
+    backend = layer.quantization_backend
+    msg = f"{layer.name}: its weight is quantised "
+    msg += f"({'' if backend is None else backend.backend_name}), and PEFT cannot merge into it; "
+    msg += "use the adapter unmerged"
+    if backend is not None and not backend.supports_merge:
+        raise InvalidArgumentError(msg)
+    base = layer.get_base_layer()
+    if _is_repacked(base):
+        return _weight_from_outputs(base, layer.in_features)
+    try:
+        return layer.get_base_weight()
+    except NotImplementedError:
+        raise InvalidArgumentError(msg) from None
+
+
+def replace_weight(layer: Any, weight: torch.Tensor) -> None:
+    """Set the weight of a tuner layer's base layer, requantised if necessary."""
+    bias = getattr(layer.get_base_layer(), "bias", None)
+    layer.set_base_weight(weight)
+    base = layer.get_base_layer()
+    if bias is not None and base.bias is None:  # PEFT builds a new HQQ layer without the bias
+        base.bias = bias
+
+
+def _is_repacked(base: nn.Module) -> bool:
+    """Whether bitsandbytes has repacked a 4-bit weight, as it does to evaluate on some CPUs.
+
+    Its ``dequantize_4bit``, which PEFT calls, reads such a weight wrongly.
+    """
+    state = getattr(getattr(base, "weight", None), "quant_state", None)
+    return bool(getattr(state, "packing_format_for_cpu", False))
+
+
+@torch.no_grad()
+def _weight_from_outputs(base: Any, columns: int) -> torch.Tensor:
+    """W, (p, q): the outputs of the layer without its bias for the rows of the identity."""
+    bias, base.bias = base.bias, None
+    try:
+        return base(torch.eye(columns)).T.contiguous()
+    finally:
+        base.bias = bias

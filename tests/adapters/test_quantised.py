@@ -1,0 +1,344 @@
+"""LoCA on quantised base layers: stand-ins of PEFT's backends, and the real ones where installed."""
+
+import sys
+import warnings
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from peft import get_peft_model
+from peft.utils import other, quantization_utils
+from peft.utils.quantization_utils import QuantizationBackend
+from torch import nn
+
+from loca_theory.adapters import LoCAConfig, LoCALinear
+from loca_theory.adapters.tuner import quantised
+from loca_theory.errors import InvalidArgumentError
+
+N = 64  # the group size of HQQ and the block size of bitsandbytes
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(N, N)
+        self.second = nn.Linear(N, N)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def net(replace):
+    """A net whose layers ``replace`` has quantised."""
+    torch.manual_seed(0)
+    model = Net()
+    model.first, model.second = replace(model.first), replace(model.second)
+    return model
+
+
+def adapted(base, adapters=("default",), **options):
+    """LoCA with an increment that is larger than the errors of quantisation."""
+    config = LoCAConfig(
+        n_frequency=40,
+        target_modules=["first", "second"],
+        init_weights=False,
+        alternating_steps=0,
+        **options,
+    )
+    model = get_peft_model(base, config, adapter_name=adapters[0])
+    for name in adapters[1:]:
+        model.add_adapter(name, config)
+    for layer in layers(model):
+        for name in adapters:
+            nn.init.normal_(layer.spectrum(name).coefficients, std=4.0)
+    return model.eval()
+
+
+def layers(model):
+    return [model.base_model.model.first, model.base_model.model.second]
+
+
+def inputs():
+    return torch.randn(16, N, generator=torch.Generator().manual_seed(1))
+
+
+def weight_of(layer):
+    """The weight of the base layer, from what it does."""
+    base = layer.get_base_layer()
+    with torch.no_grad():
+        return (base(torch.eye(N)) - base(torch.zeros(1, N))).T.float()
+
+
+def trains(model, steps=20):
+    """Losses of a short training, at the start and at the end."""
+    x, target = inputs(), torch.randn(16, N, generator=torch.Generator().manual_seed(2))
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses[0], losses[-1]
+
+
+def check_forward_and_training(model, rounding):
+    first = layers(model)[0]
+    x = inputs()
+    with torch.no_grad():
+        expected = first.base_layer(x) + x @ first.get_delta_weight("default").T
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(first(x), expected, rtol=0, atol=rounding * scale)
+        plain = layers(model)[1].base_layer(torch.relu(first.base_layer(x)))
+    start, end = trains(model)
+    assert end < 0.7 * start
+    with torch.no_grad(), model.disable_adapter():
+        scale = plain.abs().max().item()
+        torch.testing.assert_close(model(x), plain, rtol=0, atol=rounding * scale)
+
+
+def check_merging(model, error):
+    """Merge and unmerge; ``error`` is that of quantisation, in units of the largest weight."""
+    before = [weight_of(layer) for layer in layers(model)]
+    bias = [layer.base_layer.bias.clone() for layer in layers(model)]
+    names = model.active_adapters if isinstance(model.active_adapters, list) else ["default"]
+    model.merge_adapter(names)
+    for layer, weight in zip(layers(model), before, strict=True):
+        expected = weight + sum(layer.get_delta_weight(name) for name in names)
+        atol = error * expected.abs().max().item()
+        torch.testing.assert_close(weight_of(layer), expected, rtol=0, atol=atol)
+        assert (expected - weight).abs().max() > 3 * atol
+    largest = max(weight_of(layer).abs().max().item() for layer in layers(model))
+    model.unmerge_adapter()
+    for layer, weight, b in zip(layers(model), before, bias, strict=True):
+        # The errors of the merged weight and of the one that is quantised again.
+        torch.testing.assert_close(weight_of(layer), weight, rtol=0, atol=2 * error * largest)
+        torch.testing.assert_close(layer.base_layer.bias, b, rtol=0, atol=1e-2)  # bitsandbytes
+    assert all("loca_" in name for name, p in model.named_parameters() if p.requires_grad)
+
+
+# --- stand-ins: without any quantisation package ---
+
+
+class EightBits(nn.Module):
+    """A layer of integers, which is not an ``nn.Linear``."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.bias = linear.bias
+        self.qweight = None
+        self.quantise(linear.weight.data)
+
+    def quantise(self, weight):
+        self.scale = weight.abs().max() / 127
+        self.qweight = (weight / self.scale).round().to(torch.int8)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.qweight * self.scale, self.bias)
+
+
+class Backend(QuantizationBackend):
+    layer_type, supports_merge, backend_name = "linear", True, "stand-in"
+
+    def __init__(self):
+        self.writes = self.clones = 0
+
+    def get_base_weight(self, base_layer):
+        return base_layer.qweight * base_layer.scale
+
+    def set_base_weight(self, peft_layer, weight_data):
+        self.writes += 1
+        peft_layer.get_base_layer().quantise(weight_data)
+
+    def maybe_clone_base_result(self, x):
+        self.clones += 1
+        return x.clone()
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    found = Backend()
+    monkeypatch.setattr(
+        quantised,
+        "resolve_quantization_backend",
+        lambda base, **_: found if isinstance(base, EightBits) else None,
+    )
+    warnings.filterwarnings("ignore", message="Unsupported layer type")
+    return found
+
+
+def test_a_backend_of_peft_trains(backend):
+    model = adapted(net(EightBits))
+    check_forward_and_training(model, rounding=1e-5)
+    assert backend.clones > 0
+    assert "quantization_backend='stand-in'" in repr(layers(model)[0])
+    assert {s.quantization_backend for s in model.get_layer_status()} == {"stand-in"}
+
+
+def test_a_backend_of_peft_merges(backend):
+    check_merging(adapted(net(EightBits)), error=0.5 / 127 * 1.01)
+
+
+def test_several_adapters_are_requantised_once(backend):
+    model = adapted(net(EightBits), ("default", "other"))
+    model.base_model.set_adapter(["default", "other"])
+    check_merging(model, error=0.5 / 127 * 1.01)
+    assert backend.writes == 2 * len(layers(model))
+
+
+@pytest.mark.parametrize("reason", ["no merging", "no dequantising"])
+def test_what_cannot_be_merged_is_refused_in_one_line(backend, monkeypatch, reason):
+    def refuse(_):
+        raise NotImplementedError
+
+    model = adapted(net(EightBits))
+    if reason == "no merging":
+        backend.supports_merge = False
+    else:
+        monkeypatch.setattr(backend, "get_base_weight", refuse)
+    message = r"^first: its weight is quantised \(stand-in\).*use the adapter unmerged$"
+    with pytest.raises(InvalidArgumentError, match=message):
+        model.merge_adapter()
+    assert backend.writes == 0
+    assert not layers(model)[0].merged
+
+
+def test_a_broken_adapter_leaves_the_quantised_weight(backend):
+    model = adapted(net(EightBits))
+    nn.init.constant_(layers(model)[0].spectrum("default").coefficients, float("nan"))
+    with pytest.raises(InvalidArgumentError, match="NaNs detected"):
+        model.merge_adapter(safe_merge=True)
+    assert backend.writes == 0
+
+
+class GPTQ(EightBits):
+    """A layer of the class that PEFT takes for GPTQ or AWQ."""
+
+    SUPPORTS_METHODS = ()
+
+
+# Where PEFT looks for the class of a layer, and by which function it asks for the package.
+FORWARD_ONLY = {
+    "gptq": ("gptqmodel.nn_modules.qlinear", "BaseQuantLinear", "is_gptqmodel_available"),
+    "aqlm": ("aqlm", "QuantizedLinear", "is_aqlm_available"),
+    "eetq": ("eetq", "EetqLinear", "is_eetq_available"),
+}
+
+
+@pytest.mark.parametrize("kind", FORWARD_ONLY)
+def test_layers_that_peft_only_applies_are_trained_and_not_merged(monkeypatch, kind):
+    path, name, available = FORWARD_ONLY[kind]
+    layer_class = type(name, (GPTQ,), {})
+    for depth in range(path.count(".") + 1):
+        part = path.rsplit(".", depth)[0]
+        monkeypatch.setitem(sys.modules, part, ModuleType(part))
+    setattr(sys.modules[path], name, layer_class)
+    for module in (quantization_utils, other):
+        monkeypatch.setattr(module, available, lambda: True, raising=False)
+    warnings.filterwarnings("ignore", message="Unsupported layer type")
+    model = adapted(net(layer_class))
+    check_forward_and_training(model, rounding=1e-5)
+    with pytest.raises(InvalidArgumentError, match=rf"first: its weight is quantised \({kind}\)"):
+        model.merge_adapter()
+
+
+# --- the packages themselves ---
+
+
+def bnb_8bit(linear):
+    bnb = import_module("bitsandbytes")
+    layer = bnb.nn.Linear8bitLt(N, N, has_fp16_weights=False)
+    layer.load_state_dict(linear.state_dict())
+    return layer.to("cpu")
+
+
+def bnb_4bit(linear):
+    bnb = import_module("bitsandbytes")
+    layer = bnb.nn.Linear4bit(N, N, quant_type="nf4", compute_dtype=torch.float32)
+    layer.load_state_dict(linear.state_dict())
+    return layer.to("cpu")
+
+
+def hqq(linear):
+    core = import_module("hqq.core.quantize")
+    settings = core.BaseQuantizeConfig(nbits=4, group_size=N)
+    return core.HQQLinear(linear, settings, compute_dtype=torch.float32, device="cpu")
+
+
+def eight_bits_of_torchao():
+    return import_module("torchao.quantization").Int8WeightOnlyConfig(version=2)
+
+
+def torchao(linear):
+    import_module("torchao").quantize_(linear, eight_bits_of_torchao())
+    return linear
+
+
+# The package; rounding of a forward pass (bitsandbytes computes in float16 or bfloat16); the error
+# of quantisation in units of the largest weight. 8 bits: half a step of 1/127, and float16. NF4: half
+# of its widest gap, 0.304, and 8-bit block scales. HQQ: a step of 2/15, since it does not keep to the
+# nearest value.
+PACKAGES = {
+    bnb_8bit: ("bitsandbytes", 2e-2, 0.6 / 127),
+    bnb_4bit: ("bitsandbytes", 2e-2, 0.16),
+    hqq: ("hqq", 1e-5, 2 / 15),
+    torchao: ("torchao", 1e-5, 0.6 / 127),
+}
+REAL = [
+    pytest.mark.deep,
+    pytest.mark.filterwarnings("ignore"),  # what these packages say when they are imported
+    pytest.mark.parametrize("replace", PACKAGES, ids=lambda f: f.__name__),
+]
+
+
+def of_package(replace):
+    """A net quantised by the package; skipped where it is not installed."""
+    pytest.importorskip(PACKAGES[replace][0])
+    model = net(replace)
+    if replace is torchao:  # as transformers has it
+        config = SimpleNamespace(get_apply_tensor_subclass=eight_bits_of_torchao)
+        model.hf_quantizer = SimpleNamespace(quantization_config=config)
+    return model
+
+
+def real(test):
+    for mark in REAL:
+        test = mark(test)
+    return test
+
+
+@real
+def test_a_package_s_layers_train(replace):
+    check_forward_and_training(adapted(of_package(replace)).train(), PACKAGES[replace][1])
+
+
+@real
+def test_a_package_s_layers_merge(replace):
+    check_merging(adapted(of_package(replace)), PACKAGES[replace][2])
+
+
+@real
+def test_a_package_s_layers_merge_before_they_are_used(replace):
+    model = adapted(of_package(replace))
+    expected = adapted(of_package(replace))(inputs())
+    merged = model.merge_and_unload()
+    assert not any(hasattr(m, "loca_spectrum") for m in merged.modules())
+    # A random error per weight, of two layers that widen it by their norms of up to sqrt(N) / 2.
+    change = (merged(inputs()) - expected).norm() / expected.norm()
+    assert change < PACKAGES[replace][2] * 4
+
+
+@pytest.mark.deep
+@pytest.mark.filterwarnings("ignore")
+def test_torchao_without_a_configuration_trains_and_is_not_merged():
+    pytest.importorskip("torchao")
+    model = adapted(net(torchao))
+    check_forward_and_training(model, rounding=1e-5)
+    with pytest.raises(InvalidArgumentError, match=r"first: its weight is quantised \(torchao"):
+        model.merge_adapter()
+    layer = LoCALinear(net(torchao).first, 5, name="alone")
+    with pytest.raises(InvalidArgumentError, match=r"alone: its weight is quantised \(Int8Tensor"):
+        layer.merge()
