@@ -1,4 +1,4 @@
-"""LoCA on quantised base layers: stand-ins of PEFT's backends, and the real ones where installed."""
+"""LoCA on quantised base layers: with stand-ins, and with the packages that are installed."""
 
 import sys
 import warnings
@@ -278,9 +278,9 @@ def torchao(linear):
 
 
 # The package; rounding of a forward pass (bitsandbytes computes in float16 or bfloat16); the error
-# of quantisation in units of the largest weight. 8 bits: half a step of 1/127, and float16. NF4: half
-# of its widest gap, 0.304, and 8-bit block scales. HQQ: a step of 2/15, since it does not keep to the
-# nearest value.
+# of quantisation in units of the largest weight. 8 bits: half a step of 1/127, and float16. NF4:
+# half of its widest gap, 0.304, and 8-bit block scales. HQQ: a step of 2/15, since it does not take
+# the nearest value.
 PACKAGES = {
     bnb_8bit: ("bitsandbytes", 2e-2, 0.6 / 127),
     bnb_4bit: ("bitsandbytes", 2e-2, 0.16),
