@@ -12,11 +12,12 @@ from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
 
-from loca_theory.adapters.linear import features, is_conv1d
+from loca_theory.adapters.linear import is_conv1d
 from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.adapters.spectrum import OLD_KEYS, old_checkpoint
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
+from loca_theory.adapters.tuner.other_layers import layer_class
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -115,9 +116,8 @@ class LoCAModel(BaseTuner):
             target.update_layer(adapter_name, n_frequency, peft_config)
             return
         base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
-        features(base, current_key)
+        layer = layer_class(base)(target, current_key)
         peft_config.fan_in_fan_out = is_conv1d(base)
-        layer = LoCALayer(target, current_key)
         layer._active_adapter = adapter_name
         layer.update_layer(adapter_name, n_frequency, peft_config)
         if adapter_name != self.active_adapter:
