@@ -12,9 +12,9 @@ from loca_theory.adapters import LoCAConfig
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
-from .searching import EACH_STEP, SEARCHES, close, dense, normal
-from .tiny_roberta import of_peft
+from .searching import SEARCHES, close, dense, normal
 from .test_tuner import llama
+from .tiny_roberta import of_peft
 
 pytestmark = of_peft
 
@@ -24,8 +24,8 @@ class ScaledEmbedding(nn.Embedding):
 
     embed_scale = torch.tensor(1.7, dtype=torch.float64)
 
-    def forward(self, input):
-        return super().forward(input) * self.embed_scale
+    def forward(self, ids):
+        return super().forward(ids) * self.embed_scale
 
 
 class Net(nn.Module):
@@ -193,8 +193,8 @@ def test_every_search_moves_as_in_a_linear_layer_over_tokens(kind, search, start
     options = {**schedule, "location_lr": 0.3, "recorded_steps": 2, "location_search": search}
     config = config_of(**options, init_locations=start)
     x = input_of(kind)
-    models = [get_peft_model(net, copy.copy(config)) for net in (base_of(kind), None or Tokens(
-        base_of(kind).layer))]
+    bases = [base_of(kind), Tokens(base_of(kind).layer)]
+    models = [get_peft_model(base, copy.copy(config)) for base in bases]
     first = spectrum_of(models[0]).indices.clone()
     target = normal(*models[0](x).shape, seed=4)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.02) for m in models]

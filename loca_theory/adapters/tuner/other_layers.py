@@ -1,8 +1,8 @@
 """Layers other than linear ones with LoCA adapters: embeddings and two-dimensional convolutions.
 
-Their weights are matrices (p, q) with one row per output and one column per input. A *token* is then
+Their weights are matrices (p, q) with one row per output and one column per input. A *token* is
 one input vector of that matrix: the indicator of an embedding's index, or the patch under a
-convolution's kernel. The searches that record gradients see the layer as a linear one over tokens.
+convolution's kernel. The searches that record gradients see a linear layer over these tokens.
 """
 
 from __future__ import annotations
