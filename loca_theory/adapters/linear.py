@@ -35,8 +35,8 @@ def features(layer: nn.Module, name: str) -> tuple[int, int]:
         weight: Any = layer.weight
         q, p = weight.ds_shape if hasattr(weight, "ds_shape") else weight.shape
         return p, q
-    msg = f"{name}: LoCA adapts linear layers (nn.Linear, Conv1D of transformers), "
-    msg += f"not {type(layer).__name__}; choose other target modules"
+    msg = f"{name}: LoCA adapts linear layers (nn.Linear, Conv1D of transformers; in PEFT also "
+    msg += f"nn.Embedding and nn.Conv2d), not {type(layer).__name__}; choose other target modules"
     raise InvalidArgumentError(msg)
 
 

@@ -88,7 +88,14 @@ class CosineSpectrum(nn.Module):
 
     def increment(self) -> torch.Tensor:
         """ΔW, (p, q), in the dtype of the coefficients (computed in float32 at least)."""
+        return self._increment(*self._inputs(self.coefficients.dtype))
+
+    def increment_in_use(self) -> torch.Tensor:
+        """:meth:`increment` without the components that a search tries to do without."""
         a, l = self._inputs(self.coefficients.dtype)  # noqa: E741
+        return self._increment(self._without_dropped(a), l)
+
+    def _increment(self, a: torch.Tensor, l: torch.Tensor | None) -> torch.Tensor:  # noqa: E741
         if self._needs_plain_operations():
             return self._plain_increment(a).to(self.coefficients.dtype)
         form: Materialised = "fft"
@@ -131,9 +138,7 @@ class CosineSpectrum(nn.Module):
             raise InvalidArgumentError(msg)
         self.check_device(x)
         a, l = self._inputs(x.dtype)  # noqa: E741
-        dropped = None if self.search is None else self.search.dropped
-        if dropped is not None and (self.training or torch.is_grad_enabled()):
-            a = a.index_fill(0, dropped, 0.0)
+        a = self._without_dropped(a)
         if self._needs_plain_operations():
             delta = self._plain_increment(a)
             changed = delta if weight is None else weight + delta
@@ -162,9 +167,19 @@ class CosineSpectrum(nn.Module):
             rule=self._rule,
             implementation=implementation,
         )
-        if self.search is not None and self.search.is_recording and y.requires_grad:
+        if self.records(y):
             y = self.search.record(x, y)
         return y.to(x.dtype)
+
+    def records(self, y: torch.Tensor) -> bool:
+        """Whether a search records the gradient of the output y in this step."""
+        return self.search is not None and self.search.is_recording and y.requires_grad
+
+    def _without_dropped(self, a: torch.Tensor) -> torch.Tensor:
+        dropped = None if self.search is None else self.search.dropped
+        if dropped is not None and (self.training or torch.is_grad_enabled()):
+            return a.index_fill(0, dropped, 0.0)
+        return a
 
     def check_device(self, x: torch.Tensor) -> None:
         """Refuse an input on another device. A linear layer checks this before it uses its weight.

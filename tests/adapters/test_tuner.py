@@ -927,16 +927,12 @@ def test_a_bad_setting_is_refused_at_once(options, message):
     [
         ({"n_frequency": 300}, rf"{LAYER}: 300 components do not fit into 16×16 = 256 locations"),
         (
-            {"target_modules": ["embed_tokens"]},
-            r"model\.embed_tokens: LoCA adapts linear layers .*, not Embedding",
-        ),
-        (
             {"target_modules": ["input_layernorm"]},
             r"model\.layers\.0\.input_layernorm: LoCA adapts linear layers .*, not LlamaRMSNorm",
         ),
         ({"n_frequency_pattern": {"q_proj(": 3}}, r"'q_proj\(' is not a regular expression"),
     ],
-    ids=["too many components", "embedding", "norm", "bad pattern"],
+    ids=["too many components", "norm", "bad pattern"],
 )
 def test_what_does_not_fit_the_model_names_the_layer(options, message):
     with pytest.raises(InvalidArgumentError, match=message):

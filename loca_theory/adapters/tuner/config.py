@@ -22,8 +22,9 @@ class LoCAConfig(PeftConfig):
     Attributes:
         n_frequency: B, the number of learned components per target layer.
         scaling: α. The paper finds 1 to 2 best.
-        target_modules: Names of the linear layers to adapt, a regular expression, or
-            ``all-linear``; None for PEFT's query and value layers of the architecture.
+        target_modules: Names of the layers to adapt (linear, ``nn.Embedding``, ``nn.Conv2d``), a
+            regular expression, or ``all-linear``; None for PEFT's query and value layers of the
+            architecture.
         exclude_modules: Names of layers not to adapt, or a regular expression.
         n_frequency_pattern: B of individual layers, by the end of their name or a regular
             expression.

@@ -21,6 +21,8 @@ from loca_theory.errors import InvalidArgumentError
 class LoCALayer(nn.Module, BaseTunerLayer):
     """An ``nn.Linear`` or ``Conv1D``, or a quantised one, with any number of named LoCA adapters.
 
+    :mod:`~loca_theory.adapters.tuner.other_layers` has those of embeddings and convolutions.
+
     Args:
         base_layer: The layer to adapt, or another tuner's layer around it.
         name: Full name of the layer, for messages and for the seed of its locations.
@@ -42,8 +44,12 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         self.merged_adapters = []
         base = self.get_base_layer()
         self.quantization_backend = backend_of(base, quantisation)
-        self.out_features, self.in_features = sizes(base, self.quantization_backend, name)
+        self.out_features, self.in_features = self._features()
         self.fan_in_fan_out = is_conv1d(base)
+
+    def _features(self) -> tuple[int, int]:
+        """(p, q) of the base layer's weight as a matrix: outputs, inputs."""
+        return sizes(self.get_base_layer(), self.quantization_backend, self.name)
 
     def update_layer(self, adapter_name: str, n_frequency: int, config: LoCAConfig) -> None:
         """Add an adapter, or replace the one of that name.
@@ -71,7 +77,10 @@ class LoCALayer(nn.Module, BaseTunerLayer):
     def get_delta_weight(self, adapter_name: str) -> torch.Tensor:
         """ΔW of an adapter, in the layout of the base layer's weight."""
         spectrum: Any = self.loca_spectrum[adapter_name]
-        delta = spectrum.increment()
+        return self._in_layout(spectrum.increment())
+
+    def _in_layout(self, delta: torch.Tensor) -> torch.Tensor:
+        """An increment (p, q) in the layout of the base layer's weight."""
         return delta.T if self.fan_in_fan_out else delta
 
     @torch.no_grad()
@@ -141,8 +150,12 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         if self.quantization_backend is not None:
             result = self.quantization_backend.maybe_clone_base_result(result)
         for spectrum in active:
-            result = result + spectrum(x).to(result.dtype)
+            result = result + self._added(spectrum, x).to(result.dtype)
         return result
+
+    def _added(self, spectrum: CosineSpectrum, x: torch.Tensor) -> torch.Tensor:
+        """What an increment adds to the output."""
+        return spectrum(x)
 
     def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
         """Whether PEFT may approximate the adapter by LoRA."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from peft.tuners.tuners_utils import BaseTuner
+from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from peft.utils import get_quantization_kwargs
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
@@ -17,6 +17,7 @@ from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.adapters.spectrum import OLD_KEYS, old_checkpoint
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
+from loca_theory.adapters.tuner.other_layers import layer_class
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -114,7 +115,8 @@ class LoCAModel(BaseTuner):
         if isinstance(target, LoCALayer):
             target.update_layer(adapter_name, n_frequency, peft_config)
             return
-        layer = LoCALayer(target, current_key, **get_quantization_kwargs(self))
+        base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
+        layer = layer_class(base)(target, current_key, **get_quantization_kwargs(self))
         peft_config.fan_in_fan_out = layer.fan_in_fan_out
         layer._active_adapter = adapter_name
         layer.update_layer(adapter_name, n_frequency, peft_config)
