@@ -210,7 +210,8 @@ def test_every_search_moves_as_in_a_linear_layer_over_tokens(kind, search, start
         assert torch.equal(ours.indices, linear.indices)
         # 18 steps, each of which may enlarge the rounding of the one before.
         close(ours.coefficients, linear.coefficients, 1e-9)
-    assert not torch.equal(ours.indices, first)
+    # `swap` moves a component only if that pays, which it need not do here.
+    assert search == "swap" or not torch.equal(ours.indices, first)
     assert ours.search is None
 
 
