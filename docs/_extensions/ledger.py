@@ -33,6 +33,7 @@ _COLOURS = {
     Verdict.SUPPORTED: "success",
     Verdict.SUPPORTED_UNDER_ASSUMPTIONS: "info",
     Verdict.NOT_SUPPORTED: "danger",
+    Verdict.EQUIVALENT: "primary",
     Verdict.INCONCLUSIVE: "warning",
     Verdict.NOT_RUN: "secondary",
 }
