@@ -6,6 +6,7 @@ of the small ones with random data; ``python -m experiments.design`` prints the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from joblib import Parallel, delayed
@@ -14,6 +15,7 @@ from rich.table import Column, Table
 from experiments.finetuning.configurations import configurations
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.protocol import Row
 from experiments.finetuning.session import Session
 from experiments.finetuning.statistics import summary
 from experiments.finetuning.tasks import prepare
@@ -41,12 +43,26 @@ def main(session: Session) -> None:
     rows = [one.row for one in session.run_on_all_seeds(rates.items(), f"{len(tasks)} tasks")]
     lines = summary(rows, ("task", "method", "r"), reference={"method": "loca-v1"})
     session.store("many-tasks", {"": rows, "summary": lines})
-    table = Table("method", Column("accuracy, %", justify="right"), box=None, pad_edge=False)
+    kinds = dict.fromkeys(_kind(task) for task in tasks)
+    columns = [Column(kind, justify="right") for kind in (*kinds, "all")]
+    table = Table("method", *columns, box=None, pad_edge=False)
     for name in names:
-        means = [line["mean"] for line in lines if line["method"] == name]
-        table.add_row(name, number(100 * sum(means) / len(means), 1) if all(means) else "–")
+        mine = [line for line in lines if line["method"] == name]
+        table.add_row(name, *(_mean(mine, kind) for kind in kinds), _mean(mine))
     note = f"for the verdicts: python -m experiments.design {session.folder}"
-    print_table(table, f"mean accuracy over {len(tasks)} random tasks", note)
+    print_table(table, f"mean accuracy over {len(tasks)} random tasks, %", note)
+
+
+def _kind(task: str) -> str:
+    """The task that a variant is drawn from."""
+    return task.rpartition("-")[0]
+
+
+def _mean(lines: Sequence[Row], kind: str | None = None) -> str:
+    """Mean over the tasks of a kind, or over all."""
+    means = [line["mean"] for line in lines if kind in (None, _kind(line["task"]))]
+    known = [mean for mean in means if mean is not None]
+    return number(100 * sum(known) / len(known), 1) if len(known) == len(means) else "–"
 
 
 if __name__ == "__main__":

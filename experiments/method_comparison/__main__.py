@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,8 @@ from experiments.finetuning.session import Session
 from experiments.finetuning.tasks import load
 from experiments.finetuning.training import Group
 from experiments.method_comparison.records import record
+from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import writable_folder
 
 TASK = "generation"
 METHODS = ("loca", "lora", "dora", "fourierft", "waveft", "c3a", "shira")
@@ -132,11 +136,12 @@ def main(session: Session) -> None:
     """
     rates = session.tune(configurations(session, TASK, METHODS), f"method comparison, {TASK}")
     folder = session.folder / "method_comparison"
-    folder.mkdir(parents=True, exist_ok=True)
+    writable_folder(folder)
     for configuration, rate in rates.items():
         result = train(session, configuration, rate)
         path = folder / f"{result['run_info']['experiment_name'].replace('/', '--')}.json"
-        path.write_text(json.dumps(result, indent=2, default=str) + "\n", encoding="utf-8")
+        text = json.dumps(result, indent=2, default=str) + "\n"
+        write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
         session.report_written([path])
 
 

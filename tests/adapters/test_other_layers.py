@@ -255,5 +255,9 @@ def test_an_embedding_of_tied_weights_is_warned_of_as_for_other_methods():
     config.target_modules = {"embed_tokens"}
     with pytest.warns(UserWarning, match="tie_word_embeddings=True"):
         model = get_peft_model(base, config)
+    before = base.lm_head.weight.detach().clone()
     with pytest.warns(UserWarning, match="tied_target_modules"):
         model.merge_adapter()
+    merged = base.model.embed_tokens.base_layer.weight
+    assert torch.equal(base.lm_head.weight, merged)  # merging changes both
+    assert not torch.equal(merged, before)

@@ -121,7 +121,7 @@ class Design:
         rates: Number of rates that are tried.
         seconds: Planned CPU seconds of a run by task; ``""`` for every other task.
         hours: CPU hours that all runs may take.
-        wanted_power: Power that the smallest detectable difference has.
+        wanted_power: Power for which the number of seeds is computed.
     """
 
     fixed: date
