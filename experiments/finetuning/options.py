@@ -20,7 +20,9 @@ _OPTIONS = (
     ),
     click.option("--quick", is_flag=True, help="Tiny run, to check that it works."),
     click.option("--full", is_flag=True, help="Everything; takes hours, can be resumed."),
-    click.option("--seeds", type=click.IntRange(min=2), help="Number of seeds.  [default: 5]"),
+    click.option(
+        "--seeds", type=click.IntRange(min=2), help="Number of seeds.  [default: 64; of texts 32]"
+    ),
     click.option(
         "-j", "--jobs", type=int, default=-1, show_default=True,
         help="Worker processes, -1 for one per core.",

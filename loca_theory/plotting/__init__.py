@@ -19,18 +19,19 @@ if TYPE_CHECKING:
         find_drawing,
     )
     from loca_theory.plotting.page import Page, report
-    from loca_theory.plotting.paper import FIGURES, Computed, PaperFigure, Stored, find_figure
+    from loca_theory.plotting.paper import FIGURES, find_figure
+    from loca_theory.plotting.paper_figure import Computed, PaperFigure, Stored
     from loca_theory.plotting.pictures import plot, save_pictures, views
 
 _EXPORTS = {
-    "Computed": "paper",
+    "Computed": "paper_figure",
     "Drawing": "drawing",
     "Drawn": "drawing",
     "FIGURES": "paper",
     "NotStoredError": "drawing",
     "Page": "page",
-    "PaperFigure": "paper",
-    "Stored": "paper",
+    "PaperFigure": "paper_figure",
+    "Stored": "paper_figure",
     "UndrawableError": "drawing",
     "View": "canvas",
     "figure": "drawing",

@@ -13,7 +13,8 @@ from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.expressivity import Ordering, Simulation
 from loca_theory.plotting.canvas import save_figure
-from loca_theory.plotting.paper import PaperFigure, Stored, find_figure
+from loca_theory.plotting.paper import find_figure
+from loca_theory.plotting.paper_figure import PaperFigure, Stored
 from loca_theory.sweeps import (
     DEFAULT_RUNNER,
     Runner,
@@ -26,7 +27,7 @@ from loca_theory.sweeps import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from loca_theory.plotting.paper import Source
+    from loca_theory.plotting.paper_figure import Source
 
 # The default output folder of commands and experiments.
 _DEFAULT_RESULTS = Path("loca-results")

@@ -124,4 +124,6 @@ def _claims(axis: Axes, table: pd.DataFrame) -> None:
     table = table[table["subject"] == "paper"]
     draw_verdicts(table, ax=axis)
     axis.set_title(f"The ledger: verdicts on {len(table)} claims of the paper")
-    axis.legend(loc="lower right", fontsize=7, handlelength=1.0)
+    # The bars fill the axes, so the key is below them.
+    axis.legend(loc="upper center", bbox_to_anchor=(0.35, -0.13), ncols=4, fontsize=7,
+                handlelength=1.0, columnspacing=1.2)  # fmt: skip

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from matplotlib.figure import Figure
 
 from loca_theory._lookup import find
 from loca_theory.expressivity import (
@@ -19,70 +15,17 @@ from loca_theory.expressivity import (
     squares,
 )
 from loca_theory.plotting.catalogue import draw_catalogue
-from loca_theory.plotting.comparisons import draw_comparisons
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
-from loca_theory.plotting.finetuning import draw_budgets, draw_sensitivity, draw_training
-from loca_theory.plotting.increments import draw_histograms, draw_p_values, draw_spectra
-from loca_theory.plotting.low_rank import draw_low_rank
+from loca_theory.plotting.measured import MEASURED
 from loca_theory.plotting.ordering import draw_margins
-from loca_theory.plotting.overview import draw_overview
-from loca_theory.plotting.patterns import draw_patterns
-from loca_theory.plotting.prediction import draw_prediction
-from loca_theory.plotting.runs import Lines, as_lines
+from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.separable import draw_separable_map
 
 if TYPE_CHECKING:
     from loca_theory.convergence import ConvergenceStudy
     from loca_theory.dependence import Study
-
-    Source = Simulation | Ordering | Catalogue | Study | ConvergenceStudy
-
-
-@dataclass(frozen=True)
-class Computed:
-    """Data that are computed unless they are stored.
-
-    Attributes:
-        source: Creates the simulation or study.
-        table: Name of the table in its result.
-        shared_with: Label of the figure under whose name the table is stored; None for this one's.
-    """
-
-    source: Callable[[], Source]
-    table: str = "rows"
-    shared_with: str | None = None
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Tables that other commands write.
-
-    Attributes:
-        tables: The command that writes each table, by the table's name.
-    """
-
-    tables: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure that this package can draw.
-
-    Attributes:
-        label: The label of the figure in the paper's source, or a name if the paper has no such
-            figure.
-        shows: What the figure shows, and which parts are exact.
-        data: The data that it is drawn from.
-        draw: Draws the figure from the tables, which are passed in the order of ``data``.
-    """
-
-    label: str
-    shows: str
-    data: Computed | Stored
-    draw: Callable[..., Figure]
-
 
 _METHODS = find_methods(("R", "U", "M1", "M2", "D"))
 # Enough to make the simulated line as smooth as the exact ones.
@@ -125,117 +68,6 @@ def _convergence() -> ConvergenceStudy:
 
     return ConvergenceStudy()
 
-
-_ANALYZE = "loca-theory analyze BASE FINETUNED --out DIR"
-
-
-def _analysis(label: str, shows: str, table: str, draw: Callable[..., Figure]) -> PaperFigure:
-    return PaperFigure(label, shows, Stored({f"analyze-{table}": _ANALYZE}), draw)
-
-
-_ANALYSIS = (
-    _analysis(
-        "analysis_1",
-        "Fig. 1a: entries of the increments of a query and a value matrix, and the normal density",
-        "figure_data",
-        draw_histograms,
-    ),
-    _analysis(
-        "analysis_2",
-        "Fig. 1b: p-values of normality by layer, calibrated and as printed",
-        "matrices",
-        draw_p_values,
-    ),
-    _analysis(
-        "analysis_3",
-        "Fig. 1c: eigenvalues of the increments and the Marchenko–Pastur law",
-        "figure_data",
-        draw_spectra,
-    ),
-    _analysis(
-        "spectral_analysis_appendix",
-        "Eigenvalues of the fine-tuned weights W′ and the Marchenko–Pastur law",
-        "figure_data",
-        lambda table: draw_spectra(table, "weights"),
-    ),
-)
-
-
-def _fine_tuning(
-    label: str, shows: str, table: str, command: str, draw: Callable[[Lines], Figure]
-) -> PaperFigure:
-    data = Stored({table: f"python -m experiments.{command}"})
-    return PaperFigure(label, shows, data, lambda rows: draw(as_lines(rows)))
-
-
-_FINE_TUNING = (
-    _fine_tuning(
-        "training_process",
-        "Validation loss and metric over the steps, with learned and fixed locations; measured",
-        "training_process",
-        "training_process",
-        draw_training,
-    ),
-    _fine_tuning(
-        "budget",
-        "Metric against the parameter budget, with 95% intervals over seeds; measured",
-        "budgets-summary",
-        "budgets",
-        draw_budgets,
-    ),
-    _fine_tuning(
-        "parameter_sen",
-        "Metric against the scaling and the fraction of alternating steps; measured",
-        "sensitivity-summary",
-        "sensitivity",
-        draw_sensitivity,
-    ),
-    _fine_tuning(
-        "visualization_W",
-        "The increments that each method learns in a few layers; measured",
-        "visualization_W",
-        "patterns",
-        draw_patterns,
-    ),
-    PaperFigure(
-        "comparisons",
-        "Differences between methods of fine-tuning over small tasks, with the bounds that "
-        "decide the claims; measured",
-        Stored({"verdicts": "python -m experiments.everything --full"}),
-        lambda rows: draw_comparisons(as_lines(rows)),
-    ),
-    _fine_tuning(
-        "prediction",
-        "What predicts the better adapter: predicted against reached accuracy, with rank "
-        "correlations; measured",
-        "prediction",
-        "prediction",
-        draw_prediction,
-    ),
-    _fine_tuning(
-        "low_rank",
-        "Energy of the largest singular values of full increments, by optimiser, rate, steps, "
-        "batch, data and layer, beside that of independent entries; measured",
-        "low_rank",
-        "low_rank",
-        draw_low_rank,
-    ),
-)
-
-_OVERVIEW = PaperFigure(
-    "overview",
-    "Overview: Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
-    Stored(
-        {
-            "sim_2": "loca-theory figures sim_2",
-            "analyze-errors": _ANALYZE,
-            "toy_recovery": "loca-theory figures toy_recovery",
-            "verdicts": "python -m experiments.everything --full",
-            "claims": "loca-theory verify",
-        }
-    ),
-    draw_overview,
-)
 
 FIGURES: dict[str, PaperFigure] = {
     figure.label: figure
@@ -328,9 +160,7 @@ FIGURES: dict[str, PaperFigure] = {
             Computed(Catalogue),
             draw_catalogue,
         ),
-        *_ANALYSIS,
-        *_FINE_TUNING,
-        _OVERVIEW,
+        *MEASURED,
     )
 }
 

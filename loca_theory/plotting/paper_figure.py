@@ -1,0 +1,60 @@
+"""What a figure of the paper is: its contents, its data and its drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from loca_theory.convergence import ConvergenceStudy
+    from loca_theory.dependence import Study
+    from loca_theory.expressivity import Catalogue, Ordering, Simulation
+
+    Source = Simulation | Ordering | Catalogue | Study | ConvergenceStudy
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Data that are computed unless they are stored.
+
+    Attributes:
+        source: Creates the simulation or study.
+        table: Name of the table in its result.
+        shared_with: Label of the figure under whose name the table is stored; None for this one's.
+    """
+
+    source: Callable[[], Source]
+    table: str = "rows"
+    shared_with: str | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Tables that other commands write.
+
+    Attributes:
+        tables: The command that writes each table, by the table's name.
+    """
+
+    tables: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure that this package can draw.
+
+    Attributes:
+        label: The label of the figure in the paper's source, or a name if the paper has no such
+            figure.
+        shows: What the figure shows, and which parts are exact.
+        data: The data that it is drawn from.
+        draw: Draws the figure from the tables, which are passed in the order of ``data``.
+    """
+
+    label: str
+    shows: str
+    data: Computed | Stored
+    draw: Callable[..., Figure]
