@@ -2,8 +2,7 @@
 
 ``python -m experiments.design`` prints every comparison of ``experiments/design.toml`` and
 ``experiments/many-tasks.toml`` with its margin, seeds, power and cost. With the folder of the runs'
-tables it prints the verdicts, and for
-comparisons whose runs are not all there the power so far.
+tables it prints the verdicts, and for comparisons whose runs are not all there the power so far.
 """
 
 from __future__ import annotations
@@ -253,6 +252,11 @@ def _interval(low: float, high: float) -> str:
     return f"{number(low, sign=True)} to {number(high, sign=True)}"
 
 
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
 def _print_missing(design: Design, name: str, missing: Sequence[Progress]) -> None:
     if not missing:
         return
@@ -267,7 +271,7 @@ def _print_missing(design: Design, name: str, missing: Sequence[Progress]) -> No
         table.add_row(
             comparison.name,
             _with_unit(comparison),
-            " ".join(map(str, one.pairs)),
+            _range(one.pairs),
             f"{len(comparison.tasks)} × {comparison.seeds}",
             *_powers(plans, comparison),
         )

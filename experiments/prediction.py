@@ -7,9 +7,10 @@ with the accuracy that the tuned adapters reach, by rank correlation. The best i
 the tasks and judged on the others.
 
 The accuracies are read from the tables of runs in the folder ``--out``, as
-:mod:`experiments.comparison` and :mod:`experiments.budgets` write them: every adapter at every
-budget that they have. A task needs full fine-tunes, whose learning rate is used here, and three
-adapters at one budget. Only full fine-tunes, to compute the predictors from, are run here.
+:mod:`experiments.comparison`, :mod:`experiments.budgets` and :mod:`experiments.many_tasks` write
+them: every adapter at every budget that they have. A task needs full fine-tunes, whose learning
+rate is used here, and three adapters at one budget. Only full fine-tunes, to compute the predictors
+from, are run here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import click
 import pandas as pd
 from rich.table import Table
 
-from experiments.finetuning.configurations import ranks, tasks_of
 from experiments.finetuning.options import session_command
 from experiments.finetuning.prediction import forecast
 from experiments.finetuning.prediction.predictors import PREDICTORS
@@ -60,7 +60,7 @@ _SCOPE = "methods at one budget"
 
 
 @session_command
-@click.option("--task", help="One of the small tasks.  [default: all of them]")
+@click.option("--task", help="One of the small tasks.  [default: all that the tables have]")
 def main(session: Session, task: str | None) -> None:
     """Compare what predicts the better adapter with what the adapters reach.
 
@@ -69,15 +69,15 @@ def main(session: Session, task: str | None) -> None:
     if task and session.settings(task)["grid"] != "small":
         msg = f"--task cannot be {task}: the predictors need layers of at most some 100x100 numbers"
         raise click.UsageError(msg)
-    tasks = tasks_of(session, task)
     stored = read_runs(session.folder, COLUMNS, tuned=True, otherwise=_MAKE_THEM)
+    tasks = [task] if task else _small(session, stored)
     rates, runs = usable(stored, tasks)
     if not runs:
         msg = f"{session.folder} has no tables with full fine-tunes and {FEWEST_METHODS} adapters "
         msg += f"at one budget of {task or 'any small task'}; {_MAKE_THEM}"
         raise ResourceError(msg)
-    if lacking := _lacking(session, tasks, runs):
-        session.say(f"note: left out, because the tables lack their runs: {'; '.join(lacking)}")
+    if lacking := [name for name in tasks if name not in rates]:
+        session.say(f"note: left out, because runs are missing: {', '.join(lacking)}")
     points = [one for name, rate in rates.items() for one in _forecasts(session, name, rate, runs)]
     predictions = [row for result in _computed(session, points) for row in result["rows"]]
     if not predictions:
@@ -119,20 +119,9 @@ def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float]
     return rates, rows
 
 
-def _lacking(session: Session, tasks: Sequence[str], runs: Sequence[Row]) -> list[str]:
-    """The tasks without runs; and, of the others, the methods and budgets without runs."""
-    found = []
-    for task in tasks:
-        methods, budgets = (
-            {one[name] for one in runs if one["task"] == task} for name in ("method", "r")
-        )
-        missing = [name for name in ADAPTERS if name not in methods]
-        missing += [f"r = {r}" for r in ranks(session) if r not in budgets]
-        if not methods:
-            found.append(task)
-        elif missing:
-            found.append(f"of {task} {', '.join(missing)}")
-    return found
+def _small(session: Session, stored: pd.DataFrame) -> list[str]:
+    """The small tasks of the tables, in alphabetical order."""
+    return [one for one in sorted(set(stored["task"])) if session.settings(one)["grid"] == "small"]
 
 
 def _forecasts(session: Session, task: str, rate: float, runs: Sequence[Row]) -> list[Point]:

@@ -26,12 +26,9 @@ TASKS = f"{', '.join(task_names())}.  [default: all but text]"
 
 
 def tasks_of(session: Session, task: str | None) -> list[str]:
-    """The given task; without one all small tasks."""
-    return [task] if task else small_tasks(session)
-
-
-def small_tasks(session: Session) -> list[str]:
-    """The tasks whose model is a small transformer; in a quick session one of each kind."""
+    """The given task; without one all small tasks, or in a quick session one of each kind."""
+    if task:
+        return [task]
     small = [name for name in task_names() if session.settings(name)["grid"] == "small"]
     if not session.quick:
         return small
