@@ -13,7 +13,7 @@ author = "The loca_theory developers"
 version = release = loca_theory.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # pages in Markdown, by myst_parser, and notebooks
     "sphinx.ext.autodoc",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
@@ -21,6 +21,7 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
+    "gallery",
     "ledger",
     "public_names",
     "rendering",
@@ -33,6 +34,9 @@ myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 # Make anchors of headings as docutils does, so that claim a.b has the anchor a-b.
 myst_heading_slug_func = "docutils.nodes.make_id"
+
+# Notebooks show the outputs that are stored in them; tests/docs/test_notebooks.py runs them.
+nb_execution_mode = "off"
 
 # --- Reference ----------------------------------------------------------------------------------
 

@@ -26,10 +26,11 @@ each_with_blocks = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, page):
     """An empty folder for the files of a page; for the README one with a fine-tune."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    if page == ROOT / "README.md":
+        make_checkpoints(tmp_path)
 
 
 def make_checkpoints(folder):
@@ -58,8 +59,6 @@ def test_the_python_of_a_page_runs(page, here):
 @trains
 @each_with_blocks
 def test_the_blocks_of_a_page_run_one_after_the_other(page, here):
-    if page == ROOT / "README.md":
-        make_checkpoints(here)
     for block in blocks(page):
         if block.reason is None:
             block.example.evaluate()

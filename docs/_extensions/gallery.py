@@ -1,0 +1,145 @@
+"""Write all stored figures into the page ``gallery.md``, in place of a comment.
+
+Each figure becomes a section with its picture, what it shows, the line that draws it from stored
+data, the commands that compute these data, and the source of the function that draws it. The
+figures are those of :data:`loca_theory.plotting.FIGURES`, and the pictures of results that are
+stored beside them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import loca_theory as loca
+from loca_theory.plotting import FIGURES, PaperFigure, Stored, views
+
+PAGE = "gallery"
+PLACEHOLDER = "<!-- the figures -->"
+ROOT = Path(__file__).parents[2]
+FOLDER = "figures"
+PACKAGE = Path(loca.__file__).parents[1]
+
+
+def page(figures: Mapping[str, PaperFigure], root: Path) -> str:
+    """Return the Markdown of all figures.
+
+    Args:
+        figures: The figures of the paper, by label.
+        root: The folder that holds ``figures``.
+
+    Raises:
+        ValueError: two pictures have one name, or nothing is known to draw a picture.
+    """
+    pictures = stored_pictures(root)
+    lines: list[str] = []
+    for label, figure in figures.items():
+        lines += _section(label, figure.shows, pictures.pop(label, None))
+        lines += _drawn_by(f'loca.figure("{label}", results="{FOLDER}")', figure.draw)
+        lines += _data(label, figure)
+    lines += ["## Pictures of results", "", "`plot` draws these from any result of their kind.", ""]
+    for name, path in pictures.items():
+        lines += _result_picture(name, path, root)
+    return "\n".join(lines)
+
+
+def stored_pictures(root: Path) -> dict[str, Path]:
+    """Return the pictures below ``figures``, relative to the root, by the names of their files.
+
+    Raises:
+        ValueError: two pictures have one name.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted((root / FOLDER).rglob("*.png")):
+        if path.stem in found:
+            msg = f"{path} and {found[path.stem]} have the same name; rename one"
+            raise ValueError(msg)
+        found[path.stem] = path.relative_to(root)
+    return found
+
+
+def _section(name: str, shows: str, picture: Path | None) -> Iterator[str]:
+    yield f"### `{name}`"
+    yield ""
+    yield f"{shows}."
+    yield ""
+    if picture is None:
+        yield "*Not drawn yet: its data are not stored.*"
+    else:
+        yield f"![{name}](../{picture.as_posix()})"
+    yield ""
+
+
+def _drawn_by(call: str, draw: Callable[..., Any]) -> Iterator[str]:
+    yield from ("```python", call, "```", "")
+    function = drawing_function(draw)
+    source, first = inspect.getsourcelines(function)
+    module = Path(inspect.getsourcefile(function) or "").relative_to(PACKAGE).as_posix()
+    yield f":::{{dropdown}} `{function.__name__}`, in `{module}`, line {first}"
+    yield from ("````python", *(line.rstrip() for line in source), "````", ":::", "")
+
+
+def drawing_function(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that draws: a named one, or what a partial or a lambda calls."""
+    draw = inspect.unwrap(draw)
+    if isinstance(draw, partial):
+        return drawing_function(draw.func)
+    if draw.__name__ != "<lambda>":
+        return draw
+    known = inspect.getclosurevars(draw)
+    called = {**known.globals, **known.nonlocals}
+    (name,) = [name for name in called if name.startswith("draw")]
+    return drawing_function(called[name])
+
+
+def _data(label: str, figure: PaperFigure) -> Iterator[str]:
+    if isinstance(figure.data, Stored):
+        commands = list(dict.fromkeys(figure.data.tables.values()))
+        yield f"*Data:* {', '.join(f'`{one}`' for one in commands)}"
+    else:
+        label = figure.data.shared_with or label
+        yield f"*Data:* `loca-theory figures {label}` computes them if they are not stored"
+    yield ""
+
+
+def _result_picture(name: str, path: Path, root: Path) -> Iterator[str]:
+    folder = path.parent.as_posix()
+    for kind in _results():
+        view_name = name.removeprefix(f"{kind.command}-")
+        if view_name == name:
+            continue
+        (view,) = [one for one in views(kind.load(root / folder)) if one.name == view_name]
+        call = f'loca.plot(loca.{kind.__name__}.load("{folder}"), "{view_name}")'
+        yield from _section(name, view.title, path)
+        yield from _drawn_by(call, view.draw)
+        return
+    msg = f"{path} is neither a figure of FIGURES nor a picture of a result; delete it"
+    raise ValueError(msg)
+
+
+def _results() -> list[type[loca.Result]]:
+    kinds = (getattr(loca, name) for name in loca.__all__)
+    return [
+        kind
+        for kind in kinds
+        if inspect.isclass(kind) and issubclass(kind, loca.Result) and kind is not loca.Result
+    ]
+
+
+def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
+    if docname != PAGE:
+        return
+    for picture in stored_pictures(ROOT).values():
+        app.env.note_dependency(ROOT / picture)
+    source[0] = source[0].replace(PLACEHOLDER, page(FIGURES, ROOT))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the extension."""
+    app.connect("source-read", _fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,73 @@
+"""The gallery has every stored figure, and its code draws them."""
+
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+
+import pytest
+from matplotlib.figure import Figure
+
+import loca_theory as loca
+from loca_theory.plotting import FIGURES
+
+from .pages import DOCS, ROOT
+
+PICTURES = sorted((ROOT / "figures").rglob("*.png"))
+
+
+@pytest.fixture(scope="module")
+def gallery():
+    spec = spec_from_file_location("gallery_page", DOCS / "_extensions" / "gallery.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sections(gallery):
+    """The text of each figure's section, by its name."""
+    parts = re.split(r"^### `(.+)`$", gallery.page(FIGURES, ROOT), flags=re.MULTILINE)
+    names = parts[1::2]
+    assert len(set(names)) == len(names)
+    return dict(zip(names, parts[2::2], strict=True))
+
+
+def test_every_figure_and_every_stored_picture_has_a_section(sections):
+    assert set(sections) == {*FIGURES, *(path.stem for path in PICTURES)}
+    for path in PICTURES:
+        assert f"](../{path.relative_to(ROOT).as_posix()})" in sections[path.stem]
+
+
+def test_every_section_has_the_source_of_what_draws_it(sections):
+    for name, text in sections.items():
+        function = re.search(r"dropdown\} `(\w+)`, in `loca_theory/plotting/", text)[1]
+        assert re.search(rf"^def {function}\(", text, re.MULTILINE), name
+
+
+def test_a_figure_without_data_is_said_to_be_missing(gallery, tmp_path):
+    text = gallery.page({"sim_1": FIGURES["sim_1"]}, tmp_path)
+    assert "Not drawn yet" in text
+    assert "![" not in text
+
+
+def test_a_picture_that_nothing_draws_is_an_error(gallery, tmp_path):
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    (folder / "unknown.png").touch()
+    with pytest.raises(ValueError, match=r"figures/unknown\.png is neither"):
+        gallery.page({}, tmp_path)
+
+
+FAST = ("theorem1_margin", "analyze-phase")
+NAMES = [
+    path.stem if path.stem in FAST else pytest.param(path.stem, marks=pytest.mark.deep)
+    for path in PICTURES
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_code_of_a_section_draws_a_figure(sections, name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    call = re.search(r"```python\n(.+)\n```", sections[name])[1]
+    before = {path: path.stat().st_mtime_ns for path in PICTURES}
+    assert isinstance(eval(call, {"loca": loca}), Figure)
+    assert {path: path.stat().st_mtime_ns for path in PICTURES} == before
