@@ -11,6 +11,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from loca_theory.adapters.search.sharding import fill_with_zeros
+
 _followers: WeakSet[Any] = WeakSet()
 _hooks: list[Any] = []
 
@@ -90,4 +92,4 @@ def forget_momentum(
     """
     for name, value in optimizer.state.get(parameter, {}).items():
         if name in ("exp_avg", "momentum_buffer") and isinstance(value, torch.Tensor):
-            value.masked_fill_(moved.to(value.device), 0.0)
+            fill_with_zeros(value, moved)
