@@ -18,6 +18,7 @@ from loca_theory.adapters.indices import continuous, extent, rounded, spread_out
 from loca_theory.adapters.search.processes import is_distributed
 from loca_theory.adapters.search.schedule import Phase
 from loca_theory.adapters.search.sharding import assign, local, whole
+from loca_theory.adapters.search.zero import is_in_zero
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.locations.gradient import LocationGradient
@@ -87,8 +88,8 @@ class GradientSearch:
                 "exp_avg": torch.zeros_like(here, requires_grad=False),
                 "exp_avg_sq": torch.zeros_like(here, requires_grad=False),
             }
-            a = spectrum.coefficients  # a tensor of its size, also where that one is sharded
-            self._tracer = torch.zeros(a.shape, dtype=a.dtype, device=a.device, requires_grad=True)
+            a = spectrum.coefficients  # which may be sharded, and the tracer is whole
+            self._tracer = torch.zeros_like(here[:, 0], dtype=a.dtype, requires_grad=True)
         else:
             moved = rounded(self.locations, size) != indices
             self.locations.copy_(torch.where(moved, here, self.locations))
@@ -104,12 +105,18 @@ class GradientSearch:
             self.align()
         if self.locations is None:
             return a, None
-        if self.spectrum.held_coefficients.grad is None:  # for compiled code, see _Tracer
+        held = self.spectrum.held_coefficients
+        if held.grad is None and not is_in_zero(held):  # for compiled code, see _Tracer
             self.forget()
         l = (self.locations * extent(self.spectrum._size, a.device)).to(a.dtype)  # noqa: E741
         traced: Any = _Tracer.apply(l, a, self._tracer, self)
         l, a = traced  # noqa: E741
         return (a if self.phase == "both" else a.detach()), l
+
+    @property
+    def learns_coefficients(self) -> bool:
+        """Whether the optimiser is to step the coefficients."""
+        return self.phase != "locations"
 
     def follow(self) -> None:
         """Move to the device of the coefficients."""
@@ -152,7 +159,10 @@ class GradientSearch:
 
     def drop_leftovers(self) -> None:
         """Drop the gradient of a skipped step if zero_grad() has been called since."""
-        of_a = self.spectrum.held_coefficients.grad
+        held = self.spectrum.held_coefficients
+        if is_in_zero(held):  # which takes the gradients away after each backward pass
+            return
+        of_a = held.grad
         if of_a is None:
             self.forget()
             return

@@ -32,7 +32,7 @@ class RecordingSearch:
     rule: LocationGradient = "central"
     training: Any = None
     was_used = False
-    may_record = True
+    may_record = learns_coefficients = True
     dropped: torch.Tensor | None = None
     kept: torch.Tensor | None = None
 
@@ -158,6 +158,8 @@ class GradientStart(RecordingSearch):
         use_curvature: Whether to divide the squared gradient by the curvature.
     """
 
+    learns_coefficients = False
+
     def __init__(self, spectrum: CosineSpectrum, *, use_curvature: bool) -> None:
         super().__init__(spectrum)
         self._use_curvature = use_curvature
@@ -178,7 +180,7 @@ class GradientStart(RecordingSearch):
             warnings.warn(msg, stacklevel=2)
             return torch.zeros_like(self._flat_indices(), dtype=torch.bool)
         decreases = statistics.predicted_decreases(use_curvature=self._use_curvature)
-        after = largest(decreases, spectrum.coefficients.shape[0])
+        after = largest(decreases, spectrum.indices.shape[0])
         return self._move(after, resets=spectrum.zero_init)
 
 
@@ -201,8 +203,7 @@ class PruneAndRegrow(RecordingSearch):
         """Leave components out; None for none. Compiled code multiplies by ``kept`` in any case."""
         self.dropped = which
         if self._reselects:
-            a = self.spectrum.coefficients
-            self.kept = torch.ones(a.shape, dtype=torch.bool, device=a.device)
+            self.kept = torch.ones_like(self._flat_indices(), dtype=torch.bool)
             if which is not None:
                 self.kept[which] = False
 

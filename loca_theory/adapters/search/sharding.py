@@ -1,10 +1,15 @@
-"""Parameters that FSDP2 (``fully_shard``) has sharded: each process holds a part as a DTensor."""
+"""Parameters of which each process holds a part: DTensors of FSDP2, and those in DeepSpeed's ZeRO.
+
+The functions take ordinary parameters as well.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+
+from loca_theory.adapters.search.zero import get_values, is_in_zero, set_values
 
 
 def is_sharded(tensor: Any) -> bool:
@@ -13,7 +18,9 @@ def is_sharded(tensor: Any) -> bool:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without its graph; gathered from all processes if it is sharded."""
+    """The tensor without its graph; gathered from all processes if they share it out."""
+    if is_in_zero(tensor):
+        return get_values(tensor)
     found: Any = tensor.detach()
     return found.full_tensor() if is_sharded(found) else found
 
@@ -25,6 +32,9 @@ def fill_with_zeros(tensor: torch.Tensor, mask: torch.Tensor) -> None:
         tensor: May be sharded.
         mask: The whole mask, the same in all processes.
     """
+    if is_in_zero(tensor):
+        set_values(tensor, get_values(tensor).masked_fill(mask, 0.0))
+        return
     mask = mask.to(tensor.device)
     local(tensor).masked_fill_(part(mask, tensor), 0.0)
 
@@ -36,6 +46,9 @@ def assign(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor: May be sharded.
         values: All values, the same in all processes.
     """
+    if is_in_zero(tensor):
+        set_values(tensor, values)
+        return
     local(tensor).copy_(part(values, tensor))
 
 
