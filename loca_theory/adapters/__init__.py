@@ -3,7 +3,7 @@
 - :class:`CosineSpectrum`: coefficients a, locations l and the ΔW that they define;
   :class:`LoCALinear`: a frozen linear layer with a spectrum.
 - :class:`LocationTraining` and :class:`AlternatingSchedule`: move the locations while any optimiser
-  trains the coefficients.
+  trains the coefficients. :func:`follow_deepspeed` lets them follow DeepSpeed's engine.
 - :class:`LoCAConfig`, :class:`LoCAModel`, :class:`LoCALayer`: LoCA as a method of Hugging Face
   PEFT. Importing this package registers it if PEFT is installed. :class:`LoCACallback`: LoCA in
   the Trainer of transformers. These four need the extra ``adapters``.
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.adapters.linear import LoCALinear
-from loca_theory.adapters.search import AlternatingSchedule, LocationTraining
+from loca_theory.adapters.search import AlternatingSchedule, LocationTraining, follow_deepspeed
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import ResourceError
 
@@ -32,6 +32,7 @@ __all__ = [
     "LoCALinear",
     "LoCAModel",
     "LocationTraining",
+    "follow_deepspeed",
 ]
 
 _OPTIONAL = {

@@ -73,6 +73,7 @@ class CosineSpectrum(nn.Module):
         self.implementation: Implementation = implementation
         self.search: Any = None  # of loca_theory.adapters.search, while one is under way
         self._size = shape
+        self._sharded: tuple[torch.Tensor] | None = None
         a = torch.zeros(n_components)
         if not zero_init:
             a.normal_(std=max(shape) ** -0.5)
@@ -172,14 +173,22 @@ class CosineSpectrum(nn.Module):
         return y.to(x.dtype)
 
     def records(self, y: torch.Tensor) -> bool:
-        """Whether a search records the gradient of the output y in this step."""
-        return self.search is not None and self.search.is_recording and y.requires_grad
+        """Whether a search records the gradient of the output y in this step.
+
+        Compiled code is the same in all steps of a search, and asks the search when it runs.
+        """
+        if self.search is None or not y.requires_grad:
+            return False
+        is_compiling = torch.compiler.is_compiling()
+        return self.search.may_record if is_compiling else self.search.is_recording
 
     def _without_dropped(self, a: torch.Tensor) -> torch.Tensor:
-        dropped = None if self.search is None else self.search.dropped
-        if dropped is not None and (self.training or torch.is_grad_enabled()):
-            return a.index_fill(0, dropped, 0.0)
-        return a
+        if self.search is None or not (self.training or torch.is_grad_enabled()):
+            return a
+        if torch.compiler.is_compiling():
+            return a if self.search.kept is None else a * self.search.kept
+        dropped = self.search.dropped
+        return a if dropped is None else a.index_fill(0, dropped, 0.0)
 
     def check_device(self, x: torch.Tensor) -> None:
         """Refuse an input on another device. A linear layer checks this before it uses its weight.
@@ -230,6 +239,15 @@ class CosineSpectrum(nn.Module):
         self.indices.copy_(indices)
         self._arrange()
 
+    @property
+    def held_coefficients(self) -> torch.Tensor:
+        """The parameter that optimisers hold, which has the gradient of all backward passes.
+
+        It is ``coefficients``, except within the passes of a layer that FSDP2 has sharded, when
+        ``coefficients`` is a tensor for the time being.
+        """
+        return self.coefficients if self._sharded is None else self._sharded[0]
+
     def pattern(self) -> SparsityPattern:
         """The indices arranged for sparse products."""
         if self._arranged is not self.indices:  # torch.func.functional_call has put others in
@@ -249,6 +267,8 @@ class CosineSpectrum(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> CosineSpectrum:
         super()._apply(fn, recurse)
         self._arranged = self.indices
+        if self._sharded is not None:
+            self._sharded = (self.coefficients,)
         if self.search is not None:
             self.search.follow()
         return self
@@ -257,6 +277,10 @@ class CosineSpectrum(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
+        if name == "coefficients" and hasattr(value, "full_tensor"):
+            # FSDP2 assigns its shard and the tensor of all shards in turn. In a tuple, it does not
+            # count as a second parameter.
+            self._sharded = (value,)
         # transformers loads an adapter by assignment; casts and moves of a module do not assign.
         if name == "indices":
             self._arrange()

@@ -137,7 +137,7 @@ def train(model, optimizer, steps, start=0, run=None, *, set_to_none=True):
     for x, y in batches(steps, start):
         x, y = (part.to(next(model.parameters()).dtype) for part in (x, y))
         optimizer.zero_grad(set_to_none)
-        ((run or model)(x) - y).square().mean().backward()
+        ((model if run is None else run)(x) - y).square().mean().backward()
         optimizer.step()
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from loca_theory.adapters import CosineSpectrum
-from loca_theory.adapters.search.statistics import GradientStatistics, record
+from loca_theory.adapters.search.recording import record
+from loca_theory.adapters.search.statistics import GradientStatistics
 from loca_theory.transforms import dct2
 
 from .searching import normal

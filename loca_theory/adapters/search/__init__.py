@@ -9,5 +9,6 @@
 
 from loca_theory.adapters.search.schedule import AlternatingSchedule
 from loca_theory.adapters.search.training import LocationTraining
+from loca_theory.adapters.search.zero import follow_deepspeed
 
-__all__ = ["AlternatingSchedule", "LocationTraining"]
+__all__ = ["AlternatingSchedule", "LocationTraining", "follow_deepspeed"]

@@ -17,6 +17,8 @@ from torch.optim.adamw import adamw
 from loca_theory.adapters.indices import continuous, extent, rounded, spread_out
 from loca_theory.adapters.search.processes import is_distributed
 from loca_theory.adapters.search.schedule import Phase
+from loca_theory.adapters.search.sharding import assign, local, whole
+from loca_theory.adapters.search.zero import is_in_zero
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.locations.gradient import LocationGradient
@@ -54,8 +56,8 @@ class GradientSearch:
     """
 
     training: Any = None
-    was_used = is_recording = False
-    dropped = None
+    was_used = is_recording = may_record = False
+    dropped = kept = None
 
     def __init__(self, spectrum: CosineSpectrum, rule: LocationGradient) -> None:
         self.spectrum, self.rule = spectrum, rule
@@ -86,7 +88,8 @@ class GradientSearch:
                 "exp_avg": torch.zeros_like(here, requires_grad=False),
                 "exp_avg_sq": torch.zeros_like(here, requires_grad=False),
             }
-            self._tracer = torch.zeros_like(spectrum.coefficients, requires_grad=True)
+            a = spectrum.coefficients  # which may be sharded, and the tracer is whole
+            self._tracer = torch.zeros_like(here[:, 0], dtype=a.dtype, requires_grad=True)
         else:
             moved = rounded(self.locations, size) != indices
             self.locations.copy_(torch.where(moved, here, self.locations))
@@ -102,12 +105,18 @@ class GradientSearch:
             self.align()
         if self.locations is None:
             return a, None
-        if self.spectrum.coefficients.grad is None:  # for compiled code, see _Tracer
+        held = self.spectrum.held_coefficients
+        if held.grad is None and not is_in_zero(held):  # for compiled code, see _Tracer
             self.forget()
         l = (self.locations * extent(self.spectrum._size, a.device)).to(a.dtype)  # noqa: E741
         traced: Any = _Tracer.apply(l, a, self._tracer, self)
         l, a = traced  # noqa: E741
         return (a if self.phase == "both" else a.detach()), l
+
+    @property
+    def learns_coefficients(self) -> bool:
+        """Whether the optimiser is to step the coefficients."""
+        return self.phase != "locations"
 
     def follow(self) -> None:
         """Move to the device of the coefficients."""
@@ -140,7 +149,7 @@ class GradientSearch:
         of_a = self.spectrum.coefficients.grad
         if of_u is not None and of_tracer is not None and of_a is not None:
             largest = of_tracer.abs().argmax(0, keepdim=True)
-            before, after = of_tracer.gather(0, largest), of_a.gather(0, largest)
+            before, after = of_tracer.gather(0, largest), whole(of_a).gather(0, largest)
             factor = torch.where(before != 0, after / before, 1.0).to(of_u.dtype)
             # Entries that a skipped step has left non-finite are set to 0. If this step made them
             # non-finite, the factor is NaN, and so becomes the whole gradient.
@@ -150,11 +159,14 @@ class GradientSearch:
 
     def drop_leftovers(self) -> None:
         """Drop the gradient of a skipped step if zero_grad() has been called since."""
-        of_a = self.spectrum.coefficients.grad
+        held = self.spectrum.held_coefficients
+        if is_in_zero(held):  # which takes the gradients away after each backward pass
+            return
+        of_a = held.grad
         if of_a is None:
             self.forget()
             return
-        is_there = of_a.any()  # False after zero_grad(set_to_none=False)
+        is_there = local(of_a).any()  # False after zero_grad(set_to_none=False)
         for leaf in (self.locations, self._tracer):
             if leaf is not None and leaf.grad is not None:
                 leaf.grad = leaf.grad.where(is_there, 0.0)
@@ -181,8 +193,8 @@ class GradientSearch:
         the others move to free locations with coefficient 0, which leaves ΔW as it is.
         """
         spectrum = self.spectrum
-        indices, a = spread_out(spectrum.indices, spectrum.coefficients.detach(), spectrum._size)
-        spectrum.coefficients.copy_(a)
+        indices, a = spread_out(spectrum.indices, whole(spectrum.coefficients), spectrum._size)
+        assign(spectrum.coefficients, a)
         spectrum.set_indices(indices)
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,3 +17,8 @@ STARTS: tuple[str, ...] = get_args(InitialLocations)
 def is_prune_and_regrow(name: str) -> bool:
     """Whether the search moves components across the spectrum instead of along a gradient."""
     return name in get_args(PruneAndRegrow)
+
+
+def uses_curvature(search: str, start: str) -> bool:
+    """Whether a search or its start divides by the curvature, which needs a layer's input."""
+    return search in ("swap", "reselect") or (start == "gradient" and search != "swap-raw")

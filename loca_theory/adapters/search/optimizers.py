@@ -11,6 +11,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from loca_theory.adapters.search.sharding import fill_with_zeros
+from loca_theory.adapters.search.zero import is_in_zero, part_of
+
 _followers: WeakSet[Any] = WeakSet()
 _hooks: list[Any] = []
 
@@ -72,9 +75,10 @@ def rate_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> float:
     """The parameter's learning rate as a fraction of its initial one, at most 1.
 
     Schedulers that begin low, such as ``OneCycleLR``, call the low rate the initial one.
+    In ZeRO the parameter is taken to be in the first group.
     """
     for group in optimizer.param_groups:
-        if any(p is parameter for p in group["params"]):
+        if is_in_zero(parameter) or any(p is parameter for p in group["params"]):
             first = float(group.get("initial_lr", 0.0))
             return min(float(group["lr"]) / first, 1.0) if first > 0 else 1.0
     return 1.0
@@ -88,6 +92,12 @@ def forget_momentum(
     Adam scales by the mean square of their old gradients, which stays: it is the best guess at hand
     of the new one.
     """
-    for name, value in optimizer.state.get(parameter, {}).items():
+    if is_in_zero(parameter):
+        part = part_of(parameter)
+        states = {} if part is None else part.states
+        moved = moved if part is None else moved.narrow(0, part.start, part.numel)
+    else:
+        states = optimizer.state.get(parameter, {})
+    for name, value in states.items():
         if name in ("exp_avg", "momentum_buffer") and isinstance(value, torch.Tensor):
-            value.masked_fill_(moved.to(value.device), 0.0)
+            fill_with_zeros(value, moved)

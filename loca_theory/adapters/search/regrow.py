@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from loca_theory.adapters.search.processes import is_distributed
-from loca_theory.adapters.search.statistics import GradientStatistics, record
+from loca_theory.adapters.search.recording import handle_of, record, record_if_due
+from loca_theory.adapters.search.sharding import fill_with_zeros, whole
+from loca_theory.adapters.search.statistics import GradientStatistics
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.locations.gradient import LocationGradient
 from loca_theory.locations.prune_and_regrow import (
@@ -30,11 +32,21 @@ class RecordingSearch:
     rule: LocationGradient = "central"
     training: Any = None
     was_used = False
+    may_record = learns_coefficients = True
     dropped: torch.Tensor | None = None
+    kept: torch.Tensor | None = None
 
     def __init__(self, spectrum: CosineSpectrum) -> None:
         self.spectrum = spectrum
         self._statistics: GradientStatistics | None = None
+        self._handle = handle_of(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_handle"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._handle = handle_of(self)
 
     @property
     def is_recording(self) -> bool:
@@ -65,9 +77,21 @@ class RecordingSearch:
         """The coefficients; locations are not differentiated."""
         return a, None
 
-    def record(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The same y, whose gradient is recorded."""
+    def record(self, x: torch.Tensor | None, y: torch.Tensor) -> torch.Tensor:
+        """The same y, whose gradient is recorded.
+
+        Args:
+            x: Inputs (..., q) of outputs y (..., p), or None if y is ΔW, (p, q).
+            y: Outputs, or ΔW.
+        """
+        if torch.compiler.is_compiling():
+            return record_if_due(y, None if x is None else x.detach(), self._handle)
         return y if self._statistics is None else record(self._statistics, x, y)
+
+    def add(self, x: torch.Tensor | None, g: torch.Tensor) -> None:
+        """Add to the recording, if one is under way; compiled code calls this in every step."""
+        if self._statistics is not None:
+            self._statistics.add(x, g)
 
     def follow(self) -> None:
         """Move to the device of the coefficients."""
@@ -114,9 +138,9 @@ class RecordingSearch:
         moved = after != self._flat_indices()
         spectrum.set_indices(torch.stack([after // q, after % q], dim=1))
         if resets:
-            spectrum.coefficients.masked_fill_(moved, 0.0)
+            fill_with_zeros(spectrum.coefficients, moved)
         if spectrum.coefficients.grad is not None:
-            spectrum.coefficients.grad.masked_fill_(moved, 0.0)  # that of another location
+            fill_with_zeros(spectrum.coefficients.grad, moved)  # that of another location
         return moved
 
     def _flat_indices(self) -> torch.Tensor:
@@ -133,6 +157,8 @@ class GradientStart(RecordingSearch):
         spectrum: Whose components move.
         use_curvature: Whether to divide the squared gradient by the curvature.
     """
+
+    learns_coefficients = False
 
     def __init__(self, spectrum: CosineSpectrum, *, use_curvature: bool) -> None:
         super().__init__(spectrum)
@@ -152,9 +178,9 @@ class GradientStart(RecordingSearch):
         if statistics is None:
             msg = f"{spectrum.name}: no gradient was recorded, so its locations stay random"
             warnings.warn(msg, stacklevel=2)
-            return torch.zeros_like(spectrum.coefficients, dtype=torch.bool)
+            return torch.zeros_like(self._flat_indices(), dtype=torch.bool)
         decreases = statistics.predicted_decreases(use_curvature=self._use_curvature)
-        after = largest(decreases, spectrum.coefficients.shape[0])
+        after = largest(decreases, spectrum.indices.shape[0])
         return self._move(after, resets=spectrum.zero_init)
 
 
@@ -171,6 +197,15 @@ class PruneAndRegrow(RecordingSearch):
         super().__init__(spectrum)
         self._is_raw, self._reselects = search == "swap-raw", search == "reselect"
         self._progress = 0.0
+        self._drop(None)
+
+    def _drop(self, which: torch.Tensor | None) -> None:
+        """Leave components out; None for none. Compiled code multiplies by ``kept`` in any case."""
+        self.dropped = which
+        if self._reselects:
+            self.kept = torch.ones_like(self._flat_indices(), dtype=torch.bool)
+            if which is not None:
+                self.kept[which] = False
 
     def start_recording(self, progress: float, turn: int) -> None:
         """Record the next step as well; ``reselect`` leaves some components out meanwhile.
@@ -181,20 +216,20 @@ class PruneAndRegrow(RecordingSearch):
         if self._statistics is None:
             self._progress = progress
             if self._reselects:
-                a = self.spectrum.coefficients.detach()
-                self.dropped = components_to_drop(a, progress, turn).sort().values
+                a = whole(self.spectrum.coefficients)
+                self._drop(components_to_drop(a, progress, turn).sort().values)
         super().start_recording(progress, turn)
 
     def follow(self) -> None:
         """Move to the device of the coefficients."""
         super().follow()
-        if self.dropped is not None:
-            self.dropped = self.dropped.to(self.spectrum.coefficients.device)
+        device = self.spectrum.coefficients.device
+        self._drop(None if self.dropped is None else self.dropped.to(device))
 
     def forget(self) -> None:
         """Stop recording, and leave no component out."""
         super().forget()
-        self.dropped = None
+        self._drop(None)
 
     @torch.no_grad()
     def move(self) -> torch.Tensor:
@@ -203,14 +238,14 @@ class PruneAndRegrow(RecordingSearch):
         self.forget()
         spectrum = self.spectrum
         if statistics is None:
-            return torch.zeros_like(spectrum.coefficients, dtype=torch.bool)
+            return torch.zeros_like(self._flat_indices(), dtype=torch.bool)
         decreases = statistics.predicted_decreases(use_curvature=not self._is_raw)
         before = self._flat_indices()
         if out is not None:
             return self._move(reselect(before, out, decreases), resets=True)
         curvature = None if self._is_raw else statistics.curvature(spectrum.indices)
         count = most_moved(before.shape[0], self._progress, use_curvature=not self._is_raw)
-        a = spectrum.coefficients.to(decreases.dtype)
+        a = whole(spectrum.coefficients).to(decreases.dtype)
         return self._move(swap(a, before, decreases, curvature, count), resets=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -223,4 +258,4 @@ class PruneAndRegrow(RecordingSearch):
         super().load_state_dict(state)
         self._progress = float(state["progress"])
         if "dropped" in state:
-            self.dropped = state["dropped"].to(self.spectrum.coefficients.device)
+            self._drop(state["dropped"].to(self.spectrum.coefficients.device))

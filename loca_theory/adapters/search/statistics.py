@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from loca_theory.transforms import dct2, rows_to_spectra
 from loca_theory.transforms.dct_paths import float32_products
@@ -68,8 +67,17 @@ class GradientStatistics:
         return bool(self._sums) and bool(self._sums[1].any())
 
     @torch.no_grad()
-    def add(self, x: torch.Tensor, g: torch.Tensor) -> None:
-        """Add tokens: inputs (..., q) and gradients of outputs (..., p)."""
+    def add(self, x: torch.Tensor | None, g: torch.Tensor) -> None:
+        """Add tokens: inputs (..., q) and gradients of outputs (..., p).
+
+        Args:
+            x: None if g is the gradient of ΔW itself, (p, q). The powers of tokens, which are then
+                unknown, only say that there was a gradient, and there is no curvature.
+            g: The gradients.
+        """
+        if x is None:
+            self._add_increment(g)
+            return
         p, q = self._shape
         x, g = x.reshape(-1, q).to(self._dtype), g.reshape(-1, p).to(self._dtype)
         if not x.shape[0]:
@@ -87,6 +95,14 @@ class GradientStatistics:
             total.addmm_(g.T, x)
         rows += _power(g)
         columns += _power(x)
+
+    def _add_increment(self, g: torch.Tensor) -> None:
+        g = g.reshape(self._shape).to(self._dtype)
+        g = g.where(g.sum().isfinite(), 0.0)
+        total, *powers = self._ready()
+        total += g
+        for power in powers:
+            power += g.any()
 
     def _ready(self) -> list[torch.Tensor]:
         if not self._sums:
@@ -127,35 +143,6 @@ class GradientStatistics:
         _, rows, columns = self._sums
         per_step = (self._scaling / self.steps) ** 2
         return per_step * rows[indices[:, 0]] * columns[indices[:, 1]]
-
-
-def record(statistics: GradientStatistics, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return y, (..., p), with a backward pass that adds x and its gradient to the statistics.
-
-    Under ``torch.compile`` the graph breaks here.
-    """
-    apply: Any = torch.compiler.disable(_Record.apply)
-    return apply(y, x.detach(), statistics)
-
-
-class _Record(torch.autograd.Function):
-    """The identity with a recording backward pass; it copies, so in-place changes do no harm."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, y: torch.Tensor, x: torch.Tensor, statistics: GradientStatistics
-    ) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        ctx.statistics = statistics
-        return y.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, g: torch.Tensor
-    ) -> tuple[torch.Tensor, None, None]:
-        ctx.statistics.add(*ctx.saved_tensors, g)
-        return g, None, None
 
 
 def _inverse_root(power: torch.Tensor) -> torch.Tensor:

@@ -28,6 +28,7 @@ from loca_theory.adapters.search.optimizers import (
 )
 from loca_theory.adapters.search.regrow import GradientStart, PruneAndRegrow
 from loca_theory.adapters.search.schedule import AlternatingSchedule, Phase
+from loca_theory.adapters.search.zero import is_in_zero
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 
@@ -149,6 +150,10 @@ class LocationTraining:
     def _start(self, spectrum: CosineSpectrum) -> LayerSearch:
         return GradientStart(spectrum, use_curvature=self.search != "swap-raw")
 
+    def resting(self) -> list[torch.Tensor]:
+        """The coefficients that the next step does not learn."""
+        return [s.spectrum.coefficients for s in self._searches() if not s.learns_coefficients]
+
     def _main(self, spectrum: CosineSpectrum) -> LayerSearch | None:
         """The search after the start, if it is not over."""
         if self.schedule.is_over(self._step):
@@ -256,6 +261,9 @@ class LocationTraining:
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep only the gradients of the current phase in the layers that will be stepped."""
         parameters = held(optimizer) if self.automatic and not skips(optimizer) else ()
+        if self.automatic and any(s.was_used and is_in_zero(s.spectrum.coefficients)
+                                  for s in self._searches()):  # fmt: skip
+            raise InvalidArgumentError(HOW_TO_DEEPSPEED)
         for search in self._searches():
             if id(search.spectrum.coefficients) in parameters:
                 search.before_step(getattr(optimizer, "grad_scale", None))
@@ -393,6 +401,10 @@ def check_schedule(schedule: AlternatingSchedule, search: LocationSearch) -> Non
 HOW_TO_TRAIN = (
     "no optimiser holds the coefficients of LoCA, so neither they nor their locations are trained; "
     "build the optimiser from the model's parameters after the adapter was added"
+)
+HOW_TO_DEEPSPEED = (
+    "LoCA's search does not see the steps of DeepSpeed by itself: after deepspeed.initialize(), "
+    "call follow_deepspeed(training, engine) of loca_theory.adapters with its LocationTraining"
 )
 HOW_TO_RESUME = (
     "indices of LoCA layers were loaded without the state of their search, so the search is over; "

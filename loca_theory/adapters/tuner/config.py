@@ -9,7 +9,13 @@ from peft.utils import PeftType
 
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation
-from loca_theory.adapters.search.names import SEARCHES, STARTS, InitialLocations, LocationSearch
+from loca_theory.adapters.search.names import (
+    SEARCHES,
+    STARTS,
+    InitialLocations,
+    LocationSearch,
+    uses_curvature,
+)
 from loca_theory.adapters.search.schedule import AlternatingSchedule
 from loca_theory.adapters.search.training import check_schedule
 from loca_theory.errors import InvalidArgumentError
@@ -25,6 +31,10 @@ class LoCAConfig(PeftConfig):
         target_modules: Names of the layers to adapt (linear, ``nn.Embedding``, ``nn.Conv2d``), a
             regular expression, or ``all-linear``; None for PEFT's query and value layers of the
             architecture.
+        target_parameters: Names of parameters to adapt, such as ``mlp.experts.down_proj``; a list.
+            They are matrices, or stacks of matrices (experts, rows, columns), which are adapted as
+            the one matrix (experts · rows, columns). Of the searches that record gradients only
+            ``swap-raw`` works: the others need the input of each matrix.
         exclude_modules: Names of layers not to adapt, or a regular expression.
         n_frequency_pattern: B of individual layers, by the end of their name or a regular
             expression.
@@ -66,6 +76,7 @@ class LoCAConfig(PeftConfig):
     n_frequency: int = 1000
     scaling: float = 1.0
     target_modules: list[str] | str | None = None
+    target_parameters: list[str] | None = None
     exclude_modules: list[str] | str | None = None
     n_frequency_pattern: dict[str, int] = field(default_factory=dict)
     init_weights: bool = True
@@ -114,6 +125,16 @@ class LoCAConfig(PeftConfig):
         check_choice("location_search", self.location_search, SEARCHES)
         check_choice("init_locations", self.init_locations, STARTS)
         check_schedule(self.schedule(), self.location_search)
+        if isinstance(self.target_parameters, str):
+            msg = f"target_parameters must be a list of names, not {self.target_parameters!r}"
+            raise InvalidArgumentError(msg)
+        if self.target_parameters and uses_curvature(self.location_search, self.init_locations):
+            msg = (
+                "target_parameters: the curvature needs the input of each matrix, which LoCA does "
+            )
+            msg += "not see; use a search by differences or 'swap-raw', with "
+            msg += "init_locations='random' for those by differences"
+            raise InvalidArgumentError(msg)
 
     def _check_numbers(self) -> None:
         counts = {"n_frequency": self.n_frequency}

@@ -14,6 +14,7 @@ from torch import nn
 from loca_theory.adapters.linear import foldable_weight, is_conv1d, with_increment
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.adapters.tuner.config import LoCAConfig
+from loca_theory.adapters.tuner.parallel import refuse_split_weight
 from loca_theory.adapters.tuner.quantised import backend_of, dequantised, replace_weight, sizes
 from loca_theory.errors import InvalidArgumentError
 
@@ -101,7 +102,13 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         names = [name for name in chosen if name in self.loca_spectrum]
         if not names:
             return
-        weight = dequantised(self)
+        replace_weight(self, self._merged_weight(dequantised(self), names, safe_merge))
+        self.merged_adapters.extend(names)
+
+    def _merged_weight(
+        self, weight: torch.Tensor, names: list[str], safe_merge: bool
+    ) -> torch.Tensor:
+        """The weight with the increments of adapters, which is finite if the merge is safe."""
         for name in names:
             weight = with_increment(weight, self.get_delta_weight(name), self.name)
             if safe_merge and not torch.isfinite(weight).all():
@@ -109,8 +116,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
                 msg = "NaNs detected in the merged weights. "
                 msg += f"The adapter {name} seems to be broken ({self.name})"
                 raise InvalidArgumentError(msg)
-        replace_weight(self, weight)
-        self.merged_adapters.extend(names)
+        return weight
 
     @torch.no_grad()
     def unmerge(self) -> None:
@@ -118,15 +124,22 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
         A quantised weight is quantised again, so that it returns up to the error of quantisation.
         """
-        if not self.merged:
-            warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
+        if self._has_nothing_to_unmerge():
             return
-        weight = dequantised(self)
+        replace_weight(self, self._unmerged_weight(dequantised(self)))
+        self.merged_adapters.clear()
+
+    def _has_nothing_to_unmerge(self) -> bool:
+        if not self.merged:
+            warnings.warn("Already unmerged. Nothing to do.", stacklevel=3)
+        return not self.merged
+
+    def _unmerged_weight(self, weight: torch.Tensor) -> torch.Tensor:
+        """The weight without the increments of the merged adapters."""
         for name in reversed(self.merged_adapters):
             if name in self.loca_spectrum:
                 weight = with_increment(weight, -self.get_delta_weight(name), self.name)
-        replace_weight(self, weight)
-        self.merged_adapters.clear()
+        return weight
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Apply the base layer with the increments of the active adapters."""
@@ -141,6 +154,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         ]
         for spectrum in active:
             spectrum.check_device(x)
+            refuse_split_weight(self.get_base_layer(), self.name)
         if len(active) == 1 and not args and not kwargs:
             base: Any = self.base_layer
             weight = foldable_weight(base, x)

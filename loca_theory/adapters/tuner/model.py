@@ -18,6 +18,8 @@ from loca_theory.adapters.spectrum import OLD_KEYS, old_checkpoint
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.adapters.tuner.other_layers import layer_class
+from loca_theory.adapters.tuner.parallel import refuse_plan
+from loca_theory.adapters.tuner.parameters import ParamWrapper
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -80,6 +82,23 @@ class LoCAModel(BaseTuner):
                 raise InvalidArgumentError(old_checkpoint(layer, [name]))
         return super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
 
+    def _prepare_adapter_config(self, peft_config: Any, model_config: dict[str, Any]) -> Any:
+        """Take PEFT's target modules of the architecture, which parameters can do without."""
+        can_do_without = peft_config.target_modules is None and peft_config.target_parameters
+        if can_do_without and model_config["model_type"] not in self.target_module_mapping:
+            return peft_config
+        return super()._prepare_adapter_config(peft_config, model_config)
+
+    def _check_new_adapter_config(self, config: Any) -> None:
+        """Refuse a further adapter of other parameters, whose wrappers would nest differently."""
+        super()._check_new_adapter_config(config)
+        for name, other in self.peft_config.items():
+            both: list[set[str]] = [set(c.target_parameters or ()) for c in (config, other)]
+            if all(both) and both[0] != both[1]:
+                msg = "all adapters must target the same set of parameters, but this one has "
+                msg += f"target_parameters={sorted(both[0])} and {name!r} {sorted(both[1])}"
+                raise InvalidArgumentError(msg)
+
     def delete_adapter(self, adapter_name: str) -> None:
         """Remove an adapter, and its search."""
         super().delete_adapter(adapter_name)
@@ -110,14 +129,19 @@ class LoCAModel(BaseTuner):
         current_key: str,
         parameter_name: str | None = None,
     ) -> None:
-        del parameter_name
         n_frequency = _n_frequency(peft_config, current_key)
-        if isinstance(target, LoCALayer):
+        # A wrapper that has this adapter already is of another parameter of the same module.
+        is_of_other = isinstance(target, ParamWrapper) and adapter_name in target.loca_spectrum
+        if isinstance(target, LoCALayer) and not is_of_other:
             target.update_layer(adapter_name, n_frequency, peft_config)
             return
         base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
-        layer = layer_class(base)(target, current_key, **get_quantization_kwargs(self))
-        peft_config.fan_in_fan_out = layer.fan_in_fan_out
+        refuse_plan(self.model, base, current_key)
+        if parameter_name is not None:
+            layer = ParamWrapper(target, current_key, parameter_name)
+        else:
+            layer = layer_class(base)(target, current_key, **get_quantization_kwargs(self))
+            peft_config.fan_in_fan_out = layer.fan_in_fan_out
         layer._active_adapter = adapter_name
         layer.update_layer(adapter_name, n_frequency, peft_config)
         if adapter_name != self.active_adapter:

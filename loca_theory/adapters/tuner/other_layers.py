@@ -45,7 +45,7 @@ class LoCAEmbedding(LoCALayer):
         y = functional.embedding(
             x, delta, base.padding_idx, scale_grad_by_freq=base.scale_grad_by_freq
         )
-        if spectrum.records(y):
+        if spectrum.records(y) and spectrum.search.is_recording:  # else compiled code forms tokens
             tokens = functional.one_hot(x, base.num_embeddings).to(y.dtype)
             if base.padding_idx is not None:
                 tokens = tokens * (x != base.padding_idx)[..., None]
@@ -87,7 +87,7 @@ class LoCAConv2d(LoCALayer):
         delta = self._in_layout(spectrum.increment_in_use())
         dtype = torch.promote_types(x.dtype, delta.dtype)
         y = base._conv_forward(x.to(dtype), delta.to(dtype), None)
-        if spectrum.records(y):
+        if spectrum.records(y) and spectrum.search.is_recording:
             rows = y.flatten(-2).mT
             y = spectrum.search.record(_patches(base, x.detach()), rows).mT.reshape(y.shape)
         return y

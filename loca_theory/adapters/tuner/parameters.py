@@ -1,0 +1,151 @@
+"""Single parameters with LoCA adapters, such as the fused experts of a mixture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import check_adapters_to_merge
+from torch import nn
+from torch.func import functional_call
+from torch.nn.utils.parametrize import is_parametrized
+
+from loca_theory.adapters.linear import is_torchao, summed
+from loca_theory.adapters.spectrum import CosineSpectrum
+from loca_theory.adapters.tuner.layer import LoCALayer
+from loca_theory.errors import InvalidArgumentError
+
+_MATRIX, _STACK = 2, 3
+
+
+class ParamWrapper(LoCALayer):
+    """A module of which one parameter has LoCA adapters (``target_parameters``).
+
+    The parameter is a matrix (p, q), or a stack of matrices (experts, rows, columns), which is
+    adapted as the one matrix with p = experts · rows and q = columns. So B counts the components of
+    a parameter whatever its shape, and its state, schedule, search and file are those of a linear
+    layer. The transform is orthogonal: as a family of increments without structure, B components of
+    the whole stack retain as much as B / experts components of each expert. One component changes
+    all experts.
+
+    The module runs with W + ΔW in the place of the parameter. The sum is rounded to the dtype of W,
+    so in half precision a ΔW far below W is lost. A further parameter of the same module has a
+    wrapper around this one. PEFT recognises the class by its name.
+
+    Args:
+        base_layer: The module that has the parameter, or another wrapper around it.
+        name: Full name of the parameter.
+        parameter_name: The attribute of the module.
+
+    Raises:
+        InvalidArgumentError: the parameter is not a matrix or a stack of matrices in at least
+            half precision, or another parametrisation already replaces it.
+    """
+
+    def __init__(self, base_layer: nn.Module, name: str, parameter_name: str) -> None:
+        self.parameter_name = parameter_name
+        super().__init__(base_layer, name)
+        self.quantization_backend = None
+        self.fan_in_fan_out = False
+
+    def get_param(self) -> torch.Tensor:
+        """The parameter without its increments."""
+        return getattr(self.get_base_layer(), self.parameter_name)
+
+    def _features(self) -> tuple[int, int]:
+        base = self.get_base_layer()
+        if is_parametrized(base, self.parameter_name):
+            msg = f"{self.name}: torch.nn.utils.parametrize already replaces this parameter; "
+            msg += "remove its parametrisation, or choose other target parameters"
+            raise InvalidArgumentError(msg)
+        weight: Any = self.get_param()
+        if not weight.is_floating_point() or weight.itemsize < 2 or is_torchao(weight):
+            msg = f"{self.name}: its dtype is {weight.dtype}, and LoCA adapts parameters that are "
+            msg += "not quantised; choose other target parameters"
+            raise InvalidArgumentError(msg)
+        shape = tuple(getattr(weight, "ds_shape", weight.shape))
+        if len(shape) not in (_MATRIX, _STACK):
+            msg = f"{self.name}: LoCA adapts a matrix or a stack of matrices, not a parameter of "
+            msg += f"shape {shape}; choose other target parameters"
+            raise InvalidArgumentError(msg)
+        *stacked, q = shape
+        self._shape = torch.Size(shape)
+        return torch.Size(stacked).numel(), q
+
+    def _in_layout(self, delta: torch.Tensor) -> torch.Tensor:
+        return delta.reshape(self._shape)
+
+    def _move_adapter_to_device_of_base_layer(
+        self, adapter_name: str, device: torch.device | None = None
+    ) -> None:
+        spectrum, weight = self.spectrum(adapter_name), self.get_param()
+        device = weight.device if device is None else device
+        if spectrum is not None and not spectrum.coefficients.is_meta and device.type != "meta":
+            spectrum.to(device=device, dtype=weight.dtype)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module with W + ΔW, the sum over the active adapters, in the place of W."""
+        if self.disable_adapters and self.merged:
+            self.unmerge()
+        active: list[Any] = [
+            self.loca_spectrum[name] for name in self.active_adapters if name in self.loca_spectrum
+        ]
+        if self.disable_adapters or self.merged or not active:
+            return self.base_layer(*args, **kwargs)
+        weight = self.get_param()
+        for spectrum in active:
+            weight = summed(weight, self._in_layout(_in_use(spectrum)))
+        path, module = self.parameter_name, self.base_layer
+        while isinstance(module, ParamWrapper):
+            path, module = f"base_layer.{path}", module.base_layer
+        return functional_call(self.base_layer, {path: weight}, args, kwargs)
+
+    @torch.no_grad()
+    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
+        """Add ΔW of the adapters to the parameter.
+
+        Args:
+            safe_merge: Change nothing unless the result is finite.
+            adapter_names: Adapters to merge; None for the active ones.
+
+        Raises:
+            InvalidArgumentError: the result is not finite.
+        """
+        chosen = check_adapters_to_merge(self, adapter_names)
+        names = [name for name in chosen if name in self.loca_spectrum]
+        self.get_param().copy_(self._merged_weight(self.get_param(), names, safe_merge))
+        self.merged_adapters.extend(names)
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """Subtract the merged increments from the parameter."""
+        if self._has_nothing_to_unmerge():
+            return
+        self.get_param().copy_(self._unmerged_weight(self.get_param()))
+        self.merged_adapters.clear()
+
+    def unload_and_optionally_merge_module(
+        self, merge: bool, safe_merge: bool, adapter_names: list[str] | None
+    ) -> nn.Module:
+        """The module itself, without this wrapper and those inside it; PEFT calls this."""
+        layer: nn.Module = self
+        while isinstance(layer, ParamWrapper):
+            if merge:
+                layer.merge(safe_merge=safe_merge, adapter_names=adapter_names)
+            layer = layer.base_layer
+        return layer
+
+    def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
+        """PEFT converts linear layers only."""
+        del adapter_name
+        return False
+
+    def extra_repr(self) -> str:
+        """The name of the parameter."""
+        return f"parameter_name={self.parameter_name!r}"
+
+
+def _in_use(spectrum: CosineSpectrum) -> torch.Tensor:
+    """ΔW, whose gradient is recorded for a search if this step is one that records."""
+    delta = spectrum.increment_in_use()
+    return spectrum.search.record(None, delta) if spectrum.records(delta) else delta

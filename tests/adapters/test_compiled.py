@@ -1,0 +1,76 @@
+"""Whole models under ``torch.compile(fullgraph=True)`` follow their search as the eager ones."""
+
+import copy
+
+import pytest
+import torch
+from peft import get_peft_model
+from torch import nn
+
+from loca_theory.adapters import LoCAConfig
+
+from .searching import all_indices, batches, close, coefficients, same, train
+from .tiny_roberta import of_peft
+
+# torch's own, while it traces
+pytestmark = [of_peft, pytest.mark.filterwarnings("ignore")]
+
+SEARCHED = {
+    "central": {},
+    "central, jointly": {"joint": True},
+    "central from a start": {"init_locations": "gradient", "init_weights": True},
+    "reselect": {"location_search": "reselect"},
+    "swap from a start": {"location_search": "swap", "init_locations": "gradient"},
+    "swap-raw": {"location_search": "swap-raw"},
+}
+# Of a start, of the phases of the search, and of the time after it.
+GRAPHS = {"central": 3, "central, jointly": 2, "central from a start": 4, "reselect": 2,
+          "swap from a start": 3, "swap-raw": 2}  # fmt: skip
+SLOW = set(SEARCHED) - {"central", "reselect"}
+
+
+def adapted(**options):
+    torch.manual_seed(0)
+    layers = [nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 10)]
+    settings = {
+        "n_frequency": 9,
+        "target_modules": ["0", "2", "4"],
+        "init_weights": False,
+        "location_lr": 0.1,
+        "alternating_steps": 14,
+        "coefficient_steps": 3,
+        "location_steps": 3,
+        "recorded_steps": 2,
+    }
+    config = LoCAConfig(**settings | options)
+    return get_peft_model(nn.Sequential(*layers).double(), config, autocast_adapter_dtype=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.deep if k in SLOW else ()) for k in SEARCHED]
+)
+def test_a_compiled_model_searches_as_the_eager_one(kind):
+    """In one graph per phase, whichever layers record in a step."""
+    torch._dynamo.reset()
+    eager = adapted(**SEARCHED[kind])
+    other = copy.deepcopy(eager)
+    before, graphs = all_indices(eager), []
+
+    def backend(graph, examples):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, examples)
+
+    compiled = torch.compile(other, fullgraph=True, backend=backend)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (eager, other)]
+    for step in range(18):
+        train(eager, optimizers[0], 1, start=step)
+        train(other, optimizers[1], 1, start=step, run=compiled)
+        assert same(all_indices(other), all_indices(eager)), step
+        for mine, theirs in zip(coefficients(other), coefficients(eager), strict=True):
+            close(mine, theirs)
+    assert not same(all_indices(eager), before)
+    assert eager.base_model.location_training["default"].is_over
+    assert len(graphs) == GRAPHS[kind]
+    x = batches(1)[0][0]
+    with torch.no_grad():
+        close(compiled(x), eager(x))

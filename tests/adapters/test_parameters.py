@@ -1,0 +1,253 @@
+"""Single parameters with LoCA in PEFT (``target_parameters``), against a changed copy."""
+
+import copy
+
+import pytest
+import torch
+from peft import PeftModel, get_peft_model
+from torch import nn
+
+from loca_theory.adapters import LoCAConfig
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.locations.gradient import location_gradient
+from loca_theory.transforms import dct2
+
+from .searching import close, dense, normal, same
+from .test_tuner import llama
+from .tiny_roberta import of_peft
+
+pytestmark = of_peft
+UP, DOWN = (3, 5, 4), (3, 4, 5)
+
+
+class Experts(nn.Module):
+    """Three experts without a router, and parameters that are not matrices."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = (nn.Parameter(normal(*shape)) for shape in (UP, DOWN))
+        self.bias = nn.Parameter(normal(5))
+        self.codes = nn.Parameter(torch.zeros(4, 4, dtype=torch.uint8), requires_grad=False)
+
+    def forward(self, x, scale=1.0):
+        h = torch.tanh(torch.einsum("td,ehd->teh", x, self.up) + self.bias)
+        return scale * torch.einsum("teh,edh->td", h, self.down)
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts, self.head = Experts(), nn.Linear(4, 2).double()
+
+    def forward(self, x):
+        return self.head(self.experts(x, scale=0.5))
+
+
+BOTH = ["experts.up", "experts.down"]
+
+
+def config(parameters=BOTH, **options):
+    settings = {"n_frequency": 6, "init_weights": False, "location_lr": 0.2}
+    return LoCAConfig(target_parameters=parameters, **settings | options)
+
+
+def adapted(parameters=BOTH, **options):
+    torch.manual_seed(0)
+    return get_peft_model(Mixture(), config(parameters, **options), autocast_adapter_dtype=False)
+
+
+def wrappers(model):
+    """By the name of the parameter."""
+    return {
+        module.parameter_name: module
+        for module in model.modules()
+        if type(module).__name__ == "ParamWrapper"
+    }
+
+
+def changed(model, adapters=("default",)):
+    """A plain model with dense ΔW of what the spectra hold, as a view of the parameter."""
+    torch.manual_seed(0)
+    plain = Mixture()
+    with torch.no_grad():
+        for name, wrapper in wrappers(model).items():
+            for adapter in adapters:
+                parameter = getattr(plain.experts, name)
+                parameter += dense(wrapper.loca_spectrum[adapter]).view(parameter.shape)
+    return plain
+
+
+def inputs(seed=3):
+    return normal(7, 4, seed=seed)
+
+
+@pytest.mark.parametrize("parameters", [BOTH, BOTH[:1]], ids=["of one module", "one"])
+def test_the_module_runs_with_its_changed_parameters(parameters):
+    model = adapted(parameters)
+    assert {n: tuple(w._features()) for n, w in wrappers(model).items()} == {
+        name: shape for name, shape in (("up", (15, 4)), ("down", (12, 5)))
+        if f"experts.{name}" in parameters
+    }  # fmt: skip
+    x = inputs()
+    close(model(x), changed(model)(x))
+    with model.disable_adapter():
+        close(model(x), changed(model, ())(x))
+    assert torch.equal(wrappers(model)["up"].get_param(), normal(*UP))
+
+
+def test_a_linear_layer_is_adapted_by_its_weight_as_by_its_name():
+    """The same spectrum, and the same output."""
+    x, models = inputs(), []
+    for options in ({"target_modules": ["head"]}, {"parameters": ["head.weight"]}):
+        torch.manual_seed(0)
+        base = Mixture()
+        parameters = options.pop("parameters", None)
+        models.append(
+            get_peft_model(base, config(parameters, **options), autocast_adapter_dtype=False)
+        )
+    first, second = (m.base_model.model.head.loca_spectrum["default"] for m in models)
+    second.coefficients.data.copy_(first.coefficients.data)
+    second.set_indices(first.indices)
+    close(models[1](x), models[0](x))
+
+
+def test_coefficients_and_locations_get_the_gradients_of_the_dense_parameter():
+    model = adapted(coefficient_steps=1, location_steps=1)
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), inputs()
+    for phase in ("coefficients", "locations"):
+        assert model.base_model.location_training["default"].phase == phase
+        plain = changed(model)
+        for run in (plain, model):
+            run.zero_grad()
+            run(x).square().sum().backward()
+        for name, wrapper in wrappers(model).items():
+            spectrum = wrapper.loca_spectrum["default"]
+            shape = tuple(spectrum.shape.tolist())
+            z = dct2(getattr(plain.experts, name).grad.reshape(shape))
+            if phase == "coefficients":
+                close(spectrum.coefficients.grad, z[tuple(spectrum.indices.T)])
+                continue
+            a, last = spectrum.coefficients.detach(), spectrum.shape - 1
+
+            def at(i, j, z=z, spectrum=spectrum, last=last):
+                moved = (spectrum.indices + torch.tensor([i, j])).clamp(min=0)
+                return z[tuple(moved.minimum(last).T)]
+
+            of_l = location_gradient("central", at, a, spectrum.indices, shape)
+            close(spectrum.search.locations.grad.double(), of_l * last, 1e-6)  # float32
+        before = [w.loca_spectrum["default"].indices.clone() for w in wrappers(model).values()]
+        optimizer.step()
+        after = [w.loca_spectrum["default"].indices for w in wrappers(model).values()]
+        assert same(before, after) == (phase == "coefficients")
+
+
+@pytest.mark.parametrize("start", ["random", "gradient"])
+def test_swaps_by_the_gradient_alone_move_to_its_largest_entries(start):
+    model = adapted(
+        location_search="swap-raw",
+        init_locations=start,
+        init_weights=start == "random",
+        coefficient_steps=1,
+        location_steps=1,
+        recorded_steps=1,
+    )
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.0), inputs()
+    steps = 1 if start == "gradient" else 2
+    plain = changed(model)
+    plain(x).square().sum().backward()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+    spectrum = wrappers(model)["up"].loca_spectrum["default"]
+    z = dct2(plain.experts.up.grad.reshape(15, 4)).abs().flatten()
+    taken = spectrum.indices[:, 0] * 4 + spectrum.indices[:, 1]
+    if start == "gradient":
+        assert set(taken.tolist()) == set(z.topk(6).indices.tolist())
+    else:
+        assert int(z.argmax()) in taken.tolist()
+
+
+def test_merging_and_unmerging():
+    model, x = adapted(), inputs()
+    y = model(x)
+    model.merge_adapter()
+    close(model(x), y)
+    close(wrappers(model)["up"].get_param(), changed(model).experts.up)
+    model.unmerge_adapter()
+    close(wrappers(model)["up"].get_param(), normal(*UP))
+    close(model(x), y)
+    merged = copy.deepcopy(model).merge_and_unload(safe_merge=True)
+    assert type(merged.experts) is Experts
+    close(merged(x), y)
+    wrappers(model)["down"].loca_spectrum["default"].coefficients.data[0] = torch.nan
+    with pytest.raises(InvalidArgumentError, match="NaNs detected in the merged weights"):
+        model.merge_adapter(safe_merge=True)
+    plain = model.unload()
+    assert type(plain.experts) is Experts
+
+
+def test_several_adapters_share_their_wrappers_and_go_through_files(tmp_path):
+    model, x = adapted(), inputs()
+    model.add_adapter("other", config(random_loc_seed=5))
+    assert len(wrappers(model)) == 2
+    model.base_model.set_adapter(["default", "other"])
+    close(model(x), changed(model, ("default", "other"))(x))
+    model.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    options = {"autocast_adapter_dtype": False}
+    loaded = PeftModel.from_pretrained(Mixture(), tmp_path / "other", "other", **options)
+    loaded.load_adapter(tmp_path, "default", **options)
+    loaded.base_model.set_adapter(["default", "other"])
+    close(loaded(x), model(x), 1e-6)  # files hold float32
+    loaded.delete_adapter("other")
+    close(loaded(x), changed(model)(x), 1e-6)
+    with pytest.raises(InvalidArgumentError, match="must target the same set of parameters"):
+        model.add_adapter("third", config(BOTH[:1]))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+def test_the_compiled_module_is_the_eager_one():
+    torch._dynamo.reset()
+    model, x = adapted(), inputs()
+    run = torch.compile(model, fullgraph=True, backend="aot_eager")
+    found = []
+    for forward in (model, run):
+        model.zero_grad()
+        forward(x).square().sum().backward()
+        found.append(
+            [w.loca_spectrum["default"].coefficients.grad for w in wrappers(model).values()]
+        )
+    for mine, theirs in zip(*found, strict=True):
+        close(mine, theirs)
+
+
+def test_target_modules_and_parameters_go_together():
+    model = get_peft_model(llama(), config(["q_proj.weight"], target_modules=["v_proj"]))
+    found = {name: type(m).__name__ for name, m in model.named_modules() if "." in name}
+    kinds = {kind for name, kind in found.items() if name.endswith(("q_proj", "v_proj"))}
+    assert kinds == {"ParamWrapper", "LoCALayer"}
+
+
+NEEDS = "the curvature needs the input of each matrix"
+BAD = {
+    "a vector": (["experts.bias"], {}, r"experts.bias: LoCA adapts a matrix or .* of shape \(5,\)"),
+    "whole numbers": (["experts.codes"], {}, "experts.codes: its dtype is torch.uint8"),
+    "a string": ("experts.up", {}, "target_parameters must be a list of names, not 'experts.up'"),
+    "swap": (BOTH, {"location_search": "swap"}, NEEDS),
+    "reselect": (BOTH, {"location_search": "reselect"}, NEEDS),
+    "a start": (BOTH, {"init_locations": "gradient"}, NEEDS),
+}
+
+
+@pytest.mark.parametrize(("parameters", "options", "message"), BAD.values(), ids=BAD)
+def test_what_cannot_be_adapted_is_refused(parameters, options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        adapted(parameters, **options)
+
+
+def test_a_parameter_that_torch_replaces_already_is_refused():
+    model = Mixture()
+    nn.utils.parametrizations.weight_norm(model.head)
+    with pytest.raises(InvalidArgumentError, match=r"torch.nn.utils.parametrize already replaces"):
+        get_peft_model(model, config(["head.weight"]))
