@@ -15,11 +15,14 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from loca_theory.claims import (
+    OTHER_MODEL,
+    PACKAGE,
     PAPER,
     Claim,
     Entry,
     Ledger,
     Verdict,
+    history_in_words,
     load_ledger,
     read_entries,
 )
@@ -36,6 +39,12 @@ _COLOURS = {
     Verdict.EQUIVALENT: "primary",
     Verdict.INCONCLUSIVE: "warning",
     Verdict.NOT_RUN: "secondary",
+}
+
+
+_SUBJECTS = {
+    OTHER_MODEL: " of the paper, on another model ·",
+    PACKAGE: " about this package, not of the paper ·",
 }
 
 
@@ -76,10 +85,21 @@ def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterato
                 yield f"{_badge(verdict)}{title} **{len(listed)}**"
                 yield f": {', '.join(_link(one.id) for one in listed)}"
                 yield ""
-    own = [claim.id for claim in claims if claim.subject != PAPER]
-    if own:
-        yield f"About this package's own code: {', '.join(_link(one) for one in own)}."
-        yield ""
+    yield "Counted apart, because they say nothing about the paper's own models:"
+    yield ""
+    for verdict in Verdict:
+        listed = [
+            claim
+            for claim in claims
+            if claim.subject == OTHER_MODEL and _verdict(claim, stored.get(claim.id)) is verdict
+        ]
+        if listed:
+            yield f"{_badge(verdict)}, on other models **{len(listed)}**"
+            yield f": {', '.join(_link(one.id) for one in listed)}"
+            yield ""
+    own = [claim.id for claim in claims if claim.subject == PACKAGE]
+    yield f"About this package's own code: {', '.join(_link(one) for one in own)}."
+    yield ""
 
 
 def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
@@ -87,7 +107,7 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     yield f"### `{claim.id}`"
     yield ""
     erratum = " an erratum ·" if claim.erratum else ""
-    own = " about this package, not of the paper ·" if claim.subject != PAPER else ""
+    own = _SUBJECTS.get(claim.subject, "")
     yield f"{_badge(verdict)}{erratum}{own} {claim.kind} · {claim.section.passage}"
     yield ""
     yield _text(claim.statement)
@@ -97,6 +117,10 @@ def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
     for text in claim.added:
         yield f"- *Also assumed here:* {_text(text)}."
     yield f"- *If it holds:* {_text(claim.expected)}. *Rule:* {claim.rule.in_words()}."
+    if claim.refuted_by:
+        yield f"- *Refuted if:* {_text(claim.refuted_by.statement)}"
+    for text in history_in_words(claim):
+        yield f"- *History:* {_text(text)}"
     if stored is not None and stored.estimate:
         old = ", with an older version of the code" if stored.stale else ""
         yield f"- *Observed:* {stored.shown} (n = {stored.estimate.n}{old})."

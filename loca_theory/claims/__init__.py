@@ -2,7 +2,9 @@
 
 - :func:`verify`: check one claim, several or all; returns a :class:`VerificationResult`.
 - :func:`load_ledger`: read the claims (``claims.toml``): section, statement, assumptions, check,
-  and an acceptance rule that is fixed before anything is measured.
+  an acceptance rule that is fixed before the stored run, with the history of the rule, and an
+  alternative under which it is refuted.
+- :func:`refute`: run a claim's check on that alternative.
 - :mod:`loca_theory.claims.checks`: the checks, one module per subject. A check returns a
   :class:`Measurement` and decides nothing.
 - :class:`Rule`, :func:`decide`: turn estimates and their errors into a :class:`Verdict`, with one
@@ -14,27 +16,38 @@
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import (
     KINDS,
+    OTHER_MODEL,
     PACKAGE,
     PAPER,
     SUBJECTS,
+    Alternative,
     Claim,
     Ledger,
     LedgerError,
     Section,
 )
 from loca_theory.claims.measurement import Estimate, Measurement, Setting, Tier
+from loca_theory.claims.power import refute
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.results import VerdictsChangedError, VerificationResult, read_entries
-from loca_theory.claims.rules import FAMILY_WISE, Decision, Rule, Verdict, decide
-from loca_theory.claims.summary import count_errata, counts, family_in_words, tally
+from loca_theory.claims.rules import FAMILY_WISE, Decision, Rule, RuleChange, Verdict, decide
+from loca_theory.claims.summary import (
+    count_errata,
+    counts,
+    family_in_words,
+    history_in_words,
+    tally,
+)
 from loca_theory.claims.verification import Verification, verify
 
 __all__ = [
     "FAMILY_WISE",
     "KINDS",
+    "OTHER_MODEL",
     "PACKAGE",
     "PAPER",
     "SUBJECTS",
+    "Alternative",
     "Claim",
     "Decision",
     "Entry",
@@ -43,6 +56,7 @@ __all__ = [
     "LedgerError",
     "Measurement",
     "Rule",
+    "RuleChange",
     "Section",
     "Setting",
     "Tier",
@@ -54,8 +68,10 @@ __all__ = [
     "counts",
     "decide",
     "family_in_words",
+    "history_in_words",
     "load_ledger",
     "read_entries",
+    "refute",
     "tally",
     "verify",
 ]

@@ -10,13 +10,13 @@ from inspect import Signature, isfunction, signature
 from typing import Any, Protocol, TypeVar, cast
 
 from loca_theory.claims.measurement import Measurement, Setting, Tier
-from loca_theory.claims.rules import FAMILY_WISE, Rule, Verdict
+from loca_theory.claims.rules import FAMILY_WISE, Rule, RuleChange, Verdict
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.sweeps import SweepInterruptedError
 
 EMPIRICAL = "empirical"
 KINDS = ("identity", "bound", "asymptotic", "Monte Carlo", EMPIRICAL)
-SUBJECTS = PAPER, PACKAGE = ("paper", "package")
+SUBJECTS = PAPER, OTHER_MODEL, PACKAGE = ("paper", "another model", "package")
 # The package of the check functions.
 CHECKS = "loca_theory.claims.checks"
 Check = Callable[..., Measurement]
@@ -37,6 +37,29 @@ class Section:
 
     title: str
     passage: str
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A change of a check under which its claim is false, so that the claim's rule must refute it.
+
+    It shows the power of the check: a claim that nothing could refute says nothing.
+
+    Attributes:
+        statement: The alternative in words: a perturbed formula, another estimator, another method.
+        arguments: Arguments of the check that differ from the claim's.
+        table: Name of a synthetic table (:data:`loca_theory.claims.synthetic.TABLES`) that takes
+            the place of the stored ones; empty for claims that need no tables.
+        difference: For a claim that the design of the experiments decides, the true difference of
+            synthetic runs, in the unit of the comparison; None for all others.
+        tier: The tier at which the claim is refuted.
+    """
+
+    statement: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    table: str = ""
+    difference: float | None = None
+    tier: Tier = Tier.QUICK
 
 
 @dataclass(frozen=True)
@@ -65,9 +88,13 @@ class Claim:
         note: Remark for the reader.
         erratum: Whether the printed statement is an erratum. If so, the note names the claim with
             the statement that the paper must mean.
-        subject: One of :data:`SUBJECTS`.
+        subject: One of :data:`SUBJECTS`; by default the paper or, for an empirical claim, another
+            model: stored tables are of other models than the paper's.
         undecided: Tiers at which the claim may be inconclusive although the ledger expects a
             decision.
+        refuted_by: An alternative under which the check refutes the claim
+            (:func:`loca_theory.claims.refute`).
+        rule_changes: When the rule was first written, and every change since.
         source: File and line of the claim.
     """
 
@@ -91,6 +118,8 @@ class Claim:
     erratum: bool = False
     subject: str = PAPER
     undecided: tuple[Tier, ...] = ()
+    refuted_by: Alternative | None = None
+    rule_changes: tuple[RuleChange, ...] = ()
     source: str = field(default="", compare=False)
 
     def function(self) -> Check:

@@ -6,18 +6,21 @@ import re
 from collections.abc import Iterator, Sequence
 
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.ledger import PAPER, Ledger, by_section
+from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger, by_section
 from loca_theory.claims.rules import Verdict
-from loca_theory.claims.summary import family_in_words, tally
+from loca_theory.claims.summary import family_in_words, history_in_words, tally
 
 _PREFACE = """\
 Written by `loca-theory verify`. Each statement is the paper's, in our words. If the paper can be
 read in several ways, each interpretation is a claim of its own. The rule that turns the observed
-number and its error into a verdict was fixed for each claim beforehand. An erratum is a statement
-that cannot be meant as it is printed; its note names the claim that is meant. Claims about this
-package's own code are marked, and counted separately."""
+number and its error into a verdict was fixed for each claim before the stored run; the claim lists
+the changes since it was first written. A supported claim names an alternative under which it is
+refuted. An erratum is a statement that cannot be meant as it is printed; its note names the claim
+that is meant. Claims that rest on other models than the paper's, and claims about this package's
+own code, are marked and counted separately."""
 WRITTEN_BY = _PREFACE.partition(".")[0]
 """Text by which a CLAIMS.md of this package is recognised."""
+_SUBJECTS = {OTHER_MODEL: "another model", PACKAGE: "this package"}
 _OLD = "observed with an older version of the code"
 
 
@@ -41,7 +44,7 @@ def _not_supported(entries: Sequence[Entry]) -> Iterator[str]:
         one
         for one in entries
         if one.verdict is Verdict.NOT_SUPPORTED
-        and one.claim.subject == PAPER
+        and one.claim.subject != PACKAGE
         and not one.claim.erratum
     ]
     if not listed:
@@ -62,7 +65,7 @@ def _verdict(one: Entry) -> str:
     is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
     marks = [
         *(["erratum"] if is_erratum else []),
-        *(["this package"] if one.claim.subject != PAPER else []),
+        *([_SUBJECTS[one.claim.subject]] if one.claim.subject in _SUBJECTS else []),
         *(["older code"] if one.stale else []),
     ]
     return f"{one.verdict} ({', '.join(marks)})" if marks else one.verdict
@@ -81,6 +84,9 @@ def _details(one: Entry) -> Iterator[str]:
         which = f" at {_plain(name)}, which decides" if name and len(estimates) > 1 else ""
         run = f"n = {one.estimate.n}, {one.tier} tier, seed {one.seed}"
         yield f"- observed: {one.shown}{which} ({run})"
+    if claim.refuted_by:
+        yield f"- refuted if: {_plain(claim.refuted_by.statement)}"
+    yield from (f"- {_plain(text)}" for text in history_in_words(claim))
     if one.stale:
         yield f"- {_OLD}"
     if one.changed or one.lost:

@@ -7,16 +7,17 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from loca_theory import _arguments
+from loca_theory.claims.fields import is_number, read_alternative, read_changes, read_rule
 from loca_theory.claims.ledger import (
     EMPIRICAL,
     KINDS,
+    OTHER_MODEL,
     PAPER,
     SUBJECTS,
     Claim,
@@ -26,7 +27,7 @@ from loca_theory.claims.ledger import (
     stands_for,
 )
 from loca_theory.claims.measurement import Tier
-from loca_theory.claims.rules import Rule, Verdict
+from loca_theory.claims.rules import Verdict
 
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _TEXTS = ("id", "passage", "statement", "kind", "check", "expected", "expected_verdict")
@@ -34,7 +35,7 @@ _LISTS = ("assumptions", "added", "tables", "undecided")
 _OTHERS = {"arguments": dict, "note": str, "command": str, "figure": str, "erratum": bool,
            "subject": str}  # fmt: skip
 _TYPES = {dict: "a table", str: "a text", bool: "true or false"}
-_FIELDS = {*_TEXTS, *_LISTS, *_OTHERS, "rule", "comparisons", "cost"}
+_FIELDS = {*_TEXTS, *_LISTS, *_OTHERS, "rule", "comparisons", "cost", "refuted_by", "rule_changes"}
 
 
 def load_ledger(path: str | Path | None = None) -> Ledger:
@@ -155,7 +156,7 @@ class _Reader:
         if type(comparisons) is not int or comparisons < 0:
             refuse("comparisons", "'comparisons' must be a whole number, 0 or more")
         cost = entry.get("cost", 1.0)
-        if not _is_number(cost) or not cost > 0:
+        if not is_number(cost) or not cost > 0:
             refuse("cost", "'cost' must be a positive number of seconds")
         for key, kind in _OTHERS.items():
             if not isinstance(entry.get(key, kind()), kind):
@@ -176,10 +177,12 @@ class _Reader:
         except (TypeError, ValueError):
             why = "'arguments' may hold only finite numbers, texts, booleans, lists and tables"
             refuse("arguments", why)
+        rule = read_rule(entry.get("rule"), partial(refuse, "rule"))
+        changes, alternative = entry.get("rule_changes"), entry.get("refuted_by")
         return Claim(
             **{key: entry[key] for key in ("id", "statement", "kind", "check", "expected")},
             section=Section("", entry["passage"]),
-            rule=self._rule(index, entry.get("rule")),
+            rule=rule,
             expected_verdict=Verdict(entry["expected_verdict"]),
             command=entry.get("command", f"loca-theory verify {entry['id']}"),
             assumptions=tuple(entry.get("assumptions", ())),
@@ -191,54 +194,18 @@ class _Reader:
             figure=entry.get("figure", ""),
             note=entry.get("note", ""),
             erratum=entry.get("erratum", False),
-            subject=entry.get("subject", PAPER),
+            subject=entry.get("subject", OTHER_MODEL if entry["kind"] == EMPIRICAL else PAPER),
             undecided=tuple(Tier(one) for one in entry.get("undecided", ())),
+            refuted_by=None
+            if alternative is None
+            else read_alternative(
+                alternative, partial(refuse, "refuted_by"), is_designed=rule.kind == "designed"
+            ),
+            rule_changes=()
+            if changes is None
+            else read_changes(changes, rule, partial(refuse, "rule_changes")),
             source=f"{self._name}, line {self._line(index, '', 'claim')}",
         )
-
-    def _rule(self, index: int, given: Any) -> Rule:
-        if not isinstance(given, dict):
-            self._refuse(index, "rule", "a claim needs a table 'rule'")
-        keys = set(given)
-        if "designed" in keys:
-            if given != {"designed": True}:
-                self._refuse(index, "rule", "a rule with 'designed' needs designed = true alone")
-            return Rule("designed")
-        if "value" in keys:
-            wanted = {"value", "precision"}
-            if keys != wanted:
-                why = f"a rule with 'value' needs value and precision alone, not {_of(keys)}"
-                self._refuse(index, "rule", why)
-            precision, value = given["precision"], self._numbers(index, given["value"])
-            if not _is_number(precision) or not 0 <= precision < np.inf:
-                self._refuse(index, "rule", "'precision' must be a finite number, 0 or more")
-            if not np.isfinite(value).all():
-                self._refuse(index, "rule", "'value' must be finite")
-            return Rule("near", value=value, precision=float(precision))
-        if not keys or not keys <= {"low", "high"}:
-            why = "a rule needs low or high or both, or value and precision, or designed, "
-            why += f"not {_of(keys)}"
-            self._refuse(index, "rule", why)
-        low = self._numbers(index, given.get("low", -np.inf))
-        high = self._numbers(index, given.get("high", np.inf))
-        if len({len(low), len(high)} - {1}) > 1:
-            why = f"'low' has {len(low)} bounds, but 'high' has {len(high)}; "
-            why += "give one per estimate, or one for all"
-            self._refuse(index, "rule", why)
-        lows, highs = np.broadcast_arrays(low, high)
-        if (lows > highs).any():
-            self._refuse(index, "rule", "'low' lies above 'high'")
-        if (lows == np.inf).any() or (highs == -np.inf).any():
-            self._refuse(index, "rule", "no finite number satisfies this bound")
-        if (np.isinf(lows) & np.isinf(highs)).any():
-            self._refuse(index, "rule", "a rule without any bound cannot fail; give low or high")
-        return Rule("inside", low=low, high=high)
-
-    def _numbers(self, index: int, given: Any) -> tuple[float, ...]:
-        listed = given if isinstance(given, list) else [given]
-        if not listed or not all(_is_number(one) for one in listed):
-            self._refuse(index, "rule", "the bounds of a rule must be numbers")
-        return tuple(float(one) for one in listed)
 
     def _refuse(self, index: int, key: str, why: str, table: str = "claim") -> NoReturn:
         msg = f"{self._name}, line {self._line(index, key, table)}: {why}"
@@ -278,11 +245,3 @@ def _contradictions(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _are_tables(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
-
-
-def _of(keys: set[str]) -> str:
-    return ", ".join(sorted(keys)) or "nothing"

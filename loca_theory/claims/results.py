@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.claims.entries import Entry, definition
-from loca_theory.claims.ledger import PACKAGE, Ledger
+from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger
 from loca_theory.claims.markdown import WRITTEN_BY, markdown
 from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.reader import load_ledger
@@ -90,14 +90,15 @@ class VerificationResult(Result):
         """The content of claims.json.
 
         The keys are ``claims``, ``counts`` (verdicts of the claims of the paper), ``errata`` (how
-        many of the unsupported ones are errata), ``package`` (verdicts of the claims about
-        this package), ``family`` (the family-wise error rate and the number of comparisons) and
-        ``manifest``.
+        many of the unsupported ones are errata), ``other_models`` (verdicts of the paper's
+        statements on other models), ``package`` (verdicts of the claims about this package),
+        ``family`` (the family-wise error rate and the number of comparisons) and ``manifest``.
         """
         return {
             "claims": [one.to_json() for one in self.claims],
             "counts": counts(self.claims),
             "errata": count_errata(self.claims),
+            "other_models": counts(self.claims, OTHER_MODEL),
             "package": counts(self.claims, PACKAGE),
             "family": {"rate": FAMILY_WISE, "comparisons": self.ledger.comparisons},
             "manifest": self.manifest,

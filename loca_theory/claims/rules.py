@@ -27,7 +27,9 @@ if none fails, one that is inconclusive makes the claim inconclusive.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from typing import Literal
 
@@ -58,7 +60,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """An acceptance rule, fixed before anything is measured.
+    """An acceptance rule, fixed before the stored run.
 
     Attributes:
         kind: ``inside``, ``near`` or ``designed``.
@@ -73,6 +75,11 @@ class Rule:
     high: tuple[float, ...] = (np.inf,)
     value: tuple[float, ...] = ()
     precision: float = 0.0
+
+    @property
+    def digest(self) -> str:
+        """Short hash of the rule, by which a change is noticed."""
+        return hashlib.sha256(self.in_words().encode()).hexdigest()[:8]
 
     @property
     def length(self) -> int:
@@ -112,6 +119,23 @@ class Rule:
         if high < least or low > most:
             return Verdict.NOT_SUPPORTED, margin
         return (Verdict.SUPPORTED if margin >= 0 else Verdict.INCONCLUSIVE), margin
+
+
+@dataclass(frozen=True)
+class RuleChange:
+    """The day from which a rule stands.
+
+    Attributes:
+        date: The day.
+        digest: :attr:`Rule.digest` of the rule from then on.
+        why: Why it replaced the rule before; empty for the first rule.
+        before: The rule before, as text; empty for the first rule.
+    """
+
+    date: date
+    digest: str
+    why: str = ""
+    before: str = ""
 
 
 _SEVERITY = (Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE, Verdict.SUPPORTED)

@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.ledger import PAPER, SUBJECTS, Ledger
+from loca_theory.claims.ledger import PAPER, SUBJECTS, Claim, Ledger
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 
 Entries = Sequence[Entry]
 
-_SUBJECTS = dict(zip(SUBJECTS, ("of the paper", "about this package"), strict=True))
+_SUBJECTS = dict(
+    zip(
+        SUBJECTS,
+        ("of the paper", "of the paper on other models", "about this package"),
+        strict=True,
+    )
+)
 
 
 def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
@@ -57,3 +63,16 @@ def family_in_words(ledger: Ledger) -> str:
         f"In one run at one tier, all {ledger.comparisons} confidence intervals of the ledger hold "
         f"together with a nominal probability of at least {1 - FAMILY_WISE:g}."
     )
+
+
+def history_in_words(claim: Claim) -> list[str]:
+    """Since when the rule of a claim stands, and each of its changes, as text."""
+    if not claim.rule_changes:
+        return []
+    *_, latest = claim.rule_changes
+    lines = [f"rule since {latest.date.isoformat()}, fixed before the stored run"]
+    lines += [
+        f"changed {one.date.isoformat()}: {one.why} Before: {one.before}."
+        for one in claim.rule_changes[1:]
+    ]
+    return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -120,23 +121,30 @@ def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[A
     steps, end = p["steps"], interpretation.moving_steps(p["steps"])
     every = max(1, steps // _TRACED)
     trace: dict[str, list[Any]] = {"steps": [], "losses": [], "components": []}
-    for step in range(steps):
+    for step in advance(search, steps, end):
         if traced and step % every == 0:
             _record(state, trace, step)
-        _advance(search, step, end)
-        if step % _LOOK_EVERY == _LOOK_EVERY - 1:
-            state.stop_diverged()
     if traced:
         _record(state, trace, steps)
     return state, trace
 
 
-def _advance(search: Search, step: int, end: int) -> None:
-    """Take one step, which evaluates the gradient once."""
-    if step < end and search.moves_at(step):
-        search.move(step / end)
-    elif search.descends:
-        search.state.descend()
+def advance(search: Search, steps: int, end: int) -> Iterator[int]:
+    """Yield the number of each step, and then take it; each evaluates the gradient once.
+
+    Args:
+        search: The search, with its state.
+        steps: Number of steps.
+        end: Number of steps after which the locations are frozen.
+    """
+    for step in range(steps):
+        yield step
+        if step < end and search.moves_at(step):
+            search.move(step / end)
+        elif search.descends:
+            search.state.descend()
+        if step % _LOOK_EVERY == _LOOK_EVERY - 1:
+            search.state.stop_diverged()
 
 
 def _record(state: State, trace: dict[str, list[Any]], step: int) -> None:

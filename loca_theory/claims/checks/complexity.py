@@ -15,8 +15,13 @@ from loca_theory.expressivity import Budget
 from loca_theory.transforms import dct_matrix
 
 _Numbers = Mapping[str, int]
-# Each is doubled in turn: B is the number of components, r LoRA's rank.
-_START = {"p": 64, "q": 128, "B": 32, "r": 8}
+# In each of these shapes, each number is doubled in turn: B is the number of components, r LoRA's
+# rank.
+_STARTS = (
+    {"p": 64, "q": 128, "B": 32, "r": 8},
+    {"p": 256, "q": 32, "B": 512, "r": 2},
+    {"p": 128, "q": 128, "B": 64, "r": 16},
+)
 _ORDERS: dict[str, Callable[[_Numbers], float]] = {
     "B pq": lambda n: n["B"] * n["p"] * n["q"],
     "B log pq": lambda n: n["B"] * math.log(n["p"] * n["q"]),
@@ -30,9 +35,9 @@ _ORDERS: dict[str, Callable[[_Numbers], float]] = {
 def growth(setting: Setting, *, form: str, order: str) -> Measurement:
     """Growth of the operations when a size is doubled, relative to the growth of the order.
 
-    There is one estimate per size. Torch counts the operations of the matrix products while ΔW is
-    formed. For the fast transform, the multiplications of a recursion are counted while it runs
-    (:func:`fast_cosine`).
+    There is one estimate per size: of three shapes, the one whose growth is furthest from that of
+    the order. Torch counts the operations of the matrix products while ΔW is formed. For the fast
+    transform, the multiplications of a recursion are counted while it runs (:func:`fast_cosine`).
 
     Args:
         setting: Random generator of the spectrum.
@@ -43,15 +48,17 @@ def growth(setting: Setting, *, form: str, order: str) -> Measurement:
 
     Source: section "Computational Complexity" and the table complexity.
     """
-    parts = []
-    start = _operations(setting, form, _START)
-    for name in _START:
-        doubled = {**_START, name: 2 * _START[name]}
-        expected = _ORDERS[order](doubled) / _ORDERS[order](_START)
-        parts.append(
-            Estimate(f"{name} doubled", _operations(setting, form, doubled) / start / expected)
-        )
-    return Measurement.of(parts)
+    growths: dict[str, list[float]] = {name: [] for name in _STARTS[0]}
+    for start in _STARTS:
+        base = _operations(setting, form, start)
+        for name, found in growths.items():
+            doubled = {**start, name: 2 * start[name]}
+            expected = _ORDERS[order](doubled) / _ORDERS[order](start)
+            found.append(_operations(setting, form, doubled) / base / expected)
+    return Measurement.of(
+        Estimate(f"{name} doubled", max(found, key=lambda ratio: abs(math.log(ratio))))
+        for name, found in growths.items()
+    )
 
 
 def _operations(setting: Setting, form: str, sizes: _Numbers) -> int:
@@ -102,9 +109,16 @@ def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
 
 
 def parameters(
-    setting: Setting, *, method: str, width: int, layers: int, budget: int
+    setting: Setting,
+    *,
+    method: str,
+    width: int,
+    layers: int,
+    budget: int,
+    matrices: int = 2,
+    counted: str = "values",
 ) -> Measurement:
-    """Trainable parameters, in millions, of two adapted square matrices per layer.
+    """Trainable parameters, in millions, of the adapted square matrices of all layers.
 
     Args:
         setting: Not used.
@@ -112,9 +126,12 @@ def parameters(
         width: Width of the model.
         layers: Number of its layers.
         budget: Rank or number of components.
+        matrices: Adapted matrices per layer: query and value.
+        counted: ``values`` alone, or ``values and locations``, one index per component.
 
     Source: the parameter columns of the tables of results.
     """
     del setting
     each = Budget(width, width, budget).numbers if method == "lora" else budget
-    return Measurement.exact(2 * layers * each / 1e6)
+    each *= 1 + (counted == "values and locations")
+    return Measurement.exact(matrices * layers * each / 1e6)

@@ -17,9 +17,14 @@ from loca_theory.convergence import (
     Problems,
     RecoveryRow,
     draw,
+    find_interpretation,
     toy,
 )
-from loca_theory.convergence.simulation import compute, point
+from loca_theory.convergence.problems import SAMPLES
+from loca_theory.convergence.searches import Search, find_search
+from loca_theory.convergence.simulation import advance, compute, point
+from loca_theory.convergence.state import Rates, State
+from loca_theory.convergence.study import DEFAULT_STEPS
 from loca_theory.sweeps import Runner
 
 
@@ -48,7 +53,9 @@ def recovery(
     )
 
 
-def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
+def final_loss(
+    setting: Setting, *, search: str, over: str, interpretation: str = "default"
+) -> Measurement:
     """Fraction of random problems in which one search ends at a lower loss than another.
 
     A problem in which the first search diverges counts as a failure.
@@ -57,6 +64,7 @@ def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
         setting: Tier and random generator.
         search: The search that should end at the lower loss.
         over: The search to compare with, on the same problems.
+        interpretation: Interpretation of the paper's description.
 
     Source: the figure toy_experiment_loss.
     """
@@ -64,14 +72,14 @@ def final_loss(setting: Setting, *, search: str, over: str) -> Measurement:
     study = ConvergenceStudy(problems=problems, seed=seed)
     losses = []
     for name in (search, over):
-        given = point(Family(), "default", name, study.rates, study.steps, seed, (0, problems))
+        given = point(Family(), interpretation, name, study.rates, study.steps, seed, (0, problems))
         found = compute(given)["loss"]
         losses.append([np.inf if value is None else value for value in found])
     lower = sum(mine < other for mine, other in zip(*losses, strict=True))
     return Measurement.of(Estimate.fraction(lower, problems))
 
 
-def uniqueness(setting: Setting) -> Measurement:
+def uniqueness(setting: Setting, *, samples: int = SAMPLES) -> Measurement:
     """Smallest rank, over random problems, of the map from F₂ to the outputs; full rank is 36.
 
     As a function of vec F₂ the loss is quadratic. The rank of its matrix Γ ⊗ Σ is the rank of Γ
@@ -79,12 +87,12 @@ def uniqueness(setting: Setting) -> Measurement:
 
     Args:
         setting: Tier and random generator.
+        samples: Number of samples of the data, 5000 as printed.
 
     Source: the footnote that the solution is unique.
     """
-    problems = draw(
-        Family(), Interpretation(), setting.seed(), range(setting.scaled(1000, 4000, 20_000))
-    )
+    numbers = range(setting.scaled(1000, 4000, 20_000))
+    problems = draw(Family(), Interpretation(), setting.seed(), numbers, samples=samples)
     ranks = [
         np.linalg.matrix_rank(factor.double().numpy(), hermitian=True)
         for factor in (problems.rows, problems.columns)
@@ -106,42 +114,93 @@ def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
     return Measurement.of(Estimate("", better.value - worse.value, error, problems), note)
 
 
-def descent(setting: Setting, *, refitted: bool = False, over: str = "start") -> Measurement:
+def descent(
+    setting: Setting,
+    *,
+    refitted: bool = False,
+    over: str = "start",
+    states: str = "fitted",
+    direction: str = "against",
+) -> Measurement:
     """Fraction of toy problems in which a step along the location gradient lowers the loss.
 
-    The locations are random, and the coefficients have their least-squares values. One component
-    that is not at the border moves by one location along one axis, against the sign of the central
-    difference.
+    One component that is not at the border moves by one location along one axis, against the sign
+    of the central difference.
 
     Args:
         setting: Tier and random generator.
-        refitted: Refit all coefficients after the step; otherwise they stay as they are.
+        refitted: Refit all coefficients before and after the step; otherwise they stay as they are.
         over: The loss to compare with: the one at the ``start``, or after the ``opposite`` step.
+        states: Where the step is taken: ``fitted``, random locations with the coefficients of least
+            squares, or ``visited``, a random step of a phase of locations in a run of the paper's
+            search.
+        direction: ``against`` the sign of the central difference, or ``along`` it.
 
     Source: "the difference approximation generally works well"; the quadratic loss is that of the
     toy experiment (:mod:`loca_theory.convergence.problems`).
     """
     wanted = setting.scaled(1000, 4000, 20_000)
     problems = draw(Family(), Interpretation(), setting.seed(), range(wanted))
+    starts = _visited(setting, problems) if states == "visited" else [None] * wanted
+    sign = -1 if direction == "against" else 1
     outcomes = [
-        _is_lowered(setting, problems, i, refitted=refitted, over=over) for i in range(wanted)
+        _is_lowered(setting, problems, i, start, refitted=refitted, over=over, sign=sign)
+        for i, start in enumerate(starts)
     ]
     counted = [outcome for outcome in outcomes if outcome is not None]
     note = f"{wanted - len(counted)} problems without a component that can move are excluded."
     return Measurement.of(Estimate.fraction(sum(counted), len(counted)), note)
 
 
+_Start = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
+def _visited(setting: Setting, problems: Problems) -> list[_Start]:
+    """Locations and coefficients of each problem at a random step at which locations move."""
+    search, end = _search(problems, Interpretation())
+    moves = [step for step in range(end) if search.moves_at(step)]
+    chosen = setting.rng.choice(moves, len(problems.start))
+    found: list[_Start] = [(np.empty(0, np.int64), np.empty(0))] * len(chosen)
+    for step in advance(search, end, end):
+        for i in np.flatnonzero(chosen == step):
+            both = search.state.indices[i], search.state.coefficients[i]
+            indices, values = (one.numpy().copy() for one in both)
+            found[i] = indices, values.astype(np.float64)
+    return found
+
+
+def _search(problems: Problems, interpretation: Interpretation) -> tuple[Search, int]:
+    """The paper's search, and the number of steps after which the locations are frozen."""
+    state = State(problems, interpretation, Rates())
+    search = find_search("central").make(state, lambda count: torch.empty(0))
+    return search, interpretation.moving_steps(DEFAULT_STEPS)
+
+
 def _is_lowered(
-    setting: Setting, problems: Problems, i: int, *, refitted: bool, over: str
+    setting: Setting,
+    problems: Problems,
+    i: int,
+    given: _Start | None,
+    *,
+    refitted: bool,
+    over: str,
+    sign: int,
 ) -> bool | None:
-    """Whether the loss of one problem is lowered; None if no component can move."""
+    """Whether the loss of one problem is lowered; None if no component can move.
+
+    The components start at given locations with given coefficients, or at the problem's initial
+    locations with the coefficients of least squares.
+    """
     size = problems.size
     # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, where vec stacks the rows of F.
     curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
     truth = np.zeros(size**2)
     np.add.at(truth, problems.indices[i].numpy(), problems.coefficients[i].numpy())
-    start = problems.start[i].numpy()
+    start = problems.start[i].numpy() if given is None else given[0]
     spectrum = _fitted(curvature, truth, start)
+    if given is not None:
+        spectrum = np.zeros_like(spectrum)
+        np.add.at(spectrum, start, given[1])
     indices = np.stack(np.divmod(start, size), axis=1)
     axis = int(setting.rng.integers(2))
     inner = np.flatnonzero((indices[:, axis] > 0) & (indices[:, axis] < size - 1))
@@ -151,7 +210,9 @@ def _is_lowered(
     step = size if axis == 0 else 1
     z = curvature @ (spectrum - truth)
     gradient = spectrum[start[n]] * (z[start[n] + step] - z[start[n] - step]) / 2
-    step *= -int(np.sign(gradient))
+    if gradient == 0:
+        return None
+    step *= sign * int(np.sign(gradient))
 
     def loss(by: int) -> float:
         indices = start.copy()
@@ -174,6 +235,30 @@ def _fitted(
     normal = curvature[np.ix_(support, support)]
     spectrum[support] = np.linalg.lstsq(normal, curvature[support] @ truth, rcond=None)[0]
     return spectrum
+
+
+def first_move(setting: Setting, *, interpretation: str, after: int) -> Measurement:
+    """Fraction of problems in which the paper's search moves no component in the first steps.
+
+    Args:
+        setting: Tier and random generator.
+        interpretation: Interpretation of the paper's description.
+        after: Number of steps.
+
+    Source: "begin to change gradually after 200 steps" in the appendix on the toy experiment.
+    """
+    wanted, chosen = setting.scaled(1000, 4000, 20_000), find_interpretation(interpretation)
+    problems = draw(Family(), chosen, setting.seed(), range(wanted))
+    search, end = _search(problems, chosen)
+    first = np.full(wanted, end)
+    for step in advance(search, end, end):
+        # The state before this step, and so after as many steps.
+        has_moved = (search.state.indices != problems.start).any(1).numpy()
+        first = np.minimum(first, np.where(has_moved, step, end))
+    return Measurement.of(
+        Estimate.fraction(int((first > after).sum()), wanted),
+        f"The first component moves at step {np.median(first):g} in the median.",
+    )
 
 
 def _rows(

@@ -69,8 +69,17 @@ def difference(
     return Measurement.of(parts)
 
 
-def value(setting: Setting, *, method: str, sizes: Sequence[int], r: int) -> Measurement:
+def value(
+    setting: Setting, *, method: str, sizes: Sequence[int], r: int, law: str = ""
+) -> Measurement:
     """Mean relative error on dense draws less the exact expectation, one estimate per size.
+
+    Args:
+        setting: Tier and random generator.
+        method: The method.
+        sizes: Values of K.
+        r: LoRA's rank, which sets the budget.
+        law: The method whose exact expectation is compared; empty for ``method``.
 
     Source: the expectations of order statistics in the proof of Theorem 1.
     """
@@ -80,6 +89,6 @@ def value(setting: Setting, *, method: str, sizes: Sequence[int], r: int) -> Mea
         settings = MonteCarlo(draws, seed=setting.seed())
         series = Series(find_method(method), size, size, (r,), Sampler.DENSE)
         found = settings.run([series], Runner(jobs=1))[0][0]
-        gap = found.error - exact_error(method, Budget(size, size, r))
+        gap = found.error - exact_error(law or method, Budget(size, size, r))
         parts.append(Estimate(f"K = {size}", gap, found.standard_error or 0.0, draws))
     return Measurement.of(parts)

@@ -100,7 +100,12 @@ def _low_rank_losses(
 
 
 def reference_crossings(
-    setting: Setting, *, structure: str, ranks: Sequence[int], differences: bool = False
+    setting: Setting,
+    *,
+    structure: str,
+    ranks: Sequence[int],
+    differences: bool = False,
+    fraction: float = 1.0,
 ) -> Measurement:
     """The ρ from which the method R has a smaller error than D for independent entries, by rank.
 
@@ -114,11 +119,12 @@ def reference_crossings(
         structure: As in :func:`same_draw_gap`.
         ranks: Values of r, increasing.
         differences: Return the steps from rank to rank instead, from a quarter of the draws.
+        fraction: Fraction of the tier's draws to use, for values far from the bounds of the rule.
 
     Source: the printed ρ_c and the figure sim_3.
     """
     draws, seed = setting.scaled(25, 1200, 4800), setting.seed()
-    draws = max(25, draws // 4) if differences else draws
+    draws = max(25, round(draws * fraction * (0.25 if differences else 1)))
     reference = [exact_error("D", Budget(SIZE, SIZE, r)) for r in ranks]
 
     def gaps(rho: float) -> NDArray[np.float64]:

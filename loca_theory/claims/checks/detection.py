@@ -58,19 +58,24 @@ def _correlation_null(setting: Setting, draws: int) -> _Array:
 
 
 def statistic(
-    setting: Setting, *, rhos: Sequence[float], printed: Sequence[float] = ()
+    setting: Setting,
+    *,
+    rhos: Sequence[float],
+    printed: Sequence[float] = (),
+    is_centred: bool = False,
 ) -> Measurement:
-    """Mean of T without centring of columns, one estimate per ρ.
+    """Mean of T, one estimate per ρ.
 
     Args:
         setting: Tier and random generator.
         rhos: Values of ρ in (1−ρ)I + ρ11ᵀ.
         printed: Printed values of T. If given, each estimate is the printed value less the mean, in
             standard errors of a mean of 100 draws.
+        is_centred: Subtract each column's mean first.
 
     Source: the four printed values of T.
     """
-    found = _statistics(setting, rhos, setting.scaled(200, 5000, 20_000), is_centred=False)
+    found = _statistics(setting, rhos, setting.scaled(200, 5000, 20_000), is_centred=is_centred)
     parts = [Estimate.mean(row, f"rho = {rho:g}") for rho, row in zip(rhos, found, strict=True)]
     shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in found)
     note = f"Standard deviations of T over draws: {shown}."

@@ -70,23 +70,31 @@ def _distance(fit: BulkFit) -> float:
 
 
 def rank_advantage(setting: Setting, *, table: str) -> Measurement:
-    """Effective rank of LoCA's block means less that of LoRA's, the smallest over the layers.
+    """How much closer LoCA's effective rank is to full fine-tuning's than LoRA's.
 
-    The effective rank is the exponential of the entropy of the normalised squared singular values.
+    The effective rank ρ of block means is the exponential of the entropy of the normalised squared
+    singular values. The number, the smallest over the layers, is
+    |log ρ(LoRA)/ρ(full)| − |log ρ(LoCA)/ρ(full)|. That LoCA's rank exceeds LoRA's, which is r at
+    most, would say nothing: any increment of full rank does.
 
     Args:
         setting: Has the folder of the tables.
         table: Pattern of the tables' names.
 
-    Source: the figure visualization_W; LoCA's pattern is said to be more diverse than LoRA's.
+    Source: the figure visualization_W; LoCA's pattern is said to be more diverse than LoRA's, "thus
+    enabling it to better capture the learning pattern of full fine-tuning".
     """
-    found = _pictures(setting, table, "loca"), _pictures(setting, table, "lora")
-    both = [name for name in found[0] if name in found[1]]
-    if not both:
-        return Measurement.missing(f"There is no table {table}.parquet with loca and lora.")
-    gaps = [_effective_rank(found[0][name]) - _effective_rank(found[1][name]) for name in both]
-    shown = ", ".join(f"{gap:.3g}" for gap in gaps)
-    return Measurement.exact(min(gaps), f"{len(gaps)} matrices: {shown}.")
+    found = {method: _pictures(setting, table, method) for method in ("full", "loca", "lora")}
+    names = [name for name in found["full"] if all(name in one for one in found.values())]
+    if not names:
+        return Measurement.missing(f"There is no table {table}.parquet with full, loca and lora.")
+    gaps, shown = [], []
+    for name in names:
+        full, loca, lora = (_effective_rank(one[name]) for one in found.values())
+        gaps.append(abs(np.log(lora / full)) - abs(np.log(loca / full)))
+        shown.append(f"{full:.3g}, {loca:.3g}, {lora:.3g}")
+    note = f"Effective ranks of full, LoCA and LoRA in {len(gaps)} matrices: {'; '.join(shown)}."
+    return Measurement.exact(min(gaps), note)
 
 
 def picture_normality(setting: Setting, *, table: str) -> Measurement:

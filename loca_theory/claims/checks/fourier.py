@@ -16,10 +16,10 @@ _Array = NDArray[np.float64]
 _SIZES = range(2, 17)
 
 
-def _parts(size: int) -> tuple[_Array, _Array]:
-    """R and I, entry by entry from the printed definition."""
+def _parts(size: int, detuning: int = 0) -> tuple[_Array, _Array]:
+    """R and I, entry by entry from the printed definition, with the period K + detuning."""
     u = np.arange(size)
-    angle = 2 * np.pi * np.outer(u, u) / size
+    angle = 2 * np.pi * np.outer(u, u) / (size + detuning)
     return np.cos(angle) / np.sqrt(size), -np.sin(angle) / np.sqrt(size)
 
 
@@ -44,32 +44,37 @@ def parseval(setting: Setting, *, factor: str, transform: str) -> Measurement:
     return Measurement.exact(worst, f"Sizes {_SIZES[0]} to {_SIZES[-1]}.")
 
 
-def real_times_imaginary(setting: Setting) -> Measurement:
+def real_times_imaginary(setting: Setting, *, detuning: int = 0) -> Measurement:
     """Largest entry of Re(H) Im(H), sizes 2 to 16.
+
+    Args:
+        setting: Not used.
+        detuning: Added to the period K of H; 0 for the printed H.
 
     Source: the lemma "Re(H)Im(H) = 0".
     """
     del setting
     worst = 0.0
     for size in _SIZES:
-        real, imaginary = _parts(size)
+        real, imaginary = _parts(size, detuning)
         worst = max(worst, float(np.abs(real @ imaginary).max()))
     return Measurement.exact(worst)
 
 
-def gram_matrices(setting: Setting, *, parity: str) -> Measurement:
+def gram_matrices(setting: Setting, *, parity: str, detuning: int = 0) -> Measurement:
     """Largest deviation of RRᵀ and IIᵀ from the printed ones, sizes up to 17.
 
     Args:
         setting: Not used.
         parity: ``even`` sizes, as printed, or ``odd`` ones, where K/2 is not an index.
+        detuning: Added to the period K of H; 0 for the printed H.
 
     Source: the lemma on Re(H)Re(H)ᵀ and Im(H)Im(H)ᵀ, and "the odd case can be proved similarly".
     """
     del setting
     worst = 0.0
     for size in range(2 if parity == "even" else 3, 18, 2):
-        real, imaginary = _parts(size)
+        real, imaginary = _parts(size, detuning)
         printed_real, printed_imaginary = _printed_grams(size)
         worst = max(
             worst,
@@ -91,24 +96,25 @@ def _printed_grams(size: int) -> tuple[_Array, _Array]:
     return real, imaginary
 
 
-def maps(size: int) -> tuple[_Array, _Array]:
+def maps(size: int, detuning: int = 0) -> tuple[_Array, _Array]:
     """The matrices that take vec W to vec Re F and to vec Im F, from the printed products.
 
     Args:
         size: K.
+        detuning: Added to the period K of H; 0 for the printed H.
     """
-    real, imaginary = _parts(size)
+    real, imaginary = _parts(size, detuning)
     to_real = np.kron(real, real) - np.kron(imaginary, imaginary)
     return to_real, np.kron(real, imaginary) + np.kron(imaginary, real)
 
 
-def _covariances(size: int) -> tuple[_Array, _Array]:
+def _covariances(size: int, detuning: int = 0) -> tuple[_Array, _Array]:
     """Σ_R and Σ_I."""
-    to_real, to_imaginary = maps(size)
+    to_real, to_imaginary = maps(size, detuning)
     return to_real @ to_real.T, to_imaginary @ to_imaginary.T
 
 
-def independence(setting: Setting, *, product: str) -> Measurement:
+def independence(setting: Setting, *, product: str, detuning: int = 0) -> Measurement:
     """Largest entry of a product that vanishes if Re F and Im F are independent, sizes 2 to 8.
 
     A and B are the maps to vec Re F and vec Im F; Σ_R = AAᵀ and Σ_I = BBᵀ.
@@ -117,13 +123,14 @@ def independence(setting: Setting, *, product: str) -> Measurement:
         setting: Not used.
         product: ``A B'``, the cross-covariance; ``A B``, which the proof displays, and its
             difference from A Bᵀ; or ``covariances``, Σ_R Σ_I.
+        detuning: Added to the period K of H; 0 for the printed H.
 
     Source: the independence of Re F and Im F in the proof of Theorem 1.
     """
     del setting
     worst = 0.0
     for size in range(2, 9):
-        a, b = maps(size)
+        a, b = maps(size, detuning)
         found = {
             "A B'": (a @ b.T,),
             "A B": (a @ b, a @ b - a @ b.T),
@@ -133,23 +140,24 @@ def independence(setting: Setting, *, product: str) -> Measurement:
     return Measurement.exact(worst)
 
 
-def covariance_identity(setting: Setting, *, form: str) -> Measurement:
+def covariance_identity(setting: Setting, *, form: str, detuning: int = 0) -> Measurement:
     """Largest deviation of Σ_R and Σ_I from the printed formulas, even and odd sizes 2 to 8.
 
     Args:
         setting: Not used.
         form: ``sum``, Σ_R + Σ_I = I, or ``kronecker``, RRᵀ⊗RRᵀ + IIᵀ⊗IIᵀ and RRᵀ⊗IIᵀ + IIᵀ⊗RRᵀ.
+        detuning: Added to the period K of H; 0 for the printed H.
 
     Source: the displayed formulas for Σ_R, Σ_I and their sum in the proof of Theorem 1.
     """
     del setting
     worst = 0.0
     for size in range(2, 9):
-        real, imaginary = _covariances(size)
+        real, imaginary = _covariances(size, detuning)
         if form == "sum":
             gaps = [real + imaginary - np.eye(size**2)]
         else:
-            rr, ii = (part @ part.T for part in _parts(size))
+            rr, ii = (part @ part.T for part in _parts(size, detuning))
             gaps = [
                 real - np.kron(rr, rr) - np.kron(ii, ii),
                 imaginary - np.kron(rr, ii) - np.kron(ii, rr),
@@ -158,34 +166,42 @@ def covariance_identity(setting: Setting, *, form: str) -> Measurement:
     return Measurement.exact(worst)
 
 
-def locations_of_one(setting: Setting) -> Measurement:
+def locations_of_one(setting: Setting, *, detuning: int = 0) -> Measurement:
     """Number of differences between the diagonal positions where Σ_R is 1 and the printed ones.
 
     The sizes are even, 4 to 8. The printed positions are (0,0), (K/2,K/2), (K²/2,K²/2) and
     ((K²+K)/2,(K²+K)/2).
+
+    Args:
+        setting: Not used.
+        detuning: Added to the period K of H; 0 for the printed H.
     """
     del setting
     wrong = 0
     for size in (4, 6, 8):
-        diagonal = np.diag(_covariances(size)[0])
+        diagonal = np.diag(_covariances(size, detuning)[0])
         found = set(np.flatnonzero(np.abs(diagonal - 1) < 1e-9).tolist())
         printed = {0, size // 2, size**2 // 2, (size**2 + size) // 2}
         wrong += len(found ^ printed)
     return Measurement.exact(wrong)
 
 
-def block_form(setting: Setting) -> Measurement:
+def block_form(setting: Setting, *, detuning: int = 0) -> Measurement:
     """Deviation of Σ_R and Σ_I from the printed blocks, in the order of the conjugate pairs.
 
     The blocks are I₄ and 0₄, then Δ₂ with entries 0.5, and Δ₂⁻ with 0.5 and −0.5. The sizes are
     even, 4 to 8.
+
+    Args:
+        setting: Not used.
+        detuning: Added to the period K of H; 0 for the printed H.
 
     Source: equations (sigmar) and (sigmai).
     """
     del setting
     worst = 0.0
     for size in (4, 6, 8):
-        real, imaginary = _covariances(size)
+        real, imaginary = _covariances(size, detuning)
         half = HalfSpectrum(size, size)
         own = [int(i * size + j) for i, j in half.self_conjugate]
         order = list(own)

@@ -17,10 +17,10 @@ _Array = NDArray[np.float64]
 _ROWS, _COLUMNS, _COMPONENTS, _SCALING = 9, 7, 6, 1.7
 
 
-def _printed_matrix(n: int) -> _Array:
-    """C, entry by entry from the printed definition."""
+def _printed_matrix(n: int, first: float = 0.5) -> _Array:
+    """C, entry by entry from the printed definition, with k_0² = first."""
     i, j = np.arange(n)[:, None], np.arange(n)[None, :]
-    k = np.where(i == 0, 1 / np.sqrt(2), 1.0)
+    k = np.where(i == 0, np.sqrt(first), 1.0)
     return np.sqrt(2 / n) * k * np.cos(np.pi * (2 * j + 1) * i / (2 * n))
 
 
@@ -31,26 +31,31 @@ def _scattered(values: _Array, indices: NDArray[np.int64], shape: tuple[int, int
     return s
 
 
-def cosine_matrix(setting: Setting, *, source: str) -> Measurement:
+def cosine_matrix(setting: Setting, *, source: str, first: float = 0.5) -> Measurement:
     """Largest deviation of CCᵀ from I for the printed C, or of the package's C from that C.
 
     Args:
         setting: Not used.
         source: ``printed`` or ``package``.
+        first: k_0² of the printed C, ½.
 
     Source: the definition of C below equation (original_dct).
     """
     del setting
     worst = 0.0
     for n in (1, 2, 3, 8, 33, 768):
-        c = _printed_matrix(n)
+        c = _printed_matrix(n, first)
         gap = c @ c.T - np.eye(n) if source == "printed" else dct_matrix(n).numpy() - c
         worst = max(worst, float(np.abs(gap).max()))
     return Measurement.exact(worst, "Rounding of the printed phases grows with n.")
 
 
-def sparse_sum(setting: Setting) -> Measurement:
+def sparse_sum(setting: Setting, *, vectors: str = "rows") -> Measurement:
     """Largest deviation of Σ a_n C_{l¹}ᵀ D_{l²} from Cᵀ S(a, l, 1) D.
+
+    Args:
+        setting: Random generator of the spectrum.
+        vectors: C_l and D_l are ``rows`` of C and D, or their ``columns``.
 
     Source: the sparse form below equation (original_dct).
     """
@@ -58,7 +63,8 @@ def sparse_sum(setting: Setting) -> Measurement:
     a, indices = setting.rng.standard_normal(_COMPONENTS), _indices(setting)
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     dense = c.T @ _scattered(a, indices, shape) @ d
-    summed = sum(x * np.outer(c[i], d[j]) for x, (i, j) in zip(a, indices, strict=True))
+    left, right = (c, d) if vectors == "rows" else (c.T, d.T)
+    summed = sum(x * np.outer(left[i], right[j]) for x, (i, j) in zip(a, indices, strict=True))
     ours = idct2_sparse(torch.from_numpy(a), torch.from_numpy(indices), shape).numpy()
     worst = max(float(np.abs(one - dense).max()) for one in (np.asarray(summed), ours))
     return Measurement.exact(worst)
@@ -83,7 +89,7 @@ def _layer(setting: Setting) -> tuple[CosineSpectrum, torch.Tensor]:
     return layer, slope
 
 
-def location_identity(setting: Setting, *, form: str) -> Measurement:
+def location_identity(setting: Setting, *, form: str, difference: str = "central") -> Measurement:
     r"""Largest deviation of location gradients from the trace with the difference of spectra.
 
     The trace is :math:`\mathrm{tr}[(\partial L/\partial\Delta W)^\top \alpha C^\top
@@ -93,6 +99,8 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
         setting: Random generator of the problem.
         form: ``printed``, :math:`\alpha a_n (Z_{l^2, l^1+1} - Z_{l^2, l^1-1})/2` with
             Z = D (∂L/∂ΔW)ᵀ Cᵀ, or ``package``, the gradient that the layer computes.
+        difference: The difference of spectra: ``central``, as above, or ``forward``,
+            S(a_n, l + e) − S(a_n, l).
 
     Source: equations (position_gradient) and (position_gradient2).
     """
@@ -104,8 +112,12 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
     for n, (i, j) in enumerate(indices.tolist()):
         for axis, (di, dj) in enumerate(((1, 0), (0, 1))):
             step = _scattered(a[n : n + 1], np.array([[i + di, j + dj]]), g.shape)
-            step -= _scattered(a[n : n + 1], np.array([[i - di, j - dj]]), g.shape)
-            trace = _SCALING / 2 * float(np.trace(g.T @ (c.T @ step @ d)))
+            if difference == "central":
+                step -= _scattered(a[n : n + 1], np.array([[i - di, j - dj]]), g.shape)
+                step /= 2
+            else:
+                step -= _scattered(a[n : n + 1], np.array([[i, j]]), g.shape)
+            trace = _SCALING * float(np.trace(g.T @ (c.T @ step @ d)))
             if form == "printed":
                 found = _SCALING * a[n] * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
             else:
@@ -116,8 +128,12 @@ def location_identity(setting: Setting, *, form: str) -> Measurement:
     return Measurement.exact(worst)
 
 
-def coefficient_identity(setting: Setting) -> Measurement:
+def coefficient_identity(setting: Setting, *, scaling: float = _SCALING) -> Measurement:
     """Largest deviation of α Z[l] from ∂L/∂a, both of the layer and of the dense form.
+
+    Args:
+        setting: Random generator of the problem.
+        scaling: The factor of Z[l]; α is 1.7.
 
     Source: appendix "Computational Efficiency of Gradient Estimation".
     """
@@ -131,16 +147,20 @@ def coefficient_identity(setting: Setting) -> Measurement:
         unit = _scattered(np.ones(1), np.array([[i, j]]), g.shape)
         # L is linear in a, so its value at a unit coefficient is the derivative.
         derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
-        found = _SCALING * float(z[j, i])
+        found = scaling * float(z[j, i])
         worst = max(worst, abs(found - derivative))
         worst = max(worst, abs(found - float(learned.grad[n])))
     return Measurement.exact(worst)
 
 
-def first_location_gradient(setting: Setting) -> Measurement:
+def first_location_gradient(setting: Setting, *, steps: int | None = None) -> Measurement:
     """Smallest location gradient when locations first move, after B_a steps of a from a = 0.
 
     The loss is ‖ΔW − M‖²/2 for a random M. No location is at the border.
+
+    Args:
+        setting: Random generator of the problem.
+        steps: Steps of the first phase of coefficients; None for B_a.
 
     Source: lines 1 to 8 of Algorithm 1.
     """
@@ -148,7 +168,7 @@ def first_location_gradient(setting: Setting) -> Measurement:
     layer.set_indices(torch.from_numpy(_indices(setting)))
     target = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
     learned: Any = layer.coefficients
-    for _ in range(AlternatingSchedule().coefficient_steps):
+    for _ in range(AlternatingSchedule().coefficient_steps if steps is None else steps):
         layer.zero_grad()
         ((layer.increment() - target).square().sum() / 2).backward()
         with torch.no_grad():

@@ -11,29 +11,33 @@ from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.transforms import HalfSpectrum, dft2
 
 
-def _weights(size: int) -> NDArray[np.float64]:
-    """Weights: 1 if an entry is its own counterpart, else 0 if condition U holds and 2 if not."""
+def _weights(size: int, pair: float = 2.0) -> NDArray[np.float64]:
+    """Weights: 1 if an entry is its own counterpart, else 0 if condition U holds, ``pair`` if not.
+
+    The printed weight of a pair is 2.
+    """
     weights = np.empty((size, size))
     for i in range(size):
         for j in range(size):
             is_own = (-i % size, -j % size) == (i, j)
-            weights[i, j] = 1.0 if is_own else 0.0 if is_marked(i, j, size) else 2.0
+            weights[i, j] = 1.0 if is_own else 0.0 if is_marked(i, j, size) else pair
     return weights
 
 
-def energy(setting: Setting, *, matrix: str) -> Measurement:
+def energy(setting: Setting, *, matrix: str, pair_weight: float = 2.0) -> Measurement:
     """Largest relative deviation of a weighted sum from ‖W‖², sizes 3 to 12.
 
     Args:
         setting: Random generator of the matrices; the identity holds for all or for none.
         matrix: ``F^H``, weighted |F|², or ``F^S``, weighted Re(F)² beside weighted Im(F)².
+        pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
 
     Source: the matrices F^H and F^S and their sums in the appendix's proposition.
     """
     worst = 0.0
     for size in range(3, 13):
         w = setting.rng.standard_normal((size, size))
-        f, weights = dft2(torch.from_numpy(w)).numpy(), _weights(size)
+        f, weights = dft2(torch.from_numpy(w)).numpy(), _weights(size, pair_weight)
         if matrix == "F^H":
             total = float((weights * np.abs(f) ** 2).sum())
         else:
@@ -43,12 +47,16 @@ def energy(setting: Setting, *, matrix: str) -> Measurement:
     return Measurement.exact(worst)
 
 
-def coordinates(setting: Setting) -> Measurement:
+def coordinates(setting: Setting, *, pair_weight: float = 2.0) -> Measurement:
     """Deviation from the identity of the covariance of the variables whose squares are F^R and F^I.
 
     These are √weight·Re F and √weight·Im F, for all entries of weight 1 or 2. They are jointly
     normal. If their covariance is the identity they are independent N(0, 1), so their squares are
     independent χ²₁. Im F of an entry that is its own counterpart must be 0. Sizes 3 to 8.
+
+    Args:
+        setting: Not used.
+        pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
 
     Source: the laws of F^R and F^I for R = 0, 1 and −1 in the proof of Theorem 1.
     """
@@ -56,9 +64,9 @@ def coordinates(setting: Setting) -> Measurement:
     worst = 0.0
     for size in range(3, 9):
         to_real, to_imaginary = maps(size)
-        weights = _weights(size).ravel()
-        scale = np.sqrt(weights)[:, None]
-        own, both = weights == 1, weights == 2
+        printed = _weights(size).ravel()
+        own, both = printed == 1, printed == 2
+        scale = np.sqrt(_weights(size, pair_weight).ravel())[:, None]
         retained = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
         worst = max(worst, float(np.abs(retained @ retained.T - np.eye(len(retained))).max()))
         worst = max(worst, float(np.abs(to_imaginary[own]).max()))
@@ -83,7 +91,7 @@ def squared_twice(setting: Setting, *, power: int) -> Measurement:
     return Measurement.exact(worst)
 
 
-def fourierft_span(setting: Setting, *, size: int) -> Measurement:
+def fourierft_span(setting: Setting, *, size: int, learned: str = "real") -> Measurement:
     """Dimension of the matrices that FourierFT reaches with every location, over K².
 
     FourierFT learns a real spectrum and takes the real part of the inverse FFT. The dimension is
@@ -92,12 +100,16 @@ def fourierft_span(setting: Setting, *, size: int) -> Measurement:
     Args:
         setting: Not used.
         size: K.
+        learned: ``real`` parts of the spectrum, as in FourierFT, or ``both`` parts.
 
     Source: "FourierFT only considers learning the real part" in section 3.
     """
     del setting
     units = np.eye(size**2).reshape(-1, size, size)
     reached = np.fft.ifft2(units, norm="ortho").real.reshape(size**2, -1)
+    if learned == "both":
+        imaginary = np.fft.ifft2(1j * units, norm="ortho").real.reshape(size**2, -1)
+        reached = np.concatenate([reached, imaginary])
     return Measurement.exact(float(np.linalg.matrix_rank(reached)) / size**2)
 
 

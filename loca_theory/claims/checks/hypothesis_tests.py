@@ -92,15 +92,22 @@ def loop_ends(setting: Setting, *, standard_deviation: float, bins: int) -> Meas
     )
 
 
-def marchenko_pastur(setting: Setting, *, rows: int, columns: int) -> Measurement:
+def marchenko_pastur(setting: Setting, *, rows: int, columns: int, ar: float = 0.0) -> Measurement:
     """Kolmogorov distance of the spectrum of independent entries from the fitted law.
+
+    Args:
+        setting: Tier and random generator.
+        rows: Rows of the matrix.
+        columns: Columns of the matrix.
+        ar: Correlation of neighbouring entries of a row, ρ^|i−j|; 0 for independent ones.
 
     Source: the Marchenko–Pastur law in the preliminary analysis.
     """
     draws = setting.scaled(20, 100, 500)
-    found = []
+    found, own = [], np.arange(columns)
+    mix = np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own)))
     for _ in range(draws):
-        matrix = torch.from_numpy(setting.rng.standard_normal((rows, columns)))
+        matrix = torch.from_numpy(setting.rng.standard_normal((rows, columns)) @ mix.T)
         law = fit_bulk(squared_singular_values(matrix), rows, columns)
         found.append(1.0 if law.kolmogorov is None else law.kolmogorov)
     return Measurement.of(Estimate.mean(found), f"{rows}×{columns}.")

@@ -26,28 +26,37 @@ _FREEDOM, _TUNING, _ROUNDS = 3.0, 1.345, 60
 _BATCHES = 20
 
 
-def _least_squares(setting: Setting, n: int, replicates: int, ar: float) -> _Array:
+def least_squares(rng: np.random.Generator, n: int, replicates: int, ar: float) -> _Array:
     """(XᵀX)⁻¹XᵀE of every replicate, shape (replicates, d, K), E standard normal.
 
     X enters only through XᵀX = LLᵀ. Given X, the product XᵀE is L times standard normal numbers.
-    Neighbouring inputs have the correlation ``ar``.
+
+    Args:
+        rng: Source of the draws.
+        n: Number of samples.
+        replicates: Number of replicates.
+        ar: Correlation of neighbouring inputs.
     """
-    own = np.arange(_INPUTS)
-    mix = np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own)))
-    factors = mix @ _factors(setting, n, replicates)
-    normal = setting.rng.standard_normal((replicates, _INPUTS, _OUTPUTS))
+    factors = _mix(ar) @ _factors(rng, n, replicates)
+    normal = rng.standard_normal((replicates, _INPUTS, _OUTPUTS))
     return np.linalg.solve(factors.transpose(0, 2, 1), normal).astype(np.float64)
 
 
-def _factors(setting: Setting, n: int, replicates: int) -> _Array:
-    """Cholesky factors L of XᵀX for n standard normal inputs, by Bartlett's decomposition."""
-    factor = np.tril(setting.rng.standard_normal((replicates, _INPUTS, _INPUTS)), -1)
+def _mix(ar: float) -> _Array:
+    """Cholesky factor of the inputs' correlations ρ^|i−j|."""
     own = np.arange(_INPUTS)
-    factor[:, own, own] = np.sqrt(setting.rng.chisquare(n - own, (replicates, _INPUTS)))
+    return np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own)))
+
+
+def _factors(rng: np.random.Generator, n: int, replicates: int) -> _Array:
+    """Cholesky factors L of XᵀX for n standard normal inputs, by Bartlett's decomposition."""
+    factor = np.tril(rng.standard_normal((replicates, _INPUTS, _INPUTS)), -1)
+    own = np.arange(_INPUTS)
+    factor[:, own, own] = np.sqrt(rng.chisquare(n - own, (replicates, _INPUTS)))
     return factor
 
 
-def _huber(x: _Array, y: _Array) -> NDArray[np.floating]:
+def huber(x: _Array, y: _Array) -> NDArray[np.floating]:
     """Huber's estimator with unit scale for each column of y, by reweighted least squares."""
     w = np.linalg.solve(x.T @ x, x.T @ y)
     for _ in range(_ROUNDS):
@@ -60,14 +69,14 @@ def _huber(x: _Array, y: _Array) -> NDArray[np.floating]:
     return w
 
 
-def _errors(setting: Setting, estimator: str, n: int, replicates: int) -> _Array:
+def _errors(setting: Setting, estimator: str, n: int, replicates: int, ar: float = 0.0) -> _Array:
     """W′ − W̄ of every replicate, shape (replicates, d, K)."""
     if estimator == "least-squares":
-        return _least_squares(setting, n, replicates, 0.0)
-    found = []
+        return least_squares(setting.rng, n, replicates, ar)
+    found, mix = [], _mix(ar)
     for _ in range(replicates):
-        x = setting.rng.standard_normal((n, _INPUTS))
-        found.append(_huber(x, setting.rng.standard_t(_FREEDOM, (n, _OUTPUTS))))
+        x = setting.rng.standard_normal((n, _INPUTS)) @ mix.T
+        found.append(huber(x, setting.rng.standard_t(_FREEDOM, (n, _OUTPUTS))))
     return np.array(found)
 
 
@@ -83,7 +92,9 @@ def _asymptotic_variance(estimator: str) -> float:
     return float(np.trapezoid(psi**2 * density, t)) / slope**2
 
 
-def variance(setting: Setting, *, estimator: str, samples: Sequence[int]) -> Measurement:
+def variance(
+    setting: Setting, *, estimator: str, samples: Sequence[int], ar: float = 0.0
+) -> Measurement:
     """n′(Var ΔW − σ̄²)/σ₀² − 1 for each sample size n′, and its decrease with each step of n′.
 
     The part σ̄² of the variance is added by construction and taken at its exact value. What is
@@ -94,6 +105,7 @@ def variance(setting: Setting, *, estimator: str, samples: Sequence[int]) -> Mea
         estimator: ``least-squares`` with normal errors, or ``huber`` with Student's errors (3
             degrees of freedom).
         samples: Values of n′, increasing; an output has 8 parameters.
+        ar: Correlation of neighbouring inputs, ρ^|i−j|; 0 for isotropic ones.
 
     Source: Proposition 1.
     """
@@ -103,7 +115,7 @@ def variance(setting: Setting, *, estimator: str, samples: Sequence[int]) -> Mea
     base = _asymptotic_variance(estimator)
     parts = []
     for n in samples:
-        squares = np.square(_errors(setting, estimator, n, replicates)).mean(axis=(1, 2))
+        squares = np.square(_errors(setting, estimator, n, replicates, ar)).mean(axis=(1, 2))
         parts.append(Estimate.mean(n * squares / base - 1, f"n' = {n}"))
     return Measurement.of([*parts, *_steps(parts)], f"σ0² = {base:.4f}.")
 
@@ -147,7 +159,7 @@ def distance(setting: Setting, *, samples: Sequence[int], differences: bool = Fa
 def _total_variation(setting: Setting, n: int, replicates: int) -> float:
     unit = np.eye(_INPUTS)[:, :1]
     # (XᵀX)⁻¹ = L⁻ᵀL⁻¹: its first diagonal entry is the square of the first column of L⁻¹.
-    columns = np.linalg.solve(_factors(setting, n, replicates), unit)
+    columns = np.linalg.solve(_factors(setting.rng, n, replicates), unit)
     variances = np.square(columns).sum(axis=(1, 2)) + _SPREAD**2 + 1 / _PRE_TRAINING
     standard_deviation = float(np.sqrt(variances.mean()))
     x = np.linspace(0, 12 * standard_deviation, 1201)
@@ -167,22 +179,40 @@ def neighbour_correlation(setting: Setting, *, ar: float = 0.0) -> Measurement:
     Source: assumption (A2) of Proposition 1.
     """
     replicates = setting.scaled(2000, 8000, 30_000)
-    errors = _least_squares(setting, 200, replicates, ar)
-    products = (errors[:, :-1] * errors[:, 1:]).mean(axis=(1, 2))
-    return Measurement.of(Estimate.mean(products / np.square(errors).mean()))
+    errors = least_squares(setting.rng, 200, replicates, ar)
+    return Measurement.of(correlation_of_neighbours(errors))
 
 
-def random_parameter(setting: Setting) -> Measurement:
+def correlation_of_neighbours(entries: _Array) -> Estimate:
+    """Correlation of neighbouring parameters of an output.
+
+    Args:
+        entries: Entries of mean 0 of every replicate, shape (replicates, d, K).
+    """
+    products = (entries[:, :-1] * entries[:, 1:]).mean(axis=(1, 2))
+    return Estimate.mean(products / np.square(entries).mean())
+
+
+def random_parameter(setting: Setting, *, parameter: str = "independent") -> Measurement:
     """P(√n g(X_n, S) ≤ t) less Φ(t) at t = −1, 0, 1.
 
-    g is the standardised mean of n = 2000 gamma variables of shape s. S is uniform on (½, 2) and
-    independent of them.
+    g is the standardised mean of n = 2000 gamma variables of shape s. S is uniform on (½, 2).
+
+    Args:
+        setting: Tier and random generator.
+        parameter: S is ``independent`` of X_n, or ``chosen``: of two such values, the one with the
+            larger g.
 
     Source: the lemma in the derivation of Proposition 1.
     """
     trials, n = setting.scaled(200_000, 1_000_000, 4_000_000), 2000
-    shape = setting.rng.uniform(0.5, 2.0, trials)
-    value = (setting.rng.gamma(n * shape) - n * shape) / np.sqrt(n * shape)
+
+    def drawn() -> _Array:
+        shape = setting.rng.uniform(0.5, 2.0, trials)
+        return (setting.rng.gamma(n * shape) - n * shape) / np.sqrt(n * shape)
+
+    value = drawn()
+    value = np.maximum(value, drawn()) if parameter == "chosen" else value
     limits = np.array([-1.0, 0.0, 1.0])
     parts = []
     for t, expected in zip(limits, special.ndtr(limits), strict=True):

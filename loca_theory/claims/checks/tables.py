@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
@@ -79,37 +80,44 @@ _MEMORY = {
 }
 
 
-def cola(setting: Setting, *, size: str) -> Measurement:
-    """LoCA's score on CoLA less the best of all other methods.
+def cola(setting: Setting, *, size: str, method: str = "LoCA") -> Measurement:
+    """A method's score on CoLA less the best of all other methods.
 
     Args:
         setting: Not used.
         size: ``base`` or ``large``.
+        method: The method.
 
     Source: section 5.1, on the table of GLUE results.
     """
     del setting
-    scores = {method: row[_COLA] for method, row in _GLUE[size].items()}
-    mine = scores.pop("LoCA")
-    best = max(scores, key=lambda method: scores[method])
-    return Measurement.exact(mine - scores[best], f"LoCA {mine}, {best} {scores[best]}.")
+    scores = {name: row[_COLA] for name, row in _GLUE[size].items()}
+    mine = scores.pop(method)
+    best = max(scores, key=lambda name: scores[name])
+    return Measurement.exact(mine - scores[best], f"{method} {mine}, {best} {scores[best]}.")
 
 
-def glue_wins(setting: Setting) -> Measurement:
-    """Fraction of GLUE tasks on which LoCA is above FourierFT, the smaller of the two models.
+def glue_wins(setting: Setting, *, over: str = "FourierFT") -> Measurement:
+    """Fraction of GLUE tasks on which LoCA is above another method, the smaller of the two models.
+
+    Args:
+        setting: Not used.
+        over: The other method.
 
     Source: section 5.1, on the table of GLUE results.
     """
     del setting
     fractions = {}
     for size, rows in _GLUE.items():
-        pairs = list(zip(rows["LoCA"], rows["FourierFT"], strict=True))[:-1]
+        pairs = list(zip(rows["LoCA"], rows[over], strict=True))[:-1]
         fractions[size] = sum(a > b for a, b in pairs) / len(pairs)
     shown = ", ".join(f"RoBERTa-{size}: {fraction:g}" for size, fraction in fractions.items())
     return Measurement.exact(min(fractions.values()), f"{shown}.")
 
 
-def averages(setting: Setting, *, table: str, leave_out: Sequence[str] = ()) -> Measurement:
+def averages(
+    setting: Setting, *, table: str, leave_out: Sequence[str] = (), average: str = "mean"
+) -> Measurement:
     """Largest deviation of a printed mean from the mean of its row, in units of the last digit.
 
     A correctly rounded mean deviates by at most half a unit.
@@ -118,13 +126,14 @@ def averages(setting: Setting, *, table: str, leave_out: Sequence[str] = ()) -> 
         setting: Not used.
         table: ``glue`` (one decimal) or ``vit`` (two).
         leave_out: Rows to exclude.
+        average: ``mean`` or ``median``.
 
     Source: the columns of averages of the tables of results.
     """
     del setting
     tables, unit = (_GLUE, 0.1) if table == "glue" else (_VIT, 0.01)
     gaps = {
-        f"{method}, {size}": abs(sum(row[:-1]) / (len(row) - 1) - row[-1]) / unit
+        f"{method}, {size}": abs(getattr(statistics, average)(row[:-1]) - row[-1]) / unit
         for size, rows in tables.items()
         for method, row in rows.items()
         if method not in leave_out
@@ -133,43 +142,56 @@ def averages(setting: Setting, *, table: str, leave_out: Sequence[str] = ()) -> 
     return Measurement.exact(gaps[worst], f"{len(gaps)} rows; largest for {worst}.")
 
 
-def end_to_end(setting: Setting) -> Measurement:
-    """Smallest lead of LoCA over the best other method on BLEU, METEOR and ROUGE-L.
+def end_to_end(setting: Setting, *, method: str = "LoCA") -> Measurement:
+    """Smallest lead of a method over the best other method on BLEU, METEOR and ROUGE-L.
+
+    Args:
+        setting: Not used.
+        method: The method.
 
     Source: section 5.2, on the table NLG with GPT-2 large.
     """
     del setting
-    others = [row for method, row in _E2E_LARGE.items() if method != "LoCA"]
+    others = [row for name, row in _E2E_LARGE.items() if name != method]
     leads = [
         mine - max(column)
-        for mine, column in zip(_E2E_LARGE["LoCA"], zip(*others, strict=True), strict=True)
+        for mine, column in zip(_E2E_LARGE[method], zip(*others, strict=True), strict=True)
     ]
     return Measurement.exact(min(leads))
 
 
-def instruction(setting: Setting) -> Measurement:
+def instruction(setting: Setting, *, higher: str = "LoCA") -> Measurement:
     """Smallest lead of LoCA over FourierFT on MT-Bench and Vicuna, over four LLaMA models.
+
+    Args:
+        setting: Not used.
+        higher: ``LoCA``, or ``FourierFT`` for its lead over LoCA.
 
     Source: section 5.3, on the table Instruction.
     """
     del setting
-    leads = [b - a for first, second in _INSTRUCTION for a, b in zip(first, second, strict=True)]
+    leads = [
+        b - a if higher == "LoCA" else a - b
+        for first, second in _INSTRUCTION
+        for a, b in zip(first, second, strict=True)
+    ]
     return Measurement.exact(min(leads))
 
 
-def memory(setting: Setting, *, forms: Sequence[str]) -> Measurement:
-    """FourierFT's memory less that of each form of LoCA, in MB, the smallest over the models.
+def memory(setting: Setting, *, forms: Sequence[str], over: str = "FourierFT") -> Measurement:
+    """Another method's memory less that of each form of LoCA, in MB, the smallest over the models.
 
     Args:
         setting: Not used.
         forms: ``LoCA-1``, sparse, ``LoCA-2``, by FFT, or ``LoCA-3``, by matrices, the default.
+        over: The other method.
 
     Source: the table complexity, and the sentence on memory below it.
     """
     del setting
     parts = []
     for form in forms:
-        pairs = zip(_MEMORY["FourierFT"], _MEMORY[form], strict=True)
+        pairs = zip(_MEMORY[over], _MEMORY[form], strict=True)
         gaps = [theirs - mine for theirs, mine in pairs if theirs is not None and mine is not None]
         parts.append(Estimate(form, float(min(gaps))))
     return Measurement.of(parts)

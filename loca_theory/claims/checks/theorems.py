@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
+from types import MappingProxyType
 
 import numpy as np
+from scipy import stats
 
 from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.expressivity import (
@@ -19,6 +21,9 @@ from loca_theory.expressivity import (
 )
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
+# A budget of the limit K → ∞, and the r/K from which it is followed.
+_LARGE, _SMALL_RATIO = 10**6, 1e-3
+_ENUMERATED = 6  # largest K at which all choices of locations are enumerated
 _PAIRS = {"first": ("F1", "R"), "second": ("R", "F2"), "third": ("F2", "D")}
 # The figures show the line U for the method F1, and the bounds M1 and M2 for the method F2.
 _PLOTTED = (("U", "R"), ("R", "M1"), ("M1", "M2"), ("M2", "D"))
@@ -32,6 +37,8 @@ def order(
     ranks: Sequence[int] = (),
     fractions: Sequence[float] = (),
     inequality: str = "all",
+    accounting: str = "paper",
+    instead: Mapping[str, str] = MappingProxyType({}),
 ) -> Measurement:
     """Smallest gap between neighbours in F1 > R > F2 > D, in exact relative errors.
 
@@ -46,17 +53,22 @@ def order(
             down, but at least 1.
         inequality: ``first`` (F1 > R), ``second`` (R > F2), ``third`` (F2 > D), ``all``, or
             ``plotted`` (U > R > M1 > M2 > D, the methods of the figures).
+        accounting: An :class:`~loca_theory.expressivity.Accounting`.
+        instead: Methods that take the place of others.
 
     Source: Theorem 1 of the paper.
     """
     del setting
     several = {"all": tuple(_PAIRS.values()), "plotted": _PLOTTED}
-    pairs = several.get(inequality) or (_PAIRS[inequality],)
+    pairs = tuple(
+        (instead.get(worse, worse), instead.get(better, better))
+        for worse, better in several.get(inequality) or (_PAIRS[inequality],)
+    )
     gaps = {}
     for p, q in [*((size, size) for size in sizes), *shapes]:
         top = (min(p, q) - 1) // 3
         wanted = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in fractions})
-        budgets = [Budget(p, q, r) for r in wanted]
+        budgets = [Budget(p, q, r, Accounting(accounting)) for r in wanted]
         errors = {name: METHODS[name].expected_errors(budgets) for pair in pairs for name in pair}
         where = [f"K = {p}, r = {r}" if p == q else f"{p}×{q}, r = {r}" for r in wanted]
         for worse, better in pairs:
@@ -75,7 +87,8 @@ def small_sizes(
         setting: Tier: K up to 12, 24 or 40.
         smallest: Smallest K to use.
         better: ``F2``, or ``M1``, the bound on the error of F2 that the proof compares with R.
-        rounding: Rounding of N2 = 2Kr/3: ``down``, or to the ``nearest`` whole number.
+        rounding: Rounding of N2 = 2Kr/3: ``down``, to the ``nearest`` whole number, or ``none``,
+            with the expectation interpolated between the two whole numbers around it.
 
     Source: Theorem 1, which bounds K only by r < K/3; the chain of inequalities in its proof.
     """
@@ -86,17 +99,24 @@ def small_sizes(
         for r in range(1, (size - 1) // 3 + 1):
             budget = Budget(size, size, r)
             errors = {method: exact_error(method, budget) for method in methods}
-            if rounding == "nearest":
-                retained = expected_location_sum(
-                    budget.half_spectrum, (2 * budget.numbers + 3) // 6
-                )
-                errors["F2"] = 1 - retained / size**2
+            if rounding != "down":
+                # 2Kr/3 in thirds; an interpolation between its neighbours needs no rounding.
+                thirds = budget.numbers
+                thirds = 3 * ((2 * thirds + 3) // 6) if rounding == "nearest" else thirds
+                errors["F2"] = 1 - _interpolated(budget, thirds) / size**2
             failing += [
                 f"K = {size}, r = {r}: {a} {errors[a]:.4f}, {b} {errors[b]:.4f}"
                 for a, b in pairwise(methods)
                 if errors[a] <= errors[b]
             ]
     return Measurement.exact(len(failing), f"K up to {largest}. {'; '.join(failing[:4])}")
+
+
+def _interpolated(budget: Budget, thirds: int) -> float:
+    """Energy of the thirds/3 strongest locations, linear between whole numbers of locations."""
+    low, above = divmod(thirds, 3)
+    ends = [expected_location_sum(budget.half_spectrum, low + extra) for extra in (0, 1)]
+    return ends[0] + above / 3 * (ends[1] - ends[0])
 
 
 def third_inequality(
@@ -122,33 +142,59 @@ def third_inequality(
     return Measurement.exact(gaps[size, r], f"smallest at K = {size}, r = {r}.")
 
 
-def limit_threshold(setting: Setting) -> Measurement:
-    """Smallest r/K at which the errors of two methods meet in the limit K → ∞.
+def limit_threshold(setting: Setting, *, accounting: str = "paper") -> Measurement:
+    """Largest r/K up to which the ordering U > R > F2 > D holds in the limit K → ∞.
+
+    It is the smallest r/K at which the errors of two methods meet, if the ordering holds at a small
+    r/K (0.001), and 0 otherwise.
+
+    Args:
+        setting: Not used.
+        accounting: An :class:`~loca_theory.expressivity.Accounting`.
 
     Source: the bound r < K/3 of Theorem 1.
     """
     del setting
-    crossings = limit_crossings()
+    counted = Accounting(accounting)
+    small = Budget(_LARGE, _LARGE, round(_SMALL_RATIO * _LARGE), counted)
+    start = [METHODS[method].limit(small) for method in ("U", "R", "F2", "D")]
+    if not all(a > b for a, b in pairwise(start)):
+        shown = ", ".join(f"{error:.6f}" for error in start)
+        return Measurement.exact(0.0, f"Errors of U, R, F2, D at r/K = {_SMALL_RATIO:g}: {shown}.")
+    crossings = limit_crossings(counted)
     shown = ", ".join(f"{one.upper} and {one.lower} at {one.ratio:.6f}" for one in crossings)
     return Measurement.exact(crossings[0].ratio, f"Errors meet: {shown}.")
 
 
-def random_locations_retained(setting: Setting) -> Measurement:
-    """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from a full enumeration.
+def random_locations_retained(setting: Setting, *, odd_locations: str = "printed") -> Measurement:
+    """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from the exact mean.
 
-    At K = 3 and 4, every choice of Kr locations of the half spectrum is enumerated. A
-    self-conjugate location has mean energy 1, a pair has 2.
+    A self-conjugate location has mean energy 1, a pair has 2. At K = 3 to 6 and r = 1 every choice
+    of Kr locations of the half spectrum is enumerated. At K = 7 to 60 and all r < K/3, the number
+    of self-conjugate locations among the chosen ones has the hypergeometric law.
+
+    Args:
+        setting: Not used.
+        odd_locations: Number of locations for odd K: ``printed``, (K² + 1)/2, or ``as for even K``,
+            K²/2 + 2.
 
     Source: the displayed expectation of K² − L_F^(1) in the proof of Theorem 1.
     """
     del setting
-    worst = 0.0
-    for size, r in ((3, 1), (4, 1)):
+    worst, is_printed = 0.0, odd_locations == "printed"
+    for size in range(3, 61):
         half = HalfSpectrum(size, size)
-        energies = [1.0] * half.self_conjugate_count + [2.0] * half.pair_count
-        retained = np.mean([sum(chosen) for chosen in combinations(energies, size * r)])
-        locations = size**2 / 2 + 2 if size % 2 == 0 else (size**2 + 1) / 2
-        worst = max(worst, abs(float(retained) - size**3 * r / locations))
+        own, pairs = half.self_conjugate_count, half.pair_count
+        is_odd = bool(size % 2)
+        locations = (size**2 + 1) / 2 if is_odd and is_printed else size**2 / 2 + 2
+        for r in range(1, (size - 1) // 3 + 1) if size > _ENUMERATED else (1,):
+            if size > _ENUMERATED:
+                retained = 2.0 * size * r - stats.hypergeom(own + pairs, own, size * r).mean()
+            else:
+                energies = [1] * own + [2] * pairs
+                retained = np.mean([sum(chosen) for chosen in combinations(energies, size * r)])
+            printed = size**3 * r / locations
+            worst = max(worst, abs(float(retained) / printed - 1))
     return Measurement.exact(worst)
 
 
@@ -166,8 +212,12 @@ def random_locations_loss(setting: Setting, *, size: int, r: int) -> Measurement
     )
 
 
-def printed_line(setting: Setting) -> Measurement:
-    """Largest ``|1 − 2r/K − error of F1|``, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
+def printed_line(setting: Setting, *, slope: float = 2.0) -> Measurement:
+    """Largest ``|1 − slope·r/K − error of F1|``, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
+
+    Args:
+        setting: Not used.
+        slope: 2 as in the figures.
 
     Source: the line U of the figures sim_1 and sim_2.
     """
@@ -176,12 +226,16 @@ def printed_line(setting: Setting) -> Measurement:
     for size in range(100, 301, 50):
         for r in (8, 16, 24, 32):
             budget = Budget(size, size, r)
-            gaps.append(abs(exact_error("U", budget) - exact_error("F1", budget)))
+            gaps.append(abs(1 - slope * r / size - exact_error("F1", budget)))
     return Measurement.exact(max(gaps))
 
 
-def cosine_covariance(setting: Setting) -> Measurement:
+def cosine_covariance(setting: Setting, *, first: float = 0.5) -> Measurement:
     """Largest deviation of (Q⊗Q)(Q⊗Q)ᵀ from the identity, K = 2, …, 9.
+
+    Args:
+        setting: Not used.
+        first: Squared weight of the first row of Q before scaling, ½ for the DCT.
 
     Source: the proof of Theorem 2.
     """
@@ -189,16 +243,21 @@ def cosine_covariance(setting: Setting) -> Measurement:
     worst = 0.0
     for size in range(2, 10):
         q = dct_matrix(size).numpy()
+        q[0] *= np.sqrt(2 * first)
         both = np.kron(q, q)
         worst = max(worst, float(np.abs(both @ both.T - np.eye(size**2)).max()))
     return Measurement.exact(worst)
 
 
-def first_of_the_target(setting: Setting) -> Measurement:
+def first_of_the_target(setting: Setting, *, better: str = "D") -> Measurement:
     """Smallest exact gap error(M2) − error(D) over K = 4 to 60 and all r < K/3.
+
+    Args:
+        setting: Not used.
+        better: The method that should have the smaller error.
 
     Source: the first inequality of equation (finaltarget), Σψ ≥ M2.
     """
     del setting
     budgets = [Budget(k, k, r) for k in range(4, 61) for r in range(1, (k - 1) // 3 + 1)]
-    return Measurement.exact(min(exact_error("M2", b) - exact_error("D", b) for b in budgets))
+    return Measurement.exact(min(exact_error("M2", b) - exact_error(better, b) for b in budgets))

@@ -34,11 +34,16 @@ def low_rank_sum(setting: Setting, *, first: str) -> Measurement:
     return Measurement.exact(worst, f"K = {size}, r = 1 to 4.")
 
 
-def constant(setting: Setting) -> Measurement:
+def constant(setting: Setting, *, gamma_power: int = 2) -> Measurement:
     r"""Largest deviation from 1 of ∫ g_L over λ₁ > … > λ_K with the printed C, K = 1, 2, 3.
 
-    :math:`C = (π/2)^{K^2/2} / Γ_K(K/2)^2`. With λ_i = u_i², u₁ = s, u_{i+1} = u_i t_i the ordered
-    region becomes a box on which the integrand is smooth, so Gauss–Legendre quadrature converges.
+    :math:`C = (π/2)^{K^2/2} / Γ_K(K/2)^g`, g = 2 as printed. With λ_i = u_i², u₁ = s,
+    u_{i+1} = u_i t_i the ordered region becomes a box on which the integrand is smooth, so
+    Gauss–Legendre quadrature converges.
+
+    Args:
+        setting: Not used.
+        gamma_power: g.
 
     Source: the density of the Wishart eigenvalues and its constant.
     """
@@ -48,7 +53,8 @@ def constant(setting: Setting) -> Measurement:
     t, wt = (1 + x) / 2, w / 2
     worst = 0.0
     for size in (1, 2, 3):
-        constant = (np.pi / 2) ** (size**2 / 2) / np.exp(2 * special.multigammaln(size / 2, size))
+        log_gamma = special.multigammaln(size / 2, size)
+        constant = (np.pi / 2) ** (size**2 / 2) / np.exp(gamma_power * log_gamma)
         grids = np.meshgrid(s, *[t] * (size - 1), indexing="ij")
         u, jacobian = [grids[0]], np.ones_like(grids[0])
         for step in grids[1:]:
@@ -66,11 +72,15 @@ def constant(setting: Setting) -> Measurement:
     return Measurement.exact(worst)
 
 
-def density(setting: Setting) -> Measurement:
+def density(setting: Setting, *, pi_power: float = 0.25) -> Measurement:
     r"""Largest deviation from 1 of the integral of the displayed g(A), K = 1 to 4.
 
     With A = LLᵀ and :math:`dA = 2^K \prod_i l_{ii}^{K-i+1} dL`, the integrand is a product over the
     entries of the Cholesky factor L. Each factor of the product is integrated numerically.
+
+    Args:
+        setting: Not used.
+        pi_power: a in the factor π^{a K(K−1)} of the density, ¼ as printed.
 
     Source: the density of the Wishart distribution in the proof of Theorem 1.
     """
@@ -82,7 +92,7 @@ def density(setting: Setting) -> Measurement:
             # |A|^{-1/2} takes one power of each diagonal entry.
             total *= _integral(lambda x, power=size - i: x**power * np.exp(-(x**2) / 2))
         gammas = np.prod(special.gamma((size - np.arange(size)) / 2))
-        printed = 2 ** (size**2 / 2) * np.pi ** (size * (size - 1) / 4) * gammas
+        printed = 2 ** (size**2 / 2) * np.pi ** (pi_power * size * (size - 1)) * gammas
         worst = max(worst, abs(float(total / printed) - 1))
     return Measurement.exact(worst)
 
@@ -117,18 +127,25 @@ def exchangeable(setting: Setting, *, factor: int) -> Measurement:
     return Measurement.exact(worst)
 
 
-def largest_eigenvalue(setting: Setting, *, sizes: Sequence[int]) -> Measurement:
+def largest_eigenvalue(
+    setting: Setting, *, sizes: Sequence[int], aspect: float = 1.0
+) -> Measurement:
     r"""(E λ₁ − 4K + 2)/K^{1/3} for each size, which tends to −3.04 by the expansion with c = 1.
 
     The limit is 2^{4/3} E χ, with χ from Tracy and Widom's law. The 2 is a term of lower order,
     O(1), of Johnstone's centring :math:`(\sqrt{K-1} + \sqrt K)^2 = 4K - 2 + O(1/K)`.
+
+    Args:
+        setting: Tier and random generator.
+        sizes: Values of K.
+        aspect: 1/c, rows over columns of W.
 
     Source: equation (maxeigenvaluecalcu).
     """
     draws = setting.scaled(4000, 15_000, 60_000)
     parts = []
     for size in sizes:
-        largest = _largest(setting, size, draws)
+        largest = _largest(setting, size, draws, aspect)
         parts.append(Estimate.mean((largest - 4 * size + 2) / size ** (1 / 3), f"K = {size}"))
     return Measurement.of(parts)
 
@@ -148,8 +165,9 @@ def limit(setting: Setting, *, printed: bool, sizes: Sequence[int]) -> Measureme
     return Measurement.of(parts)
 
 
-def _largest(setting: Setting, size: int, draws: int) -> NDArray[np.float64]:
+def _largest(setting: Setting, size: int, draws: int, aspect: float = 1.0) -> NDArray[np.float64]:
     """λ₁ of draws of WᵀW."""
+    rows = round(aspect * size)
     return np.array(
-        [sample_leading_eigenvalues(size, size, 1, setting.rng)[0][0] for _ in range(draws)]
+        [sample_leading_eigenvalues(rows, size, 1, setting.rng)[0][0] for _ in range(draws)]
     )

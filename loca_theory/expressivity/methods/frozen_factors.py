@@ -39,7 +39,7 @@ class FrozenFactors(NamedMethod):
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:
         """The fitted diag(b) B diag(d) A."""
-        return _fit(matrix, *_draw_factors(matrix, budget.r, rng))
+        return fit_diagonals(matrix, *draw_factors(matrix, budget.r, rng))
 
     def retained_energies(
         self,
@@ -48,18 +48,25 @@ class FrozenFactors(NamedMethod):
         rng: np.random.Generator | None = None,
     ) -> Array:
         """Each rank uses the leading part of the same frozen factors."""
-        left, right = _draw_factors(matrix, max(budget.r for budget in budgets), rng)
+        left, right = draw_factors(matrix, max(budget.r for budget in budgets), rng)
         energy = float(matrix.double().square().sum())
         residuals = [
-            matrix - _fit(matrix, left[:, : budget.r], right[: budget.r]) for budget in budgets
+            matrix - fit_diagonals(matrix, left[:, : budget.r], right[: budget.r])
+            for budget in budgets
         ]
         return np.array([energy - float(rest.double().square().sum()) for rest in residuals])
 
 
-def _draw_factors(
+def draw_factors(
     matrix: torch.Tensor, rank: int, rng: np.random.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """B (p×r) and A (r×q); those of a smaller rank are the leading part."""
+    """Draw B (p×r) and A (r×q); those of a smaller rank are the leading part.
+
+    Args:
+        matrix: The p×q matrix that they are for.
+        rank: r; it may exceed the size of the matrix.
+        rng: Source of the draws.
+    """
     import torch
 
     p, q = matrix.shape
@@ -67,8 +74,14 @@ def _draw_factors(
     return factors[:, :p].T, factors[:, p:]
 
 
-def _fit(matrix: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Fit the two diagonals by alternating least squares."""
+def fit_diagonals(matrix: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Fit the two diagonals by alternating least squares, and return diag(b) B diag(d) A.
+
+    Args:
+        matrix: The p×q matrix.
+        left: B.
+        right: A.
+    """
     import torch
 
     projected, gram = matrix @ right.T, right @ right.T

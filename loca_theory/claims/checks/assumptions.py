@@ -1,0 +1,127 @@
+"""Proposition 1 taken apart: what its assumptions and its terms deliver, one by one.
+
+The model is that of :mod:`loca_theory.claims.checks.normality`: a layer of 8 inputs and 8 outputs,
+Y = XW̄ + E. There, errors are normal and the prior of W̄ is normal, so that ΔW is nearly normal by
+construction. Here, one of the two is missing or has another law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from loca_theory.claims.checks.normality import correlation_of_neighbours, huber, least_squares
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.increments import calibrated_test, histogram
+
+_Array = NDArray[np.float64]
+_INPUTS, _OUTPUTS = 8, 8
+_BATCHES = 20
+_Draw = Callable[[np.random.Generator, tuple[int, ...]], _Array]
+# Laws of errors and priors, with variance 1 where there is one.
+_LAWS: dict[str, _Draw] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "t3": lambda rng, shape: rng.standard_t(3, shape) / np.sqrt(3),
+    "t5": lambda rng, shape: rng.standard_t(5, shape) / np.sqrt(5 / 3),
+    "exponential": lambda rng, shape: rng.standard_exponential(shape) - 1,
+    "laplace": lambda rng, shape: rng.laplace(0, np.sqrt(0.5), shape),
+    "cauchy": lambda rng, shape: rng.standard_cauchy(shape),
+}
+
+
+def errors_alone(setting: Setting, *, estimator: str, law: str, samples: int) -> Measurement:
+    """Total variation of an entry of W′ − W̄ from the normal law, without any prior.
+
+    The estimate of each of 20 batches is free of the bias of its counting noise; the standard error
+    is that of their mean.
+
+    Args:
+        setting: Tier and random generator.
+        estimator: ``least-squares`` or ``huber``.
+        law: Law of the errors of Y: ``normal``, ``t3``, ``t5``, ``exponential`` or ``cauchy``.
+        samples: n′; an output has 8 parameters.
+
+    Source: assumption (A2) of Proposition 1, that W′ is an M-estimator with a normal limit.
+    """
+    replicates, found = setting.scaled(125, 250, 1000), []
+    for _ in range(_BATCHES):
+        errors = _fitted(setting, estimator, law, samples, replicates)
+        found.append(_distance(setting, errors))
+    return Measurement.of(Estimate.mean(found))
+
+
+def _fitted(setting: Setting, estimator: str, law: str, n: int, replicates: int) -> _Array:
+    """W′ − W̄ of every replicate, shape (replicates, 8, 8), from inputs and errors themselves."""
+    found = np.empty((replicates, _INPUTS, _OUTPUTS))
+    for i in range(replicates):
+        x = setting.rng.standard_normal((n, _INPUTS))
+        y = _LAWS[law](setting.rng, (n, _OUTPUTS))
+        found[i] = huber(x, y) if estimator == "huber" else np.linalg.solve(x.T @ x, x.T @ y)
+    return found
+
+
+def _distance(setting: Setting, entries: _Array) -> float:
+    counts = histogram(torch.from_numpy(entries.ravel()))
+    return calibrated_test(counts, setting.rng, epsilon=0.0, replicates=99).estimate
+
+
+def prior_distance(setting: Setting, *, prior: str, samples: int) -> Measurement:
+    """Total variation of an entry of ΔW from the normal law, for a prior of W̄ of a given law.
+
+    The prior has the standard deviation 0.1. W′ is the least-squares estimate with normal errors.
+
+    Args:
+        setting: Tier and random generator.
+        prior: Law of W̄ − W̄₀.
+        samples: n′.
+
+    Source: assumptions (A1) and (A2) of Proposition 1.
+    """
+    replicates, found = setting.scaled(250, 1000, 4000), []
+    for _ in range(_BATCHES):
+        errors = least_squares(setting.rng, samples, replicates, 0.0)
+        shift = 0.1 * _LAWS[prior](setting.rng, errors.shape)
+        found.append(_distance(setting, errors + shift))
+    return Measurement.of(Estimate.mean(found))
+
+
+def prior_correlation(
+    setting: Setting, *, ar: float, samples: int, spread: float = 0.1
+) -> Measurement:
+    """Correlation of neighbouring entries of ΔW, for correlated inputs and a normal prior of W̄.
+
+    Args:
+        setting: Tier and random generator.
+        ar: Correlation of neighbouring inputs, ρ^|i−j|, which makes (A2) false unless it is 0.
+        samples: n′.
+        spread: σ̄, the standard deviation of the prior; 0 for none.
+
+    Source: assumptions (A1) and (A2) of Proposition 1.
+    """
+    errors = least_squares(setting.rng, samples, setting.scaled(2000, 8000, 30_000), ar)
+    errors += spread * setting.rng.standard_normal(errors.shape)
+    return Measurement.of(correlation_of_neighbours(errors))
+
+
+def pre_training(setting: Setting, *, law: str, samples: Sequence[int]) -> Measurement:
+    """Fraction of estimates with √N |W₀ − W̄₀| > 3, one per sample size N.
+
+    W₀ is the least-squares estimate; a term is O_P(1/√N) if √N times the term does not spread as N
+    grows. The errors have variance 1, so that the fraction of a normal limit is 0.0027.
+
+    Args:
+        setting: Tier and random generator.
+        law: Law of the errors.
+        samples: Values of N.
+
+    Source: the last term of Proposition 1, O_P(1/√N).
+    """
+    replicates, parts = setting.scaled(1000, 4000, 16_000), []
+    for n in samples:
+        first = _fitted(setting, "least-squares", law, n, replicates)[:, 0, 0]
+        beyond = int((np.sqrt(n) * np.abs(first) > 3).sum())
+        parts.append(Estimate.fraction(beyond, replicates, f"N = {n}"))
+    return Measurement.of(parts)

@@ -1,0 +1,63 @@
+"""Show that a claim could be refuted: run its check on the alternative that its entry names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from loca_theory.claims.ledger import Alternative, Claim, Ledger
+from loca_theory.claims.measurement import Measurement, Setting
+from loca_theory.claims.observation import EXPERIMENT
+from loca_theory.claims.rules import Decision, Verdict, decide
+from loca_theory.claims.synthetic import TABLES
+from loca_theory.sweeps import generator
+
+
+def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Decision:
+    """Run a claim's check on its alternative, at the tier that decides; return the refutation.
+
+    >>> from loca_theory.claims import load_ledger
+    >>> ledger = load_ledger()
+    >>> (claim,) = ledger.find(["parseval.unitary"])
+    >>> refute(claim, ledger).verdict
+    <Verdict.NOT_SUPPORTED: 'not supported'>
+
+    Args:
+        claim: The claim.
+        ledger: The ledger that it is from, whose family-wise error rate it shares.
+        seed: Root seed.
+
+    Raises:
+        LedgerError: the claim has no alternative that a check can run on, or the claim's rule does
+            not refute it.
+    """
+    alternative = claim.refuted_by
+    if alternative is None or alternative.difference is not None:
+        why = "it has no 'refuted_by' with 'arguments' or a 'table' to run its check on"
+        raise claim.error(why)
+    if alternative.table and alternative.table not in TABLES:
+        known = ", ".join(TABLES)
+        why = f"there is no synthetic table {alternative.table!r}; choose from {known}"
+        raise claim.error(why)
+    found = _measure(claim, alternative, seed)
+    rate = ledger.error_rate(claim)
+    decision = decide(claim.rule, found, error_rate=rate, assumes=bool(claim.added))
+    if decision.verdict is not Verdict.NOT_SUPPORTED:
+        why = f"'refuted_by' does not refute it at the {alternative.tier} tier: under the "
+        why += f"alternative it is {decision.verdict} (observed {decision.estimate}); name an "
+        why += "alternative that its rule can tell from the claim"
+        raise claim.error(why)
+    return decision
+
+
+def _measure(claim: Claim, alternative: Alternative, seed: int) -> Measurement:
+    changed = replace(claim, arguments={**claim.arguments, **alternative.arguments})
+    rng = generator(seed, EXPERIMENT, claim.id)
+    with TemporaryDirectory() as folder:
+        if alternative.table:
+            import pandas as pd  # takes a while to import
+
+            rows = pd.DataFrame(TABLES[alternative.table](rng))
+            rows.to_parquet(Path(folder) / f"{claim.arguments['table']}.parquet")
+        return changed.measure(Setting(alternative.tier, rng, Path(folder)))

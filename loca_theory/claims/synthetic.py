@@ -1,0 +1,67 @@
+"""Synthetic tables, which take the place of stored ones to show that a claim can be refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from loca_theory.increments import calibrated_test, histogram
+
+Rows = list[dict[str, Any]]
+
+
+def _student_entries(rng: np.random.Generator) -> Rows:
+    """An analysis of 5 matrices whose entries are Student's with 5 degrees of freedom."""
+    rows = []
+    for number in range(5):
+        entries = histogram(torch.from_numpy(rng.standard_t(5, 2**16)))
+        distance = calibrated_test(entries, rng, replicates=99).estimate
+        rows.append({"name": f"layer {number}", "kind": "attention", "tv": distance})
+    return rows
+
+
+def _half_speed(rng: np.random.Generator) -> Rows:
+    """Two models on which the dense form of LoCA has half of LoRA's speed."""
+    speeds = 0.5 + 0.01 * rng.standard_normal(2)
+    return [
+        {"model": f"model {number}", "rival": "LoCA dense", "of_lora": speed}
+        for number, speed in enumerate(speeds)
+    ]
+
+
+def _wandering_losses(rng: np.random.Generator) -> Rows:
+    """Runs whose validation loss rises in 6 of 10 steps."""
+    rows = []
+    for seed in range(200):
+        losses = np.cumsum(np.where(rng.random(21) < 0.6, 0.01, -0.01)) + 1
+        rows += [
+            {"task": "text", "method": "loca", "seed": seed, "step": step, "validation_loss": loss}
+            for step, loss in enumerate(losses)
+        ]
+    return rows
+
+
+def _full_of_low_rank(rng: np.random.Generator) -> Rows:
+    """Block means of one layer where full fine-tuning has rank 4 like LoRA, and LoCA full rank."""
+    blocks = {
+        "full": rng.standard_normal((48, 4)) @ rng.standard_normal((4, 48)),
+        "lora": rng.standard_normal((48, 4)) @ rng.standard_normal((4, 48)),
+        "loca": rng.standard_normal((48, 48)),
+    }
+    return [
+        {"task": "text", "method": method, "layer": "query", "row": row, "values": values.tolist()}
+        for method, block in blocks.items()
+        for row, values in enumerate(block)
+    ]
+
+
+TABLES: Mapping[str, Callable[[np.random.Generator], Rows]] = {
+    "student entries": _student_entries,
+    "half speed": _half_speed,
+    "wandering losses": _wandering_losses,
+    "full of low rank": _full_of_low_rank,
+}
+"""The rows of each synthetic table, by name."""

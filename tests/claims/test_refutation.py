@@ -1,0 +1,88 @@
+"""Power: every supported claim is refuted under the alternative that its entry names."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loca_theory.claims import Alternative, LedgerError, Tier, Verdict, load_ledger, refute
+from loca_theory.claims.synthetic import TABLES
+
+LEDGER = load_ledger()
+SUPPORTED = (Verdict.SUPPORTED, Verdict.SUPPORTED_UNDER_ASSUMPTIONS)
+RUN = [one for one in LEDGER.claims if one.refuted_by and one.refuted_by.difference is None]
+# Simulations that take long even at the quick tier.
+SLOW = {
+    "f2.law",
+    "f3.law",
+    "largest-eigenvalue.expansion",
+    "largest-eigenvalue.limit",
+    "noniid.advantage-below-critical",
+    "noniid.crossing.monotone",
+    "noniid.detectable",
+    "noniid.t-values",
+    "proposition1.errors-normal.huber",
+    "proposition1.normality.within-epsilon",
+    "proposition1.small-samples",
+    "proposition1.variance",
+    "proposition1.variance-robust",
+    "gradient.neighbour.visited",
+    "theorem1.sim1",
+    "theorem1.sim2",
+    "theorem2.equality",
+    "toy.coefficients-only",
+    "toy.first-move.standard-deviation-indices",
+    "toy.identifiable",
+    "toy.unique",
+    "tv.calibrated.power",
+    "tv.calibrated.size",
+    "tv.loop.large-weights",
+}
+
+
+def is_slow(claim):
+    return claim.id in SLOW or claim.refuted_by.tier is not Tier.QUICK
+
+
+def test_every_supported_claim_can_be_refuted():
+    supported = [one for one in LEDGER.claims if one.expected_verdict in SUPPORTED]
+    assert [one.id for one in supported if one.refuted_by is None] == []
+    assert {one.id for one in RUN} >= SLOW
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [pytest.param(one, marks=[pytest.mark.deep] if is_slow(one) else [], id=one.id) for one in RUN],
+)
+def test_the_alternative_is_refuted(claim):
+    assert refute(claim, LEDGER).verdict is Verdict.NOT_SUPPORTED
+
+
+def named(name, **changed):
+    (claim,) = LEDGER.find([name])
+    return replace(claim, refuted_by=Alternative("Something else.", **changed))
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (named("parseval.unitary", arguments={"factor": "1"}),
+         "does not refute it at the quick tier: under the alternative it is supported"),
+        (named("fig1a.carries-over", table="gossip"), "no synthetic table 'gossip'; choose from "),
+        (named("ablation.joint", difference=-1.0), "no 'refuted_by' with 'arguments' or a 'table'"),
+        (LEDGER.find(["parseval.factor"])[0], "no 'refuted_by' with 'arguments' or a 'table'"),
+    ],
+    ids=["the claim itself", "unknown table", "designed", "none"],
+)  # fmt: skip
+def test_an_alternative_that_does_not_refute_is_an_error_of_the_ledger(claim, message):
+    with pytest.raises(
+        LedgerError, match=rf"claims\.toml, line \d+: claim '{claim.id}'.*{message}"
+    ):
+        refute(claim, LEDGER)
+
+
+def test_synthetic_tables_are_used_and_differ_from_the_claim():
+    assert {one.refuted_by.table for one in RUN} - {""} == set(TABLES)
+    losses = TABLES["wandering losses"](np.random.default_rng(0))
+    steps = np.diff([one["validation_loss"] for one in losses])
+    assert 0.35 < (steps < 0).mean() < 0.45
