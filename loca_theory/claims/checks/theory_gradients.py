@@ -1,0 +1,119 @@
+"""Theory beyond the paper: when the increment of a linear layer is of low rank from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.expressivity.energy_bounds import sign_energy_bound
+
+_Array = NDArray[np.float64]
+_SMALLEST = 1e-9
+
+
+def rank(
+    setting: Setting, *, optimizer: str, size: int, tokens: int, steps: Sequence[int]
+) -> Measurement:
+    """Rank of the increment less the number of tokens seen, the largest over several training runs.
+
+    A layer y = tanh(W x) with random labels sees new tokens in every step.
+
+    Args:
+        setting: Random generator.
+        optimizer: ``momentum`` (gradient descent with momentum 0.9) or ``adam``.
+        size: K.
+        tokens: Tokens in a step.
+        steps: Numbers of steps of the runs.
+    """
+    excess = {}
+    for count in steps:
+        increment = _train(setting.rng, optimizer, size, tokens, count)[0]
+        values = np.linalg.svd(increment, compute_uv=False)
+        excess[count] = int((values > _SMALLEST * values[0]).sum()) - min(size, tokens * count)
+    shown = ", ".join(f"{value} after {count} steps" for count, value in excess.items())
+    return Measurement.exact(max(excess.values()), f"Rank less tokens seen: {shown}.")
+
+
+def _train(
+    rng: np.random.Generator, optimizer: str, size: int, tokens: int, steps: int
+) -> tuple[_Array, _Array]:
+    """The increment, and the first gradient."""
+    start = rng.standard_normal((size, size)) / np.sqrt(size)
+    weights, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    first = mean
+    for step in range(1, steps + 1):
+        x, labels = (rng.standard_normal((tokens, size)) for _ in range(2))
+        y = np.tanh(x @ weights.T)
+        gradient = ((y - labels) * (1 - y * y)).T @ x
+        first = gradient if step == 1 else first
+        if optimizer == "adam":
+            mean = 0.9 * mean + 0.1 * gradient
+            square = 0.999 * square + 0.001 * gradient**2
+            scale = np.sqrt(square / (1 - 0.999**step)) + 1e-300
+            weights -= 0.001 * mean / (1 - 0.9**step) / scale
+        else:
+            mean = 0.9 * mean + gradient
+            weights -= 0.001 * mean
+    return weights - start, first
+
+
+def input_spectrum(
+    setting: Setting, *, size: int, tokens: int, r: int, common: float = 0.0
+) -> Measurement:
+    """Energy of a gradient in the main directions of its inputs, less the inputs' own fraction.
+
+    The inputs have the second moments 1/i². The output gradients are independent of each other and
+    of the inputs, except for a part that all tokens share.
+
+    Args:
+        setting: Tier (200, 1000 or 10,000 gradients) and random generator.
+        size: K.
+        tokens: Number of tokens.
+        r: Number of directions.
+        common: Standard deviation of the part of the output gradients that all tokens share.
+
+    Returns:
+        The mean over gradients of the energy in the r main directions of the inputs, relative to
+        the mean energy of a gradient, less the energy fraction of these directions in the inputs.
+    """
+    rng = setting.rng
+    x = rng.standard_normal((tokens, size)) / np.arange(1, size + 1)
+    _, values, directions = np.linalg.svd(x, full_matrices=False)
+    inputs = np.square(values[:r]).sum() / np.square(values).sum()
+    gaps = []
+    for _ in range(setting.scaled(200, 1000, 10_000)):
+        g = rng.standard_normal((tokens, size)) + common * rng.standard_normal(size)
+        gradient = g.T @ x
+        energy = np.square(gradient @ directions[:r].T).sum() / (size * np.square(values).sum())
+        gaps.append(energy - inputs)
+    return Measurement.of(Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}.")
+
+
+def adam_first_step(setting: Setting, *, size: int, tokens: Sequence[int]) -> Measurement:
+    """Energy fraction in the k main directions of Adam's first update, less its bound.
+
+    The gradients are those of the layer of :func:`rank`; k runs from 1 to the number of tokens. The
+    first update of Adam is the sign of the gradient.
+
+    Args:
+        setting: Random generator.
+        size: K.
+        tokens: Numbers of tokens of the first step.
+
+    Returns:
+        The smallest difference.
+    """
+    gaps = {}
+    for count in tokens:
+        update, gradient = _train(setting.rng, "adam", size, count, 1)
+        energies = np.square(np.linalg.svd(update, compute_uv=False))
+        for k in range(1, count + 1):
+            top = energies[:k].sum() / energies.sum()
+            gaps[count, k] = top - sign_energy_bound(gradient, k)
+    count, k = min(gaps, key=lambda key: gaps[key])
+    return Measurement.exact(
+        gaps[count, k], f"{len(gaps)} cases; the smallest for {count} tokens at k = {k}."
+    )

@@ -1,0 +1,126 @@
+r"""How much the largest coordinates can retain, whatever the basis: bounds without simulation.
+
+A coordinate of :math:`W = U\,\mathrm{diag}(s)\,V^\top`, with independent uniformly random (Haar)
+orthogonal U and V, along an atom of unit energy with singular values a_k is distributed like
+:math:`\sum_{k,i} a_k s_i U_{ki} V_{ki}`. With :math:`w_i = s_i^2/\|s\|^2`, the fraction f of the
+coordinates retains in expectation at most
+
+.. math:: γ\,\Bigl[f + 2 z φ(z) + 2κ \sum_k a_k^4 \sum_i w_i^2\Bigr], \qquad 2(1 - Φ(z)) = f,
+
+where :math:`κ = \max_c c^3φ(c) = 3\sqrt3\,φ(\sqrt3) = 0.4625…` and γ is 1 for atoms of rank one and
+:math:`q/(q - k + 1/2)` for atoms of rank k, q the larger dimension. The bound holds for every
+shape. The page "Any basis, and the law of one coordinate" proves it.
+
+If W is a matrix of independent N(0, 1) plus a matrix of rank s in random directions with the energy
+fraction π, the last term has the factor π² and the weights w of that matrix alone
+(:func:`spiked_selection_bound`), while low rank retains at least what
+:func:`spiked_low_rank_bound` says.
+
+Source: this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, pi, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+
+KAPPA = 3 * sqrt(3) * exp(-1.5) / sqrt(2 * pi)
+"""The largest value of c³φ(c), at c = √3."""
+
+
+def selection_bound(weights: ArrayLike, budget: Budget, atom: Sequence[float] = (1.0,)) -> float:
+    """The largest fraction of the energy that ⌊N₀/2⌋ coordinates of a basis retain on average.
+
+    Args:
+        weights: The squares of the singular values of W, in any unit.
+        budget: The budget.
+        atom: The singular values of the atoms of the basis, with the sum of squares 1.
+
+    Returns:
+        The bound, at most 1.
+
+    Raises:
+        InvalidArgumentError: the weights are not the squares of singular values, not all 0.
+    """
+    w = _normalised(weights)
+    larger = max(budget.p, budget.q)
+    factor = 1.0 if len(atom) == 1 else larger / (larger - len(atom) + 0.5)
+    concentration = sum(a**4 for a in atom) * float(w @ w)
+    return min(1.0, factor * (_normal(budget) + 2 * KAPPA * concentration))
+
+
+def spiked_selection_bound(fraction: float, weights: ArrayLike, budget: Budget) -> float:
+    """The same for independent normal entries plus spikes, and atoms of rank one.
+
+    Args:
+        fraction: The energy of the spikes as a fraction of the mean energy of W, below 1.
+        weights: The squares of the singular values of the spikes, in any unit.
+        budget: The budget.
+
+    Returns:
+        The bound as a fraction of the mean energy of W.
+    """
+    w = _normalised(weights)
+    larger = max(budget.p, budget.q)
+    ratio = fraction / (1 - fraction) * larger / (larger - 0.5)
+    inflated = ratio / (1 + ratio)
+    bound = _normal(budget) + 2 * KAPPA * inflated**2 * float(w @ w)
+    return bound * (1 + ratio) * (1 - fraction)
+
+
+def spiked_low_rank_bound(fraction: float, spikes: int, budget: Budget) -> float:
+    """The least fraction of the mean energy that rank r retains of a matrix with s ≤ r spikes.
+
+    Args:
+        fraction: As in :func:`spiked_selection_bound`.
+        spikes: Number s of the spikes.
+        budget: The budget.
+    """
+    p, q, r = budget.p, budget.q, budget.r
+    if not 1 <= spikes <= r:
+        msg = f"the number of spikes must lie between 1 and r = {r}, not {spikes}"
+        raise InvalidArgumentError(msg)
+    rest = r - spikes
+    bulk = float(expected_leading_energy(p - spikes, q, rest)[rest]) if rest else 0.0
+    return fraction + (1 - fraction) * (spikes * q + bulk) / (p * q)
+
+
+def sign_energy_bound(gradient: ArrayLike, r: int) -> float:
+    r"""The least energy fraction in r directions of the signs of a matrix, Adam's first update.
+
+    With κ = (Σ|G_ij|)²/(pq ‖G‖²) and the fraction τ of the energy of G beyond its best rank-r
+    approximation, the fraction is at least :math:`(\sqrtκ - \sqrtτ)^2/(1 - τ)` if κ ≥ τ.
+
+    Args:
+        gradient: G, not 0, (p, q).
+        r: Number of directions.
+
+    Returns:
+        The bound; 0 if κ < τ.
+    """
+    g = np.asarray(gradient, dtype=np.float64)
+    energies = np.square(np.linalg.svd(g, compute_uv=False))
+    kappa = np.square(np.abs(g).sum()) / (g.size * energies.sum())
+    beyond = energies[r:].sum() / energies.sum()
+    return float(max(sqrt(kappa) - sqrt(beyond), 0.0) ** 2 / (1 - beyond))
+
+
+def _normal(budget: Budget) -> float:
+    count = budget.numbers // 2
+    return coefficient_fraction(count / (budget.p * budget.q))
+
+
+def _normalised(weights: ArrayLike) -> np.ndarray:
+    given = np.asarray(weights, dtype=np.float64).ravel()
+    if not (len(given) and np.isfinite(given).all() and given.min() >= 0 and given.any()):
+        msg = "weights must be squares of singular values: finite, not negative, and not all 0"
+        raise InvalidArgumentError(msg)
+    return given / given.sum()
