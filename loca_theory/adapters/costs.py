@@ -1,7 +1,8 @@
 """Choose the fastest implementation of ΔW from the measured costs of its parts.
 
-The constants are times on one machine (two cores, AVX-512, ``python -m benchmarks.layer``). The
-choice depends only on their ratios, which vary less between processors than the times do. Nothing
+The constants lie between the times on two machines (two cores with AVX-512, by Intel and by AMD).
+The choice depends only on their ratios, which vary less between processors than the times do: a
+transform costs half to two times as much, in products, as is assumed here. Nothing
 was measured for CUDA: there, products are assumed to be cheap, and transforms to cost as much as
 their memory traffic.
 """
@@ -19,13 +20,13 @@ IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
 # and along two if the matrix does not fit in the cache; a multiply-add of a dense product, of a
 # sparse product and of a sampled product; an entry that is read, added and written.
 _ROWS, _PLANE, _LARGE_PLANE, _DENSE, _SPARSE, _SAMPLED, _ENTRY = (
+    1.8,
     2.6,
-    3.0,
-    6.0,
-    6.4e-3,
-    0.1,
-    0.1,
-    0.5,
+    5.0,
+    9e-3,
+    0.05,
+    0.08,
+    0.3,
 )
 _LARGE = 1 << 22
 # On CUDA, ΔW with up to this many entries is formed by dense products.
@@ -59,8 +60,8 @@ def fastest(
     # The implicit implementation uses the spectra of the tokens for product and gradient.
     implicit = passes * (_ROWS * across + _SPARSE * components * tokens)
     implicit += _SAMPLED * components * tokens if trains else 0.0
-    formed = (_plane(entries) + _ENTRY) * entries
-    formed += min(sampled, _through_product(shape, tokens)) if trains else 0.0
+    formed = _ENTRY * entries + _transform(shape, components)
+    formed += min(sampled, _through_product(shape, tokens, components)) if trains else 0.0
     if not foldable:
         formed += passes * _DENSE * entries * tokens
     return "fft" if formed < implicit else "implicit"
@@ -70,17 +71,39 @@ def sampling_pays(shape: tuple[int, int], tokens: int, samples: int, device: tor
     """Whether single entries of Z = ĝ x̂ᵀ are cheaper to compute than the transform of gᵀx."""
     if device.type != "cpu":
         return shape[0] * shape[1] > _CUDA_DENSE_UP_TO
-    return _sampling(shape, tokens, samples) < _through_product(shape, tokens)
+    return _sampling(shape, tokens, samples) < _through_product(shape, tokens, samples)
+
+
+def one_sided_pays(shape: tuple[int, int], samples: int, device: torch.device) -> bool:
+    """Whether a sparse product with the smaller DCT matrix is cheaper than a transform.
+
+    Args:
+        shape: (p, q).
+        samples: Number of entries of the spectrum that are used.
+        device: Device of the product.
+    """
+    # All layers share the matrix, but a large one would be a burden all the same.
+    small = min(shape) ** 2 < _LARGE
+    return device.type == "cpu" and small and _one_sided(shape, samples) < _two_sided(shape)
 
 
 def _sampling(shape: tuple[int, int], tokens: int, samples: int) -> float:
     return _ROWS * tokens * sum(shape) + _SAMPLED * samples * tokens
 
 
-def _through_product(shape: tuple[int, int], tokens: int) -> float:
+def _through_product(shape: tuple[int, int], tokens: int, samples: int) -> float:
+    return _DENSE * tokens * shape[0] * shape[1] + _transform(shape, samples)
+
+
+def _transform(shape: tuple[int, int], samples: int) -> float:
+    pays = one_sided_pays(shape, samples, torch.device("cpu"))
+    return _one_sided(shape, samples) if pays else _two_sided(shape)
+
+
+def _one_sided(shape: tuple[int, int], samples: int) -> float:
+    return _ROWS * shape[0] * shape[1] + _SAMPLED * samples * min(shape)
+
+
+def _two_sided(shape: tuple[int, int]) -> float:
     entries = shape[0] * shape[1]
-    return (_DENSE * tokens + _plane(entries)) * entries
-
-
-def _plane(entries: int) -> float:
-    return _PLANE if entries < _LARGE else _LARGE_PLANE
+    return (_PLANE if entries < _LARGE else _LARGE_PLANE) * entries

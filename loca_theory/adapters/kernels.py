@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 
+from loca_theory.adapters.costs import one_sided_pays
 from loca_theory.adapters.pattern import (
     SparsityPattern,
-    compressed_rows,
     sample_product,
     shifted,
+    sparse_product,
 )
 from loca_theory.locations.gradient import NEIGHBOURS, Sample, location_gradient
 from loca_theory.transforms import dct2, dct_matrix, idct2, rows_to_spectra, spectra_to_rows
 from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.transposed import spectra_to_columns_
 
 # Tokens are processed in blocks of about this many entries. On a CPU, a block fits in the cache,
 # which saves a third of the time at 4096x4096 and 512 tokens. A GPU needs large blocks.
@@ -38,11 +40,10 @@ def add_product(
     Returns:
         The spectra of x, one tensor per block of tokens.
     """
-    matrix = compressed_rows(s.starts, s.columns, coefficients[s.order], x.shape[1])
-    product, spectra = _ProductBuffer(x, y.shape[1]), []
+    matrix, spectra = (s.starts, s.columns, coefficients[s.order]), []
     for block in blocks(x, y.shape[1]):
         spectra.append(rows_to_spectra(x[block]))
-        y[block] += spectra_to_rows(product(matrix, spectra[-1]))
+        y[block] += spectra_to_rows(sparse_product(*matrix, spectra[-1]))
     return spectra
 
 
@@ -66,12 +67,11 @@ def add_transposed_product(
         s: The pattern of S.
         columns: q.
     """
-    matrix = compressed_rows(s.starts_t, s.rows, coefficients[s.order_t], g.shape[1])
-    product = _ProductBuffer(g, columns)
+    matrix = s.starts_t, s.rows, coefficients[s.order_t]
     for i, block in enumerate(blocks(g, columns)):
         of_g = rows_to_spectra(g[block])
         if of_x is not None:
-            of_x[block] += spectra_to_rows(product(matrix, of_g))
+            of_x[block] += spectra_to_rows(sparse_product(*matrix, of_g))
         if samples is not None:
             samples.add(of_g, spectra[i])
 
@@ -97,23 +97,6 @@ def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
-class _ProductBuffer:
-    """Product of a sparse and a dense matrix, with one result buffer for all blocks.
-
-    Without the buffer, torch allocates, clears and copies the result, which takes longer than the
-    product itself.
-    """
-
-    def __init__(self, like: torch.Tensor, rows: int) -> None:
-        self._empty = lambda tokens: like.new_zeros(rows, tokens)
-        self._buffer = like.new_empty(0, 0)
-
-    def __call__(self, matrix: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
-        if self._buffer.shape[1] != dense.shape[1]:
-            self._buffer = self._empty(dense.shape[1])
-        return torch.addmm(self._buffer, matrix, dense, beta=0.0, out=self._buffer)
-
-
 def form(
     coefficients: torch.Tensor,
     indices: torch.Tensor,
@@ -127,16 +110,30 @@ def form(
     with float32_products(coefficients.device):
         if implementation == "sparse":
             occupied, starts = _occupied(s)
-            rows = compressed_rows(starts, s.columns, coefficients[s.order], q) @ dct_matrix(
-                q, **kind
-            )
+            values = coefficients[s.order]
+            rows = sparse_product(starts, s.columns, values, dct_matrix(q, **kind))
             return dct_matrix(p, **kind)[occupied].T @ rows
+        if implementation == "fft" and one_sided_pays((p, q), s.columns.shape[0], s.columns.device):
+            return _form_by_one_transform(coefficients, s, p, q)
         flat = coefficients.new_zeros(p * q)
         flat.index_add_(0, indices[:, 0].long() * q + indices[:, 1], coefficients)
         spectrum = flat.view(p, q)
         if implementation == "dense":
             return dct_matrix(p, **kind).T @ (spectrum @ dct_matrix(q, **kind))
         return idct2(spectrum)
+
+
+def _form_by_one_transform(
+    coefficients: torch.Tensor, s: SparsityPattern, p: int, q: int
+) -> torch.Tensor:
+    """Transform along one side only; a sparse product with the smaller DCT matrix does the other.
+
+    If B is a few times larger than the smaller side, the product is far cheaper than a transform.
+    """
+    side = dct_matrix(min(p, q), dtype=coefficients.dtype, device=coefficients.device)
+    if p < q:
+        return spectra_to_rows(sparse_product(s.starts_t, s.rows, coefficients[s.order_t], side))
+    return spectra_to_columns_(sparse_product(s.starts, s.columns, coefficients[s.order], side))
 
 
 def from_dense(
@@ -159,9 +156,14 @@ def from_dense(
             of_a = torch.empty_like(coefficients)
             of_a[s.order] = sample_product(starts, s.columns, rows, dct_matrix(q, **kind))
             return of_a * scaling, coefficients.new_empty(0, 2)
+        sample: Any = Samples(s, coefficients, rule, needs, q)
         if implementation == "sparse":
-            sample = Samples(s, coefficients, rule, needs, q)
             sample.add(dct_matrix(p, **kind) @ g, dct_matrix(q, **kind))
+        elif implementation == "fft" and one_sided_pays((p, q), sample.count, g.device):
+            if p < q:
+                sample.add(dct_matrix(p, **kind), rows_to_spectra(g))
+            else:
+                sample.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
         elif implementation == "dense":
             sample = _reader(dct_matrix(p, **kind) @ g @ dct_matrix(q, **kind).T, indices)
         else:

@@ -22,6 +22,7 @@ The gradients follow from Z: ∂L/∂a_n = α Z[l_n], and ∂L/∂l_n by differe
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from loca_theory.adapters.costs import sampling_pays
+from loca_theory.adapters.folded import FoldedWeight
 from loca_theory.adapters.kernels import (
     Gradients,
     Samples,
@@ -62,6 +64,7 @@ def increment_linear(
     scaling: float,
     rule: LocationGradient,
     implementation: Materialised | Literal["implicit"],
+    kept: FoldedWeight | None = None,
 ) -> torch.Tensor:
     r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
 
@@ -78,6 +81,7 @@ def increment_linear(
         scaling: α.
         rule: Difference rule of the location gradient.
         implementation: ``implicit``, or one of those of :func:`increment`, which form ΔW.
+        kept: W + ΔW of earlier calls for this layer, on the CPU; ``torch.compile`` does not use it.
 
     Returns:
         (..., p).
@@ -90,7 +94,10 @@ def increment_linear(
     if torch.compiler.is_compiling():
         y, _ = _linear_op(*inputs, list(pattern), *settings)
     else:
-        y = _Linear.apply(*inputs, *settings, *pattern)
+        if kept is not None and not save:
+            kept.clear()
+        is_kept = save and weight is not None and implementation != "implicit"
+        y = _Linear.apply(*inputs, *settings, *pattern, kept if is_kept else None)
     return y.reshape(*x.shape[:-1], rows)
 
 
@@ -247,11 +254,9 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     ctx.rest = (x.shape[1], scaling, rule, implementation)
 
 
-def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[Any, ...]:
+def _linear_gradients(ctx: Any, g: torch.Tensor, tensors: Any, backward: Any) -> tuple[Any, ...]:
     """Gradients of x, W, b, a, l and ``indices``; None if not needed."""
-    if g is None:
-        return (None,) * 6
-    x, weight, coefficients, indices, *rest = ctx.saved_tensors
+    x, weight, coefficients, indices, *rest = tensors
     pattern, saved = rest[:_PATTERN], rest[_PATTERN:]
     of_bias = g.sum(0) if ctx.needs_bias else None
     found = backward(
@@ -262,7 +267,9 @@ def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[
 
 
 def _linear_differentiate(ctx: Any, g: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
-    found = _linear_gradients(ctx, g, _linear_backward_op)
+    found: Any = (None,) * 6
+    if g is not None:
+        found = _linear_gradients(ctx, g, ctx.saved_tensors, _linear_backward_op)
     return *found, [None] * _PATTERN, None, None, None, None, None
 
 
@@ -274,9 +281,20 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        pattern = list(arguments[-_PATTERN:])
+        *arguments, kept = arguments
+        pattern = arguments[-_PATTERN:]
         inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
-        output = _linear(*inputs)
+        x, weight, bias, a, _, indices = arguments[:6]
+        ctx.kept, folded, ctx.checksum = kept, None, None
+        if kept is not None:
+            folded, ctx.checksum = kept.find(weight, a, indices, inputs[8])
+        if folded is None:
+            output = _linear(*inputs)
+        else:
+            with without_autocast(x.device):
+                output = torch.nn.functional.linear(x, folded, bias), [folded]
+        if ctx.checksum is not None:
+            ctx.folded = weakref.ref(output[1][0])
         _linear_setup(ctx, inputs, output)
         return output[0]
 
@@ -285,8 +303,14 @@ class _Linear(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *gradients: Any
     ) -> tuple[Any, ...]:
-        found = _linear_gradients(ctx, gradients[0], _linear_backward)
-        return *found, *(None,) * (5 + _PATTERN)
+        found: Any = (None,) * 6
+        if gradients[0] is not None:
+            tensors = ctx.saved_tensors  # checkpointing allows reading them once
+            found = _linear_gradients(ctx, gradients[0], tensors, _linear_backward)
+            _, _, a, indices, *_, folded = tensors
+            if ctx.checksum is not None and ctx.folded() is folded:  # else it was formed again
+                ctx.kept.keep(folded, ctx.checksum, a, indices, ctx.rest[1])
+        return *found, *(None,) * (6 + _PATTERN)
 
 
 # --- ΔW ---------------------------------------------------------------------------------------

@@ -59,6 +59,33 @@ def compressed_rows(
     return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
+def sparse_product(
+    starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, dense: torch.Tensor
+) -> torch.Tensor:
+    r"""Compute :math:`S X` for a sparse S (p, q) in compressed rows.
+
+    On the CPU this is torch's sum over bags of embeddings, which adds up each row of the result in
+    registers: twice as fast as torch's sparse product.
+
+    Args:
+        starts: Start of each row, (p + 1,).
+        columns: Column of each entry, (B,).
+        values: Value of each entry, (B,).
+        dense: X, (q, T), contiguous.
+
+    Returns:
+        (p, T).
+    """
+    if dense.device.type == "cpu":
+        return torch.nn.functional.embedding_bag(
+            columns, dense, starts, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
+    matrix = compressed_rows(starts, columns, values, dense.shape[0])
+    # Without the argument out, torch allocates, clears and copies the result.
+    result = dense.new_zeros(matrix.shape[0], dense.shape[1])
+    return torch.addmm(result, matrix, dense, beta=0.0, out=result)
+
+
 @cache
 def _suppress_beta_warning() -> None:
     """Trigger and hide torch's warning, once per process, that compressed rows are in beta."""

@@ -50,6 +50,24 @@ def spectra_to_rows(spectra: TensorLike) -> torch.Tensor:
     return idct(spectra.T.contiguous())
 
 
+def spectra_to_columns_(spectra: torch.Tensor) -> torch.Tensor:
+    r"""The columns of which z holds the spectra, :math:`C^\top z`, for z of shape (p, T).
+
+    Args:
+        spectra: z, contiguous, float32 or float64. On the CPU its memory becomes the result.
+
+    Returns:
+        Contiguous tensor of shape (p, T). Not differentiable.
+    """
+    if spectra.device.type == "cpu" and spectra.numel():
+        columns = scipy.fft.idct(
+            spectra.numpy(), axis=0, norm="ortho", overwrite_x=True,
+            workers=torch.get_num_threads(),
+        )  # fmt: skip
+        return torch.from_numpy(columns)
+    return idct(spectra.T.contiguous()).T.contiguous()
+
+
 def _matrix(value: TensorLike, name: str) -> torch.Tensor:
     x = real_tensor(value, name).detach()
     if x.ndim != 2:

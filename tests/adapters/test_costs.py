@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from loca_theory.adapters.costs import fastest, sampling_pays
+from loca_theory.adapters.costs import fastest, one_sided_pays, sampling_pays
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -45,3 +45,18 @@ def test_cuda_forms_what_is_small_and_nothing_else():
 def test_entries_are_sampled_while_they_are_few():
     assert sampling_pays((4096, 4096), 512, 150_000, CPU)
     assert not sampling_pays((64, 64), 4096, 64 * 64, CPU)
+
+
+@pytest.mark.parametrize(
+    ("shape", "components", "expected"),
+    [
+        ((768, 768), 1000, True),
+        ((768, 3072), 5000, True),
+        ((768, 768), 768 * 768, False),
+        ((4096, 4096), 1000, False),  # its DCT matrix is large
+    ],
+)
+def test_few_components_need_a_transform_along_one_side_only(shape, components, expected):
+    assert one_sided_pays(shape, components, CPU) is expected
+    assert one_sided_pays(shape[::-1], components, CPU) is expected
+    assert not one_sided_pays(shape, components, CUDA)

@@ -8,7 +8,7 @@ import torch
 
 from loca_theory.adapters import kernels, operators
 from loca_theory.adapters.operators import increment, increment_linear
-from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms import dct_matrix
 
@@ -273,6 +273,16 @@ def test_the_increment_is_the_dense_one_and_so_are_its_gradients(implementation,
     assert_close(of_l, one_by_one(rule, g, a, indices, shape))
 
 
+@by_rule
+@pytest.mark.parametrize("shape", [(5, 8), (9, 4), (6, 6)], ids=str)
+@pytest.mark.parametrize("pays", [True, False], ids=["one side", "both sides"])
+def test_a_transform_along_one_side_or_both_gives_the_same(rule, shape, pays, monkeypatch):
+    asked = []
+    monkeypatch.setattr(kernels, "one_sided_pays", lambda *_: asked.append(pays) or pays)
+    test_the_increment_is_the_dense_one_and_so_are_its_gradients("fft", rule, shape)
+    assert asked == [pays, pays]
+
+
 @by_materialised
 def test_the_increment_differentiates_what_asks_for_it(implementation):
     shape = (5, 8)
@@ -337,6 +347,16 @@ def test_numerical_differentiation_of_the_increment_agrees(implementation, devic
     }
     a = normal(4, seed=4).to(device).requires_grad_()
     assert torch.autograd.gradcheck(lambda a: increment(a, None, indices, pattern, **rest), a)
+
+
+def test_a_sparse_product_is_the_dense_one(device):
+    shape = (5, 8)
+    indices = border_and_shared_indices(shape)[:-1]  # leaves a row empty
+    s, a, x = SparsityPattern.of(indices, shape), normal(len(indices)), normal(8, 3, seed=1)
+    expected = dense_spectrum(a, indices, shape)
+    assert (expected == 0).all(dim=1).any()
+    given = (t.to(device) for t in (s.starts, s.columns, a[s.order], x))
+    assert_close(sparse_product(*given).cpu(), expected @ x)
 
 
 # What the registration knows of the result differs between forming ΔW and not.

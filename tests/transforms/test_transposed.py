@@ -5,6 +5,7 @@ import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct_matrix, rows_to_spectra, spectra_to_rows
+from loca_theory.transforms.transposed import spectra_to_columns_
 
 
 def assert_close(actual, expected):
@@ -24,6 +25,9 @@ def test_they_are_products_with_the_dct_matrix(n, tokens, dtype, device):
     assert spectra.device.type == device.type
     assert spectra.is_contiguous()
     assert_close(spectra, dct_matrix(n, dtype=dtype) @ x.T)
+    columns = spectra_to_columns_(spectra.clone())
+    assert columns.is_contiguous()
+    assert_close(columns, x.T)
     rows = spectra_to_rows(spectra)
     assert rows.is_contiguous()
     assert_close(rows, x)
