@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
-
-from loca_theory.increments import calibrated_test, histogram
 
 Rows = list[dict[str, Any]]
 
 
 def _student_entries(rng: np.random.Generator) -> Rows:
     """An analysis of 5 matrices whose entries are Student's with 5 degrees of freedom."""
+    # Here, because torch takes a while to import.
+    import torch
+
+    from loca_theory.increments import calibrated_test, histogram
+
     rows = []
     for number in range(5):
         entries = histogram(torch.from_numpy(rng.standard_t(5, 2**16)))

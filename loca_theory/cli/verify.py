@@ -90,7 +90,7 @@ def command(
 ) -> int:
     """Check the paper's claims, or only the named ones, and give each a verdict.
 
-    The ledger is the package's list of claims. It has a rule for each, fixed beforehand, that turns
+    The ledger is the package's list of claims. It has a rule for each, with its history, that turns
     one or several measured numbers into the verdict. A name that ends in a dot stands for all
     claims whose names begin with it. If you check a claim again, the files in --out keep the result
     with more random draws (--deep makes the most, --quick the fewest). With equally many draws,

@@ -138,6 +138,9 @@ def test_pictures_show_rank_and_normality(tmp_path):
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "visualization_W.parquet")
     (part,) = fine_tuned.rank_advantage(setting(tmp_path), table="visualization_W").estimates
-    assert 20 < part.value < 39  # of a full rank of 40 less that of an outer product, 1
+    ranks = {name: fine_tuned._effective_rank(block) for name, block in blocks.items()}
+    assert ranks["lora"] == pytest.approx(1)
+    expected = np.log(ranks["full"]) - abs(np.log(ranks["loca"] / ranks["full"]))
+    assert part.value == pytest.approx(expected)
     (part,) = fine_tuned.picture_normality(setting(tmp_path), table="visualization_W").estimates
     assert part.value - 5 * part.standard_error > 0.02

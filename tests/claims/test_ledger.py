@@ -14,6 +14,7 @@ from loca_theory.claims import (
     Estimate,
     LedgerError,
     Measurement,
+    Rule,
     Section,
     Setting,
     Tier,
@@ -21,7 +22,7 @@ from loca_theory.claims import (
     load_ledger,
     verify,
 )
-from loca_theory.claims.ledger import by_section
+from loca_theory.claims.ledger import EMPIRICAL, OTHER_MODEL, by_section
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES
@@ -97,6 +98,16 @@ def test_every_check_has_its_documentation_and_takes_its_arguments():
         assert claim.function().__doc__, claim.check
 
 
+def test_every_rule_has_its_history():
+    """The reader compares its last entry with the rule: no rule changes without an entry."""
+    assert [claim.id for claim in LEDGER.claims if not claim.rule_changes] == []
+
+
+def test_statements_on_other_models_are_counted_apart():
+    for claim in LEDGER.claims:
+        assert (claim.subject == OTHER_MODEL) == (claim.kind == EMPIRICAL), claim.id
+
+
 def test_a_family_is_found_by_its_name():
     found = [claim.id for claim in LEDGER.find(["parseval."])]
     assert found == ["parseval.factor", "parseval.factor-unnormalised", "parseval.unitary"]
@@ -140,6 +151,9 @@ def ruled(rule):
     return GOOD.replace("low = 0", rule)
 
 
+DIGEST = Rule("inside", low=(0.0,), high=(np.inf,)).digest
+FIRST = f'{{ date = 2026-11-02, digest = "{DIGEST}" }}'
+CHANGE = f'{{ date = 2026-11-03, digest = "{DIGEST}", why = "Tighter.", before = "any" }}'
 PART = """[[section]]
 title = "One"
 claims = ["first"]
@@ -167,6 +181,32 @@ BAD = {
                              r"line 10: a rule with 'designed' needs designed = true alone"),
     "two rules": (GOOD.replace("{ low = 0 }", "{ low = 0, value = 1 }"),
                   r"line 10: a rule with 'value' needs value and precision"),
+    "printed without unit": (ruled("printed = 3.5"),
+                             r"line 10: a rule with 'printed' needs printed and unit alone, "),
+    "negative unit": (ruled("printed = 3.5, unit = -1"), r"line 10: 'unit' must be a finite numb"),
+    "an alternative in a word": (GOOD + 'refuted_by = "noise"',
+                                 r"line 12: 'refuted_by' must be a table with a 'statement'"),
+    "an alternative without change": (GOOD + 'refuted_by = { statement = "Noise." }',
+                                      r"line 12: 'refuted_by' needs 'arguments' that differ"),
+    "an unknown field of it": (GOOD + 'refuted_by = { statement = "Noise.", law = "t" }',
+                               r"line 12: unknown field 'law' of 'refuted_by'; known are stateme"),
+    "a field of another type": (GOOD + 'refuted_by = { statement = "Noise.", arguments = 3 }',
+                                r"line 12: 'arguments' of 'refuted_by' must be a table"),
+    "an unknown tier of it": (GOOD + 'refuted_by = { statement = "A.", table = "b", tier = "c" }',
+                              r"line 12: unknown tier 'c' of 'refuted_by'; choose from quick, "),
+    "runs without a design": (GOOD + 'refuted_by = { statement = "Worse.", difference = -1 }',
+                              r"line 12: 'refuted_by' needs a number 'difference' if, and only if"),
+    "a rule without its entry": (GOOD + f"rule_changes = [{FIRST}]".replace(DIGEST, "00000000"),
+                                 rf"line 12: the rule is not that of the last .* = \"{DIGEST}\""),
+    "no entry": (GOOD + "rule_changes = []", r"line 12: the rule is not that of the last entry"),
+    "a change without a reason": (GOOD + f"rule_changes = [{FIRST}, {FIRST}]",
+                                  r"line 12: an entry of 'rule_changes' for a change needs before"),
+    "an empty reason": (GOOD + f"rule_changes = [{FIRST}, {CHANGE}]".replace("Tighter.", " "),
+                        r"line 12: the entries of 'rule_changes' must be in order, and each"),
+    "changes out of order": (GOOD + f"rule_changes = [{FIRST}, {CHANGE}]".replace("-03", "-01"),
+                             r"line 12: the entries of 'rule_changes' must be in order"),
+    "a day in words": (GOOD + f"rule_changes = [{FIRST}]".replace("2026-11-02", '"today"'),
+                       r"line 12: an entry of 'rule_changes' needs a day and texts"),
     "reversed": (GOOD.replace("{ low = 0 }", "{ low = 2, high = [3, 1] }"),
                  r"line 10: 'low' lies above 'high'"),
     "no numbers": (GOOD.replace("{ low = 0 }", '{ low = "a" }'), r"line 10: the bounds of a rule"),
@@ -233,6 +273,21 @@ def test_a_good_one_is_read(tmp_path):
     path = tmp_path / "claims.toml"
     path.write_text(GOOD + SECOND, encoding="utf-8")
     assert [claim.id for claim in load_ledger(path).claims] == ["first", "second"]
+
+
+def test_history_alternative_and_printed_numbers_are_read(tmp_path):
+    path = tmp_path / "claims.toml"
+    rule = ruled("printed = [3.5, 12], unit = 0.1")
+    digest = Rule("inside", low=(3.45, 11.95), high=(3.55, 12.05)).digest
+    entries = f"{FIRST}, {CHANGE.replace(DIGEST, digest)}"
+    alternative = '{ statement = "Noise.", arguments = { factor = "1/K" }, tier = "default" }'
+    text = f"{rule}rule_changes = [{entries}]\nrefuted_by = {alternative}\n"
+    path.write_text(text, encoding="utf-8")
+    (claim,) = load_ledger(path).claims
+    assert (claim.rule.low, claim.rule.high) == ((3.45, 11.95), (3.55, 12.05))
+    assert [one.why for one in claim.rule_changes] == ["", "Tighter."]
+    assert claim.refuted_by.arguments == {"factor": "1/K"}
+    assert claim.refuted_by.tier is Tier.DEFAULT
 
 
 def test_parts_and_marks_are_read(tmp_path):

@@ -23,8 +23,8 @@ def test_json_has_the_claims(cli, here):
     done = cli("verify", "parseval.", *QUICK, "--quiet", "--format", "json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert set(document) == {"claims", "counts", "errata", "package", "family", "files",
-                             "manifest"}  # fmt: skip
+    assert set(document) == {"claims", "counts", "errata", "other_models", "package",
+                             "family", "files", "manifest"}  # fmt: skip
     assert document["files"][:2] == ["loca-results/claims.json", "loca-results/CLAIMS.md"]
     assert [one["id"] for one in document["claims"]] == [
         "parseval.factor", "parseval.factor-unnormalised", "parseval.unitary",

@@ -62,13 +62,24 @@ def test_what_was_observed_by_another_check_is_left_out(ledger, tmp_path):
 
 def test_errata_and_the_package_are_counted_apart(ledger):
     overview = ledger.page(LEDGER, {}).split("\n## ")[0]
-    paper = [claim for claim in CLAIMS if claim.subject == "paper"]
+    paper, other, package = (
+        [claim for claim in CLAIMS if claim.subject == subject]
+        for subject in ("paper", "another model", "package")
+    )
     refused = [claim for claim in paper if claim.expected_verdict == "not supported"]
     errata = sum(claim.erratum for claim in refused)
     assert f"errata **{errata}**" in overview
     assert f"`not supported` **{len(refused) - errata}**" in overview
-    own = overview.split("About this package's own code: ")[1]
-    assert own.count("](#") == len(CLAIMS) - len(paper)
+    others, own = overview.split("Counted apart")[1].split("About this package's own code: ")
+    assert others.count("](#") == len(other) > 0
+    assert own.count("](#") == len(package) > 0
+
+
+def test_power_and_history_of_a_claim_are_shown(ledger):
+    text = ledger.page(LEDGER, {}).split("### `f2.law`\n")[1].split("### ")[0]
+    assert "*Refuted if:* The law is that of the bound M1" in text
+    assert "*History:* rule since 2026-11-22, fixed before the stored run" in text
+    assert "changed 2026-11-22: The bounds M1 and M2" in text
 
 
 def test_no_run_is_no_error(ledger, tmp_path):

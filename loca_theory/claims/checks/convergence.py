@@ -139,7 +139,9 @@ def descent(
     Source: "the difference approximation generally works well"; the quadratic loss is that of the
     toy experiment (:mod:`loca_theory.convergence.problems`).
     """
-    wanted = setting.scaled(1000, 4000, 20_000)
+    # A run of the search takes longer than a fit.
+    numbers = (1000, 4000, 20_000) if states == "fitted" else (400, 1000, 5000)
+    wanted = setting.scaled(*numbers)
     problems = draw(Family(), Interpretation(), setting.seed(), range(wanted))
     starts = _visited(setting, problems) if states == "visited" else [None] * wanted
     sign = -1 if direction == "against" else 1
