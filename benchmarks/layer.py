@@ -1,12 +1,15 @@
-"""Training speed and memory of LoCA, and of PEFT's FourierFT and LoRA: the complexity table.
+"""Training speed and memory of LoCA and of PEFT's other methods: the complexity table.
 
 Run from the checkout: ``python -m benchmarks.layer [--part layers|models] [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
 
 - *layers*: forward and backward pass of one frozen linear layer with an adapter, for a batch of
-  tokens that requires a gradient. ``marginal_ms`` is the time beyond that of the frozen layer.
+  tokens that requires a gradient. The parameters change after each pass, except for the rival
+  ``LoCA later pass``, a later pass of gradient accumulation. ``marginal_ms`` is the time beyond
+  that of the frozen layer; ``of_frozen``, ``of_lora`` and ``of_fourierft`` are ratios of times.
 - *models*: a training step (forward, backward, AdamW) of models of RoBERTa-base's, ViT-base's and
-  MiniLM's shape, with random weights and adapters on query and value.
+  MiniLM's shape, with random weights and adapters on query and value. ``of_lora`` is the ratio of
+  steps per second.
 
 The memory of each rival is measured in a process of its own: the peak during the steps minus the
 memory held before the first step. ``above_frozen_mib`` is the difference from the frozen layer,
@@ -30,7 +33,9 @@ from rich.console import Console
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
 from benchmarks._rivals import (
+    LATER_PASS,
     LOCA,
+    OTHERS,
     Layer,
     Model,
     Single,
@@ -56,8 +61,8 @@ MODELS = (
     Model("ViT-base", (4, 197), 3000, 16),
     Model("MiniLM", (16, 32), 3072, 4),
 )
-LAYER_RIVALS = ("frozen", "LoRA", "FourierFT", *LOCA)
-MODEL_RIVALS = ("LoRA", "FourierFT", *LOCA)
+LAYER_RIVALS = ("frozen", "LoRA", *OTHERS, *LOCA, LATER_PASS)
+MODEL_RIVALS = ("LoRA", *OTHERS, *LOCA)
 # Skipped in layers of 4096x4096 and in models of width 768, where products with DCT matrices take
 # seconds per step.
 _SLOW = {"LoCA dense", "LoCA sparse"}
@@ -69,7 +74,7 @@ def build_step(part: str, index: int, rival: str, device: str) -> Step:
         layer = LAYERS[index]
         torch.manual_seed(0)
         made = adapted(Single(layer.size), rival, layer.components, layer.r).to(device)
-        return layer_step(layer, made, device)
+        return layer_step(layer, made, device, moves=rival != LATER_PASS)
     model = MODELS[index]
     made, inputs, labels = network(model)
     made = adapted(made, rival, model.components, model.r).to(device)
@@ -135,6 +140,9 @@ def compare(
         row: dict[str, Any] = {"load": str(work), "rival": name, "ms": 1e3 * timing.median}
         if is_layer:
             row["marginal_ms"] = 1e3 * (timing.median - times["frozen"].median)
+            for other in ("frozen", "LoRA", "FourierFT"):
+                if other in times:
+                    row[f"of_{other.lower()}"] = timing.ratio_to(times[other])
         else:
             row["steps_per_s"] = 1 / timing.median
             row["of_lora"] = times["LoRA"].ratio_to(timing)
@@ -158,7 +166,7 @@ def main(
     out: Path | None,
     memory_of: tuple[str, int, str] | None,
 ) -> None:
-    """Compare LoCA with PEFT's FourierFT and LoRA."""
+    """Compare LoCA with PEFT's other methods."""
     if memory_of:
         print(json.dumps(_own_peak(*memory_of, device or "cpu")))
         return

@@ -8,23 +8,48 @@ from typing import Any, NamedTuple
 import torch
 
 
+class WeightState(NamedTuple):
+    """What tells whether W has changed.
+
+    Attributes:
+        address: Of its first entry.
+        version: Torch's count of writes; None for a tensor of inference mode.
+        sums: Sums of every sixteenth row with random weights, for code that writes to ``.data``.
+    """
+
+    address: int
+    version: int | None
+    sums: torch.Tensor
+
+    @classmethod
+    def of(cls, weight: torch.Tensor) -> WeightState:
+        """The state of W, (p, q)."""
+        version = None if weight.is_inference() else weight._version
+        sums = weight.detach()[::16] @ _probe(weight.shape[1], weight.dtype)
+        return cls(weight.data_ptr(), version, sums)
+
+    def is_that_of(self, other: WeightState) -> bool:
+        """Whether W is the same."""
+        return self[:2] == other[:2] and torch.equal(self.sums, other.sums)
+
+
 class Lookup(NamedTuple):
     """What a forward pass found.
 
     Attributes:
         folded: W + ΔW if it was kept, else None.
-        checksum: That of W if this pass's W + ΔW is to be kept, else None.
+        state: That of W if this pass's W + ΔW is to be kept, else None.
     """
 
     folded: torch.Tensor | None
-    checksum: torch.Tensor | None
+    state: WeightState | None
 
 
 class FoldedWeight:
     """W + ΔW of the last backward pass, as long as coefficients, indices and W stay the same.
 
-    All three are compared by their values, because code that writes to ``.data`` leaves no other
-    trace: a and l entry by entry, W by a checksum, its product with a fixed random vector.
+    Coefficients and indices are compared entry by entry, because code that writes to ``.data``
+    leaves no other trace; W by its :class:`WeightState`.
 
     It needs no memory at the peak, the end of a forward pass, because autograd then holds W + ΔW
     anyway. It is kept after a backward pass only, only if several passes of a step use the same
@@ -41,7 +66,7 @@ class FoldedWeight:
     def clear(self) -> None:
         """Drop what was kept."""
         self._inputs: tuple[torch.Tensor, torch.Tensor, float] | None = None
-        self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._kept: tuple[torch.Tensor, WeightState] | None = None
         self._is_active = self._is_repeated = False
 
     def find(
@@ -70,23 +95,23 @@ class FoldedWeight:
             self._inputs = coefficients.detach().clone(), indices.clone(), scaling
         if not self._is_active:
             return Lookup(None, None)
-        checksum = weight.detach() @ _probe(weight.shape[1], weight.dtype)
-        if self._kept is not None and torch.equal(self._kept[1], checksum):
-            return Lookup(self._kept[0], checksum)
+        state = WeightState.of(weight)
+        if self._kept is not None and state.is_that_of(self._kept[1]):
+            return Lookup(self._kept[0], state)
         self._kept = None
-        return Lookup(None, checksum)
+        return Lookup(None, state)
 
     def keep(
         self,
         folded: torch.Tensor,
-        checksum: torch.Tensor,
+        state: WeightState,
         coefficients: torch.Tensor,
         indices: torch.Tensor,
         scaling: float,
     ) -> None:
         """Keep W + ΔW of a backward pass, unless the layer has moved on since its forward pass."""
         if self._is_of(coefficients, indices, scaling):
-            self._kept = folded, checksum
+            self._kept = folded, state
 
     def _is_of(self, coefficients: torch.Tensor, indices: torch.Tensor, scaling: float) -> bool:
         if self._inputs is None:

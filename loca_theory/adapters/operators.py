@@ -285,15 +285,15 @@ class _Linear(torch.autograd.Function):
         pattern = arguments[-_PATTERN:]
         inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
         x, weight, bias, a, _, indices = arguments[:6]
-        ctx.kept, folded, ctx.checksum = kept, None, None
+        ctx.kept, folded, ctx.state_of_weight = kept, None, None
         if kept is not None:
-            folded, ctx.checksum = kept.find(weight, a, indices, inputs[8])
+            folded, ctx.state_of_weight = kept.find(weight, a, indices, inputs[8])
         if folded is None:
             output = _linear(*inputs)
         else:
             with without_autocast(x.device):
                 output = torch.nn.functional.linear(x, folded, bias), [folded]
-        if ctx.checksum is not None:
+        if ctx.state_of_weight is not None:
             ctx.folded = weakref.ref(output[1][0])
         _linear_setup(ctx, inputs, output)
         return output[0]
@@ -308,8 +308,10 @@ class _Linear(torch.autograd.Function):
             tensors = ctx.saved_tensors  # checkpointing allows reading them once
             found = _linear_gradients(ctx, gradients[0], tensors, _linear_backward)
             _, _, a, indices, *_, folded = tensors
-            if ctx.checksum is not None and ctx.folded() is folded:  # else it was formed again
-                ctx.kept.keep(folded, ctx.checksum, a, indices, ctx.rest[1])
+            if (
+                ctx.state_of_weight is not None and ctx.folded() is folded
+            ):  # else it was formed again
+                ctx.kept.keep(folded, ctx.state_of_weight, a, indices, ctx.rest[1])
         return *found, *(None,) * (6 + _PATTERN)
 
 

@@ -84,7 +84,8 @@ CHANGES = {
     "other memory for coefficients": lambda s, _: setattr(s.coefficients, "data", -s.coefficients),
     "indices": lambda s, _: s.set_indices(s.indices.flip(1).clamp(max=P - 1)),
     "indices in place": lambda s, _: s.set_indices((s.indices + 1) % P),
-    "one entry of W": lambda _, base: base.weight.data[2, 3].add_(1.0),
+    "W, behind autograd's back": lambda _, base: base.weight.data.mul_(1.5),
+    "one entry of W": lambda _, base: base.weight.detach()[2, 3].add_(1.0),
     "W": lambda _, base: setattr(base, "weight", nn.Parameter(-base.weight, requires_grad=False)),
     "scaling": lambda s, _: setattr(s, "scaling", 3.0),
     "loaded": lambda s, _: s.load_state_dict(
