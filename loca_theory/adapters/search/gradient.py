@@ -17,7 +17,7 @@ from torch.optim.adamw import adamw
 from loca_theory.adapters.indices import continuous, extent, rounded, spread_out
 from loca_theory.adapters.search.processes import is_distributed
 from loca_theory.adapters.search.schedule import Phase
-from loca_theory.adapters.search.sharding import assign, local, whole
+from loca_theory.adapters.search.sharding import assign, is_sharded, local, whole
 from loca_theory.adapters.search.zero import is_in_zero
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
@@ -114,6 +114,13 @@ class GradientSearch:
         return (a if self.phase == "both" else a.detach()), l
 
     @property
+    def known_every(self) -> int:
+        """The distance of the entries with the known gradient: one, or one in each shard."""
+        held: Any = self.spectrum.held_coefficients
+        count = self.spectrum.indices.shape[0]
+        return -(-count // held.device_mesh.size()) if is_sharded(held) else count
+
+    @property
     def learns_coefficients(self) -> bool:
         """Whether the optimiser is to step the coefficients."""
         return self.phase != "locations"
@@ -166,7 +173,10 @@ class GradientSearch:
         if of_a is None:
             self.forget()
             return
-        is_there = local(of_a).any()  # False after zero_grad(set_to_none=False)
+        mine = local(of_a)
+        if not mine.numel():
+            return
+        is_there = mine.any()  # False after zero_grad(set_to_none=False)
         for leaf in (self.locations, self._tracer):
             if leaf is not None and leaf.grad is not None:
                 leaf.grad = leaf.grad.where(is_there, 0.0)
@@ -260,7 +270,7 @@ class _Tracer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         l, a, _, ctx.search = inputs  # noqa: E741
-        ctx.is_known = ctx.search.phase == "locations"
+        ctx.is_known, ctx.every = ctx.search.phase == "locations", ctx.search.known_every
         return l.clone(), a.clone()
 
     @staticmethod
@@ -273,5 +283,5 @@ class _Tracer(torch.autograd.Function):
         if not ctx.is_known:
             return g, of_a, of_a.clone(), None
         known = torch.zeros_like(of_a)
-        known[0] = _TRACER
+        known[:: ctx.every] = _TRACER
         return g, known + 0.0 * g.sum(), known, None
