@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,8 @@ def _spectrum(name: str, size: int) -> _Array:
     """Singular values by name: ``rank-N`` (N equal ones) or ``power-A`` (i^−A)."""
     kind, _, number = name.partition("-")
     i = np.arange(1, size + 1)
-    return (i <= int(number)) * 1.0 if kind == "rank" else i ** -float(number)
+    values = i <= int(number) if kind == "rank" else i ** -float(number)
+    return values.astype(np.float64)
 
 
 def _random_matrices(rng: np.random.Generator, singular_values: _Array, count: int) -> _Array:
@@ -102,7 +104,7 @@ def spikes(setting: Setting, *, size: int, r: int, count: int) -> Measurement:
     prove that low rank retains more.
 
     Args:
-        setting: Tier (6, 12 or 100 matrices) and random generator.
+        setting: Tier (10, 12 or 100 matrices) and random generator.
         size: K.
         r: LoRA's rank.
         count: Number s of the spikes, at most r.
@@ -122,7 +124,7 @@ def spikes(setting: Setting, *, size: int, r: int, count: int) -> Measurement:
     )
     strength = size * np.sqrt(fraction / (1 - fraction) / count)
     distances, gaps = [], []
-    for _ in range(setting.scaled(6, 12, 100)):
+    for _ in range(setting.scaled(10, 12, 100)):
         noise = setting.rng.standard_normal((size, size))
         left, right = (
             np.linalg.qr(setting.rng.standard_normal((size, count)))[0] for _ in range(2)
@@ -141,7 +143,7 @@ def spikes(setting: Setting, *, size: int, r: int, count: int) -> Measurement:
     )
 
 
-def kolmogorov(first: _Array, second: _Array) -> float:
+def kolmogorov(first: NDArray[Any], second: NDArray[Any]) -> float:
     """Kolmogorov distance between two empirical distributions."""
     points = np.concatenate([first, second])
     ranks = [np.searchsorted(np.sort(one), points, side="right") for one in (first, second)]

@@ -1,0 +1,116 @@
+"""The proof of Theorem 1: its ingredients against naive ones, and what a wrong certificate does."""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Budget, exact_error
+from loca_theory.expressivity.ordering_proof import (
+    LOWER,
+    TRACE_MOMENTS,
+    UPPER,
+    UPPER_THRESHOLD,
+    coefficients_at_least,
+    failed_conditions,
+    is_positive,
+    locations_at_least,
+    locations_at_most,
+    low_rank_at_least,
+    low_rank_at_most,
+    proven_gaps,
+)
+
+
+def pairings(items):
+    if not items:
+        yield []
+        return
+    for k in range(1, len(items)):
+        for rest in pairings(items[1:k] + items[k + 1 :]):
+            yield [(items[0], items[k]), *rest]
+
+
+def trace_moment(j):
+    """E tr(WWᵀ)^j of a K×K normal matrix: each pairing identifies indices and leaves K^loops."""
+    found = Counter()
+    for pairs in pairings(list(range(2 * j))):
+        # The factor at position 2i is W[a_i, b_i], that at 2i + 1 is W[a_(i+1), b_i].
+        label = {("a", i): ("a", i) for i in range(j)} | {("b", i): ("b", i) for i in range(j)}
+        for first, second in pairs:
+            for kind, i, k in (
+                ("a", (first + 1) // 2 % j, (second + 1) // 2 % j),
+                ("b", first // 2, second // 2),
+            ):
+                old, new = label[kind, i], label[kind, k]
+                label = {key: new if value == old else value for key, value in label.items()}
+        found[len(set(label.values()))] += 1
+    return tuple(found[j + 1 - k] for k in range(max(j, 1)))
+
+
+@pytest.mark.parametrize("j", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.deep)])
+def test_moments_are_those_of_all_pairings(j):
+    assert TRACE_MOMENTS[j] == trace_moment(j)
+
+
+@pytest.mark.parametrize("j", range(1, 7))
+def test_moments_at_size_one_are_those_of_a_normal_variable(j):
+    assert sum(TRACE_MOMENTS[j]) == np.prod(np.arange(1, 2 * j, 2))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_signs_are_those_that_the_roots_tell(seed):
+    rng = np.random.default_rng(seed)
+    whole = [int(one) for one in rng.integers(-9, 10, size=rng.integers(2, 7))]
+    whole[-1] = whole[-1] or 1
+    low, high = Fraction(0), Fraction(3) if seed % 2 else None
+    roots = np.roots(whole[::-1])
+    real = roots[np.abs(roots.imag) < 1e-7].real
+    inside = (real >= 0) & (real <= (np.inf if high is None else 3))
+    expected = whole[0] > 0 and not inside.any()
+    assert is_positive(tuple(Fraction(one) for one in whole), low, high) == expected
+
+
+def test_a_double_root_is_no_positive_value():
+    touching = (Fraction(4), Fraction(-4), Fraction(1))  # (x − 2)²
+    assert not is_positive(touching, Fraction(0))
+    assert is_positive(touching, Fraction(0), Fraction(1))
+    assert is_positive((Fraction(4) + Fraction(1, 10**12), *touching[1:]), Fraction(0))
+
+
+@pytest.mark.parametrize(("size", "r"), [(9, 2), (30, 3), (31, 9), (100, 1), (100, 20), (101, 33)])
+def test_bounds_enclose_the_exact_energies(size, r):
+    budget = Budget(size, size, r)
+    low_rank, locations, coefficients = (1 - exact_error(m, budget) for m in ("R", "F2", "D"))
+    assert low_rank_at_least(size, r) < low_rank < low_rank_at_most(size, r)
+    assert locations_at_least(size, r) < locations < locations_at_most(size, r)
+    assert coefficients_at_least(size, r) < coefficients
+    exact = [exact_error(m, budget) for m in ("F1", "R", "F2", "D")]
+    # Rounding of exact expectations is below 1e-11.
+    assert all(np.array(proven_gaps(size, r)) <= -np.diff(exact) + 1e-11)
+
+
+def test_every_condition_holds():
+    assert failed_conditions() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "failing"),
+    [
+        ({"threshold": UPPER_THRESHOLD - Fraction(1, 1000)}, "x − P(x) < t for x ≥ 0"),
+        ({"threshold": UPPER_THRESHOLD + Fraction(1, 10)}, "R > F2 at r/K = 0.3333, by moments"),
+        ({"upper": (UPPER[0] - Fraction(1, 100), *UPPER[1:])}, "P > 0 for x ≥ 0"),
+        ({"lower": tuple(c * Fraction(101, 100) for c in LOWER)}, "θ < 1"),
+        ({"lower": tuple(c * Fraction(95, 100) for c in LOWER)}, "F1 > R at the largest r"),
+        ({"lower": (LOWER[0] + Fraction(1, 50), *LOWER[1:])}, "E N ≤ r"),
+    ],
+)
+def test_a_wrong_certificate_is_seen(changed, failing):
+    assert failing in failed_conditions(**changed)
+
+
+def test_ranks_outside_the_theorem_are_refused():
+    with pytest.raises(InvalidArgumentError, match="1 <= r < K/3"):
+        proven_gaps(30, 10)
