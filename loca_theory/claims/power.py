@@ -58,6 +58,7 @@ def _measure(claim: Claim, alternative: Alternative, seed: int) -> Measurement:
         if alternative.table:
             import pandas as pd  # takes a while to import
 
-            rows = pd.DataFrame(TABLES[alternative.table](rng))
-            rows.to_parquet(Path(folder) / f"{claim.arguments['table']}.parquet")
+            for argument, rows in TABLES[alternative.table](rng).items():
+                path = Path(folder) / f"{claim.arguments[argument]}.parquet"
+                pd.DataFrame(rows).to_parquet(path)
         return changed.measure(Setting(alternative.tier, rng, Path(folder)))

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 Rows = list[dict[str, Any]]
+# Rows of each table, by the argument of the check that names the table.
+Tables = dict[str, Rows]
 
 
-def _student_entries(rng: np.random.Generator) -> Rows:
+def _student_entries(rng: np.random.Generator) -> Tables:
     """An analysis of 5 matrices whose entries are Student's with 5 degrees of freedom."""
     # Here, because torch takes a while to import.
     import torch
@@ -22,19 +24,20 @@ def _student_entries(rng: np.random.Generator) -> Rows:
         entries = histogram(torch.from_numpy(rng.standard_t(5, 2**16)))
         distance = calibrated_test(entries, rng, replicates=99).estimate
         rows.append({"name": f"layer {number}", "kind": "attention", "tv": distance})
-    return rows
+    return {"table": rows}
 
 
-def _half_speed(rng: np.random.Generator) -> Rows:
+def _half_speed(rng: np.random.Generator) -> Tables:
     """Two models on which the dense form of LoCA has half of LoRA's speed."""
     speeds = 0.5 + 0.01 * rng.standard_normal(2)
-    return [
+    rows = [
         {"model": f"model {number}", "rival": "LoCA dense", "of_lora": speed}
         for number, speed in enumerate(speeds)
     ]
+    return {"table": rows}
 
 
-def _wandering_losses(rng: np.random.Generator) -> Rows:
+def _wandering_losses(rng: np.random.Generator) -> Tables:
     """Runs whose validation loss rises in 6 of 10 steps."""
     rows = []
     for seed in range(200):
@@ -43,27 +46,38 @@ def _wandering_losses(rng: np.random.Generator) -> Rows:
             {"task": "text", "method": "loca", "seed": seed, "step": step, "validation_loss": loss}
             for step, loss in enumerate(losses)
         ]
-    return rows
+    return {"table": rows}
 
 
-def _full_of_low_rank(rng: np.random.Generator) -> Rows:
+def _full_of_low_rank(rng: np.random.Generator) -> Tables:
     """Block means of one layer where full fine-tuning has rank 4 like LoRA, and LoCA full rank."""
     blocks = {
         "full": rng.standard_normal((48, 4)) @ rng.standard_normal((4, 48)),
         "lora": rng.standard_normal((48, 4)) @ rng.standard_normal((4, 48)),
         "loca": rng.standard_normal((48, 48)),
     }
-    return [
+    rows = [
         {"task": "text", "method": method, "layer": "query", "row": row, "values": values.tolist()}
         for method, block in blocks.items()
         for row, values in enumerate(block)
     ]
+    return {"table": rows}
 
 
-TABLES: Mapping[str, Callable[[np.random.Generator], Rows]] = {
+def _independent_entries(rng: np.random.Generator) -> Tables:
+    """An analysis of one matrix of independent normal entries."""
+    values = np.square(np.linalg.svd(rng.standard_normal((96, 96)), compute_uv=False))
+    matrix = {"name": "layer", "kind": "attention", "shape": [96, 96]}
+    matrix["stable_rank"] = values.sum() / values.max()
+    error = {"name": "layer", "r": 8, "method": "R", "error": values[8:].sum() / values.sum()}
+    return {"matrices": [matrix], "errors": [error]}
+
+
+TABLES: Mapping[str, Callable[[np.random.Generator], Tables]] = {
     "student entries": _student_entries,
     "half speed": _half_speed,
     "wandering losses": _wandering_losses,
     "full of low rank": _full_of_low_rank,
+    "independent entries": _independent_entries,
 }
-"""The rows of each synthetic table, by name."""
+"""The synthetic tables by name."""

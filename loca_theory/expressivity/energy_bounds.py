@@ -36,13 +36,16 @@ KAPPA = 3 * sqrt(3) * exp(-1.5) / sqrt(2 * pi)
 """The largest value of c³φ(c), at c = √3."""
 
 
-def selection_bound(weights: ArrayLike, budget: Budget, atom: Sequence[float] = (1.0,)) -> float:
+def selection_bound(
+    weights: ArrayLike, budget: Budget, atom: Sequence[float] = (1.0,), *, kappa: float = KAPPA
+) -> float:
     """The largest fraction of the energy that ⌊N₀/2⌋ coordinates of a basis retain on average.
 
     Args:
         weights: The squares of the singular values of W, in any unit.
         budget: The budget.
         atom: The singular values of the atoms of the basis, with the sum of squares 1.
+        kappa: The constant of the proof; 0 for the value in the limit of growing stable rank.
 
     Returns:
         The bound, at most 1.
@@ -54,7 +57,7 @@ def selection_bound(weights: ArrayLike, budget: Budget, atom: Sequence[float] = 
     larger = max(budget.p, budget.q)
     factor = 1.0 if len(atom) == 1 else larger / (larger - len(atom) + 0.5)
     concentration = sum(a**4 for a in atom) * float(w @ w)
-    return min(1.0, factor * (_normal(budget) + 2 * KAPPA * concentration))
+    return min(1.0, factor * (_normal(budget) + 2 * kappa * concentration))
 
 
 def spiked_selection_bound(fraction: float, weights: ArrayLike, budget: Budget) -> float:

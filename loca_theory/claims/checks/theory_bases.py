@@ -14,6 +14,7 @@ from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import (
+    KAPPA,
     selection_bound,
     spiked_low_rank_bound,
     spiked_selection_bound,
@@ -72,7 +73,13 @@ def difference(
 
 
 def selection(
-    setting: Setting, *, methods: Sequence[str], spectra: Sequence[str], size: int, r: int
+    setting: Setting,
+    *,
+    methods: Sequence[str],
+    spectra: Sequence[str],
+    size: int,
+    r: int,
+    kappa: float = KAPPA,
 ) -> Measurement:
     """The proven bound on the retained energy less the mean that is retained.
 
@@ -84,6 +91,7 @@ def selection(
         spectra: Names as for :func:`difference`.
         size: K.
         r: LoRA's rank, which sets the budget.
+        kappa: The constant of the bound.
     """
     budget, found = Budget(size, size, r), []
     draws = setting.scaled(30, 60, 1000)
@@ -91,13 +99,13 @@ def selection(
         values = _spectrum(name, size)
         matrices = _random_matrices(setting.rng, values, draws)
         for method in methods:
-            bound = selection_bound(values**2, budget, _ATOMS[method])
+            bound = selection_bound(values**2, budget, _ATOMS[method], kappa=kappa)
             gaps = bound - _fractions(matrices, method, budget)
             found.append(Estimate.mean(gaps, f"{method}, {name}"))
     return Measurement.of(found)
 
 
-def spikes(setting: Setting, *, size: int, r: int, count: int) -> Measurement:
+def spikes(setting: Setting, *, size: int, r: int, count: int, weaker: float = 0.0) -> Measurement:
     """Effect of spikes on the eigenvalue distribution, and on low rank against coefficients.
 
     The spikes have equal strength, random directions, and the smallest energy for which the bounds
@@ -108,6 +116,7 @@ def spikes(setting: Setting, *, size: int, r: int, count: int) -> Measurement:
         size: K.
         r: LoRA's rank.
         count: Number s of the spikes, at most r.
+        weaker: The energy fraction that the spikes have less.
 
     Returns:
         The largest Kolmogorov distance between the eigenvalue distributions with and without the
@@ -122,6 +131,7 @@ def spikes(setting: Setting, *, size: int, r: int, count: int) -> Measurement:
         1e-3,
         0.25,
     )
+    fraction -= weaker
     strength = size * np.sqrt(fraction / (1 - fraction) / count)
     distances, gaps = [], []
     for _ in range(setting.scaled(10, 12, 100)):

@@ -92,7 +92,9 @@ def input_spectrum(
     return Measurement.of(Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}.")
 
 
-def adam_first_step(setting: Setting, *, size: int, tokens: Sequence[int]) -> Measurement:
+def adam_first_step(
+    setting: Setting, *, size: int, tokens: Sequence[int], more: int = 0
+) -> Measurement:
     """Energy fraction in the k main directions of Adam's first update, less its bound.
 
     The gradients are those of the layer of :func:`rank`; k runs from 1 to the number of tokens. The
@@ -102,6 +104,7 @@ def adam_first_step(setting: Setting, *, size: int, tokens: Sequence[int]) -> Me
         setting: Random generator.
         size: K.
         tokens: Numbers of tokens of the first step.
+        more: Number of directions by which the bound's k is larger.
 
     Returns:
         The smallest difference.
@@ -112,7 +115,7 @@ def adam_first_step(setting: Setting, *, size: int, tokens: Sequence[int]) -> Me
         energies = np.square(np.linalg.svd(update, compute_uv=False))
         for k in range(1, count + 1):
             top = energies[:k].sum() / energies.sum()
-            gaps[count, k] = top - sign_energy_bound(gradient, k)
+            gaps[count, k] = top - sign_energy_bound(gradient, k + more)
     count, k = min(gaps, key=lambda key: gaps[key])
     return Measurement.exact(
         gaps[count, k], f"{len(gaps)} cases; the smallest for {count} tokens at k = {k}."
