@@ -281,10 +281,9 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        *arguments, kept = arguments
-        pattern = arguments[-_PATTERN:]
-        inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
-        x, weight, bias, a, _, indices = arguments[:6]
+        *given, kept = arguments
+        inputs: Any = (*given[:6], given[-_PATTERN:], *given[6:-_PATTERN])
+        x, weight, bias, a, _, indices = given[:6]
         ctx.kept, folded, ctx.state_of_weight = kept, None, None
         if kept is not None:
             folded, ctx.state_of_weight = kept.find(weight, a, indices, inputs[8])

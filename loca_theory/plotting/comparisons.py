@@ -58,7 +58,7 @@ def draw_comparisons(lines: Lines) -> Figure:
     for axis, ((title, measure), group) in zip(axes, groups.items(), strict=True):
         draw_group(axis, group)
         axis.set_title(f"{title} By the loss" if measure == "loss" else title)
-        if axis is lowest[measure]:
+        if measure == "loss" or axis is lowest[measure]:
             axis.set_xlabel(_UNITS[measure])
     points = [axis for axis, (_, measure) in zip(axes, groups, strict=True) if measure != "loss"]
     reach = max((abs(end) for axis in points for end in axis.get_xlim()), default=1.0)
