@@ -140,7 +140,7 @@ def descent(
     toy experiment (:mod:`loca_theory.convergence.problems`).
     """
     # A run of the search takes longer than a fit.
-    numbers = (1000, 4000, 20_000) if states == "fitted" else (400, 1000, 5000)
+    numbers = (1000, 4000, 20_000) if states == "fitted" else (400, 2000, 10_000)
     wanted = setting.scaled(*numbers)
     problems = draw(Family(), Interpretation(), setting.seed(), range(wanted))
     starts = _visited(setting, problems) if states == "visited" else [None] * wanted
