@@ -1,8 +1,7 @@
 """Run the second design: LoCA with and without its search, LoRA, FourierFT on many random tasks.
 
-``experiments/many-tasks.toml`` names the methods, the tasks and the seeds; full fine-tuning is run
-beside them. The tasks are variants of the small ones with random data. ``python -m
-experiments.design`` prints the verdicts.
+``experiments/many-tasks.toml`` names the methods, the tasks and the seeds. The tasks are variants
+of the small ones with random data; ``python -m experiments.design`` prints the verdicts.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ from experiments.finetuning.statistics import summary
 from experiments.finetuning.tasks import prepare
 from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
 
-# It bounds the adapters, and what predicts the best of them is computed from it.
-_FULL = "full"
-
 
 @session_command
 def main(session: Session) -> None:
@@ -35,7 +31,7 @@ def main(session: Session) -> None:
     design = read_design(MANY_TASKS)
     if session.seeds is None and not session.quick:
         session = replace(session, seeds=design.seeds[""])
-    names = (_FULL, *dict.fromkeys(arm.method for _, arm in design.arms()))
+    names = tuple(dict.fromkeys(arm.method for _, arm in design.arms()))
     tasks = design.tasks[:2] if session.quick else design.tasks
     session.say(f"preparing {len(tasks)} tasks")
     prepared = (

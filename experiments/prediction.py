@@ -9,8 +9,9 @@ the tasks and judged on the others.
 The accuracies are read from the tables of runs in the folder ``--out``, as
 :mod:`experiments.comparison`, :mod:`experiments.budgets` and :mod:`experiments.many_tasks` write
 them: every adapter at every budget that they have. A task needs full fine-tunes, whose learning
-rate is used here, and three adapters at one budget. Only full fine-tunes, to compute the predictors
-from, are run here.
+rate is used here, and three adapters at one budget; a random variant of a task, such as
+``digits-3``, may have the learning rate of the task. Only full fine-tunes, to compute the
+predictors from, are run here.
 """
 
 from __future__ import annotations
@@ -101,17 +102,18 @@ def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float]
         tasks: Names of the tasks to choose from.
 
     Returns:
-        The learning rate of full fine-tuning of each task that has full fine-tunes and three
-        adapters at one budget; and all runs of adapters on these tasks, as rows in an order that
-        does not depend on the tables.
+        The learning rate of full fine-tuning of each task that has one, or is a variant of a task
+        that has one, and three adapters at one budget; and all runs of adapters on these tasks, as
+        rows in an order that does not depend on the tables.
     """
     adapters = stored[stored["method"].isin(ADAPTERS)].astype({"r": int})
     counts = adapters.groupby(["task", "r"])["method"].nunique().groupby("task").max()
     known = stored[stored["method"] == "full"].groupby("task")["rate"].first()
+    found = {task: known.get(task, known.get(task.rpartition("-")[0])) for task in tasks}
     rates = {
-        task: float(known[task])
-        for task in tasks
-        if task in known and counts.get(task, 0) >= FEWEST_METHODS
+        task: float(rate)
+        for task, rate in found.items()
+        if rate is not None and counts.get(task, 0) >= FEWEST_METHODS
     }
     rows = cast("list[Row]", adapters[adapters["task"].isin(list(rates))].to_dict("records"))
     rows.sort(key=lambda one: (tasks.index(one["task"]), one["r"],

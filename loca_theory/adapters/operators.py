@@ -96,8 +96,8 @@ def increment_linear(
     else:
         if kept is not None and not save:
             kept.clear()
-        is_kept = save and weight is not None and implementation != "implicit"
-        y = _Linear.apply(*inputs, *settings, *pattern, kept if is_kept else None)
+        is_folded = save and weight is not None and implementation != "implicit"
+        y = _Linear.apply(*inputs, *settings, *pattern, kept if is_folded else None)
     return y.reshape(*x.shape[:-1], rows)
 
 

@@ -86,6 +86,9 @@ def spiked_low_rank_bound(fraction: float, spikes: int, budget: Budget) -> float
         fraction: As in :func:`spiked_selection_bound`.
         spikes: Number s of the spikes.
         budget: The budget.
+
+    Raises:
+        InvalidArgumentError: there are no spikes, or more than r.
     """
     p, q, r = budget.p, budget.q, budget.r
     if not 1 <= spikes <= r:

@@ -203,9 +203,8 @@ class PruneAndRegrow(RecordingSearch):
         """Leave components out; None for none. Compiled code multiplies by ``kept`` in any case."""
         self.dropped = which
         if self._reselects:
-            self.kept = torch.ones_like(self._flat_indices(), dtype=torch.bool)
-            if which is not None:
-                self.kept[which] = False
+            kept = torch.ones_like(self._flat_indices(), dtype=torch.bool)
+            self.kept = kept if which is None else kept.index_fill(0, which, value=False)
 
     def start_recording(self, progress: float, turn: int) -> None:
         """Record the next step as well; ``reselect`` leaves some components out meanwhile.

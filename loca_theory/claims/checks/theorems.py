@@ -242,7 +242,7 @@ def cosine_covariance(setting: Setting, *, first: float = 0.5) -> Measurement:
     del setting
     worst = 0.0
     for size in range(2, 10):
-        q = dct_matrix(size).numpy()
+        q = dct_matrix(size).numpy().copy()
         q[0] *= np.sqrt(2 * first)
         both = np.kron(q, q)
         worst = max(worst, float(np.abs(both @ both.T - np.eye(size**2)).max()))
