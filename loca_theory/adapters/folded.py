@@ -66,7 +66,7 @@ class FoldedWeight:
     def clear(self) -> None:
         """Drop what was kept."""
         self._inputs: tuple[torch.Tensor, torch.Tensor, float] | None = None
-        self._held: tuple[torch.Tensor, WeightState] | None = None
+        self._stored: tuple[torch.Tensor, WeightState] | None = None
         self._is_active = self._is_repeated = False
 
     def find(
@@ -91,14 +91,15 @@ class FoldedWeight:
         else:
             # The first pass of a step; was the previous step one of several passes?
             self._is_active, self._is_repeated = self._is_repeated, False
-            self._held = None
+            self._stored = None
             self._inputs = coefficients.detach().clone(), indices.clone(), scaling
         if not self._is_active:
             return Lookup(None, None)
         state = WeightState.of(weight)
-        if self._held is not None and state.is_that_of(self._held[1]):
-            return Lookup(self._held[0], state)
-        self._held = None
+        stored = self._stored
+        if stored is not None and state.is_that_of(stored[1]):
+            return Lookup(stored[0], state)
+        self._stored = None
         return Lookup(None, state)
 
     def keep(
@@ -111,7 +112,7 @@ class FoldedWeight:
     ) -> None:
         """Keep W + ΔW of a backward pass, unless the layer has moved on since its forward pass."""
         if self._is_of(coefficients, indices, scaling):
-            self._held = folded, state
+            self._stored = folded, state
 
     def _is_of(self, coefficients: torch.Tensor, indices: torch.Tensor, scaling: float) -> bool:
         if self._inputs is None:

@@ -64,7 +64,7 @@ def increment_linear(
     scaling: float,
     rule: LocationGradient,
     implementation: Materialised | Literal["implicit"],
-    kept: FoldedWeight | None = None,
+    store: FoldedWeight | None = None,
 ) -> torch.Tensor:
     r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
 
@@ -81,7 +81,7 @@ def increment_linear(
         scaling: α.
         rule: Difference rule of the location gradient.
         implementation: ``implicit``, or one of those of :func:`increment`, which form ΔW.
-        kept: W + ΔW of earlier calls for this layer, on the CPU; ``torch.compile`` does not use it.
+        store: Of W + ΔW of earlier calls for this layer, on the CPU; not used by ``torch.compile``.
 
     Returns:
         (..., p).
@@ -94,10 +94,10 @@ def increment_linear(
     if torch.compiler.is_compiling():
         y, _ = _linear_op(*inputs, list(pattern), *settings)
     else:
-        if kept is not None and not save:
-            kept.clear()
-        is_folded = save and weight is not None and implementation != "implicit"
-        y = _Linear.apply(*inputs, *settings, *pattern, kept if is_folded else None)
+        if store is not None and not save:
+            store.clear()
+        is_stored = save and weight is not None and implementation != "implicit"
+        y = _Linear.apply(*inputs, *settings, *pattern, store if is_stored else None)
     return y.reshape(*x.shape[:-1], rows)
 
 
@@ -281,12 +281,13 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        *given, kept = arguments
-        inputs: Any = (*given[:6], given[-_PATTERN:], *given[6:-_PATTERN])
-        x, weight, bias, a, _, indices = given[:6]
-        ctx.kept, folded, ctx.state_of_weight = kept, None, None
-        if kept is not None:
-            folded, ctx.state_of_weight = kept.find(weight, a, indices, inputs[8])
+        *arguments, store = arguments
+        pattern = arguments[-_PATTERN:]
+        inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
+        x, weight, bias, a, _, indices = arguments[:6]
+        ctx.store, folded, ctx.state_of_weight = store, None, None
+        if store is not None:
+            folded, ctx.state_of_weight = store.find(weight, a, indices, inputs[8])
         if folded is None:
             output = _linear(*inputs)
         else:
@@ -310,7 +311,7 @@ class _Linear(torch.autograd.Function):
             if (
                 ctx.state_of_weight is not None and ctx.folded() is folded
             ):  # else it was formed again
-                ctx.kept.keep(folded, ctx.state_of_weight, a, indices, ctx.rest[1])
+                ctx.store.keep(folded, ctx.state_of_weight, a, indices, ctx.rest[1])
         return *found, *(None,) * (6 + _PATTERN)
 
 

@@ -169,7 +169,7 @@ class CosineSpectrum(nn.Module):
             scaling=self.scaling,
             rule=self._rule,
             implementation=implementation,
-            kept=self._folded if x.device.type == "cpu" else None,
+            store=self._folded if x.device.type == "cpu" else None,
         )
         if self.records(y):
             y = self.search.record(x, y)

@@ -74,7 +74,7 @@ def test_it_is_formed_once_per_step(layer, formed):
 def test_with_one_pass_per_step_nothing_is_kept(layer, formed):
     for step in range(3):
         assert_dense(layer, seed=10 * step)
-        assert layer.spectrum._folded._held is None
+        assert layer.spectrum._folded._stored is None
         layer.spectrum.coefficients.data += 1
     assert len(formed) == 3
 
@@ -111,7 +111,7 @@ def test_checkpointing_keeps_nothing(layer, is_reentrant):
     for number in range(3):
         x = normal(5, Q, seed=number).requires_grad_()
         checkpoint(layer, x, use_reentrant=is_reentrant).sum().backward()
-        assert layer.spectrum._folded._held is None
+        assert layer.spectrum._folded._stored is None
     accumulate(layer)
 
 
@@ -121,15 +121,15 @@ def test_evaluation_holds_no_copy(layer):
         lambda: torch.no_grad()(layer)(torch.zeros(1, Q, dtype=torch.float64)),
     ):
         accumulate(layer)
-        assert layer.spectrum._folded._held is not None
+        assert layer.spectrum._folded._stored is not None
         drop()
-        assert layer.spectrum._folded._held is None
+        assert layer.spectrum._folded._stored is None
 
 
 def test_a_copy_of_the_layer_has_none_of_its_own(layer):
     accumulate(layer)
     other = copy.deepcopy(layer)
-    assert other.spectrum._folded._held is None
+    assert other.spectrum._folded._stored is None
     other.spectrum.coefficients.data.mul_(2)
     accumulate(other)
     assert_dense(layer)
