@@ -219,7 +219,7 @@ BAD = {
     "erratum": (GOOD + "erratum = true", r"line 12: the expected verdict of an erratum"),
     "erratum of another type": (GOOD + "erratum = 1", r"line 12: 'erratum' must be true or false"),
     "subject": (GOOD + 'subject = "us"',
-                r"line 12: unknown subject 'us'; choose from paper, package"),
+                r"line 12: unknown subject 'us'; choose from paper, another model, "),
     "undecided": (GOOD + 'undecided = ["slow"]',
                   r"line 12: unknown tier 'slow'; choose from quick, "),
     "section without title": (GOOD + "[[section]]\nclaims = []",
@@ -286,6 +286,7 @@ def test_history_alternative_and_printed_numbers_are_read(tmp_path):
     (claim,) = load_ledger(path).claims
     assert (claim.rule.low, claim.rule.high) == ((3.45, 11.95), (3.55, 12.05))
     assert [one.why for one in claim.rule_changes] == ["", "Tighter."]
+    assert claim.refuted_by
     assert claim.refuted_by.arguments == {"factor": "1/K"}
     assert claim.refuted_by.tier is Tier.DEFAULT
 
