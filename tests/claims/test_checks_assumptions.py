@@ -1,6 +1,7 @@
 """Checks of single assumptions and interpretations, against exact values."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,9 +88,9 @@ def test_the_ordering_in_the_limit_ends_where_errors_meet(accounting, expected):
 
 def test_a_visited_state_is_that_of_the_trace():
     step = 1020  # the trace has every 20th step
-    rng = SimpleNamespace(choice=lambda moves, count: np.full(count, step))
+    chosen: Any = SimpleNamespace(rng=SimpleNamespace(choice=lambda _, n: np.full(n, step)))
     problems = draw(Family(), Interpretation(), 3, range(1))
-    ((indices, coefficients),) = convergence._visited(SimpleNamespace(rng=rng), problems)
+    ((indices, coefficients),) = convergence._visited(chosen, problems)
     given = point(Family(), "default", "central", Rates(), DEFAULT_STEPS, 3, (0, 1))
     trace = compute_trace(given)
     expected = trace["components"][trace["steps"].index(step)]

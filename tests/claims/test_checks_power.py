@@ -1,7 +1,6 @@
 """Checks against wrong alternatives: a statement that is nearly right must be refused."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -96,19 +95,6 @@ def test_the_ordering_at_four_is_the_one_that_fails_and_hangs_on_rounding():
     assert found.estimates[0].value == 1
     assert "K = 4, r = 1: R 0.36" in found.note
     assert theorems.small_sizes(setting(), rounding="nearest").estimates[0].value == 0
-
-
-def test_a_bracket_is_not_taken_for_what_it_brackets(monkeypatch):
-    simulated = dense.MonteCarlo.run
-    once = cache(lambda settings, series: simulated(settings, [series]))
-    monkeypatch.setattr(
-        dense.MonteCarlo, "run", lambda settings, series, _: once(settings, *series)
-    )
-    assert verdict("f2.law", sizes=[12]) is Verdict.SUPPORTED
-    exact = dense.exact_error
-    for bracket in ("M1", "M2"):
-        monkeypatch.setattr(dense, "exact_error", lambda _, budget, b=bracket: exact(b, budget))
-        assert verdict("f2.law", sizes=[12]) is Verdict.NOT_SUPPORTED
 
 
 def test_unweighted_selection_is_told_from_the_weighted_one():

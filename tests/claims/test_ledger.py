@@ -22,7 +22,7 @@ from loca_theory.claims import (
     load_ledger,
     verify,
 )
-from loca_theory.claims.ledger import EMPIRICAL, OTHER_MODEL, PACKAGE, by_section
+from loca_theory.claims.ledger import EMPIRICAL, OTHER_MODEL, by_section
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES
@@ -105,8 +105,7 @@ def test_every_rule_has_its_history():
 
 def test_statements_on_other_models_are_counted_apart():
     for claim in LEDGER.claims:
-        if claim.subject != PACKAGE:
-            assert (claim.subject == OTHER_MODEL) == (claim.kind == EMPIRICAL), claim.id
+        assert (claim.subject == OTHER_MODEL) == (claim.kind == EMPIRICAL), claim.id
 
 
 def test_a_family_is_found_by_its_name():
@@ -220,7 +219,7 @@ BAD = {
     "erratum": (GOOD + "erratum = true", r"line 12: the expected verdict of an erratum"),
     "erratum of another type": (GOOD + "erratum = 1", r"line 12: 'erratum' must be true or false"),
     "subject": (GOOD + 'subject = "us"',
-                r"line 12: unknown subject 'us'; choose from paper, another model, package"),
+                r"line 12: unknown subject 'us'; choose from paper, another model, "),
     "undecided": (GOOD + 'undecided = ["slow"]',
                   r"line 12: unknown tier 'slow'; choose from quick, "),
     "section without title": (GOOD + "[[section]]\nclaims = []",
@@ -287,6 +286,7 @@ def test_history_alternative_and_printed_numbers_are_read(tmp_path):
     (claim,) = load_ledger(path).claims
     assert (claim.rule.low, claim.rule.high) == ((3.45, 11.95), (3.55, 12.05))
     assert [one.why for one in claim.rule_changes] == ["", "Tighter."]
+    assert claim.refuted_by
     assert claim.refuted_by.arguments == {"factor": "1/K"}
     assert claim.refuted_by.tier is Tier.DEFAULT
 
