@@ -281,10 +281,9 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        *arguments, store = arguments
-        pattern = arguments[-_PATTERN:]
-        inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
-        x, weight, bias, a, _, indices = arguments[:6]
+        *given, store = arguments
+        inputs: Any = (*given[:6], given[-_PATTERN:], *given[6:-_PATTERN])
+        x, weight, bias, a, _, indices = given[:6]
         ctx.store, folded, ctx.state_of_weight = store, None, None
         if store is not None:
             folded, ctx.state_of_weight = store.find(weight, a, indices, inputs[8])

@@ -45,7 +45,8 @@ def least_squares(rng: np.random.Generator, n: int, replicates: int, ar: float) 
 def _mix(ar: float) -> _Array:
     """Cholesky factor of the inputs' correlations ρ^|i−j|."""
     own = np.arange(_INPUTS)
-    return np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own))).astype(np.float64)
+    correlations = ar ** np.abs(np.subtract.outer(own, own))
+    return np.linalg.cholesky(correlations).astype(np.float64)
 
 
 def _factors(rng: np.random.Generator, n: int, replicates: int) -> _Array:
