@@ -281,8 +281,8 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        *arguments, store = arguments
-        pattern = arguments[-_PATTERN:]
+        arguments, store = arguments[:-1], arguments[-1]
+        pattern = list(arguments[-_PATTERN:])
         inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
         x, weight, bias, a, _, indices = arguments[:6]
         ctx.store, folded, ctx.state_of_weight = store, None, None
