@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ROWS = 64
 
 
 def dct_matrix(
@@ -54,13 +60,22 @@ def _indexed(device: torch.device) -> torch.device:
 
 @cache
 def _shared_matrix(n: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    frequency, sample = np.arange(n)[:, None], np.arange(n)[None, :]
-    phase = ((2 * sample + 1) * frequency) % (4 * n)
-    matrix = np.sqrt(2.0 / n) * np.cos(np.pi * phase / (2 * n))
-    matrix[0] = np.sqrt(1.0 / n)
     # A tensor that was created in inference mode could not be used in a graph later.
     with torch.inference_mode(mode=False):
-        return torch.from_numpy(matrix).to(dtype=dtype, device=device)
+        matrix = torch.empty(n, n, dtype=dtype)
+        # By blocks of rows: in float64, the matrix at once would need several times its memory.
+        for start in range(0, n, _ROWS):
+            matrix[start : start + _ROWS] = torch.from_numpy(
+                _rows(n, np.arange(start, min(start + _ROWS, n)))
+            )
+        return matrix.to(device)
+
+
+def _rows(n: int, frequencies: NDArray[np.int64]) -> NDArray[np.float64]:
+    phase = ((2 * np.arange(n) + 1) * frequencies[:, None]) % (4 * n)
+    rows = np.sqrt(2.0 / n) * np.cos(np.pi * phase / (2 * n))
+    rows[frequencies == 0] = np.sqrt(1.0 / n)
+    return rows
 
 
 dct_matrix.cache_clear = _shared_matrix.cache_clear  # type: ignore[attr-defined]
