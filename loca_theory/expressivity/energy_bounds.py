@@ -67,6 +67,9 @@ def spiked_selection_bound(fraction: float, weights: ArrayLike, budget: Budget) 
 
     Returns:
         The bound as a fraction of the mean energy of W.
+
+    Raises:
+        InvalidArgumentError: the weights are not the squares of singular values, not all 0.
     """
     w = _normalised(weights)
     larger = max(budget.p, budget.q)
@@ -83,6 +86,9 @@ def spiked_low_rank_bound(fraction: float, spikes: int, budget: Budget) -> float
         fraction: As in :func:`spiked_selection_bound`.
         spikes: Number s of the spikes.
         budget: The budget.
+
+    Raises:
+        InvalidArgumentError: the number of spikes is not between 1 and r.
     """
     p, q, r = budget.p, budget.q, budget.r
     if not 1 <= spikes <= r:
