@@ -22,7 +22,7 @@ from loca_theory.errors import InvalidArgumentError
 class LoCALayer(nn.Module, BaseTunerLayer):
     """An ``nn.Linear`` or ``Conv1D``, or a quantised one, with any number of named LoCA adapters.
 
-    :mod:`~loca_theory.adapters.tuner.other_layers` has those of embeddings and convolutions.
+    ``other_layers`` has those of embeddings and convolutions.
 
     Args:
         base_layer: The layer to adapt, or another tuner's layer around it.
