@@ -68,7 +68,8 @@ def final_loss(
 
     Source: the figure toy_experiment_loss.
     """
-    problems, seed = setting.scaled(1000, 4000, 20_000), setting.seed()
+    # Fractions near one half are not decided by 1000 problems either.
+    problems, seed = setting.scaled(250, 4000, 20_000), setting.seed()
     study = ConvergenceStudy(problems=problems, seed=seed)
     losses = []
     for name in (search, over):
@@ -249,7 +250,7 @@ def first_move(setting: Setting, *, interpretation: str, after: int) -> Measurem
 
     Source: "begin to change gradually after 200 steps" in the appendix on the toy experiment.
     """
-    wanted, chosen = setting.scaled(1000, 4000, 20_000), find_interpretation(interpretation)
+    wanted, chosen = setting.scaled(250, 4000, 20_000), find_interpretation(interpretation)
     problems = draw(Family(), chosen, setting.seed(), range(wanted))
     search, end = _search(problems, chosen)
     first = np.full(wanted, end)

@@ -75,7 +75,9 @@ def statistic(
 
     Source: the four printed values of T.
     """
-    found = _statistics(setting, rhos, setting.scaled(200, 5000, 20_000), is_centred=is_centred)
+    # The claims on T need thousands of draws; 200 would not decide them either.
+    draws = setting.scaled(30, 5000, 20_000)
+    found = _statistics(setting, rhos, draws, is_centred=is_centred)
     parts = [Estimate.mean(row, f"rho = {rho:g}") for rho, row in zip(rhos, found, strict=True)]
     shown = ", ".join(f"{row.std(ddof=1):.3f}" for row in found)
     note = f"Standard deviations of T over draws: {shown}."

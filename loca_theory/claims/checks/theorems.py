@@ -23,7 +23,7 @@ from loca_theory.transforms import HalfSpectrum, dct_matrix
 
 # A budget of the limit K → ∞, and the r/K from which it is followed.
 _LARGE, _SMALL_RATIO = 10**6, 1e-3
-_ENUMERATED = 6  # largest K at which all choices of locations are enumerated
+_ENUMERATED = 5  # largest K at which all choices of locations are enumerated
 _PAIRS = {"first": ("F1", "R"), "second": ("R", "F2"), "third": ("F2", "D")}
 # The figures show the line U for the method F1, and the bounds M1 and M2 for the method F2.
 _PLOTTED = (("U", "R"), ("R", "M1"), ("M1", "M2"), ("M2", "D"))
@@ -169,8 +169,8 @@ def limit_threshold(setting: Setting, *, accounting: str = "paper") -> Measureme
 def random_locations_retained(setting: Setting, *, odd_locations: str = "printed") -> Measurement:
     """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from the exact mean.
 
-    A self-conjugate location has mean energy 1, a pair has 2. At K = 3 to 6 and r = 1 every choice
-    of Kr locations of the half spectrum is enumerated. At K = 7 to 60 and all r < K/3, the number
+    A self-conjugate location has mean energy 1, a pair has 2. At K = 3 to 5 and r = 1 every choice
+    of Kr locations of the half spectrum is enumerated. At K = 6 to 60 and all r < K/3, the number
     of self-conjugate locations among the chosen ones has the hypergeometric law.
 
     Args:

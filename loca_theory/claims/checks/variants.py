@@ -106,7 +106,7 @@ def vera_like_noise(
 
     Source: the paragraph on VeRA, whose error is said to be about that of white noise.
     """
-    draws, parts = setting.scaled(16, 40, 200), []
+    draws, parts = setting.scaled(8, 40, 200), []
     for r in ranks:
         found = np.empty(draws)
         for draw in range(draws):
