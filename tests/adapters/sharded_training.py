@@ -100,6 +100,7 @@ def zero(stage):
         config = {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": parts,
+            "gradient_clipping": 0.0,  # by default it clips to norm 1
             "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 8},
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,

@@ -102,8 +102,8 @@ def follow_deepspeed(training: Any, engine: Any) -> None:
     """Let a search follow the steps of a DeepSpeed engine, with ZeRO of stage 1, 2 or 3.
 
     Call it once, after ``deepspeed.initialize``. AdamW then counts the steps of flat parameters,
-    also those in which coefficients are not learned. Gradient clipping by DeepSpeed does not scale
-    the gradients of locations.
+    also those in which coefficients are not learned. Gradient clipping, which DeepSpeed does by
+    default (``gradient_clipping`` is 1), does not scale the gradients of locations.
 
     Args:
         training: The :class:`~loca_theory.adapters.LocationTraining`.

@@ -93,8 +93,8 @@ class LoCAModel(BaseTuner):
         """Refuse a further adapter of other parameters, whose wrappers would nest differently."""
         super()._check_new_adapter_config(config)
         for name, other in self.peft_config.items():
-            configs: list[Any] = [config, other]
-            both: list[set[str]] = [set(c.target_parameters or ()) for c in configs]
+            pair: tuple[Any, Any] = (config, other)
+            both: list[set[str]] = [set(c.target_parameters or ()) for c in pair]
             if all(both) and both[0] != both[1]:
                 msg = "all adapters must target the same set of parameters, but this one has "
                 msg += f"target_parameters={sorted(both[0])} and {name!r} {sorted(both[1])}"
