@@ -259,7 +259,11 @@ class LocationTraining:
         self._counted_before[id(optimizer)] = self._counted
 
     def before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Keep only the gradients of the current phase in the layers that will be stepped."""
+        """Keep only the gradients of the current phase in the layers that will be stepped.
+
+        Raises:
+            InvalidArgumentError: the layers are in DeepSpeed's ZeRO, whose steps are not followed.
+        """
         parameters = held(optimizer) if self.automatic and not skips(optimizer) else ()
         if self.automatic and any(s.was_used and is_in_zero(s.spectrum.coefficients)
                                   for s in self._searches()):  # fmt: skip
