@@ -1,10 +1,12 @@
 """Training in processes that share out the parameters; a script for accelerate's launcher.
 
-Each process writes what it found in each case to the folder::
+As a script it starts two processes by accelerate's launcher for CPUs (``accelerate launch --cpu``
+starts one), and each writes what it found in each case to the folder::
 
-    accelerate launch --cpu --num_processes 2 -m tests.adapters.sharded_training fsdp FOLDER
+    python -m tests.adapters.sharded_training fsdp FOLDER central reselect
 """
 
+import os
 import sys
 
 import torch
@@ -124,17 +126,21 @@ IN_ZERO = [case for case in CASES if "adam" not in case]
 CASES_OF = {"fsdp": list(CASES), "zero2": IN_ZERO, "zero3": IN_ZERO}
 
 
-def main(kind, folder, *names):
+def learn_some(kind, folder, *names):
+    """As one of the processes: learn the cases, and write what was found."""
     from accelerate import PartialState
 
+    rank = torch.distributed.get_rank()
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "DS_ACCELERATOR": "cpu"}
     state = PartialState(cpu=True)
     assert state.num_processes == WORLD
+    wrap, dtype = KINDS[kind]
     for case in names:
-        wrap, dtype = KINDS[kind]
-        found = learn(case, [state.process_index], wrap, dtype)
-        torch.save(found, f"{folder}/{case}.{state.process_index}")
+        torch.save(learn(case, [rank], wrap, dtype), f"{folder}/{case}.{rank}")
     state.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    from accelerate import debug_launcher
+
+    debug_launcher(learn_some, tuple(sys.argv[1:]), num_processes=WORLD)

@@ -15,11 +15,8 @@ pytestmark = pytest.mark.deep
 
 def launch(kind, folder, *names):
     """Run the cases in two processes by accelerate's launcher."""
-    options = ["--cpu", "--num_processes", str(WORLD), "--num_machines", "1"]
-    options += ["--main_process_port", "0", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command = [sys.executable, "-m", "accelerate.commands.launch", *options, "-m"]
-    command += ["tests.adapters.sharded_training", kind, str(folder), *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * TIMEOUT)
+    command = [sys.executable, "-m", f"{__package__}.sharded_training", kind, str(folder), *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=6 * TIMEOUT)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
