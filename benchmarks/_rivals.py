@@ -24,9 +24,6 @@ TARGETS = ["query", "value", "q_proj", "v_proj"]
 LOCA = ("LoCA", "LoCA locations", "LoCA implicit", "LoCA fft", "LoCA dense", "LoCA sparse")
 """LoCA with default settings, LoCA in a phase of locations, and each implementation of LoCA."""
 
-LATER_PASS = "LoCA later pass"
-"""LoCA in a pass whose coefficients are those of the pass before, as in gradient accumulation."""
-
 OTHERS = ("FourierFT", "WaveFT", "C3A", "SHiRA")
 """Methods of PEFT besides LoRA."""
 
@@ -105,7 +102,7 @@ def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
     """
     if rival == "frozen":
         return model.requires_grad_(requires_grad=False)
-    if rival in (*LOCA, LATER_PASS):
+    if rival in LOCA:
         return _with_loca(model, rival, components)
     targets = targets_of(model)
     shapes = {
@@ -153,7 +150,7 @@ def _sparse_rank(shapes: set[tuple[int, int]], components: int) -> int:
 
 def _with_loca(model: nn.Module, rival: str, components: int) -> Any:
     implementation: Any = rival.removeprefix("LoCA").strip()
-    if implementation in ("", "locations", "later pass"):
+    if implementation in ("", "locations"):
         implementation = "auto"
     targets = targets_of(model)
     try:
@@ -205,29 +202,16 @@ def sharing_weights(model: Any) -> Any:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
 
 
-def layer_step(layer: Layer, model: Any, device: str, *, moves: bool = True) -> Step:
-    """Make the forward and backward pass of one layer, for tokens that require a gradient.
-
-    Args:
-        layer: Number and dtype of the tokens.
-        model: The layer with its adapter.
-        device: Device of the tokens.
-        moves: Whether the parameters change after each pass, as an optimiser changes them. An
-            adapter may reuse what it computed from parameters that are the same.
-    """
+def layer_step(layer: Layer, model: Any, device: str) -> Step:
+    """Make the forward and backward pass of one layer, for tokens that require a gradient."""
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
     x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
     g = torch.randn(layer.tokens, layer.size, **kind)
-    parameters = trained(model)
 
     def step() -> None:
         x.grad = None
         model.zero_grad()
         model(x).backward(g)
-        if moves:
-            with torch.no_grad():
-                for parameter in parameters:
-                    parameter += 1e-6
 
     return step
 

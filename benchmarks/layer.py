@@ -4,9 +4,8 @@ Run from the checkout: ``python -m benchmarks.layer [--part layers|models] [--ou
 (``pip install 'loca-theory[adapters]'``).
 
 - *layers*: forward and backward pass of one frozen linear layer with an adapter, for a batch of
-  tokens that requires a gradient. The parameters change after each pass, except for the rival
-  ``LoCA later pass``, a later pass of gradient accumulation. ``marginal_ms`` is the time beyond
-  that of the frozen layer; ``of_frozen``, ``of_lora`` and ``of_fourierft`` are ratios of times.
+  tokens that requires a gradient. ``marginal_ms`` is the time beyond that of the frozen layer;
+  ``of_frozen``, ``of_lora`` and ``of_fourierft`` are ratios of times.
 - *models*: a training step (forward, backward, AdamW) of models of RoBERTa-base's, ViT-base's and
   MiniLM's shape, with random weights and adapters on query and value. ``of_lora`` is the ratio of
   steps per second.
@@ -33,7 +32,6 @@ from rich.console import Console
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
 from benchmarks._rivals import (
-    LATER_PASS,
     LOCA,
     OTHERS,
     Layer,
@@ -61,7 +59,7 @@ MODELS = (
     Model("ViT-base", (4, 197), 3000, 16),
     Model("MiniLM", (16, 32), 3072, 4),
 )
-LAYER_RIVALS = ("frozen", "LoRA", *OTHERS, *LOCA, LATER_PASS)
+LAYER_RIVALS = ("frozen", "LoRA", *OTHERS, *LOCA)
 MODEL_RIVALS = ("LoRA", *OTHERS, *LOCA)
 # Skipped in layers of 4096x4096 and in models of width 768, where products with DCT matrices take
 # seconds per step.
@@ -74,7 +72,7 @@ def build_step(part: str, index: int, rival: str, device: str) -> Step:
         layer = LAYERS[index]
         torch.manual_seed(0)
         made = adapted(Single(layer.size), rival, layer.components, layer.r).to(device)
-        return layer_step(layer, made, device, moves=rival != LATER_PASS)
+        return layer_step(layer, made, device)
     model = MODELS[index]
     made, inputs, labels = network(model)
     made = adapted(made, rival, model.components, model.r).to(device)

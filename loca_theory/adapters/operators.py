@@ -22,7 +22,6 @@ The gradients follow from Z: ∂L/∂a_n = α Z[l_n], and ∂L/∂l_n by differe
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -30,7 +29,6 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from loca_theory.adapters.costs import sampling_pays
-from loca_theory.adapters.folded import FoldedWeight
 from loca_theory.adapters.kernels import (
     Gradients,
     Samples,
@@ -64,7 +62,6 @@ def increment_linear(
     scaling: float,
     rule: LocationGradient,
     implementation: Materialised | Literal["implicit"],
-    store: FoldedWeight | None = None,
 ) -> torch.Tensor:
     r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
 
@@ -81,7 +78,6 @@ def increment_linear(
         scaling: α.
         rule: Difference rule of the location gradient.
         implementation: ``implicit``, or one of those of :func:`increment`, which form ΔW.
-        store: Of W + ΔW of earlier calls for this layer, on the CPU; not used by ``torch.compile``.
 
     Returns:
         (..., p).
@@ -94,10 +90,7 @@ def increment_linear(
     if torch.compiler.is_compiling():
         y, _ = _linear_op(*inputs, list(pattern), *settings)
     else:
-        if store is not None and not save:
-            store.clear()
-        is_stored = save and weight is not None and implementation != "implicit"
-        y = _Linear.apply(*inputs, *settings, *pattern, store if is_stored else None)
+        y = _Linear.apply(*inputs, *settings, *pattern)
     return y.reshape(*x.shape[:-1], rows)
 
 
@@ -254,9 +247,11 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     ctx.rest = (x.shape[1], scaling, rule, implementation)
 
 
-def _linear_gradients(ctx: Any, g: torch.Tensor, tensors: Any, backward: Any) -> tuple[Any, ...]:
+def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[Any, ...]:
     """Gradients of x, W, b, a, l and ``indices``; None if not needed."""
-    x, weight, coefficients, indices, *rest = tensors
+    if g is None:
+        return (None,) * 6
+    x, weight, coefficients, indices, *rest = ctx.saved_tensors
     pattern, saved = rest[:_PATTERN], rest[_PATTERN:]
     of_bias = g.sum(0) if ctx.needs_bias else None
     found = backward(
@@ -267,9 +262,7 @@ def _linear_gradients(ctx: Any, g: torch.Tensor, tensors: Any, backward: Any) ->
 
 
 def _linear_differentiate(ctx: Any, g: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
-    found: Any = (None,) * 6
-    if g is not None:
-        found = _linear_gradients(ctx, g, ctx.saved_tensors, _linear_backward_op)
+    found = _linear_gradients(ctx, g, _linear_backward_op)
     return *found, [None] * _PATTERN, None, None, None, None, None
 
 
@@ -281,19 +274,9 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        *given, store = arguments
-        inputs: Any = (*given[:6], given[-_PATTERN:], *given[6:-_PATTERN])
-        x, weight, bias, a, _, indices = given[:6]
-        ctx.store, folded, ctx.state_of_weight = store, None, None
-        if store is not None:
-            folded, ctx.state_of_weight = store.find(weight, a, indices, inputs[8])
-        if folded is None:
-            output = _linear(*inputs)
-        else:
-            with without_autocast(x.device):
-                output = torch.nn.functional.linear(x, folded, bias), [folded]
-        if ctx.state_of_weight is not None:
-            ctx.folded = weakref.ref(output[1][0])
+        pattern = list(arguments[-_PATTERN:])
+        inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
+        output = _linear(*inputs)
         _linear_setup(ctx, inputs, output)
         return output[0]
 
@@ -302,16 +285,8 @@ class _Linear(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *gradients: Any
     ) -> tuple[Any, ...]:
-        found: Any = (None,) * 6
-        if gradients[0] is not None:
-            tensors = ctx.saved_tensors  # checkpointing allows reading them once
-            found = _linear_gradients(ctx, gradients[0], tensors, _linear_backward)
-            _, _, a, indices, *_, folded = tensors
-            if (
-                ctx.state_of_weight is not None and ctx.folded() is folded
-            ):  # else it was formed again
-                ctx.store.keep(folded, ctx.state_of_weight, a, indices, ctx.rest[1])
-        return *found, *(None,) * (6 + _PATTERN)
+        found = _linear_gradients(ctx, gradients[0], _linear_backward)
+        return *found, *(None,) * (5 + _PATTERN)
 
 
 # --- ΔW ---------------------------------------------------------------------------------------

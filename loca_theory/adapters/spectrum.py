@@ -10,7 +10,6 @@ from torch import nn
 
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation, fastest
-from loca_theory.adapters.folded import FoldedWeight
 from loca_theory.adapters.indices import mistake, random_indices
 from loca_theory.adapters.operators import Materialised, increment, increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
@@ -75,7 +74,6 @@ class CosineSpectrum(nn.Module):
         self.search: Any = None  # of loca_theory.adapters.search, while one is under way
         self._size = shape
         self._sharded: tuple[torch.Tensor] | None = None
-        self._folded = FoldedWeight()
         a = torch.zeros(n_components)
         if not zero_init:
             a.normal_(std=max(shape) ** -0.5)
@@ -169,16 +167,10 @@ class CosineSpectrum(nn.Module):
             scaling=self.scaling,
             rule=self._rule,
             implementation=implementation,
-            store=self._folded if x.device.type == "cpu" else None,
         )
         if self.records(y):
             y = self.search.record(x, y)
         return y.to(x.dtype)
-
-    def train(self, mode: bool = True) -> CosineSpectrum:
-        """Set the mode; evaluation holds no copy of W + ΔW."""
-        self._folded.clear()
-        return super().train(mode)
 
     def records(self, y: torch.Tensor) -> bool:
         """Whether a search records the gradient of the output y in this step.
@@ -274,7 +266,6 @@ class CosineSpectrum(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> CosineSpectrum:
         super()._apply(fn, recurse)
-        self._folded.clear()
         self._arranged = self.indices
         if self._sharded is not None:
             self._sharded = (self.coefficients,)

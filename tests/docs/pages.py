@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 from markdown_it import MarkdownIt
 from sybil import Document, Example, Region
@@ -36,6 +38,16 @@ REASONS = {
     "takes minutes": "the same command with smaller numbers is run elsewhere",
 }
 """Why a block may say ``<!-- not run: REASON -->``."""
+
+
+def extension(name: str) -> ModuleType:
+    """An extension of the site, imported under another name: ``ledger`` is a fixture's, too."""
+    spec = spec_from_file_location(f"{name}_page", DOCS / "_extensions" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The gallery has every stored figure, and its code draws them."""
 
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 from matplotlib.figure import Figure
@@ -9,17 +8,14 @@ from matplotlib.figure import Figure
 import loca_theory as loca
 from loca_theory.plotting import FIGURES
 
-from .pages import DOCS, ROOT
+from .pages import ROOT, extension
 
 PICTURES = sorted((ROOT / "figures").rglob("*.png"))
 
 
 @pytest.fixture(scope="module")
 def gallery():
-    spec = spec_from_file_location("gallery_page", DOCS / "_extensions" / "gallery.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return extension("gallery")
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,13 @@
 """The page of claims: what it says of a claim, with and without a stored run."""
 
 import json
-from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
 from loca_theory.claims import load_ledger
 from loca_theory.claims.entries import definition
 
-from .pages import DOCS
+from .pages import extension
 
 LEDGER = load_ledger()
 CLAIMS = LEDGER.claims
@@ -16,10 +15,7 @@ CLAIMS = LEDGER.claims
 
 @pytest.fixture(scope="module")
 def ledger():
-    spec = spec_from_file_location("ledger_page", DOCS / "_extensions" / "ledger.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return extension("ledger")
 
 
 def test_without_a_run_the_expected_verdicts_stand_there(ledger):
