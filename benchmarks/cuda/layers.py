@@ -20,7 +20,7 @@ from loca_theory.adapters import (
     LoCALinear,
     LocationTraining,
     kernels,
-    operators,
+    linear_operator,
 )
 
 RIVALS = ("frozen", "LoRA", "FourierFT", "LoCA", "WaveFT", "C3A", "SHiRA", *LOCA[1:])
@@ -97,7 +97,7 @@ def _sampling_step(device: str, layer: Layer, rival: str) -> Built:
     implementation, _, choice = rival.partition(", ")
     step, facts = _loca(device, layer, f"LoCA {implementation}")
     samples = choice == "sampled"
-    return _with(operators, "sampling_pays", lambda *_: samples, step), facts
+    return _with(linear_operator, "sampling_pays", lambda *_: samples, step), facts
 
 
 def _block_step(device: str, layer: Layer, rival: str) -> Built:

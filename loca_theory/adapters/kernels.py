@@ -1,4 +1,4 @@
-"""Kernels of the operators in :mod:`loca_theory.adapters.operators`, on plain tensors."""
+"""Kernels of the operators of the LoCA layer, on plain tensors."""
 
 from __future__ import annotations
 

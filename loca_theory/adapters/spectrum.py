@@ -10,8 +10,9 @@ from torch import nn
 
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation, fastest
+from loca_theory.adapters.increment_operator import Materialised, increment
 from loca_theory.adapters.indices import mistake, random_indices
-from loca_theory.adapters.operators import Materialised, increment, increment_linear
+from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.locations.gradient import LocationGradient

@@ -8,7 +8,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, operators
+from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, linear_operator
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
@@ -227,12 +227,14 @@ def session(request):
 
 def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(session, monkeypatch):
     """In shapes alone, which need no GPU."""
-    monkeypatch.setattr(operators, "form", lambda a, _indices, _s, p, q, _how: a.new_empty(p, q))
+    monkeypatch.setattr(
+        linear_operator, "form", lambda a, _indices, _s, p, q, _how: a.new_empty(p, q)
+    )
     with FakeTensorMode(), torch.no_grad(), Precisions() as precisions:
         x, weight, a = (torch.empty(size, device="cuda") for size in ((5, 8), (6, 8), (3,)))
         pattern = [torch.empty(3, device="cuda")] * 6
         settings = (6, 1.0, "central", "dense", True)
-        operators._linear(x, weight, None, a, None, pattern[0], pattern, *settings)
+        linear_operator._linear(x, weight, None, a, None, pattern[0], pattern, *settings)
     assert precisions.found == [session]
 
 

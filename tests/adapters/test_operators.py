@@ -6,8 +6,9 @@ import warnings
 import pytest
 import torch
 
-from loca_theory.adapters import kernels, operators
-from loca_theory.adapters.operators import increment, increment_linear
+from loca_theory.adapters import increment_operator, kernels, linear_operator
+from loca_theory.adapters.increment_operator import increment
+from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms import dct_matrix
@@ -174,7 +175,7 @@ def test_sampled_or_through_the_product_gradients_are_the_same(
     implementation, rule, pays, monkeypatch, device
 ):
     asked = []
-    monkeypatch.setattr(operators, "sampling_pays", lambda *_: asked.append(pays) or pays)
+    monkeypatch.setattr(linear_operator, "sampling_pays", lambda *_: asked.append(pays) or pays)
     assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", implementation, rule, device)
     assert asked == [pays]
 
@@ -373,7 +374,7 @@ def test_torch_accepts_the_registration_of_the_linear_operator(implementation):
         x, weight, bias, a, locations, indices, pattern, 5, SCALING, "central", implementation,
         True,
     )  # fmt: skip
-    result = torch.library.opcheck(operators._linear_op, arguments)
+    result = torch.library.opcheck(linear_operator._linear_op, arguments)
     assert set(result.values()) == {"SUCCESS"}
 
 
@@ -383,7 +384,7 @@ def test_torch_accepts_the_registration_of_the_increment():
     _, _, _, a, locations, indices = case(shape)
     pattern = list(SparsityPattern.of(indices, shape))
     arguments = (a, locations, indices, pattern, 5, 8, SCALING, "forward", "fft")
-    result = torch.library.opcheck(operators._increment, arguments)
+    result = torch.library.opcheck(increment_operator._increment, arguments)
     assert set(result.values()) == {"SUCCESS"}
 
 
@@ -393,7 +394,7 @@ def test_torch_accepts_the_registration_of_the_backward_operator(implementation,
     shape = (5, 8)
     x, weight, _, a, _, indices = (t if t is None else t.detach() for t in case(shape))
     pattern = list(SparsityPattern.of(indices, shape))
-    _, saved = operators._linear(
+    _, saved = linear_operator._linear(
         x, weight, None, a, None, indices, pattern, 5, SCALING, "central", implementation, True
     )
     arguments = (
@@ -401,7 +402,7 @@ def test_torch_accepts_the_registration_of_the_backward_operator(implementation,
         implementation, needs,
     )  # fmt: skip
     utils = ("test_schema", "test_faketensor")
-    result = torch.library.opcheck(operators._linear_backward_op, arguments, test_utils=utils)
+    result = torch.library.opcheck(linear_operator._linear_backward_op, arguments, test_utils=utils)
     assert set(result.values()) == {"SUCCESS"}
 
 

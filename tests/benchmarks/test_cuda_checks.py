@@ -233,17 +233,17 @@ def test_an_old_peft_names_what_it_does_not_have(session, monkeypatch):
 @pytest.mark.parametrize("implementation", ["dense", "fft"])
 def test_each_choice_about_entries_of_z_can_be_forced(implementation, monkeypatch):
     calls = []
-    from_dense = layers.operators.from_dense
+    from_dense = layers.linear_operator.from_dense
     monkeypatch.setattr(
-        layers.operators, "from_dense", lambda *given: calls.append(1) or from_dense(*given)
+        layers.linear_operator, "from_dense", lambda *given: calls.append(1) or from_dense(*given)
     )
-    before = layers.operators.sampling_pays
+    before = layers.linear_operator.sampling_pays
     for choice, products in (("sampled", 0), ("one product", 1)):
         step, _ = layers._sampling_step("cpu", layers._TINY[0], f"{implementation}, {choice}")
         calls.clear()
         step()
         assert len(calls) == products
-    assert layers.operators.sampling_pays is before
+    assert layers.linear_operator.sampling_pays is before
 
 
 @pytest.mark.parametrize("search", ["coefficients", "locations", "swap", "reselect"])

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LocationTraining
+from loca_theory.adapters.increment_operator import increment
 from loca_theory.adapters.indices import continuous, rounded
-from loca_theory.adapters.operators import increment, increment_linear
+from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms import dct_matrix

@@ -1,23 +1,18 @@
-r"""ΔW = α Cᵀ S(a, l) D as differentiable operators that also yield the location gradient.
+r"""A linear layer with W + ΔW, ΔW = α Cᵀ S(a, l) D, for a frozen W, or with ΔW alone.
 
-Two operators, each opaque to ``torch.compile`` and differentiated by hand:
+The operator is opaque to ``torch.compile`` and is differentiated by hand. The implementation
+``implicit`` does not form ΔW. With the spectra of the tokens :math:`\hat x = D x^\top` (q×T) and of
+the output's gradient :math:`\hat g = C g^\top` (p×T),
 
-- :func:`increment_linear` is a linear layer with W + ΔW for a frozen W, or with ΔW alone. The
-  implementation ``implicit`` does not form ΔW. With the spectra of the tokens
-  :math:`\hat x = D x^\top` (q×T) and of the output's gradient :math:`\hat g = C g^\top` (p×T),
+.. math:: y^\top = W x^\top + \alpha\, C^\top (S \hat x), \qquad
+          \partial L/\partial x^\top = W^\top g^\top + \alpha\, D^\top (S^\top \hat g), \qquad
+          Z = C\,\frac{\partial L}{\partial\Delta W} D^\top = \hat g\, \hat x^\top ,
 
-  .. math:: y^\top = W x^\top + \alpha\, C^\top (S \hat x), \qquad
-            \partial L/\partial x^\top = W^\top g^\top + \alpha\, D^\top (S^\top \hat g), \qquad
-            Z = C\,\frac{\partial L}{\partial\Delta W} D^\top = \hat g\, \hat x^\top ,
-
-  and only the entries of Z that are needed are computed. This takes four one-dimensional
-  transforms and three sparse products over the tokens, and nothing of size p×q. The other
-  implementations form W + ΔW, which costs one transform and no additional product; they compute Z
-  as above, or as the transform of G = gᵀx.
-- :func:`increment` forms ΔW alone. Its backward pass computes Z = C G Dᵀ from G = ∂L/∂ΔW.
-
-The gradients follow from Z: ∂L/∂a_n = α Z[l_n], and ∂L/∂l_n by differences
-(:func:`~loca_theory.locations.gradient.location_gradient`).
+and only the entries of Z that are needed are computed. This takes four one-dimensional transforms
+and three sparse products over the tokens, and nothing of size p×q. The other implementations form
+W + ΔW, which costs one transform and no additional product; they compute Z as above, or as the
+transform of G = gᵀx. The gradients follow from Z as in
+:mod:`loca_theory.adapters.increment_operator`.
 """
 
 from __future__ import annotations
@@ -29,8 +24,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from loca_theory.adapters.costs import sampling_pays
+from loca_theory.adapters.increment_operator import Materialised
 from loca_theory.adapters.kernels import (
-    Gradients,
     Samples,
     add_product,
     add_transposed_product,
@@ -46,7 +41,6 @@ from loca_theory.locations.gradient import LocationGradient
 from loca_theory.transforms.dct_paths import without_autocast
 
 _PATTERN = len(SparsityPattern._fields)
-Materialised = Literal["dense", "fft", "sparse"]
 
 
 def increment_linear(
@@ -77,7 +71,8 @@ def increment_linear(
         rows: p.
         scaling: α.
         rule: Difference rule of the location gradient.
-        implementation: ``implicit``, or one of those of :func:`increment`, which form ΔW.
+        implementation: ``implicit``, or one of those of
+            :func:`~loca_theory.adapters.increment_operator.increment`, which form ΔW.
 
     Returns:
         (..., p).
@@ -92,40 +87,6 @@ def increment_linear(
     else:
         y = _Linear.apply(*inputs, *settings, *pattern)
     return y.reshape(*x.shape[:-1], rows)
-
-
-def increment(
-    coefficients: torch.Tensor,
-    locations: torch.Tensor | None,
-    indices: torch.Tensor,
-    pattern: SparsityPattern,
-    *,
-    shape: tuple[int, int],
-    scaling: float,
-    rule: LocationGradient,
-    implementation: Materialised,
-) -> torch.Tensor:
-    r""":math:`\Delta W = \alpha\, C^\top S(a, l)\, D` of shape (p, q).
-
-    Args:
-        coefficients: a, (B,), float32 or float64.
-        locations: As in :func:`increment_linear`.
-        indices: As in :func:`increment_linear`.
-        pattern: As in :func:`increment_linear`.
-        shape: (p, q).
-        scaling: α.
-        rule: Difference rule of the location gradient.
-        implementation: ``dense``, products with C and D; ``fft``, scatter and fast inverse;
-            ``sparse``, S D as a sparse product and only the occupied rows of C. The backward pass
-            uses the same implementation.
-    """
-    p, q = shape
-    return _increment(
-        coefficients, locations, indices, list(pattern), p, q, scaling, rule, implementation
-    )
-
-
-# --- The linear layer -------------------------------------------------------------------------
 
 
 def _linear(
@@ -287,68 +248,3 @@ class _Linear(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         found = _linear_gradients(ctx, gradients[0], _linear_backward)
         return *found, *(None,) * (5 + _PATTERN)
-
-
-# --- ΔW ---------------------------------------------------------------------------------------
-
-
-@torch.library.custom_op("loca_theory::increment", mutates_args=())
-def _increment(
-    coefficients: torch.Tensor,
-    locations: torch.Tensor | None,
-    indices: torch.Tensor,
-    pattern: Sequence[torch.Tensor],
-    p: int,
-    q: int,
-    scaling: float,
-    rule: str,
-    implementation: str,
-) -> torch.Tensor:
-    del locations, rule
-    return form(coefficients * scaling, indices, SparsityPattern(*pattern), p, q, implementation)
-
-
-@_increment.register_fake
-def _(coefficients, locations, indices, pattern, p, q, scaling, rule, implementation):  # noqa: ARG001
-    return coefficients.new_empty(p, q)
-
-
-@torch.library.custom_op("loca_theory::increment_backward", mutates_args=())
-def _increment_backward(
-    g: torch.Tensor,
-    coefficients: torch.Tensor,
-    indices: torch.Tensor,
-    pattern: Sequence[torch.Tensor],
-    scaling: float,
-    rule: str,
-    implementation: str,
-    needs: Sequence[bool],
-) -> Gradients:
-    s = SparsityPattern(*pattern)
-    return from_dense(g, coefficients, indices, s, scaling, rule, implementation, needs)
-
-
-@_increment_backward.register_fake
-def _(g, coefficients, indices, pattern, scaling, rule, implementation, needs):  # noqa: ARG001
-    return empty_gradients(coefficients, needs)
-
-
-def _increment_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    del output
-    coefficients, locations, indices, pattern, _, _, scaling, rule, implementation = inputs
-    needs_l = locations is not None and ctx.needs_input_grad[1]
-    ctx.needs = [False, ctx.needs_input_grad[0], needs_l]
-    ctx.save_for_backward(coefficients, indices, *pattern)
-    ctx.rest = (scaling, rule, implementation)
-
-
-def _increment_differentiate(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
-    coefficients, indices, *pattern = ctx.saved_tensors
-    found = _increment_backward(
-        g.contiguous(), coefficients, indices, pattern, *ctx.rest, ctx.needs
-    )
-    wanted = [g if need else None for g, need in zip(found, ctx.needs[1:], strict=True)]
-    return *wanted, None, [None] * _PATTERN, None, None, None, None, None
-
-
-_increment.register_autograd(_increment_differentiate, setup_context=_increment_setup)
