@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -28,6 +29,10 @@ from loca_theory.cli.options import Folder
 from loca_theory.sweeps import manifest, store_rows
 
 _UNITS = {"accuracy": "", "loss": " %"}
+# Columns of the table of verdicts that a decision fills.
+_DECIDED = ("verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high",
+            "within", "fixed_low", "fixed_high", "kinds_low", "kinds_high", "between",
+            "standard_deviation", "task_differences", "task_errors")  # fmt: skip
 
 
 @click.command(cls=Command)
@@ -92,6 +97,7 @@ def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progres
         "",
         "within: the sides are equivalent within this margin",
         "these tasks: bounds for these tasks alone, which decide nothing",
+        "other kinds: bounds if the kinds of tasks are random as well, which decide nothing",
         "between: estimated standard deviation of true differences between tasks",
     )
     click.echo("\n".join(lines))
@@ -111,24 +117,11 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
     rows = []
     for one in done:
         comparison, decision = one.comparison, one.decision
-        found = decision and {
-            "verdict": decision.verdict.value,
-            "difference": decision.estimate.difference,
-            "standard_error": decision.estimate.standard_error,
-            "degrees_of_freedom": decision.estimate.degrees_of_freedom,
-            "low": decision.low,
-            "high": decision.high,
-            "within": decision.within,
-            "fixed_low": decision.fixed_low,
-            "fixed_high": decision.fixed_high,
-            "between": decision.between,
-            "standard_deviation": decision.standard_deviation,
-            "task_differences": list(decision.task_differences),
-            "task_errors": list(decision.task_errors),
-        }
-        names = ("verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high",
-                 "within", "fixed_low", "fixed_high", "between", "standard_deviation",
-                 "task_differences", "task_errors")  # fmt: skip
+        found = dict.fromkeys(_DECIDED)
+        if decision:
+            known = {**asdict(decision), **asdict(decision.estimate)}
+            known["verdict"] = decision.verdict.value
+            found = {name: known[name] for name in _DECIDED}
         rows.append({
             "comparison": comparison.name,
             "family": comparison.family,
@@ -142,7 +135,7 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
             "task_names": list(comparison.tasks),
             "seeds": comparison.seeds,
             "pairs": sum(one.pairs),
-            **(found or dict.fromkeys(names)),
+            **found,
         })  # fmt: skip
     return rows
 
@@ -226,7 +219,8 @@ def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None
     table = Table(box=None, pad_edge=False)
     for heading in ("comparison", "verdict"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("margin", "difference", "bounds", "within", "these tasks", "between"):
+    headings = ("margin", "difference", "bounds", "within", "these tasks", "other kinds", "between")
+    for heading in headings:
         table.add_column(heading, justify="right")
     for one in done:
         decision = one.decision
@@ -241,6 +235,7 @@ def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None
             _interval(decision.low, decision.high),
             number(decision.within),
             _interval(decision.fixed_low, decision.fixed_high),
+            _interval(decision.kinds_low, decision.kinds_high),
             number(between),
         )
     size = len(design.members(name))
@@ -249,6 +244,8 @@ def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None
 
 
 def _interval(low: float, high: float) -> str:
+    if math.isnan(low):
+        return "–"
     return f"{number(low, sign=True)} to {number(high, sign=True)}"
 
 

@@ -4,7 +4,7 @@ Candidates are the energy of a full fine-tune's ΔW that an adapter can retain, 
 the curvature, what its first steps see of the gradient, its effective dimension, and its training
 loss after a few steps; see :mod:`~experiments.finetuning.prediction.predictors`. Each is compared
 with the accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of
-the tasks and judged on the others.
+the kinds of tasks and judged on the others.
 
 The accuracies are read from the tables of runs in the folder ``--out``, as
 :mod:`experiments.comparison`, :mod:`experiments.budgets` and :mod:`experiments.many_tasks` write
@@ -16,6 +16,7 @@ predictors from, are run here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
@@ -38,7 +39,6 @@ from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Configuration, Row, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session
-from experiments.finetuning.statistics import summary
 from loca_theory.cli.progress import progress_bar
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import Point, ResultStore, Runner
@@ -51,13 +51,12 @@ _SEEDS = 2
 # Columns of the tables beside those that every experiment needs.
 COLUMNS = ("title", "trained", "stored", "rate", "loss_10", "loss_25")
 _MAKE_THEM = (
-    "make them with python -m experiments.comparison --full and python -m experiments.budgets, "
-    "with the same --out"
+    "make them with python -m experiments.comparison --full, python -m experiments.budgets and "
+    "python -m experiments.many_tasks, with the same --out"
 )
 _SIGNS = {one.name: one.sign for one in PREDICTORS.values()}
 _TITLES = {one.name: one.title for one in PREDICTORS.values()}
-_TITLES[OTHER_SEEDS] = "accuracy of other seeds (a ceiling)"
-_SCOPE = "methods at one budget"
+_TITLES[OTHER_SEEDS] = "accuracy of other seeds"
 
 
 @session_command
@@ -84,13 +83,15 @@ def main(session: Session, task: str | None) -> None:
     if not predictions:
         msg = "every full fine-tune diverged, so there is nothing to predict from"
         raise click.ClickException(msg)
-    found = correlations(runs, predictions, _SIGNS)
+    found = [
+        {**one, "title": _TITLES[one["predictor"]]}
+        for one in correlations(runs, predictions, _SIGNS)
+    ]
     compared = pairs(cells(runs, predictions, _SIGNS))
-    lines = figure_rows(runs, predictions, found)
     own = f"-{task}" if task else ""
-    tables = {"": lines, "predictors": predictions, "correlations": found, "pairs": compared}
+    tables = {"": found, "predictors": predictions, "pairs": compared}
     session.store("prediction" + own, tables)
-    session.draw("prediction", lines, own)
+    session.draw("prediction", found, own)
     _print(found, compared)
 
 
@@ -154,38 +155,6 @@ def _computed(session: Session, points: Sequence[Point]) -> list[dict[str, Any]]
     return results
 
 
-def figure_rows(runs: Sequence[Row], predictions: Sequence[Row], found: Sequence[Row]) -> list[Row]:
-    """One row per predictor, task, method and budget: predicted value, accuracy and correlations.
-
-    Returns:
-        ``predictor``, ``predictor_title``, ``task``, ``method``, ``title``, ``r``, ``measure``,
-        ``value`` (larger predicts the better), ``mean`` and, of the predictor, ``correlation``,
-        ``low``, ``high`` on all tasks, ``judged``, ``judged_low``, ``judged_high`` on the tasks of
-        the judgement (None if there are none) and ``chosen``.
-    """
-    of = {(one["predictor"], one["tasks"]): one for one in found if one["scope"] == _SCOPE}
-    lines = {
-        (line["task"], line["r"], line["method"]): line
-        for line in summary(runs, ("task", "method", "r"))
-    }
-    rows = []
-    for cell in cells(runs, predictions, _SIGNS):
-        for name, values in cell.predicted.items():
-            overall, judged = of[name, "all"], of.get((name, "judgement"), {})
-            for method, predicted in zip(cell.methods, values, strict=True):
-                line = lines[cell.task, cell.r, method]
-                seen = [value for value in predicted.tolist() if value == value]
-                rows.append({
-                    "predictor": name, "predictor_title": _TITLES[name],
-                    **{key: line[key] for key in ("task", "method", "title", "r", "measure")},
-                    "value": sum(seen) / len(seen), "mean": line["mean"],
-                    **{key: overall[key] for key in ("correlation", "low", "high", "chosen")},
-                    "judged": judged.get("correlation"),
-                    "judged_low": judged.get("low"), "judged_high": judged.get("high"),
-                })  # fmt: skip
-    return rows
-
-
 def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
     for scope in dict.fromkeys(one["scope"] for one in found):
         of = {(one["predictor"], one["tasks"]): one for one in found if one["scope"] == scope}
@@ -194,8 +163,8 @@ def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
             cells_ = [_correlation(of.get((name, part))) for part in ("all", "choice", "judgement")]
             mark = " *" if of[name, "all"]["chosen"] else ""
             table.add_row(_TITLES[name] + mark, *cells_)
-        note = "rank correlations with the accuracy, with 95% intervals over tasks and seeds\n"
-        note += "* largest on the tasks of the choice; its correlation on the others judges it"
+        note = "rank correlations with the accuracy, with 95% intervals over tasks\n"
+        note += "* largest on the kinds of the choice; its correlation on the others judges it"
         print_table(table, f"what predicts the better adapter: {scope}", note)
     table = Table("predictor", "right", "right, if clear", box=None, pad_edge=False)
     for name in dict.fromkeys(one["predictor"] for one in compared):
@@ -210,6 +179,8 @@ def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
 def _correlation(one: Row | None) -> str:
     if one is None:
         return "–"
+    if math.isinf(one["low"]):
+        return number(one["correlation"], sign=True)
     ends = f"{number(one['low'], sign=True)} to {number(one['high'], sign=True)}"
     return f"{number(one['correlation'], sign=True)} ({ends})"
 

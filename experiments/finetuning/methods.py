@@ -12,7 +12,7 @@ import importlib
 import math
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -85,6 +85,13 @@ class Method:
             raise InvalidArgumentError(msg)
         start = _LADDER.index(self.lowest[tasks])
         return _LADDER[max(start - beyond, 0) : start + _RATES + beyond]
+
+
+def rates_beyond(tried: Iterable[float], best: float) -> tuple[float, ...]:
+    """The rate of the grid beyond those tried, if the lowest or highest of them is the best."""
+    places = sorted(_LADDER.index(rate) for rate in tried)
+    beyond = {places[0]: places[0] - 1, places[-1]: places[-1] + 1}.get(_LADDER.index(best), -1)
+    return _LADDER[beyond : beyond + 1] if beyond >= 0 else ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ _OPTIONS = (
     click.option("--quick", is_flag=True, help="Tiny run, to check that it works."),
     click.option("--full", is_flag=True, help="Everything; takes hours, can be resumed."),
     click.option(
-        "--seeds", type=click.IntRange(min=2), help="Number of seeds.  [default: 64; of texts 32]"
+        "--seeds", type=click.IntRange(min=2),
+        help="Number of seeds.  [default: that of the design]",
     ),
     click.option(
         "-j", "--jobs", type=int, default=-1, show_default=True,
@@ -30,6 +31,10 @@ _OPTIONS = (
     click.option(
         "--device", metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
         help="Device to train on.",
+    ),
+    click.option(
+        "--beyond-grid", is_flag=True,
+        help="Where the lowest or highest learning rate is best, try those beyond it.",
     ),
     click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor notes."),
 )  # fmt: skip
@@ -40,7 +45,7 @@ def session_command(function: Callable[..., None]) -> click.Command:
 
     def with_session(
         *, out: Path, quick: bool, full: bool, seeds: int | None, jobs: int, device: str,
-        quiet: bool, **own: Any,
+        quiet: bool, beyond_grid: bool, **own: Any,
     ) -> None:  # fmt: skip
         if quick and full:
             msg = "--quick and --full exclude each other; give only one of them"
@@ -48,7 +53,7 @@ def session_command(function: Callable[..., None]) -> click.Command:
         if jobs == 0 or jobs < -1:
             msg = f"--jobs must be a positive number, or -1 for one per core, not {jobs}"
             raise click.UsageError(msg)
-        function(Session(out, quick, full, jobs, device, seeds, quiet), **own)
+        function(Session(out, quick, full, jobs, device, seeds, quiet, beyond_grid), **own)
 
     with_session.__doc__, with_session.__name__ = function.__doc__, function.__name__
     with_session.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pandas as pd
 
-from experiments.finetuning.methods import Budget, check, find_method, peft
+from experiments.finetuning.methods import Budget, check, find_method, peft, rates_beyond
 from experiments.finetuning.protocol import (
     Configuration,
     Row,
@@ -73,6 +73,8 @@ class Session:
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         seeds: Number of seeds; None for those of the protocol.
         quiet: Print neither progress nor notes.
+        beyond_grid: Where the lowest or highest learning rate tried is best, also try those beyond
+            it. The designs fix the rates that are tried, so this is for checks.
     """
 
     out: Path
@@ -82,6 +84,7 @@ class Session:
     device: str = "auto"
     seeds: int | None = None
     quiet: bool = False
+    beyond_grid: bool = False
 
     @property
     def folder(self) -> Path:
@@ -122,29 +125,28 @@ class Session:
 
         The mean is over the tuning seeds; a rate with fewer diverged runs is preferred.
         """
-        wanted = [
-            (configuration, rate, seeds)
-            for configuration in configurations
-            for rate in self._rates(configuration)
-            for seeds in self._blocks(
-                configuration.task, self.settings(configuration.task)["tuning_seeds"]
-            )
-        ]
-        done = self._run(wanted, f"{title}: learning rates", tunes=True)
         found: dict[Configuration, dict[float, list[float | None]]] = {}
-        for one in done:
-            found.setdefault(one.configuration, {}).setdefault(
-                one.run.parameters["rate"], []
-            ).append(one.result["validation"])
-        best = {
-            configuration: best_rate(list(by_rate), by_rate)
-            for configuration, by_rate in found.items()
-        }
+        best: dict[Configuration, float] = {}
+        untried = {one: self._rates(one) for one in configurations}
+        while untried:
+            wanted = [
+                (one, rate, seeds)
+                for one, rates in untried.items()
+                for rate in rates
+                for seeds in self._blocks(one.task, self.settings(one.task)["tuning_seeds"])
+            ]
+            for one in self._run(wanted, f"{title}: learning rates", tunes=True):
+                of_rate = found.setdefault(one.configuration, {})
+                of_rate.setdefault(one.run.parameters["rate"], []).append(one.result["validation"])
+            best |= {one: best_rate(sorted(found[one]), found[one]) for one in untried}
+            untried = {}
+            if self.beyond_grid and not self.quick:
+                further = {one: rates_beyond(found[one], rate) for one, rate in best.items()}
+                untried = {one: rates for one, rates in further.items() if rates}
         at_end = [
-            f"{configuration.method} r={configuration.r} ({rate:g})"
-            for configuration, rate in best.items()
-            if not self.quick
-            and rate in (self._rates(configuration)[0], self._rates(configuration)[-1])
+            f"{one.method} r={one.r} ({rate:g})"
+            for one, rate in best.items()
+            if not self.quick and rate in (min(found[one]), max(found[one]))
         ]
         if at_end:
             self.say(f"note: the lowest or highest rate tried is best for {', '.join(at_end)}")

@@ -26,6 +26,11 @@ def task_names() -> list[str]:
     return [name for name in _read() if name != PROTOCOL]
 
 
+def kind_of(task: str) -> str:
+    """The task that a random variant is of: ``digits`` of ``digits-3`` and of ``digits``."""
+    return re.sub(r"(?<=.)-[1-9]\d*$", "", task)
+
+
 def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
     """All settings of a task: those of the protocol, overridden by those of the task.
 
@@ -40,8 +45,8 @@ def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
         InvalidArgumentError: there is no such task.
     """
     known = {name: entry for name, entry in _read().items() if name != PROTOCOL}
-    drawn = re.fullmatch(r"(.+)-([1-9]\d*)", task)
-    name, draw = (drawn[1], int(drawn[2])) if drawn else (task, 0)
+    name = kind_of(task)
+    draw = 0 if name == task else int(task.removeprefix(f"{name}-"))
     layers: list[Mapping[str, Any]] = [_read()[PROTOCOL], find("task", name, known)]
     merged: dict[str, Any] = {}
     for layer in layers:

@@ -96,8 +96,7 @@ _FINE_TUNING = (
     ),
     _fine_tuning(
         "prediction",
-        "What predicts the better adapter: predicted against reached accuracy, with rank "
-        "correlations; measured",
+        "What predicts the better adapter: rank correlations with the accuracy; measured",
         "prediction",
         "prediction",
         draw_prediction,

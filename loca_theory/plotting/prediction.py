@@ -2,70 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import Picture, styled
-from loca_theory.plotting.runs import LOOKS, PLAIN, Lines, legend, with_mean
+
+# The scopes that are drawn, and their titles.
+_PANELS = {
+    "methods at one budget": "All adapters",
+    "methods at one budget, without LoRA": "Without LoRA",
+}
+# Parts of the tasks: label, color, distance from the middle of the row.
+_PARTS = {
+    "all": ("all tasks, 95% interval", "#0072b2", 0.14),
+    "judgement": ("kinds not used to choose", "#d55e00", -0.14),
+}
 
 
 @styled
-def draw_prediction(lines: Lines) -> Figure:
-    """What was predicted against what was reached, one panel per predictor.
-
-    Both are shown as differences from their means over the methods of the same task and budget,
-    the prediction in units of its standard deviation over them. Titles give the mean rank
-    correlation over tasks and budgets.
+def draw_prediction(lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """Rank correlations of predictors with the accuracy, with their 95% intervals over tasks.
 
     Args:
-        lines: Table of :mod:`experiments.prediction`: ``predictor``, ``predictor_title``, ``task``,
-            ``method``, ``title``, ``r``, ``value``, ``mean``, ``correlation``, ``low``, ``high``,
-            ``judged``, ``judged_low``, ``judged_high``, ``chosen``.
+        lines: Table of :mod:`experiments.prediction`: ``predictor``, ``title``, ``scope``,
+            ``tasks``, ``correlation``, ``low``, ``high``, ``chosen``.
 
     Raises:
-        InvalidArgumentError: every run diverged.
+        InvalidArgumentError: there is no correlation.
     """
-    lines = with_mean(lines)
-    names = list(dict.fromkeys(line["predictor"] for line in lines))
-    columns = min(len(names), 3)
-    rows = -(-len(names) // columns)
-    figure = Picture(figsize=(2.9 * columns + 1.5, 2.7 * rows + 0.3))
-    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
-    for axis, name in zip(axes, names, strict=False):
-        cells: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-        for line in lines:
-            if line["predictor"] == name:
-                cells.setdefault((line["task"], line["r"]), []).append(line)
-        points: dict[str, list[tuple[float, float]]] = {}
-        for own in cells.values():
-            value, mean = (np.array([x[key] for x in own], float) for key in ("value", "mean"))
-            x = (value - value.mean()) / (value.std() or 1.0)
-            y = 100 * (mean - mean.mean())
-            for line, *point in zip(own, x, y, strict=True):
-                points.setdefault(line["title"], []).append((point[0], point[1]))
-        of_title = {line["title"]: line["method"] for line in lines}
-        for title, where in points.items():
-            color = LOOKS.get(of_title[title], PLAIN).color
-            axis.scatter(*zip(*where, strict=True), s=10, color=color, label=title, linewidths=0)
-        first = next(iter(cells.values()))[0]
-        axis.set_title(f"{first['predictor_title']}\n{_correlations(first)}", fontsize=7)
-        axis.set_xlabel("predicted, standard deviations")
-    for axis in axes[::columns]:
-        axis.set_ylabel("reached: accuracy, points")
-    for axis in axes[len(names) :]:
-        axis.set_visible(False)
-    caption = "Dots: a method at one budget on one task, minus the mean over methods. "
-    caption += "ρ: mean rank correlation, with 95% intervals over tasks and seeds"
-    legend(figure, axes, caption)
+    names = {line["predictor"]: line["title"] for line in lines if line["scope"] in _PANELS}
+    if not names:
+        msg = "there are no correlations of methods at one budget, so there is nothing to draw"
+        raise InvalidArgumentError(msg)
+    place = dict(zip(names, np.arange(len(names))[::-1], strict=True))
+    figure = Picture(figsize=(7.6, 0.34 * len(names) + 1.3))
+    axes = figure.subplots(1, len(_PANELS), sharex=True, sharey=True)
+    for axis, (scope, title) in zip(axes, _PANELS.items(), strict=True):
+        for part, (label, color, shift) in _PARTS.items():
+            own = [line for line in lines if (line["scope"], line["tasks"]) == (scope, part)]
+            y = [place[line["predictor"]] + shift for line in own]
+            low, high = (np.clip([line[key] for line in own], -1, 1) for key in ("low", "high"))
+            axis.hlines(y, low, high, color=color, linewidth=1.5)
+            axis.plot([line["correlation"] for line in own], y, "o", color=color, label=label)
+        axis.axvline(0, color="#444444", linewidth=0.8, zorder=0)
+        chosen = {line["predictor"] for line in lines if line["scope"] == scope and line["chosen"]}
+        for name in chosen:
+            axis.axhspan(place[name] - 0.4, place[name] + 0.4, color="#e8e8e8", zorder=-1)
+        axis.set_title(title)
+        axis.set_xlabel("rank correlation with the accuracy")
+        axis.grid(visible=False, axis="y")
+        axis.tick_params(axis="y", length=0)
+    axes[0].set_yticks(list(place.values()), list(names.values()))
+    handles, _ = axes[0].get_legend_handles_labels()
+    handles.append(Patch(color="#e8e8e8", label="chosen on the other kinds"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
-
-
-def _correlations(line: Mapping[str, Any]) -> str:
-    text = f"ρ = {line['correlation']:.2f} ({line['low']:.2f} to {line['high']:.2f})"
-    if line["chosen"] and line["judged"] is not None:
-        text += f"; on tasks\nit was not chosen on: {line['judged']:.2f} "
-        text += f"({line['judged_low']:.2f} to {line['judged_high']:.2f})"
-    return text

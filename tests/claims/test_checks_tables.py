@@ -22,7 +22,7 @@ VERDICT = {
     "comparison": "loca-over-random", "measure": "accuracy", "margin": 1.0, "tasks": 6, "seeds": 64,
     "pairs": 384, "verdict": "equivalent within a margin", "difference": 0.2,
     "standard_error": 0.1, "low": -0.3, "high": 0.7, "within": 0.7, "fixed_low": 0.05,
-    "fixed_high": 0.35,
+    "fixed_high": 0.35, "kinds_low": None, "kinds_high": None,
 }  # fmt: skip
 
 
@@ -36,8 +36,16 @@ def test_the_verdict_of_the_design_is_read_with_its_bounds(tmp_path):
     assert (decision.low, decision.high) == (-0.3, 0.7)
     assert decision.estimate.value == 0.2
     assert "6 tasks × 64 seeds; margin 1 points" in found.note
-    assert "+0.05 to +0.35" in found.note
+    assert found.note.endswith("+0.05 to +0.35.")
     assert Measurement.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_bounds_for_other_kinds_of_tasks_are_noted(tmp_path):
+    pd.DataFrame([{**VERDICT, "kinds_low": -1.0, "kinds_high": 2.0}]).to_parquet(
+        tmp_path / "verdicts.parquet"
+    )
+    found = empirical.designed(setting(tmp_path), table="verdicts", comparison="loca-over-random")
+    assert "for other kinds of tasks -1.00 to +2.00." in found.note
 
 
 def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):

@@ -339,6 +339,7 @@ def verdicts_table(folder, verdict="supported", comparison="many-fourierft"):
         "comparison": comparison, "measure": "accuracy", "margin": 0.5, "tasks": 6, "seeds": 64,
         "pairs": 384, "verdict": verdict, "difference": 0.9, "standard_error": 0.1, "low": 0.6,
         "high": 1.2, "within": 1.2, "fixed_low": 0.7, "fixed_high": 1.1,
+        "kinds_low": None, "kinds_high": None,
     }  # fmt: skip
     pd.DataFrame([row]).to_parquet(folder / "verdicts.parquet")
 

@@ -210,7 +210,7 @@ def test_the_printed_command_decides_once_its_table_is_made(cli, here):
         "comparison": "many-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
         "seeds": 64, "pairs": 384, "verdict": "supported", "difference": 0.9,
         "standard_error": 0.1, "low": 0.6, "high": 1.2, "within": 1.2, "fixed_low": 0.7,
-        "fixed_high": 1.1,
+        "fixed_high": 1.1, "kinds_low": 0.5, "kinds_high": 1.3,
     }  # fmt: skip
     pd.DataFrame([verdict]).to_parquet(folder / "verdicts.parquet")
     done = cli(*printed[1].split(), "--jobs", "1")

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -10,7 +11,9 @@ from experiments.finetuning.statistics import holm
 from experiments.finetuning.verdicts.decisions import decide, level_of, verdict_of
 from experiments.finetuning.verdicts.design import Arm, Comparison
 from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
+from experiments.finetuning.verdicts.paired import scores
 from loca_theory.claims import Verdict
+from loca_theory.errors import InvalidArgumentError
 
 YES, NO = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED
 SAME, OPEN = Verdict.EQUIVALENT, Verdict.INCONCLUSIVE
@@ -164,6 +167,25 @@ def test_a_decision_has_the_bounds_of_both_analyses():
     assert found.within == max(abs(found.low), abs(found.high))
     assert found.verdict == verdict_of("greater", 1.0, over_tasks(d), 0.0125)
     assert found.standard_deviation == pytest.approx(np.mean(d.var(1, ddof=1)) ** 0.5)
+
+
+def test_variants_of_a_kind_are_not_independent_if_kinds_are_random():
+    tasks = ("digits-1", "digits-2", "source-1", "source-2", "turned-1", "turned-2")
+    d = np.random.default_rng(1).normal(0.5, 1.0, (6, 3))
+    found = decide(comparison(tasks=tasks), d, 4)
+    kinds = [d[:2].mean(), d[2:4].mean(), d[4:].mean()]
+    half = stats.t.isf(0.0125, 2) * np.std(kinds, ddof=1) / 3**0.5
+    assert (found.kinds_low, found.kinds_high) == pytest.approx((d.mean() - half, d.mean() + half))
+    for same in (("digits", "source", "turned"), ("digits-1", "digits-2", "digits-3")):
+        assert math.isnan(decide(comparison(tasks=same), d[:3], 4).kinds_low)
+
+
+def test_a_run_that_did_not_diverge_has_a_score():
+    runs = pd.DataFrame([{"task": "a", "method": "lora", "seed": 3, "measure": "accuracy",
+                          "metric": None, "loss": 1.0, "diverged": False}])  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="the run task a, method lora, seed 3 has no"):
+        scores(runs, "accuracy")
+    assert scores(runs, "loss").tolist() == [0.0]
 
 
 def test_the_standard_deviation_between_tasks_is_estimated():

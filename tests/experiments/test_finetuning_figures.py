@@ -149,33 +149,33 @@ def test_patterns_of_nothing():
         draw_patterns([])
 
 
-def prediction(name, chosen, methods=METHODS):
-    more = {"predictor": name, "predictor_title": name.title(), "chosen": chosen}
-    more |= {"correlation": 0.25, "low": -0.5, "high": 0.75}
-    more |= {"judged": 0.125, "judged_low": -1.0, "judged_high": 1.0}
+def prediction(name, chosen, scope="methods at one budget"):
+    more = {"predictor": name, "title": name.title(), "scope": scope, "chosen": chosen}
     return [
-        line(m, 0.5 + number / 10, r=r, value=number * r) | more
-        for number, m in enumerate(methods)
-        for r in (1, 2)
+        {**more, "tasks": part, "correlation": value, "low": value - 0.5, "high": value + 0.25}
+        for part, value in (("all", 0.25), ("choice", 0.0), ("judgement", 0.125))
     ]
 
 
 def test_prediction():
+    without = "methods at one budget, without LoRA"
     lines = [*prediction("energy", chosen=False), *prediction("loss", chosen=True)]
+    lines += [*prediction("energy", True, without), *prediction("loss", True, "other")]
     figure = drawn(draw_prediction(lines))
-    titles = [axis.get_title("left") for axis in figure.axes]
-    assert titles[0] == "Energy\nρ = 0.25 (-0.50 to 0.75)"
-    assert titles[1].startswith("Loss\nρ = 0.25 (-0.50 to 0.75); on tasks")
-    assert titles[1].endswith("0.12 (-1.00 to 1.00)")
+    first, second = figure.axes
+    assert [axis.get_title("left") for axis in figure.axes] == ["All adapters", "Without LoRA"]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["Energy", "Loss"]
+    dots = {dot.get_label(): list(dot.get_xdata()) for dot in first.lines}
+    assert dots["all tasks, 95% interval"] == [0.25, 0.25]
+    assert dots["kinds not used to choose"] == [0.125, 0.125]
+    assert [len(axis.patches) for axis in (first, second)] == [1, 1]
 
 
-def test_predictions_are_differences_from_the_other_methods():
-    """Whatever the budget, three equidistant methods lie at 0 and ±√1.5, and 10 points apart."""
-    figure = drawn(draw_prediction(prediction("energy", chosen=False)))
-    dots = {part.get_label(): part.get_offsets() for part in figure.axes[0].collections}
-    for method, x, y in zip(METHODS, (-(1.5**0.5), 0, 1.5**0.5), (-10, 0, 10), strict=True):
-        assert np.asarray(dots[method.upper()]) == pytest.approx(np.array([[x, y]] * 2))
+def test_one_task_without_intervals_can_be_drawn():
+    (line, *_) = prediction("energy", chosen=False)
+    drawn(draw_prediction([line | {"low": -math.inf, "high": math.inf}]))
 
 
-def test_one_prediction_can_be_drawn():
-    drawn(draw_prediction(prediction("energy", chosen=True, methods=METHODS[:1])[:1]))
+def test_prediction_of_nothing():
+    with pytest.raises(InvalidArgumentError, match="no correlations of methods at one budget"):
+        draw_prediction(prediction("energy", True, "methods and budgets"))

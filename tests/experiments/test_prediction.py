@@ -11,7 +11,7 @@ from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import prepare
 from experiments.finetuning.training import compute
-from experiments.prediction import ADAPTERS, COLUMNS, figure_rows, main, usable
+from experiments.prediction import COLUMNS, main, usable
 
 TASK = "small-digits"
 
@@ -67,30 +67,6 @@ def test_a_full_fine_tune_that_diverged_predicts_nothing(full):
     assert forecast.compute(one, folder) == {"rows": []}
 
 
-def test_the_figure_has_a_row_per_predictor_and_adapter():
-    runs, predictions = [], []
-    for number, method in enumerate(ADAPTERS):
-        key = {"task": TASK, "method": method, "r": 1}
-        own = {one.name: number for one in PREDICTORS.values() if not one.is_early}
-        predictions.append({**key, "seed": 0, **own})
-        for seed in (0, 1):
-            run = {"title": method, "measure": "accuracy", "metric": number / 10 + seed / 100}
-            early = {"loss_10": 5.0 - number, "loss_25": None, "diverged": False}
-            runs.append({**key, **run, **early, "seed": seed, "trained": 1, "stored": 1})
-    correlations = [
-        {"predictor": name, "scope": "methods at one budget", "tasks": part, "chosen": False}
-        | {"correlation": 1.0, "low": low, "high": 1.0}
-        for name in PREDICTORS
-        for part, low in (("all", 0.5), ("judgement", 0.25))
-    ]
-    rows = figure_rows(runs, predictions, correlations)
-    assert len(rows) == (len(PREDICTORS) - 1) * len(ADAPTERS)
-    one = next(r for r in rows if (r["predictor"], r["method"]) == ("loss_10", ADAPTERS[3]))
-    assert one["value"] == -2.0
-    assert one["mean"] == pytest.approx(0.305)
-    assert (one["low"], one["judged_low"]) == (0.5, 0.25)
-
-
 def table(path, task, methods, r=1, *, rate=0.01, **columns):
     """A table of runs of methods on two seeds; those of ``full`` have no budget."""
     names = ("metric", "loss", "scaling", "alternating", "location_rate", "loss_10", "loss_25")
@@ -137,7 +113,7 @@ def test_without_tables_of_runs_the_commands_that_make_them_are_named(tmp_path):
         result = CliRunner().invoke(main, ["--out", str(tmp_path)])
         assert result.exit_code == 1
         assert result.output.count("\n") == 1
-        assert "experiments.comparison --full and python -m experiments.budgets" in result.output
+        assert "experiments.comparison --full, python -m experiments.budgets" in result.output
         return result.output
 
     assert "has no table of runs; make them with python -m" in error()
@@ -163,7 +139,7 @@ def test_the_command_runs_its_own_full_fine_tunes_only(session):
     lines = result.output.splitlines()
     assert "what predicts the better adapter: methods at one budget" in lines
     names = {path.name for path in folder.iterdir()}
-    tables = ("", "-predictors", "-correlations", "-pairs")
+    tables = ("", "-predictors", "-pairs")
     assert {"prediction.pdf", *(f"prediction{one}.parquet" for one in tables)} <= names
     done = [path.name.partition("@")[0] for path in (session.out / "runs").iterdir()]
     assert done == [forecast.EXPERIMENT] * 2

@@ -1,8 +1,10 @@
 """Rank correlations against scipy, and what the choice and the intervals do on made-up runs."""
 
+import math
+
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr, t
 
 from experiments.finetuning.prediction.rank_correlation import (
     OTHER_SEEDS,
@@ -100,36 +102,38 @@ def test_the_mean_correlation_is_over_budgets_and_then_tasks():
         means = -one.predicted["loss"].mean(1)
         by_task.setdefault(one.task, []).append(spearmanr(-means, one.reached.mean(1)).statistic)
     want = np.mean([np.mean(values) for values in by_task.values()])
-    correlation, low, high = mean_correlation(found, "loss", draws=200)
+    correlation, low, high = mean_correlation(found, "loss")
     assert correlation == pytest.approx(want)
     assert low < correlation < high
 
 
-def test_the_bootstrap_draws_seeds_for_all_methods_at_once():
-    """Noise that all methods share changes no rank, so that the interval is a point."""
+def test_one_task_has_no_interval():
     runs, predictions = made_up(noise=0.0, tasks=("a",))
-    assert mean_correlation(cells(runs, predictions, SIGNS), "good", draws=50) == (1, 1, 1)
+    found = mean_correlation(cells(runs, predictions, SIGNS), "good")
+    assert found == (1, -math.inf, math.inf)
 
 
 def test_the_interval_covers_the_differences_between_tasks():
-    """One cell per task, of correlation 1 or −1: the mean of n tasks is a binomial proportion."""
+    """One cell per task, of correlation 1 or −1."""
     runs, predictions = made_up(noise=0.0, tasks=tuple("abcdefgh"), ranks=(1,))
     for entry in predictions:
         if entry["task"] in "aceg":
             entry["good"] *= -1
     correlation, low, high = mean_correlation(cells(runs, predictions, SIGNS), "good")
     assert correlation == 0
-    # 2.5% quantile of Binomial(8, 1/2) is 1, so that of the mean of ±1 is -0.75.
-    assert (low, high) == pytest.approx((-0.75, 0.75))
+    # The standard deviation of four 1 and four −1 is √(8/7).
+    half = t.ppf(0.975, 7) / 7**0.5
+    assert (low, high) == pytest.approx((-half, half))
 
 
-def test_the_choice_is_made_on_every_other_task():
+def test_the_choice_is_made_on_every_other_kind_of_task():
     assert split(TASKS) == (["a", "c"], ["b", "d"])
+    assert split(["b-2", "a-10", "a-1", "c-1", "b-1"]) == (["a-1", "a-10", "c-1"], ["b-1", "b-2"])
     runs, predictions = made_up()
     for entry in predictions:
         # On the tasks of the judgement, the predictor that is chosen is wrong.
         entry["good"] *= 1 if entry["task"] in "ac" else -1
-    found = correlations(runs, predictions, {"good": 1, "bad": 1}, draws=50)
+    found = correlations(runs, predictions, {"good": 1, "bad": 1})
     of = {(o["predictor"], o["tasks"]): o for o in found if o["scope"] == "methods at one budget"}
     assert of["good", "choice"]["chosen"]
     assert not of["bad", "choice"]["chosen"]
@@ -141,21 +145,35 @@ def test_the_choice_is_made_on_every_other_task():
 
 def test_other_seeds_predict_what_is_not_noise():
     runs, predictions = made_up(noise=0.1)
-    found = correlations(runs, predictions, SIGNS, draws=50)
+    found = correlations(runs, predictions, SIGNS)
     known = [one["correlation"] for one in found if one["predictor"] == OTHER_SEEDS]
     assert min(known) == 1
     rng = np.random.default_rng(1)
     for run in runs:
         run["metric"] = rng.standard_normal()
-    found = correlations(runs, predictions, SIGNS, draws=50)
+    found = correlations(runs, predictions, SIGNS)
     whole = {o["scope"]: o for o in found if (o["predictor"], o["tasks"]) == (OTHER_SEEDS, "all")}
     # The mean of 8 correlations of 4 independent pairs has the standard deviation 1/√(3·8).
     assert abs(whole["methods at one budget"]["correlation"]) < 4 / 24**0.5
 
 
+def test_a_scope_is_without_lora():
+    """LoRA alone is badly predicted; without it the others are ranked perfectly."""
+    runs, predictions = made_up(noise=0.0)
+    for entry in predictions:
+        entry["good"] *= -1 if entry["method"] == "lora" else 1
+    for run in runs:
+        run["metric"] += 100 if run["method"] == "lora" else 0
+    found = correlations(runs, predictions, SIGNS)
+    of = {one["scope"]: one["correlation"] for one in found
+          if (one["predictor"], one["tasks"]) == ("good", "all")}  # fmt: skip
+    assert of["methods at one budget, without LoRA"] == 1
+    assert of["methods at one budget"] < 0
+
+
 def test_one_task_is_not_judged():
     runs, predictions = made_up(tasks=("a",))
-    found = correlations(runs, predictions, SIGNS, draws=20)
+    found = correlations(runs, predictions, SIGNS)
     assert {one["tasks"] for one in found} == {"all", "choice"}
 
 

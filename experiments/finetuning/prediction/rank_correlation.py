@@ -2,9 +2,8 @@
 
 A cell is a set of alternatives on one task that could be ranked: the methods at one budget, or all
 methods at all budgets. Spearman's correlation is computed within each cell, averaged over the cells
-of a task, and then over tasks. Intervals are percentiles of a bootstrap that draws tasks with
-replacement and, within each task, seeds; seeds are shared by all methods. Drawing seeds adds noise
-to the ranks, which pulls the intervals slightly towards 0.
+of a task, and then over tasks, with Student's interval over tasks. Variants of a task are of one
+kind; a predictor is chosen on some kinds and judged on the others.
 """
 
 from __future__ import annotations
@@ -18,15 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from experiments.finetuning.statistics import LEVEL, Row, interval
-from loca_theory.sweeps import generator
+from experiments.finetuning.settings import kind_of
+from experiments.finetuning.statistics import Row, interval
 
 Array = NDArray[np.float64]
-DRAWS = 2000
 OTHER_SEEDS = "other_seeds"
 # Two methods have no rank correlation but 1 and -1.
 FEWEST_METHODS = 3
-_SCOPES = {"methods at one budget": True, "methods and budgets": False}
+# Whether each cell has one budget, and the methods that are left out.
+_SCOPES: dict[str, tuple[bool, tuple[str, ...]]] = {
+    "methods at one budget": (True, ()),
+    "methods at one budget, without LoRA": (True, ("lora", "dora")),
+    "methods and budgets": (False, ()),
+}
 
 
 @dataclass(frozen=True)
@@ -116,22 +119,27 @@ def cells(
 
 
 def split(tasks: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The tasks on which a predictor is chosen, and those on which it is judged: every other."""
-    ordered = sorted(set(tasks))
-    return ordered[::2], ordered[1::2]
+    """The tasks on which a predictor is chosen, and those on which it is judged.
+
+    Kinds of tasks alternate in alphabetical order, so no data set is on both sides.
+    """
+    kinds = sorted({kind_of(task) for task in tasks})
+    chosen, judged = (
+        [task for task in sorted(set(tasks)) if kind_of(task) in half]
+        for half in (kinds[::2], kinds[1::2])
+    )
+    return chosen, judged
 
 
 def correlations(
     runs: Sequence[Mapping[str, Any]],
     predictions: Sequence[Mapping[str, Any]],
     signs: Mapping[str, int],
-    *,
-    draws: int = DRAWS,
 ) -> list[Row]:
     """Correlation of every predictor on all tasks, on those of the choice and on the others.
 
-    What the metric of half of the seeds says of the other half is added as ``other_seeds``: no
-    predictor can be expected to do much better.
+    What the metric of half of the seeds says of the other half is added as ``other_seeds``. It is a
+    scale and no ceiling: it predicts and is judged with half of the seeds.
 
     Returns:
         ``predictor``, ``scope``, ``tasks`` (``all``, ``choice`` or ``judgement``), ``count`` of
@@ -139,8 +147,9 @@ def correlations(
         predictor with the largest correlation on the tasks of the choice.
     """
     rows: list[Row] = []
-    for scope, by_budget in _SCOPES.items():
-        found = cells(runs, predictions, signs, by_budget=by_budget)
+    for scope, (by_budget, without) in _SCOPES.items():
+        kept = [one for one in runs if one["method"] not in without]
+        found = cells(kept, predictions, signs, by_budget=by_budget)
         halves = split([one.task for one in found])
         parts = {"all": [*halves[0], *halves[1]], "choice": halves[0], "judgement": halves[1]}
         means: dict[tuple[str, str], tuple[float, float, float]] = {}
@@ -150,7 +159,7 @@ def correlations(
             for part, tasks in parts.items():
                 own = [one for one in usable if one.task in tasks]
                 if own:
-                    means[name, part] = mean_correlation(own, name, draws=draws)
+                    means[name, part] = mean_correlation(own, name)
         choice = {name: means[name, "choice"][0] for name in signs if (name, "choice") in means}
         chosen = max(choice, key=lambda name: choice[name]) if choice else None
         rows += [
@@ -167,31 +176,17 @@ def correlations(
     return rows
 
 
-def mean_correlation(
-    found: Sequence[Cell], name: str, *, draws: int = DRAWS
-) -> tuple[float, float, float]:
-    """Mean rank correlation over tasks, with a bootstrap interval over tasks and seeds.
+def mean_correlation(found: Sequence[Cell], name: str) -> tuple[float, float, float]:
+    """Mean rank correlation over tasks with Student's 95% interval, unbounded for one task.
 
     Args:
         found: Cells that have the predictor.
         name: The predictor.
-        draws: Number of bootstrap draws.
     """
-    by_task: dict[str, list[Cell]] = {}
+    by_task: dict[str, list[float]] = {}
     for one in found:
-        by_task.setdefault(one.task, []).append(one)
-    rng = generator(0, "prediction.bootstrap")
-    points, drawn = [], []
-    for members in by_task.values():
-        once = np.arange(members[0].reached.shape[1])[None]
-        points.append(np.mean([_correlation(one, name, once) for one in members]))
-        which = rng.integers(once.size, size=(draws, once.size))
-        drawn.append(np.mean([_correlation(one, name, which) for one in members], axis=0))
-    # A task that is drawn twice gets two draws of its seeds.
-    tasks = rng.integers(len(points), size=(draws, len(points)))
-    means = np.array(drawn)[tasks, rng.integers(draws, size=tasks.shape)].mean(axis=1)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(np.mean(points)), float(low), float(high)
+        by_task.setdefault(one.task, []).append(_correlation(one, name))
+    return interval([float(np.mean(own)) for own in by_task.values()])
 
 
 def rank_correlation(x: Array, y: Array) -> Array:
@@ -234,17 +229,10 @@ def pairs(found: Sequence[Cell]) -> list[Row]:
     return rows
 
 
-def _correlation(one: Cell, name: str, which: NDArray[np.int64]) -> Array:
-    """Rank correlation of means over the seeds in each row of ``which``."""
-    predicted = one.predicted[name]
-    x = _means(predicted, which) if predicted.shape[1] > 1 else predicted[:, 0]
-    return rank_correlation(x, _means(one.reached, which))
-
-
-def _means(values: Array, which: NDArray[np.int64]) -> Array:
-    """Means over the drawn seeds, (draws, m); a missing value counts as the mean of the others."""
-    values = np.where(np.isfinite(values), values, np.nanmean(values, axis=1, keepdims=True))
-    return values[:, which].mean(axis=2).T
+def _correlation(one: Cell, name: str) -> float:
+    """Rank correlation of means over seeds."""
+    means = (np.nanmean(values, axis=1) for values in (one.predicted[name], one.reached))
+    return float(rank_correlation(*means))
 
 
 def _halved(one: Cell) -> Cell:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from experiments.finetuning.settings import kind_of
 from experiments.finetuning.verdicts.design import Comparison, Design
 from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
 from experiments.finetuning.verdicts.paired import differences
@@ -43,6 +44,9 @@ class Decision:
         fixed: Mean difference over these tasks alone, which decides nothing.
         fixed_low: Its lower bound at the same level.
         fixed_high: Its upper bound.
+        kinds_low: Lower bound, at the same level, if the kinds of tasks are random as well; it
+            decides nothing. NaN if no task is a variant of another or there is one kind.
+        kinds_high: Upper bound.
         between: Estimated standard deviation of true differences between tasks; NaN for one task.
         standard_deviation: Estimated standard deviation of paired differences within a task.
         task_differences: Mean difference of each task.
@@ -57,6 +61,8 @@ class Decision:
     fixed: Estimate
     fixed_low: float
     fixed_high: float
+    kinds_low: float
+    kinds_high: float
     between: float
     standard_deviation: float
     task_differences: tuple[float, ...]
@@ -153,11 +159,25 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
         max(abs(low), abs(high)),
         fixed,
         *fixed.bounds(level),
+        *_bounds_over_kinds(comparison.tasks, differences, level),
         between,
         math.sqrt(variance),
         tuple(differences.mean(1).tolist()),
         tuple((differences.std(1, ddof=1) / math.sqrt(differences.shape[1])).tolist()),
     )
+
+
+def _bounds_over_kinds(
+    tasks: Sequence[str], differences: np.ndarray, level: float
+) -> tuple[float, float]:
+    """Bounds of the mean difference if kinds are random: Student's t over the means of kinds."""
+    of = [kind_of(task) for task in tasks]
+    kinds = sorted(set(of))
+    if not 1 < len(kinds) < len(tasks):
+        return math.nan, math.nan
+    return over_tasks(
+        np.array([differences[[one == kind for one in of]].mean(0) for kind in kinds])
+    ).bounds(level)
 
 
 def verdict_of(kind: str, margin: float, estimate: Estimate, level: float) -> Verdict:

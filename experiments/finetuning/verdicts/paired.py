@@ -25,8 +25,15 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
         measure: ``accuracy`` or ``loss``.
 
     Raises:
-        InvalidArgumentError: a run has another measure, or a loss is not positive.
+        InvalidArgumentError: a run has another measure, a loss is not positive, or a run that did
+            not diverge has no score.
     """
+    diverged = runs["diverged"].astype(bool)
+    lacking = runs[~diverged & runs["loss" if measure == "loss" else "metric"].isna()]
+    if len(lacking):
+        one = ", ".join(f"{name} {lacking.iloc[0][name]}" for name in ("task", "method", "seed"))
+        msg = f"the run {one} has no {measure}, and is not marked as diverged; run it again"
+        raise InvalidArgumentError(msg)
     if measure == "loss":
         losses = runs["loss"].astype(float)
         if (losses <= 0).any():
@@ -39,7 +46,7 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
             msg = f"the measure of some runs is {', '.join(other)}; compare accuracies or losses"
             raise InvalidArgumentError(msg)
         values = 100 * runs["metric"].astype(float)
-    values = values.mask(runs["diverged"].astype(bool))
+    values = values.mask(diverged)
     return values.fillna(values.groupby(runs["task"]).transform("min"))
 
 

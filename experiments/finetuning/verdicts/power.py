@@ -18,7 +18,6 @@ from scipy.stats import chi, nct, norm, t
 from loca_theory.errors import InvalidArgumentError
 
 MOST_SEEDS = 4096
-# Factor that is beyond every difference asked for, in units of the standard error.
 # Probability that the integral of TOST leaves out at each end, and nodes of each of its two halves.
 _TAIL, _NODES = 1e-12, 200
 

@@ -13,7 +13,8 @@ from loca_theory.errors import ResourceError
 from loca_theory.sweeps import find_tables
 
 _DECIDED = ("verdict", "difference", "standard_error", "low", "high", "within", "fixed_low",
-            "fixed_high", "margin", "measure", "tasks", "seeds", "pairs")  # fmt: skip
+            "fixed_high", "kinds_low", "kinds_high", "margin", "measure", "tasks", "seeds",
+            "pairs")  # fmt: skip
 
 
 def load(
@@ -78,7 +79,10 @@ def designed(setting: Setting, *, table: str, comparison: str) -> Measurement:
         return Measurement.missing(f"Of {size}, {row['pairs']} pairs of runs are there.")
     unit = "per cent of the loss" if row["measure"] == "loss" else "points"
     note = f"{size}; margin {row['margin']:g} {unit}; within {row['within']:.2g}; for these tasks "
-    note += f"alone {row['fixed_low']:+.2f} to {row['fixed_high']:+.2f}."
+    note += f"alone {row['fixed_low']:+.2f} to {row['fixed_high']:+.2f}"
+    if pd.notna(row["kinds_low"]):
+        note += f", for other kinds of tasks {row['kinds_low']:+.2f} to {row['kinds_high']:+.2f}"
+    note += "."
     found = Estimate(
         f"mean difference in {unit}",
         float(row["difference"]),
