@@ -73,6 +73,7 @@ class CosineSpectrum(nn.Module):
         self.name, self.scaling, self.zero_init = name, float(scaling), zero_init
         self.implementation: Implementation = implementation
         self.search: Any = None  # of loca_theory.adapters.search, while one is under way
+        self.location_training: Any = None  # the LocationTraining of the latest search
         self._size = shape
         self._sharded: tuple[torch.Tensor] | None = None
         a = torch.zeros(n_components)
@@ -286,7 +287,7 @@ class CosineSpectrum(nn.Module):
         if name == "indices":
             self._arrange()
             if self.search is not None:
-                self.search.training.indices_replaced(self)
+                self.location_training.indices_replaced(self)
 
     def _load_from_state_dict(
         self,
@@ -316,7 +317,7 @@ class CosineSpectrum(nn.Module):
         if saved["indices"] is not None:
             self._arrange()
             if self.search is not None:
-                self.search.training.indices_replaced(self)
+                self.location_training.indices_replaced(self)
 
     def extra_repr(self) -> str:
         """What print shows."""

@@ -31,7 +31,8 @@ EACH_STEP = AlternatingSchedule(1, 1, None, recorded_steps=1)
 
 
 def spectrum(search="reselect", shape=(6, 9), count=10, *, schedule=EACH_STEP, **options):
-    """A float64 spectrum in a search, whose :class:`LocationTraining` is ``search.training``."""
+    """A float64 spectrum in a search, whose :class:`LocationTraining` is
+    ``location_training``."""
     torch.manual_seed(0)
     settings = {"zero_init": False, "scaling": 1.5}
     layer = CosineSpectrum(shape, count, **settings | options).double()

@@ -152,7 +152,7 @@ def test_the_end_of_a_search_ends_a_reselection_under_way(loads):
     if loads:
         layer.load_state_dict(spectrum(seed=5).state_dict())
     else:
-        layer.search.training.finish()
+        layer.location_training.finish()
     assert layer.search is None
     close(layer(x).detach(), x @ dense(layer).T)
 

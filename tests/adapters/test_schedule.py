@@ -267,7 +267,7 @@ def test_a_step_with_a_closure_is_one_without(search, make, set_to_none):
         LocationTraining(model, SHORT, search=search, location_lr=0.1)
     train(plain, make(plain), 9)
     with_closure(closed, make(closed), 9, set_to_none)
-    assert [layer.search.training.steps_done for layer in spectra(closed)] == [9, 9]
+    assert [layer.location_training.steps_done for layer in spectra(closed)] == [9, 9]
     assert same_state(everything(closed), everything(plain))
 
 
@@ -357,7 +357,7 @@ def test_the_model_keeps_its_training():
     LocationTraining(model, SHORT)
     gc.collect()
     train(model, adamw(model), 2)
-    assert [layer.search.training.steps_done for layer in spectra(model)] == [2, 2]
+    assert [layer.location_training.steps_done for layer in spectra(model)] == [2, 2]
 
 
 @pytest.mark.parametrize("start", ["random", "gradient"])

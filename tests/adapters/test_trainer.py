@@ -176,7 +176,7 @@ def test_layers_put_in_by_hand_resume_by_the_callback(tmp_path, kind, checkpoint
     def prepare(folder, **settings):
         model = by_hand()
         training = LocationTraining(model, schedule, location_lr=0.05, **options)
-        callback = LoCACallback(training)
+        callback = LoCACallback()
         settings |= {"callbacks": [callback], "gradient_checkpointing": True}
         return training, trainer_for(model, folder, **settings)
 

@@ -6,6 +6,7 @@ import pickle
 import re
 import sys
 import zlib
+from functools import partial
 from importlib import import_module, metadata, reload
 
 import pytest
@@ -781,7 +782,7 @@ def test_a_plain_loop_trains_coefficients_and_locations(adapt):
         model = inject_adapter_in_model(config, model)
     assert targets(model) == {f"model.layers.{i}.self_attn.q_proj" for i in range(2)}
     layers = spectra(model).values()
-    (training,) = {spectrum.search.training for spectrum in layers}
+    (training,) = {spectrum.location_training for spectrum in layers}
     drawn = [spectrum.indices.clone() for spectrum in layers]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     train(model, 2, optimizer)
@@ -859,7 +860,7 @@ def test_the_adapter_of_transformers_is_disabled_and_enabled():
 
 
 @pytest.mark.parametrize("is_trainable", [True, False], ids=["trainable", "for inference"])
-def test_transformers_loads_an_adapter_in_mid_search_as_finished(is_trainable, tmp_path):
+def test_transformers_loads_an_adapter_in_mid_search(is_trainable, tmp_path):
     model = randomise(adapted(), shared=True)
     enter(model, "locations")
     model.save_pretrained(tmp_path)
@@ -868,8 +869,34 @@ def test_transformers_loads_an_adapter_in_mid_search_as_finished(is_trainable, t
     assert not found.unexpected_keys
     assert not found.missing_keys
     assert torch.equal(logits(loaded), logits(model))
-    assert all(spectrum.search is None for spectrum in spectra(loaded).values())
+    assert all((s.search is not None) == is_trainable for s in spectra(loaded).values())
     assert bool(trainable(loaded)) == is_trainable
+
+
+def test_the_adapter_of_transformers_trains_on_from_its_file(tmp_path):
+    settings = {"coefficient_steps": 2, "location_steps": 3, "location_lr": 0.1}
+    model, sgd = llama(), partial(torch.optim.SGD, lr=1e-3)
+    model.add_adapter(config_of(**settings))
+    train(model, 4, sgd(model.parameters()))
+    model.save_pretrained(tmp_path)
+    resumed = llama()
+    resumed.load_adapter(tmp_path, is_trainable=True)
+    for each in (model, resumed):
+        train(each, 4, sgd(each.parameters()))
+    ours, theirs = (get_peft_model_state_dict(each) for each in (model, resumed))
+    assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
+    for spectrum in spectra(model).values():
+        spectrum.location_training.finish()
+    model.save_pretrained(tmp_path)
+    assert not (tmp_path / SEARCH_FILE).exists()
+
+
+def test_the_adapter_of_transformers_warns_if_its_search_ends_by_loading():
+    model = llama()
+    model.add_adapter(config_of())
+    model.load_state_dict(model.state_dict())
+    with pytest.warns(UserWarning, match="without the state of their search, so the search is ov"):
+        train(model, 1)
 
 
 # --- bad input ---

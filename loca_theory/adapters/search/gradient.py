@@ -55,7 +55,6 @@ class GradientSearch:
     Source: section "Estimating location gradient" of the paper.
     """
 
-    training: Any = None
     was_used = is_recording = may_record = False
     dropped = kept = None
 

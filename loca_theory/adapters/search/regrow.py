@@ -30,7 +30,6 @@ class RecordingSearch:
     """
 
     rule: LocationGradient = "central"
-    training: Any = None
     was_used = False
     may_record = learns_coefficients = True
     dropped: torch.Tensor | None = None

@@ -139,13 +139,11 @@ class LocationTraining:
 
     def _search_of(self, spectrum: CosineSpectrum) -> LayerSearch | None:
         """The search of a layer; None if it is over, or another training's."""
-        found = spectrum.search
-        return found if found is not None and found.training is self else None
+        return spectrum.search if spectrum.location_training is self else None
 
     def _use(self, spectrum: CosineSpectrum, search: LayerSearch | None) -> None:
         spectrum.search = search
-        if search is not None:
-            search.training = self  # the training lives as long as the model
+        spectrum.location_training = self  # it lives as long as the model
 
     def _start(self, spectrum: CosineSpectrum) -> LayerSearch:
         return GradientStart(spectrum, use_curvature=self.search != "swap-raw")
@@ -412,7 +410,8 @@ HOW_TO_DEEPSPEED = (
 )
 HOW_TO_RESUME = (
     "indices of LoCA layers were loaded without the state of their search, so the search is over; "
-    "to go on with it, load LocationTraining.state_dict() of the same checkpoint as well"
+    "to go on with it, load LocationTraining.state_dict() of the same checkpoint as well, or give a "
+    "Trainer callbacks=[LoCACallback()]"
 )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from packaging.version import Version
 
 from loca_theory.adapters.search.files import SEARCH_FILE, load_search, save_search
+from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.errors import ResourceError
 
 # The tests in tests/adapters pass with PEFT from the first version up to before the second.
@@ -63,6 +64,7 @@ def register(config_class: type, model_class: type) -> None:
     from peft import PeftModel
     from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
     from peft.utils import PeftType, register_peft_method
+    from transformers import PreTrainedModel
 
     if NAME in PeftType.__members__ and PeftType[NAME] in PEFT_TYPE_TO_TUNER_MAPPING:
         return
@@ -70,6 +72,8 @@ def register(config_class: type, model_class: type) -> None:
     register_peft_method(name=NAME.lower(), config_cls=config_class, model_cls=model_class)
     _extend_saving(PeftModel, PeftType[NAME])
     _extend_loading(PeftModel, PeftType[NAME])
+    _extend_saving_of_transformers(PreTrainedModel)
+    _extend_loading_of_transformers(PreTrainedModel)
 
 
 def _extend_saving(model_class: Any, kind: Any) -> None:
@@ -88,11 +92,7 @@ def _extend_saving(model_class: Any, kind: Any) -> None:
         _explain(root / "README.md")
         for name in mine if chosen is None else set(mine) & set(chosen):
             folder = root / ("" if name == "default" else name)
-            training = self.base_model.location_training.get(name)
-            if training is None:
-                (folder / SEARCH_FILE).unlink(missing_ok=True)
-            else:
-                save_search(training, folder)
+            _write_search(self, name, folder)
         return result
 
     model_class.save_pretrained = save_pretrained
@@ -106,13 +106,68 @@ def _extend_loading(model_class: Any, kind: Any) -> None:
     def load_adapter(self: Any, model_id: Any, adapter_name: str, *args: Any, **kwargs: Any) -> Any:
         result = load(self, model_id, adapter_name, *args, **kwargs)
         if self.peft_config[adapter_name].peft_type == kind:
-            training = self.base_model.location_training.get(adapter_name)
-            if training is not None:
-                path = _search_file(model_id, self._split_kwargs(kwargs)[0])
-                training.finish() if path is None else load_search(training, path)
+            _read_search(self, adapter_name, model_id, self._split_kwargs(kwargs)[0])
         return result
 
     model_class.load_adapter = load_adapter
+
+
+def _extend_saving_of_transformers(model_class: Any) -> None:
+    """Save the search of a model that has its adapter by ``add_adapter`` of transformers."""
+    save = model_class.save_pretrained
+
+    @wraps(save)
+    def save_pretrained(self: Any, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        result = save(self, save_directory, *args, **kwargs)
+        given = signature(save).bind(self, save_directory, *args, **kwargs)
+        given.apply_defaults()
+        if self._hf_peft_config_loaded and given.arguments["is_main_process"]:
+            _write_search(self, self.active_adapters()[0], Path(save_directory))
+        return result
+
+    model_class.save_pretrained = save_pretrained
+
+
+def _extend_loading_of_transformers(model_class: Any) -> None:
+    """Take up the search of an adapter that transformers loads with ``is_trainable=True``."""
+    load = model_class.load_adapter
+
+    @wraps(load)
+    def load_adapter(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = load(self, *args, **kwargs)
+        given = signature(load).bind(self, *args, **kwargs).arguments
+        if given.get("peft_model_id") is not None:
+            name, options = given.get("adapter_name"), given.get("adapter_kwargs")
+            _read_search(self, name or "default", given["peft_model_id"], options or {})
+        return result
+
+    model_class.load_adapter = load_adapter
+
+
+def _training_of(model: Any, adapter_name: str) -> LocationTraining | None:
+    """What moves the locations of an adapter; None if it is not one of LoCA that is trained."""
+    for module in model.modules():
+        spectra = getattr(module, "loca_spectrum", {})
+        if adapter_name in spectra:
+            return spectra[adapter_name].location_training
+    return None
+
+
+def _write_search(model: Any, adapter_name: str, folder: Path) -> None:
+    """Write the state of a search that is under way; remove an earlier file otherwise."""
+    training = _training_of(model, adapter_name)
+    if training is None:
+        (folder / SEARCH_FILE).unlink(missing_ok=True)
+    else:
+        save_search(training, folder)
+
+
+def _read_search(model: Any, adapter_name: str, model_id: Any, options: dict[str, Any]) -> None:
+    """Continue the search of an adapter that is trained on; without its file it is over."""
+    training = _training_of(model, adapter_name)
+    if training is not None:
+        path = _search_file(model_id, options)
+        training.finish() if path is None else load_search(training, path)
 
 
 def _search_file(model_id: Any, options: dict[str, Any]) -> Path | None:
