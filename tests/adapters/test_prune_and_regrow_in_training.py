@@ -71,6 +71,25 @@ def test_layers_prune_and_regrow_after_the_last_step_of_their_periods(search, sc
     assert training.steps_done == end
 
 
+@by_prune_and_regrow
+@pytest.mark.parametrize("clip", [None, 1e-3], ids=["unclipped", "clipped"])
+def test_a_scaled_loss_makes_the_same_moves(search, clip):
+    plain, scaled = small(dtype=torch.float32), small(dtype=torch.float32)
+    models = [(plain, 1.0), (scaled, 2.0**10)]
+    for model, scale in models:
+        LocationTraining(model, AlternatingSchedule(2, 3, 20, recorded_steps=2), search=search)
+        scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=scale), adamw(model)
+        for x, y in batches(20):
+            optimizer.zero_grad()
+            scaler.scale((model(x.float()) - y.float()).square().mean()).backward()
+            scaler.unscale_(optimizer)
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            scaler.step(optimizer)
+            scaler.update()
+    assert same(all_indices(plain), all_indices(scaled))
+
+
 def test_layers_take_turns():
     model = nn.Sequential(
         *(LoCALinear(nn.Linear(12, 12), 9, zero_init=False, seed=k) for k in range(4))

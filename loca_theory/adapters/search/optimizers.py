@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -64,6 +66,19 @@ def skips(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a fused optimiser skips this step itself, because a GradScaler found an overflow."""
     found = getattr(optimizer, "found_inf", None)
     return found is not None and bool(found)
+
+
+def loss_scale() -> float:
+    """By what a GradScaler has multiplied the loss of the step under way; 1 without one.
+
+    torch tells optimisers only if they are fused, so this looks for the scaler on the stack.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is GradScaler.step.__code__:
+            return frame.f_locals["self"].get_scale()
+        frame = frame.f_back
+    return 1.0
 
 
 def held(optimizer: Any) -> set[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from loca_theory.adapters.search.optimizers import loss_scale
 from loca_theory.adapters.search.processes import is_distributed
 from loca_theory.adapters.search.recording import handle_of, record, record_if_due
 from loca_theory.adapters.search.sharding import fill_with_zeros, whole
@@ -195,7 +196,7 @@ class PruneAndRegrow(RecordingSearch):
     def __init__(self, spectrum: CosineSpectrum, search: str) -> None:
         super().__init__(spectrum)
         self._is_raw, self._reselects = search == "swap-raw", search == "reselect"
-        self._progress = 0.0
+        self._progress, self._loss_scale = 0.0, 1.0
         self._drop(None)
 
     def _drop(self, which: torch.Tensor | None) -> None:
@@ -229,6 +230,12 @@ class PruneAndRegrow(RecordingSearch):
         super().forget()
         self._drop(None)
 
+    def before_step(self, scale: torch.Tensor | None = None) -> None:
+        """Note by what the loss was scaled: a²h needs the curvature of the loss itself."""
+        del scale
+        if self.is_recording and not (self._is_raw or self._reselects):
+            self._loss_scale = loss_scale()
+
     @torch.no_grad()
     def move(self) -> torch.Tensor:
         """Move components as the recorded gradients suggest; returns which moved, (B,)."""
@@ -241,7 +248,9 @@ class PruneAndRegrow(RecordingSearch):
         before = self._flat_indices()
         if out is not None:
             return self._move(reselect(before, out, decreases), resets=True)
-        curvature = None if self._is_raw else statistics.curvature(spectrum.indices)
+        curvature = None
+        if not self._is_raw:
+            curvature = statistics.curvature(spectrum.indices) / self._loss_scale**2
         count = most_moved(before.shape[0], self._progress, use_curvature=not self._is_raw)
         a = whole(spectrum.coefficients).to(decreases.dtype)
         return self._move(swap(a, before, decreases, curvature, count), resets=True)

@@ -59,9 +59,8 @@ class LoCAConfig(PeftConfig):
         location_search: How locations are searched for: ``central``, ``forward`` (V4), ``backward``
             (V5) or ``eight-direction`` differences, or pruning and regrowing across the spectrum:
             ``reselect``, ``swap`` or ``swap-raw``, which move components once every B_a + B_l
-            steps and do not use ``location_lr``. The moves of ``swap`` depend
-            on the scale of the loss: with a GradScaler, which changes it, use ``reselect`` or
-            bfloat16.
+            steps and do not use ``location_lr``. The moves of ``swap`` depend on the scale of the
+            loss; that of a GradScaler is divided out.
         init_locations: ``random``, or ``gradient`` for the locations with the largest predicted
             decrease of the loss in the first batches. Coefficients are not learned until these
             locations are found.
