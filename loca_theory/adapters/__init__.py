@@ -50,8 +50,11 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_OPTIONAL[name]}"), name)
     except ModuleNotFoundError as error:
+        if error.name is None:  # a package is there, but does not work
+            msg = f"{name} cannot be imported: {error}"
+            raise ResourceError(msg) from error
         msg = f'{name} needs {error.name}: pip install "loca-theory[adapters]"'
-        raise ResourceError(msg) from None
+        raise ResourceError(msg) from error
 
 
 if find_spec("peft") is not None:

@@ -89,7 +89,10 @@ def mistake(
     p, q = shape
     if saved["shape"] is not None and tuple(saved["shape"].tolist()) != shape:
         theirs = "×".join(map(str, saved["shape"].tolist()))
-        return f"the checkpoint is for a {theirs} layer, this one is {p}×{q}"
+        return (
+            f"the checkpoint is for a {theirs} layer, this one is {p}×{q}; "
+            "load it into the base model it was trained on"
+        )
     indices, a = saved["indices"], saved["coefficients"]
     if a is not None and a.shape != (n_components,):
         return (

@@ -337,7 +337,8 @@ def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any,
     p, q = shape
     check_whole(f"{name}: the number of components", n_components, 1)
     if n_components > p * q:
-        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations"
+        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations; "
+        msg += "reduce n_components (in PEFT n_frequency, or n_frequency_pattern for this layer)"
         raise InvalidArgumentError(msg)
     check_scaling(f"{name}: the scaling", scaling)
     for one in seed if isinstance(seed, tuple) else (seed,):

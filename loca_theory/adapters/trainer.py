@@ -34,7 +34,9 @@ class LoCACallback(TrainerCallback):
         spectra = (module for module in model.modules() if isinstance(module, CosineSpectrum))
         found = {s.location_training for s in spectra} - {None}
         if len(found) != 1:
-            msg = f"the model has {len(found)} searches; use LoCACallback(training) with one of them"
+            msg = (
+                f"the model has {len(found)} searches; use LoCACallback(training) with one of them"
+            )
             raise InvalidArgumentError(msg)
         return found.pop()
 

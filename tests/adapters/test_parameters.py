@@ -229,7 +229,7 @@ def test_target_modules_and_parameters_go_together():
     assert kinds == {"ParamWrapper", "LoCALayer"}
 
 
-NEEDS = "the curvature needs the input of each matrix"
+NEEDS = "the curvature needs the input of each matrix, .*; use location_search='central' with"
 BAD = {
     "a vector": (["experts.bias"], {}, r"experts.bias: LoCA adapts a matrix or .* of shape \(5,\)"),
     "whole numbers": (["experts.codes"], {}, "experts.codes: its dtype is torch.uint8"),

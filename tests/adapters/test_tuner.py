@@ -911,6 +911,11 @@ def test_the_adapter_of_transformers_warns_if_its_search_ends_by_loading():
         ({"joint": "x"}, "joint must be True or False, not 'x'"),
         ({"n_frequency": 2.5}, r"n_frequency must be a positive integer, not 2\.5"),
         ({"n_frequency_pattern": {"q": -1}}, r"pattern\['q'\] must be a positive integer, not -1"),
+        (
+            {"n_frequency_pattern": ["q"]},
+            r"n_frequency_pattern must be a dictionary .*, not \['q'\]",
+        ),
+        ({"target_parameters": [3]}, r"target_parameters must be a list of names, not \[3\]"),
         ({"scaling": -1.0}, r"scaling must be positive and finite, not -1\.0"),
         ({"scaling": float("inf")}, "scaling must be positive and finite, not inf"),
         ({"scaling": float("nan")}, "scaling must be positive and finite, not nan"),
@@ -952,7 +957,10 @@ def test_a_bad_setting_is_refused_at_once(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_frequency": 300}, rf"{LAYER}: 300 components do not fit into 16×16 = 256 locations"),
+        (
+            {"n_frequency": 300},
+            rf"{LAYER}: 300 components .* 16×16 = 256 locations; reduce .* n_frequency_pattern for",
+        ),
         (
             {"target_modules": ["input_layernorm"]},
             r"model\.layers\.0\.input_layernorm: LoCA adapts linear layers .*, not LlamaRMSNorm",
@@ -978,7 +986,7 @@ def test_a_damaged_file_is_refused_with_the_name_of_the_layer(tmp_path):
 
 def test_a_file_for_another_width_is_refused(tmp_path):
     adapted().save_pretrained(tmp_path)
-    with pytest.raises(RuntimeError, match=rf"{LAYER}.*is for a 16×16 layer, this one is 32×32"):
+    with pytest.raises(RuntimeError, match=rf"{LAYER}.*16×16 layer, this one is 32×32; load it"):
         PeftModel.from_pretrained(llama(hidden_size=32), tmp_path)
 
 
@@ -1039,6 +1047,18 @@ def test_where_an_untested_peft_is_installed_the_layer_works_all_the_same(
     assert layer(torch.ones(2, 8)).shape == (2, 6)
     with pytest.raises(ResourceError, match=r"peft 0\.30\.0 is installed"):
         adapters.LoCAConfig  # noqa: B018
+
+
+def test_a_failure_inside_peft_keeps_its_cause(monkeypatch):
+    adapters, broken = import_module("loca_theory.adapters"), ModuleNotFoundError("nms is missing")
+
+    def failing(_):
+        raise broken
+
+    monkeypatch.setattr(adapters, "import_module", failing)
+    with pytest.raises(ResourceError, match="LoCAConfig cannot be imported: nms is") as raised:
+        adapters.LoCAConfig  # noqa: B018
+    assert raised.value.__cause__ is broken
 
 
 def test_an_unknown_name_is_no_attribute():

@@ -410,8 +410,8 @@ HOW_TO_DEEPSPEED = (
 )
 HOW_TO_RESUME = (
     "indices of LoCA layers were loaded without the state of their search, so the search is over; "
-    "to go on with it, load LocationTraining.state_dict() of the same checkpoint as well, or give a "
-    "Trainer callbacks=[LoCACallback()]"
+    "to go on with it, load LocationTraining.state_dict() of the same checkpoint as well, or give "
+    "the Trainer callbacks=[LoCACallback()]"
 )
 
 

@@ -107,6 +107,7 @@ class LoCAConfig(PeftConfig):
                 setattr(self, name, set(getattr(self, name)))
         self._check_numbers()
         self._check_search()
+        self._check_target_parameters()
         check_choice("implementation", self.implementation, IMPLEMENTATIONS)
         if self.bias not in ("none", "all", "loca_only"):
             msg = f"bias must be none, all or loca_only, not {self.bias!r}"
@@ -124,20 +125,26 @@ class LoCAConfig(PeftConfig):
         check_choice("location_search", self.location_search, SEARCHES)
         check_choice("init_locations", self.init_locations, STARTS)
         check_schedule(self.schedule(), self.location_search)
-        if isinstance(self.target_parameters, str):
-            msg = f"target_parameters must be a list of names, not {self.target_parameters!r}"
+
+    def _check_target_parameters(self) -> None:
+        names = self.target_parameters or []
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            msg = f"target_parameters must be a list of names, not {names!r}"
             raise InvalidArgumentError(msg)
-        if self.target_parameters and uses_curvature(self.location_search, self.init_locations):
-            msg = (
-                "target_parameters: the curvature needs the input of each matrix, which LoCA does "
-            )
-            msg += "not see; use a search by differences or 'swap-raw', with "
-            msg += "init_locations='random' for those by differences"
+        if names and uses_curvature(self.location_search, self.init_locations):
+            msg = f"target_parameters with location_search={self.location_search!r} and "
+            msg += f"init_locations={self.init_locations!r}: the curvature needs the input of each "
+            msg += "matrix, which LoCA does not see; use location_search='central' with "
+            msg += "init_locations='random', or 'swap-raw'"
             raise InvalidArgumentError(msg)
 
     def _check_numbers(self) -> None:
         counts = {"n_frequency": self.n_frequency}
-        for pattern, count in (self.n_frequency_pattern or {}).items():
+        patterns = self.n_frequency_pattern or {}
+        if not isinstance(patterns, dict):
+            msg = f"n_frequency_pattern must be a dictionary of names and numbers, not {patterns!r}"
+            raise InvalidArgumentError(msg)
+        for pattern, count in patterns.items():
             counts[f"n_frequency_pattern[{pattern!r}]"] = count
         for name, count in counts.items():
             check_whole(name, count, 1)
