@@ -13,8 +13,8 @@ from loca_theory.adapters import LoCAConfig
 
 try:
     import timm
-except ImportError as error:
-    sys.exit(f"{error}; pip install timm")
+except (ImportError, RuntimeError) as error:  # a RuntimeError if torchvision does not fit torch
+    sys.exit(f"{error}; pip install timm, and the torchvision that fits torch")
 
 STEPS = 30
 torch.manual_seed(0)
