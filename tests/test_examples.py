@@ -63,6 +63,15 @@ def test_an_example_says_in_one_line_what_to_install(name, package, monkeypatch)
     assert "\n" not in message
 
 
+def test_a_torchvision_that_does_not_fit_torch_is_one_line(monkeypatch, tmp_path):
+    broken = 'raise RuntimeError("operator torchvision::nms does not exist")'
+    (tmp_path / "timm.py").write_text(broken, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(SystemExit, match=r"nms does not exist; .* torchvision that fits torch"):
+        runpy.run_path(str(FOLDER / "timm_vit.py"), run_name="__main__")
+
+
 def needs(name):
     """What the head of an example says is to be installed besides LoCA in PEFT."""
     return re.search(r'^Needs: pip install "\.\[adapters\]" ?(.*)$', head(name), re.MULTILINE)[1]
