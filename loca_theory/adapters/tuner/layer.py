@@ -35,6 +35,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
     adapter_layer_names = ("loca_spectrum",)
     other_param_names = ()
+    _is_linear = True  # PEFT converts linear layers only
 
     def __init__(self, base_layer: nn.Module, name: str, **quantisation: Any) -> None:
         super().__init__()
@@ -174,7 +175,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
     def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
         """Whether PEFT may approximate the adapter by LoRA."""
         del adapter_name
-        return True
+        return self._is_linear
 
     def extra_repr(self) -> str:
         """The name of the quantisation backend, if there is one."""

@@ -28,6 +28,8 @@ class LoCAEmbedding(LoCALayer):
         InvalidArgumentError: the layer has ``max_norm``, which changes its weight as it is used.
     """
 
+    _is_linear = False
+
     def _features(self) -> tuple[int, int]:
         base: Any = self.get_base_layer()
         if base.max_norm is not None:
@@ -54,11 +56,6 @@ class LoCAEmbedding(LoCALayer):
         scale: Any = getattr(base, "embed_scale", None)
         return y if scale is None else y * scale
 
-    def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
-        """PEFT converts linear layers only."""
-        del adapter_name
-        return False
-
 
 class LoCAConv2d(LoCALayer):
     """An ``nn.Conv2d`` with LoCA adapters; p is its outputs and q = inputs × height × width.
@@ -68,6 +65,8 @@ class LoCAConv2d(LoCALayer):
     Raises:
         InvalidArgumentError: the convolution is grouped.
     """
+
+    _is_linear = False
 
     def _features(self) -> tuple[int, int]:
         base: Any = self.get_base_layer()
@@ -91,11 +90,6 @@ class LoCAConv2d(LoCALayer):
             rows = y.flatten(-2).mT
             y = spectrum.search.record(_patches(base, x.detach()), rows).mT.reshape(y.shape)
         return y
-
-    def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
-        """PEFT converts linear layers only."""
-        del adapter_name
-        return False
 
 
 def _patches(base: Any, x: torch.Tensor) -> torch.Tensor:

@@ -42,6 +42,8 @@ class ParamWrapper(LoCALayer):
             half precision, or another parametrisation already replaces it.
     """
 
+    _is_linear = False
+
     def __init__(self, base_layer: nn.Module, name: str, parameter_name: str) -> None:
         self.parameter_name = parameter_name
         super().__init__(base_layer, name)
@@ -134,11 +136,6 @@ class ParamWrapper(LoCALayer):
                 layer.merge(safe_merge=safe_merge, adapter_names=adapter_names)
             layer = layer.base_layer
         return layer
-
-    def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
-        """PEFT converts linear layers only."""
-        del adapter_name
-        return False
 
     def extra_repr(self) -> str:
         """The name of the parameter."""
