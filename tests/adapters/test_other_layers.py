@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from loca_theory.adapters import LoCAConfig
+from loca_theory.adapters.tuner.other_layers import layer_class
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
@@ -261,3 +262,9 @@ def test_an_embedding_of_tied_weights_is_warned_of_as_for_other_methods():
     merged = base.model.embed_tokens.base_layer.weight
     assert torch.equal(base.lm_head.weight, merged)  # merging changes both
     assert not torch.equal(merged, before)
+
+
+@pytest.mark.parametrize("base", [nn.Embedding(4, 3), nn.Conv2d(2, 3, 1)], ids=["table", "kernel"])
+def test_peft_converts_no_other_layer_to_lora(base):
+    assert not layer_class(base)(base, "layer").supports_lora_conversion()
+    assert layer_class(linear := nn.Linear(4, 3))(linear, "layer").supports_lora_conversion()
