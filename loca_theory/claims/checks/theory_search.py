@@ -87,7 +87,8 @@ def finished(
             scale[:, :, None] * _signs(rng, len(true), size, coherence) * scale[:, None]
         )
     coefficients = torch.from_numpy(rng.standard_normal(true.shape))
-    state = State(Problems(*matrices, true, coefficients, start), Interpretation(), Rates())
+    problems = Problems(matrices[0], matrices[1], true, coefficients, start)
+    state = State(problems, Interpretation(), Rates())
     state.solve(components)
     z, i, j = state.gradient(), start // size, start % size
 
