@@ -41,18 +41,17 @@ def line(name, folder=None):
 
 
 def results(folder):
-    """Names and contents of results, except the files that hold times: manifests and ledgers."""
+    """Names and contents of the files of results."""
     suffixes = {".html", ".md", ".parquet", ".pdf", ".png", ".safetensors"}
-    return {
-        str(path.relative_to(folder)): content(path)
-        for path in folder.rglob("*")
-        if path.suffix in suffixes and not path.name.lower().startswith("claims")
-    }
+    found = (path for path in folder.rglob("*") if path.suffix in suffixes)
+    return {str(path.relative_to(folder)): content(path) for path in found}
 
 
 def content(path):
-    """What a file holds; safetensors writes its header in any order."""
-    if path.suffix == ".safetensors":
+    """What a file holds, as far as it is the same each time."""
+    if path.stem.lower() == "claims":  # holds times
+        return None
+    if path.suffix == ".safetensors":  # its header has any order
         return {name: array.tobytes() for name, array in load_file(path).items()}
     return path.read_bytes()
 
