@@ -27,9 +27,7 @@ Name: error, dtype: float64
 Each module is imported only when it is used, so computing exact values does not import torch.
 """
 
-from typing import TYPE_CHECKING
-
-from loca_theory._lazy import lazy_exports
+from loca_theory._lazy import TYPE_CHECKING, lazy_exports
 from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 

@@ -1,17 +1,23 @@
 """Write the claims of the ledger into the page ``ledger.md``, in place of a comment.
 
-Each claim becomes a section, whose anchor is the claim's id with hyphens for dots. If
-``figures/ledger`` holds the claims.json of a run of ``loca-theory verify``, the page also shows the
-observed numbers.
+Each claim becomes a row of one table, with an anchor: the claim's id with hyphens for dots. The
+template is ``ledger.html``; ``ledger.js`` and ``ledger.css`` in ``_static`` filter the table and
+lay it out. If ``figures/ledger`` holds the claims.json of a run of ``loca-theory verify``, the page
+also shows the observed numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 from sphinx.application import Sphinx
 
 from loca_theory.claims import (
@@ -31,6 +37,7 @@ from loca_theory.claims.ledger import by_section
 PAGE = "ledger"
 PLACEHOLDER = "<!-- the claims -->"
 STORED = Path("..", "figures", "ledger")
+TEMPLATE = Path(__file__).with_name("ledger.html")
 
 _COLOURS = {
     Verdict.SUPPORTED: "success",
@@ -40,117 +47,128 @@ _COLOURS = {
     Verdict.INCONCLUSIVE: "warning",
     Verdict.NOT_RUN: "secondary",
 }
-
-
+_ERRATUM = "erratum"
+# A claim that is an erratum counts for the paper, too.
 _SUBJECTS = {
-    OTHER_MODEL: " of the paper, on another model ·",
-    PACKAGE: " about this package, not of the paper ·",
+    PAPER: "the paper",
+    _ERRATUM: "its errata",
+    OTHER_MODEL: "another model",
+    PACKAGE: "this package",
 }
 
 
+@dataclass(frozen=True)
+class Row:
+    """A claim and its entry of a stored run; None if it has none."""
+
+    claim: Claim
+    stored: Entry | None
+
+    @property
+    def anchor(self) -> str:
+        """The claim's id with hyphens for dots."""
+        return nodes.make_id(self.claim.id)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of the stored run or, without one, the expected verdict."""
+        return self.stored.verdict if self.stored else self.claim.expected_verdict
+
+    @property
+    def subjects(self) -> list[str]:
+        """What the claim is about, as the table is filtered."""
+        return [self.claim.subject, *([_ERRATUM] if self.claim.erratum else [])]
+
+    @property
+    def observed(self) -> str:
+        """The observed value ± its standard error; a dash without a stored run."""
+        return self.stored.shown if self.stored else "–"
+
+    @property
+    def facts(self) -> dict[str, Sequence[str]]:
+        """What the row unfolds: texts, by term."""
+        claim = self.claim
+        facts = {
+            "Assumed by the paper": claim.assumptions,
+            "Also assumed here": claim.added,
+            "If it holds": [claim.expected],
+            "Rule": [claim.rule.in_words()],
+            "Refuted if": [claim.refuted_by.statement] if claim.refuted_by else [],
+            "History": history_in_words(claim),
+            "Observed": list(self._observed()),
+            "Note": [claim.note] if claim.note else [],
+        }
+        return {term: texts for term, texts in facts.items() if texts}
+
+    def _observed(self) -> Iterator[str]:
+        if self.stored and self.stored.estimate:
+            old = ", with an older version of the code" if self.stored.stale else ""
+            yield f"{self.observed} (n = {self.stored.estimate.n}{old})"
+
+
 def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
-    """Return the Markdown of all claims: an overview by verdict, then section by section.
+    """Return the Markdown of all claims: counts by verdict, then a table with a row per claim.
 
     Args:
         ledger: The ledger.
         stored: Entries of a stored run, by id.
     """
-    lines = list(_overview(ledger.claims, stored))
-    for title, claims in by_section(ledger.claims).items():
-        lines += [f"## {title}", ""]
-        for claim in claims:
-            lines += _entry(claim, stored.get(claim.id))
-    return "\n".join(lines)
+    rows = [Row(claim, stored.get(claim.id)) for claim in ledger.claims]
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATE.parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    table = environment.get_template(TEMPLATE.name).render(
+        rows=rows,
+        parts=by_section(ledger.claims),
+        subjects=_SUBJECTS,
+        overview=_overview(rows),
+        badge=_badge,
+        linked=_linker(ledger.claims),
+    )
+    return f"{_source(rows)}\n\n{table}"
 
 
-def _overview(claims: tuple[Claim, ...], stored: Mapping[str, Entry]) -> Iterator[str]:
-    yield "## At a glance"
-    yield ""
-    if stored:
-        yield f"{len(stored)} of {len(claims)} verdicts are those of a stored run. For these, the"
-        yield "page shows the observed number ± its standard error."
-        if len(stored) < len(claims):
-            yield "The others are those that the ledger expects."
-    else:
-        yield "The verdicts on this page are those that the ledger expects. `loca-theory verify`"
-        yield "measures the claims again and reports every verdict that differs."
-    yield ""
-    of_paper = [claim for claim in claims if claim.subject == PAPER]
-    for verdict in Verdict:
-        mine = [one for one in of_paper if _verdict(one, stored.get(one.id)) is verdict]
-        errata = [one for one in mine if one.erratum and verdict is Verdict.NOT_SUPPORTED]
-        others = [one for one in mine if one not in errata]
-        for title, listed in (("", others), (", errata", errata)):
-            if listed:
-                yield f"{_badge(verdict)}{title} **{len(listed)}**"
-                yield f": {', '.join(_link(one.id) for one in listed)}"
-                yield ""
-    yield "Counted apart, because they say nothing about the paper's own models:"
-    yield ""
-    for verdict in Verdict:
-        listed = [
-            claim
-            for claim in claims
-            if claim.subject == OTHER_MODEL and _verdict(claim, stored.get(claim.id)) is verdict
-        ]
-        if listed:
-            yield f"{_badge(verdict)}, on other models **{len(listed)}**"
-            yield f": {', '.join(_link(one.id) for one in listed)}"
-            yield ""
-    own = [claim.id for claim in claims if claim.subject == PACKAGE]
-    yield f"About this package's own code: {', '.join(_link(one) for one in own)}."
-    yield ""
+def _source(rows: Sequence[Row]) -> str:
+    """Say where the verdicts come from."""
+    count = sum(row.stored is not None for row in rows)
+    if not count:
+        return (
+            "The verdicts on this page are those that the ledger expects. `loca-theory verify` "
+            "measures the claims again and reports every verdict that differs."
+        )
+    others = "" if count == len(rows) else " The others are those that the ledger expects."
+    return (
+        f"{count} of {len(rows)} verdicts are those of a stored run. For these, the page shows the "
+        f"observed number ± its standard error.{others}"
+    )
 
 
-def _entry(claim: Claim, stored: Entry | None) -> Iterator[str]:
-    verdict = _verdict(claim, stored)
-    yield f"### `{claim.id}`"
-    yield ""
-    erratum = " an erratum ·" if claim.erratum else ""
-    own = _SUBJECTS.get(claim.subject, "")
-    yield f"{_badge(verdict)}{erratum}{own} {claim.kind} · {claim.section.passage}"
-    yield ""
-    yield _text(claim.statement)
-    yield ""
-    for text in claim.assumptions:
-        yield f"- *Assumed by the paper:* {_text(text)}."
-    for text in claim.added:
-        yield f"- *Also assumed here:* {_text(text)}."
-    yield f"- *If it holds:* {_text(claim.expected)}. *Rule:* {claim.rule.in_words()}."
-    if claim.refuted_by:
-        yield f"- *Refuted if:* {_text(claim.refuted_by.statement)}"
-    for text in history_in_words(claim):
-        yield f"- *History:* {_text(text)}"
-    if stored is not None and stored.estimate:
-        old = ", with an older version of the code" if stored.stale else ""
-        yield f"- *Observed:* {stored.shown} (n = {stored.estimate.n}{old})."
-    if claim.note:
-        yield f"- *Note:* {_text(claim.note)}"
-    if claim.figure:
-        yield f"- *Figure:* `loca-theory figures {claim.figure}`."
-    check = f"{{py:func}}`{claim.check} <loca_theory.claims.checks.{claim.check}>`"
-    yield f"- *Check:* {check}; *run:* `{claim.command}`"
-    yield ""
+def _overview(rows: Sequence[Row]) -> dict[Verdict, Counter[str]]:
+    """Count the claims of each verdict by subject."""
+    counts = {verdict: Counter[str]() for verdict in Verdict}
+    for row in rows:
+        counts[row.verdict].update(row.subjects)
+    return {verdict: count for verdict, count in counts.items() if count}
 
 
-def _verdict(claim: Claim, stored: Entry | None) -> Verdict:
-    """Return the verdict of the stored run or, without one, the expected verdict."""
-    return claim.expected_verdict if stored is None else stored.verdict
+def _badge(verdict: Verdict) -> Markup:
+    colour = _COLOURS[verdict]
+    classes = f"sd-badge sd-bg-{colour} sd-bg-text-{colour}"
+    return Markup('<span class="{}">{}</span>').format(classes, verdict)
 
 
-def _badge(verdict: Verdict) -> str:
-    return f"{{bdg-{_COLOURS[verdict]}}}`{verdict.value}`"
+def _linker(claims: Sequence[Claim]) -> Callable[[str], Markup]:
+    """Return a function that escapes a text and links the claims that it names."""
+    ids = sorted((re.escape(claim.id) for claim in claims), key=len, reverse=True)
+    named = re.compile(rf"(?<![\w.-])({'|'.join(ids)})(?![\w-]|\.\w)")
 
+    def link(found: re.Match[str]) -> str:
+        return f'<a href="#{nodes.make_id(found[1])}">{found[1]}</a>'
 
-def _link(name: str) -> str:
-    return f"[`{name}`](#{nodes.make_id(name)})"
-
-
-def _text(text: str) -> str:
-    """Escape plain text of the ledger for Markdown."""
-    for sign in "\\*_[]<`$":
-        text = text.replace(sign, f"\\{sign}")
-    return text
+    return lambda text: Markup(named.sub(link, escape(text)))
 
 
 def read_stored(folder: Path, ledger: Ledger) -> dict[str, Entry]:
@@ -163,10 +181,19 @@ def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
         return
     folder, ledger = Path(app.srcdir) / STORED, load_ledger()
     app.env.note_dependency(folder / "claims.json")
+    app.env.note_dependency(TEMPLATE)
     source[0] = source[0].replace(PLACEHOLDER, page(ledger, read_stored(folder, ledger)))
+
+
+def _add_files(app: Sphinx, pagename: str, *_: Any) -> None:
+    """Load the script and the style on this page only."""
+    if pagename == PAGE:
+        app.add_js_file("ledger.js", loading_method="defer")
+        app.add_css_file("ledger.css")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
     app.connect("source-read", _fill)
+    app.connect("html-page-context", _add_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

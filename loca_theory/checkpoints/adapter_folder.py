@@ -80,15 +80,13 @@ def write_adapter(
     Returns:
         The files written.
     """
-    from safetensors.torch import save_file
-
     texts = {README: card, ADAPTER_CONFIG: json.dumps(config, indent=2) + "\n"}
     contents = {name: text.encode() for name, text in texts.items()}
     header = {"format": "pt", **{name: digest(content) for name, content in contents.items()}}
     # The weights first: if the process is killed while it writes, no file is left whose digest is
     # not in the header of the weights.
     weights = folder / WEIGHTS
-    write_atomically(weights, lambda path: save_file(dict(tensors), path, header))
+    write_atomically(weights, lambda path: _save(tensors, path, header))
     for name, content in contents.items():
         write_atomically(folder / name, lambda path, content=content: path.write_bytes(content))
     return [weights, *(folder / name for name in contents)]
@@ -110,6 +108,16 @@ def remove_adapter(folder: Path) -> None:
     ours = _written(folder / WEIGHTS)
     for name in sorted(ours, key=lambda name: name == WEIGHTS):
         (folder / name).unlink(missing_ok=True)
+
+
+def _save(tensors: Mapping[str, torch.Tensor], path: Path, header: dict[str, str]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(dict(tensors), path, header)
+    except SafetensorError as error:  # also what the system refused, such as room on the disk
+        raise OSError(str(error)) from error
 
 
 def _written(weights: Path) -> set[str]:

@@ -11,10 +11,17 @@ where :math:`κ = \max_c c^3φ(c) = 3\sqrt3\,φ(\sqrt3) = 0.4625…` and γ is 1
 :math:`q/(q - k + 1/2)` for atoms of rank k, q the larger dimension. The bound holds for every
 shape. The page "Any basis, and the law of one coordinate" proves it.
 
+If the atoms differ, :math:`\sum_k a_k^4` is its mean over the basis and k the largest rank.
+
 If W is a matrix of independent N(0, 1) plus a matrix of rank s in random directions with the energy
-fraction π, the last term has the factor π² and the weights w of that matrix alone
-(:func:`spiked_selection_bound`), while low rank retains at least what
-:func:`spiked_low_rank_bound` says.
+fraction π = τ/(1 + τ), the fraction f of the coordinates along atoms of rank one retains at most
+
+.. math:: (1 - π)(1 + τ')\Bigl[f + 2 z φ(z) + 2κ π'^2 \sum_i w_i^2\Bigr], \qquad
+          τ' = \frac{τ q}{q - 1/2}, \quad π' = \frac{τ'}{1 + τ'},
+
+with the weights w of the matrix of rank s alone (:func:`spiked_selection_bound`), and low rank at
+least what :func:`spiked_low_rank_bound` says. The page "What agreement with Marchenko–Pastur cannot
+show" proves both.
 
 Source: this package.
 """
@@ -37,14 +44,21 @@ KAPPA = 3 * sqrt(3) * exp(-1.5) / sqrt(2 * pi)
 
 
 def selection_bound(
-    weights: ArrayLike, budget: Budget, atom: Sequence[float] = (1.0,), *, kappa: float = KAPPA
+    weights: ArrayLike,
+    budget: Budget,
+    atom: Sequence[float] = (1.0,),
+    *,
+    fourth_powers: float | None = None,
+    kappa: float = KAPPA,
 ) -> float:
     """The largest fraction of the energy that ⌊N₀/2⌋ coordinates of a basis retain on average.
 
     Args:
         weights: The squares of the singular values of W, in any unit.
         budget: The budget.
-        atom: The singular values of the atoms of the basis, with the sum of squares 1.
+        atom: The singular values a_k of the atoms of the basis, with the sum of squares 1; if the
+            atoms differ, of one with the largest rank.
+        fourth_powers: The mean of Σ a_k⁴ over the atoms; None if all atoms are alike.
         kappa: The constant of the proof; 0 for the value in the limit of growing stable rank.
 
     Returns:
@@ -56,8 +70,8 @@ def selection_bound(
     w = _normalised(weights)
     larger = max(budget.p, budget.q)
     factor = 1.0 if len(atom) == 1 else larger / (larger - len(atom) + 0.5)
-    concentration = sum(a**4 for a in atom) * float(w @ w)
-    return min(1.0, factor * (_normal(budget) + 2 * kappa * concentration))
+    fourth = sum(a**4 for a in atom) if fourth_powers is None else fourth_powers
+    return min(1.0, factor * (_normal(budget) + 2 * kappa * fourth * float(w @ w)))
 
 
 def spiked_selection_bound(fraction: float, weights: ArrayLike, budget: Budget) -> float:
@@ -102,21 +116,21 @@ def spiked_low_rank_bound(fraction: float, spikes: int, budget: Budget) -> float
 def sign_energy_bound(gradient: ArrayLike, r: int) -> float:
     r"""The least energy fraction in r directions of the signs of a matrix, Adam's first update.
 
-    With κ = (Σ|G_ij|)²/(pq ‖G‖²) and the fraction τ of the energy of G beyond its best rank-r
-    approximation, the fraction is at least :math:`(\sqrtκ - \sqrtτ)^2/(1 - τ)` if κ ≥ τ.
+    With the flatness ω = (Σ|G_ij|)²/(pq ‖G‖²) and the fraction τ of the energy of G beyond its best
+    rank-r approximation, the fraction is at least :math:`(\sqrtω - \sqrtτ)^2/(1 - τ)` if ω ≥ τ.
 
     Args:
         gradient: G, not 0, (p, q).
         r: Number of directions.
 
     Returns:
-        The bound; 0 if κ < τ.
+        The bound; 0 if ω < τ.
     """
     g = np.asarray(gradient, dtype=np.float64)
     energies = np.square(np.linalg.svd(g, compute_uv=False))
-    kappa = np.square(np.abs(g).sum()) / (g.size * energies.sum())
+    flatness = np.square(np.abs(g).sum()) / (g.size * energies.sum())
     beyond = energies[r:].sum() / energies.sum()
-    return float(max(sqrt(kappa) - sqrt(beyond), 0.0) ** 2 / (1 - beyond))
+    return float(max(sqrt(flatness) - sqrt(beyond), 0.0) ** 2 / (1 - beyond))
 
 
 def _normal(budget: Budget) -> float:

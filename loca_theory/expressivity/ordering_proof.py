@@ -61,7 +61,7 @@ UPPER_THRESHOLD = Fraction(17584, 10_000)
 UPPER = _decimals(361, -6414, 39055, -70979, 50081, -13269, 1206)
 """P, from the constant term up."""
 LOWER = _decimals(2339, -27773, 89471, -40152, 6955, -427)
-"""The polynomial of which θ consists up to :data:`LAST`; from there on θ is constant."""
+"""The polynomial B of which θ consists up to :data:`LAST`; from there on θ is constant."""
 LAST, STEEPEST = Fraction(5), Fraction(13, 20)
 """Where θ becomes constant, and a bound on √x |θ'(x)|."""
 UPPER_FROM, LOWER_FROM = 30, 100
@@ -266,7 +266,7 @@ def _lower_conditions(lower: Polynomial) -> Iterator[tuple[str, bool]]:
 
 
 def _tail(lower: Polynomial, size: int) -> float:
-    """K ∫ |q'(x)| P(λ_1 > K x) dx beyond the last point, by Gaussian concentration of σ_1."""
+    """K ∫ |B'(x)| P(λ_1 > K x) dx beyond the last point, by Gaussian concentration of σ_1."""
     slope = np.polynomial.Polynomial([float(c) for c in _derivative(lower)])
     last = float(LAST)
 
@@ -288,6 +288,9 @@ def _second() -> Iterator[tuple[str, bool]]:
     correction = 16 / 9 + 2 + log(size**2 + 1)
     yield "F2 > D at r = K/3", gap(1 / 3) * size**2 > correction
     yield "F2 > D at r = 1", gap(1 / size) * size**2 > correction
+    # The gap in the limit rises and then falls, so it is smallest at the ends of an interval.
+    quantile = float(upper_quantile(np.array(1 / 3), 1))
+    yield "the gap in the limit falls at r = K/3", quantile < 4 / 3 * log(9 / 4)
     quantile = float(upper_quantile(np.array(1 / size), 1))
     # Where the failure rate of χ²_1 is below 3/4 the gap is concave: it grows at least like r.
     density = exp(-quantile / 2) / sqrt(2 * np.pi * quantile)

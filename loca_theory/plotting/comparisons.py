@@ -23,7 +23,7 @@ _COLORS = {
     "not supported": "#d55e00",
     "inconclusive": "#7f7f7f",
 }
-_MARGIN, _TASKS = "#e8e8e8", "#333333"
+_MARGIN, _TASKS = "#e8e8e8", "#777777"
 _ROW, _WIDTH = 0.27, 7.6
 # More tasks than these are spread over the height of the row.
 _MANY, _GOLDEN = 12, 0.618
@@ -85,7 +85,7 @@ def draw_group(axis: Axes, lines: Lines) -> None:
         is_many = len(found) > _MANY
         spread = 0.5 * ((np.arange(len(found)) * _GOLDEN) % 1 - 0.5) if is_many else 0.0
         size = 3 if is_many else 5
-        axis.plot(found, row + spread + np.zeros(len(found)), ".", color=_TASKS, ms=size, zorder=6)
+        axis.plot(found, row + spread + np.zeros(len(found)), ".", color=_TASKS, ms=size, zorder=3)
         axis.plot([line["low"], line["high"]], [row, row], color=color, linewidth=2.5, zorder=4)
         axis.plot(line["difference"], row, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)

@@ -89,8 +89,10 @@ def draw_sensitivity(lines: Lines) -> Figure:
     """
     lines = with_mean(lines)
     settings = list(dict.fromkeys(line["setting"] for line in lines))
-    figure = Picture(figsize=(7.4, 2.7 * ((len(settings) + 1) // 2)))
-    grid = figure.subplots((len(settings) + 1) // 2, 2, squeeze=False, sharey=True)
+    columns = 3 if len(settings) == 3 else 2
+    rows = -(-len(settings) // columns)
+    figure = Picture(figsize=(3.7 * columns, 2.7 * rows))
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     axes = list(grid.flat)
     for axis, setting in zip(axes, settings, strict=False):
         mine = [line for line in lines if line["setting"] == setting]
@@ -103,7 +105,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
             axis.minorticks_off()
         axis.set_xlabel(mine[0]["label"])
     for axis in grid[:, 0]:
-        axis.set_ylabel(f"{ACCURACY}\nless the mean of the task")
+        axis.set_ylabel("points of test accuracy\nabove the mean of the task")
     for axis in axes[len(settings) :]:
         axis.set_visible(False)
     tasks = ", ".join(dict.fromkeys(str(line["task"]) for line in lines))

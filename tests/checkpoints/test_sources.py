@@ -93,6 +93,16 @@ def test_every_kind_of_source_gives_the_tensors(tmp_path, tensors, kind):
     same(open_checkpoint(kind(tmp_path, tensors)), tensors)
 
 
+@pytest.mark.parametrize("kind", [as_shards, as_cache], ids=["index", "reference"])
+def test_line_ends_of_windows_make_no_difference(tmp_path, tensors, kind):
+    source = kind(tmp_path, tensors)
+    texts = [*tmp_path.rglob("main"), *tmp_path.rglob("*.index.json")]
+    for path in texts:
+        path.write_bytes(path.read_bytes().replace(b", ", b",\r\n") + b"\r\n")
+    assert len(texts) == 1
+    same(open_checkpoint(source), tensors)
+
+
 def test_tied_weights_of_a_torch_file_are_named(tmp_path, tensors):
     tensors["head.weight"] = tensors["layer.0.weight"]
     checkpoint = open_checkpoint(as_torch(tmp_path, tensors))

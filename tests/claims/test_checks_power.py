@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import fft, stats
 
-from loca_theory.claims import Setting, Tier, Verdict, decide, load_ledger
+from loca_theory.claims import Setting, Tier, Verdict, decide, load_ledger, printed
 from loca_theory.claims.checks import (
     complexity,
     convergence,
@@ -16,7 +16,6 @@ from loca_theory.claims.checks import (
     detection,
     fourier,
     normality,
-    tables,
     theorems,
 )
 from loca_theory.expressivity import Budget, retained_energies
@@ -172,10 +171,10 @@ def test_the_fast_transform_is_the_transform():
 
 
 def test_a_wrong_average_is_found(monkeypatch):
-    rows = dict(tables._GLUE["base"])
+    rows = dict(printed.TABLES["glue"]["base"])
     rows["LoRA"] = (*rows["LoRA"][:-1], 86.3)
     assert verdict("tables.glue-averages") is Verdict.SUPPORTED
-    monkeypatch.setitem(tables._GLUE, "base", rows)
+    monkeypatch.setitem(printed.TABLES["glue"], "base", rows)
     assert verdict("tables.glue-averages") is Verdict.NOT_SUPPORTED
 
 

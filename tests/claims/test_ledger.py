@@ -276,6 +276,17 @@ def test_a_good_one_is_read(tmp_path):
     assert [claim.id for claim in load_ledger(path).claims] == ["first", "second"]
 
 
+def test_line_ends_of_windows_make_no_difference(tmp_path):
+    path = tmp_path / "claims.toml"
+    path.write_bytes((GOOD + SECOND).encode())
+    plain = load_ledger(path)
+    path.write_bytes((GOOD + SECOND).replace("\n", "\r\n").encode())
+    assert load_ledger(path) == plain
+    path.write_bytes((GOOD + "comparisons = 1").replace("\n", "\r\n").encode())
+    with pytest.raises(LedgerError, match="line 12: a claim of kind 'identity'"):
+        load_ledger(path)
+
+
 def test_history_alternative_and_printed_numbers_are_read(tmp_path):
     path = tmp_path / "claims.toml"
     rule = ruled("printed = [3.5, 12], unit = 0.1")

@@ -46,6 +46,7 @@ def extension(name: str) -> ModuleType:
     assert spec
     assert spec.loader
     module = module_from_spec(spec)
+    sys.modules[module.__name__] = module  # where dataclasses look it up
     spec.loader.exec_module(module)
     return module
 

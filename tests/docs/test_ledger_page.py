@@ -1,6 +1,8 @@
 """The page of claims: what it says of a claim, with and without a stored run."""
 
 import json
+import re
+from html import unescape
 
 import pytest
 
@@ -11,6 +13,7 @@ from .pages import extension
 
 LEDGER = load_ledger()
 CLAIMS = LEDGER.claims
+OBSERVED = "<dt>Observed</dt>"
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +21,53 @@ def ledger():
     return extension("ledger")
 
 
+def rows(text):
+    """The rows of the table, by the ids of their claims."""
+    found = re.findall(r"<tr data-.*?</tr>", text, re.DOTALL)
+    return {re.search(r"index} !(.*)", row)[1]: row for row in found}
+
+
+def test_every_claim_is_a_row_with_an_anchor(ledger):
+    text = ledger.page(LEDGER, {})
+    assert list(rows(text)) == [claim.id for claim in CLAIMS]
+    for claim in CLAIMS:
+        assert text.count(f":name: {claim.id.replace('.', '-')}\n") == 1
+
+
+def test_a_row_shows_the_statement_and_unfolds_the_rest(ledger):
+    found = rows(ledger.page(LEDGER, {}))
+    for claim in CLAIMS:
+        summary, rest = found[claim.id].split("</summary>")
+        assert unescape(summary).endswith(f"<details>\n<summary>{claim.statement}")
+        inside, cells = rest.split("</details>")
+        for text in (claim.section.passage, claim.kind, claim.command, claim.rule.in_words()):
+            assert f">{text}<" in unescape(inside)
+        for text in (*claim.assumptions, *claim.added, claim.expected, claim.note):
+            assert text in unescape(re.sub(r"<[^<>]*>", "", inside))
+        assert f"{{py:func}}`{claim.check} <" in inside
+        assert f">{claim.expected_verdict}<" in cells
+
+
+def test_the_filters_offer_what_the_rows_have(ledger):
+    text = ledger.page(LEDGER, {})
+    for field in ("part", "verdict", "subject"):
+        options = text.split(f'<select name="{field}">')[1].split("</select>")[0]
+        offered = re.findall(r'<option(?: value="(.+?)")?>(.*?)</option>', options)
+        values = {value or title for value, title in offered}
+        of_rows = re.findall(rf'<tr [^>]*data-{field}="(.*?)"', text)
+        assert values == {value for one in of_rows for value in one.split("; ")}
+
+
+def test_claims_that_a_text_names_are_linked(ledger):
+    row = rows(ledger.page(LEDGER, {}))["low-rank.sum-as-printed"]
+    assert '<a href="#low-rank-sum">low-rank.sum</a> is meant' in row
+
+
 def test_without_a_run_the_expected_verdicts_stand_there(ledger):
     text = ledger.page(LEDGER, {})
-    assert all(text.count(f"### `{claim.id}`\n") == 1 for claim in CLAIMS)
     assert "those that the ledger expects" in text
-    assert "*Observed:*" not in text
+    assert OBSERVED not in text
+    assert text.count("<td>–</td>") == len(CLAIMS)
 
 
 def entry(name, **changed):
@@ -43,39 +88,40 @@ def written(folder, *entries):
 
 def test_with_a_run_its_verdict_and_numbers_stand_there(ledger, tmp_path):
     text = ledger.page(LEDGER, ledger.read_stored(written(tmp_path, entry("condition-u")), LEDGER))
-    section = text.split("### `condition-u`\n")[1].split("### ")[0]
-    assert "`not supported`" in section
-    observed = "*Observed:* 0.25 (n = 16, with an older version of the code)."
-    assert observed in section
-    assert text.count("*Observed:*") == 1
+    row = rows(text)["condition-u"]
+    assert ">not supported<" in row
+    assert "<td>0.25</td>" in row
+    assert f"{OBSERVED}<dd>0.25 (n = 16, with an older version of the code)</dd>" in row
+    assert text.count(OBSERVED) == 1
     assert f"1 of {len(CLAIMS)} verdicts" in text
 
 
 def test_what_was_observed_by_another_check_is_left_out(ledger, tmp_path):
     written(tmp_path, entry("condition-u", definition="0"), entry("dct.matrix", id="gone"))
-    assert "*Observed:*" not in ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
+    assert OBSERVED not in ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
 
 
-def test_errata_and_the_package_are_counted_apart(ledger):
-    overview = ledger.page(LEDGER, {}).split("\n## ")[0]
-    paper, other, package = (
-        [claim for claim in CLAIMS if claim.subject == subject]
-        for subject in ("paper", "another model", "package")
-    )
-    refused = [claim for claim in paper if claim.expected_verdict == "not supported"]
-    errata = sum(claim.erratum for claim in refused)
-    assert f"errata **{errata}**" in overview
-    assert f"`not supported` **{len(refused) - errata}**" in overview
-    others, own = overview.split("Counted apart")[1].split("About this package's own code: ")
-    assert others.count("](#") == len(other) > 0
-    assert own.count("](#") == len(package) > 0
+def test_the_overview_counts_by_subject(ledger):
+    overview = ledger.page(LEDGER, {}).split("</table>")[0]
+    counts = {
+        (verdict, subject): int(count)
+        for verdict, subject, count in re.findall(
+            r'data-verdict="(.*?)" data-subject="(.*?)">(\d+)<', overview
+        )
+    }
+    for subject in ("paper", "another model", "package"):
+        mine = [claim for claim in CLAIMS if claim.subject == subject]
+        refused = sum(claim.expected_verdict == "not supported" for claim in mine)
+        assert counts.get(("not supported", subject), 0) == refused
+        assert sum(counts[key] for key in counts if key[1] == subject) == len(mine) > 0
+    assert counts["not supported", "erratum"] == sum(claim.erratum for claim in CLAIMS)
 
 
 def test_power_and_history_of_a_claim_are_shown(ledger):
-    text = ledger.page(LEDGER, {}).split("### `f2.law`\n")[1].split("### ")[0]
-    assert "*Refuted if:* The law is that of the bound M1" in text
-    assert "*History:* rule since 2026-11-22, fixed before the stored run" in text
-    assert "changed 2026-11-22: The bounds M1 and M2" in text
+    row = rows(ledger.page(LEDGER, {}))["f2.law"]
+    assert "<dt>Refuted if</dt><dd>The law is that of the bound M1" in row
+    assert "<dt>History</dt><dd>rule since 2026-11-22, fixed before the stored run" in row
+    assert "changed 2026-11-22: The bounds M1 and M2" in row
 
 
 def test_no_run_is_no_error(ledger, tmp_path):

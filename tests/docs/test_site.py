@@ -1,6 +1,7 @@
 """The site builds without a warning, its links lead somewhere, and nothing public is missing."""
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -14,10 +15,17 @@ from sphinx.util.inventory import InventoryFile
 import loca_theory
 from loca_theory.claims import load_ledger
 
+from ..plotting import browser as browsers
 from .pages import DOCS, ROOT
 
 PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
             "dependence", "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
+
+
+needs_browser = pytest.mark.skipif(
+    browsers.executable() is None,
+    reason=f"no {' or '.join(browsers.NAMES)} on PATH; install Chromium to run these tests",
+)
 
 
 class Html(HTMLParser):
@@ -77,9 +85,90 @@ def test_every_link_and_picture_is_there(site, pages):
 
 
 @pytest.mark.deep
-def test_every_claim_has_an_anchor(site, pages):
-    anchors = pages[site / "ledger.html"].anchors
-    assert {claim.id.replace(".", "-") for claim in load_ledger().claims} <= anchors
+def test_every_claim_is_a_row_with_an_anchor_and_a_link_to_its_check(site):
+    text = (site / "ledger.html").read_text(encoding="utf-8")
+    rows = re.findall(r"<tr data-.*?</tr>", text, re.DOTALL)
+    for claim, row in zip(load_ledger().claims, rows, strict=True):
+        unfolds = row.split("<details>")[1].split("</details>")[0]
+        assert f' id="{claim.id.replace(".", "-")}"' in unfolds
+        assert f'href="reference/checks.html#loca_theory.claims.checks.{claim.check}"' in unfolds
+
+
+@pytest.mark.deep
+def test_the_search_of_the_site_finds_every_claim(site):
+    index = (site / "searchindex.js").read_text(encoding="utf-8")
+    entries = json.loads(index.removeprefix("Search.setIndex(").removesuffix(")"))["indexentries"]
+    for claim in load_ledger().claims:
+        ((_, anchor, _),) = entries[claim.id.lower()]
+        assert anchor == claim.id.replace(".", "-")
+
+
+@pytest.fixture
+def ledger(site, tmp_path):
+    """The page of the ledger in a browser."""
+    tab = browsers.Browser(browsers.executable(), tmp_path)
+    tab.open(site / "ledger.html")
+    yield tab
+    assert tab.problems == []
+    tab.close()
+
+
+SHOWN = (
+    "[...document.querySelectorAll('.claims tbody tr')].filter((row) => row.offsetHeight).length"
+)
+COUNT = "document.querySelector('.filters output').value"
+
+
+@pytest.mark.deep
+@needs_browser
+def test_the_ledger_is_filtered_and_an_anchor_unfolds_its_claim(ledger):
+    claims = load_ledger().claims
+    assert ledger.run(COUNT) == f"{len(claims)} of {len(claims)} claims shown"
+    for field, value in (("search", "F2.LAW"), ("part", "Costs"), ("verdict", "inconclusive")):
+        ledger.run(
+            f"{{ const form = document.querySelector('.filters'); form.reset(); "
+            f"form.elements.{field}.value = {value!r}; "
+            "form.dispatchEvent(new Event('input')); }"
+        )
+        assert 0 < ledger.run(SHOWN) < len(claims)
+        assert ledger.run(COUNT).startswith(f"{ledger.run(SHOWN)} of ")
+    ledger.run("document.querySelector('.overview [data-subject=erratum]').click()")
+    assert ledger.run(SHOWN) == sum(claim.erratum for claim in claims)
+    # The claim is no erratum, so the filter hides it.
+    row = "document.getElementById('theorem1-small-k').closest('tr')"
+    assert ledger.run(f"{row}.hidden")
+    ledger.run("location.hash = 'theorem1-small-k'")
+    ledger.run(
+        f"""new Promise((done) => {{
+          const look = () => {{
+            const {{ top }} = {row}.getBoundingClientRect();
+            if (top > 0 && top < innerHeight / 2) done(); else requestAnimationFrame(look);
+          }};
+          look();
+        }})"""
+    )
+    assert ledger.run(f"{row}.querySelector('details').open")
+    assert ledger.run(SHOWN) == len(claims)
+
+
+@pytest.mark.deep
+@needs_browser
+@pytest.mark.parametrize("width", [320, 400, 1000, 1100, 1400])
+def test_the_ledger_is_not_wider_than_the_window(ledger, site, width):
+    ledger.open(site / "ledger.html", width=width)
+    ledger.run("document.querySelectorAll('.claims details').forEach((one) => one.open = true)")
+    assert ledger.run(
+        "[document.documentElement, document.querySelector('.content')]"
+        ".every((one) => one.scrollWidth <= one.clientWidth)"
+    )
+
+
+@pytest.mark.deep
+@needs_browser
+def test_without_scripts_the_ledger_is_a_table_without_filters(ledger, site):
+    ledger.open(site / "ledger.html", script=False)
+    assert ledger.run(SHOWN) == len(load_ledger().claims)
+    assert ledger.run("document.querySelector('.filters').offsetHeight") == 0
 
 
 @pytest.mark.deep

@@ -39,6 +39,8 @@ def test_the_bound_is_the_stated_formula():
     two = selection_bound(np.ones(24), budget, (0.6, 0.8))
     fourth = 0.6**4 + 0.8**4
     assert two == pytest.approx(40 / 38.5 * (normal + 2 * KAPPA * fourth / 24))
+    mixed = selection_bound(np.ones(24), budget, (0.6, 0.8), fourth_powers=0.7)
+    assert mixed == pytest.approx(40 / 38.5 * (normal + 2 * KAPPA * 0.7 / 24))
     assert selection_bound([1.0], Budget(40, 24, 8)) == 1
 
 

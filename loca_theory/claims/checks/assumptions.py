@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from loca_theory.claims.checks.normality import correlation_of_neighbours, huber, least_squares
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
@@ -20,6 +21,7 @@ from loca_theory.increments import calibrated_test, histogram
 _Array = NDArray[np.float64]
 _INPUTS, _OUTPUTS = 8, 8
 _BATCHES = 20
+_GRID = 20_001  # points of an integral over a density
 _Draw = Callable[[np.random.Generator, tuple[int, ...]], _Array]
 # Laws of errors and priors, with variance 1 where there is one.
 _LAWS: dict[str, _Draw] = {
@@ -125,3 +127,37 @@ def pre_training(setting: Setting, *, law: str, samples: Sequence[int]) -> Measu
         beyond = int((np.sqrt(n) * np.abs(first) > 3).sum())
         parts.append(Estimate.fraction(beyond, replicates, f"N = {n}"))
     return Measurement.of(parts)
+
+
+def mixture_distance(setting: Setting, *, spreads: Sequence[float]) -> Measurement:
+    """Total variation of a mixture of centred normal laws from the normal law of its variance.
+
+    Args:
+        setting: Not used.
+        spreads: Standard deviations of the laws, which have equal weights.
+
+    Source: appendix "Justification of Assumptions", on (A1).
+    """
+    del setting
+    laws = [stats.norm(scale=one) for one in spreads]
+    whole = stats.norm(scale=np.sqrt(np.mean(np.square(spreads))))
+    x = np.linspace(-12 * max(spreads), 12 * max(spreads), _GRID)
+    mixture = np.mean([law.pdf(x) for law in laws], axis=0)
+    return Measurement.exact(float(np.trapezoid(np.abs(mixture - whole.pdf(x)), x)) / 2)
+
+
+def mean_distance(setting: Setting, *, count: int) -> Measurement:
+    """Total variation of a mean of i.i.d. exponential variables from the normal law.
+
+    The mean of n such variables, times n, has the gamma law with shape n.
+
+    Args:
+        setting: Not used.
+        count: n.
+
+    Source: appendix "Justification of Assumptions", on (A1).
+    """
+    del setting
+    law, normal = stats.gamma(count), stats.norm(count, np.sqrt(count))
+    x = count + np.sqrt(count) * np.linspace(-12, 40, _GRID)
+    return Measurement.exact(float(np.trapezoid(np.abs(law.pdf(x) - normal.pdf(x)), x)) / 2)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
+from loca_theory.claims import printed
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget
-from loca_theory.transforms import dct_matrix
 
 _Numbers = Mapping[str, int]
 # In each of these shapes, each number is doubled in turn: B is the number of components, r LoRA's
@@ -30,17 +30,36 @@ _ORDERS: dict[str, Callable[[_Numbers], float]] = {
     "pq log pq": lambda n: n["p"] * n["q"] * math.log(n["p"] * n["q"]),
     "rpq": lambda n: n["r"] * n["p"] * n["q"],
 }
+# Width of the adapted matrices and number of components of the paper's main experiments.
+_ADAPTED = {
+    "RoBERTa-base": (768, 1000),
+    "RoBERTa-large": (1024, 1000),
+    "GPT-2 medium": (1024, 1000),
+    "GPT-2 large": (1280, 1000),
+    "ViT-base, 72K": (768, 3000),
+    "ViT-base, 239K": (768, 10_000),
+    "ViT-large, 144K": (1024, 3000),
+    "ViT-large, 480K": (1024, 10_000),
+    "LLaMA-7b": (4096, 150_000),
+    "LLaMA-13b": (5120, 150_000),
+}
+# Width and layers of the models of the table complexity; query and value are adapted.
+_COST_SHAPES = {"RoBERTa-base": (768, 12), "LLaMA-1-7b": (4096, 32), "ViT-base": (768, 12)}
+_ELEMENTWISE = dict.fromkeys(
+    (torch.ops.aten.mul, torch.ops.aten.sub),
+    lambda *_, out_shape, **__: math.prod(out_shape),
+)
 
 
 def growth(setting: Setting, *, form: str, order: str) -> Measurement:
     """Growth of the operations when a size is doubled, relative to the growth of the order.
 
     There is one estimate per size: of three shapes, the one whose growth is furthest from that of
-    the order. Torch counts the operations of the matrix products while ΔW is formed. For the fast
+    the order. Torch counts the operations of the matrix products that form ΔW. For the fast
     transform, the multiplications of a recursion are counted while it runs (:func:`fast_cosine`).
 
     Args:
-        setting: Random generator of the spectrum.
+        setting: Random generator of the input of the fast transform.
         form: ``sparse``, Σ a c dᵀ as one product of p×B and B×q; ``dense``, Cᵀ S D; ``four
             indices``, the sum over all of S for every entry of ΔW; ``fast``, fast transforms of
             columns and rows; ``low rank``, BA.
@@ -66,22 +85,93 @@ def _operations(setting: Setting, form: str, sizes: _Numbers) -> int:
     if form == "fast":
         columns, rows = (fast_cosine(setting.rng.standard_normal(n))[1] for n in (p, q))
         return q * columns + p * rows
-    c, d = dct_matrix(p), dct_matrix(q)
-    i, j = (torch.from_numpy(setting.rng.integers(0, n, components)) for n in (p, q))
-    a = torch.from_numpy(setting.rng.standard_normal(components))
-    spectrum = torch.zeros(p, q, dtype=c.dtype)
-    spectrum[i, j] = a
     with FlopCounterMode(display=False) as counter:
         if form == "sparse":
-            _ = (c[i] * a[:, None]).T @ d[j]
+            _ = _shaped(p, components) @ _shaped(components, q)
         elif form == "dense":
-            _ = c.T @ spectrum @ d
+            _ = _shaped(p, p) @ _shaped(p, q) @ _shaped(q, q)
         elif form == "four indices":
-            # (C ⊗ D)ᵀ vec S. The count needs only shapes, so meta tensors without entries suffice.
-            _ = torch.empty(p * q, p * q, device="meta") @ torch.empty(p * q, 1, device="meta")
+            _ = _shaped(p * q, p * q) @ _shaped(p * q, 1)  # (C ⊗ D)ᵀ vec S
         else:
-            _ = torch.zeros(p, r) @ torch.zeros(r, q)
+            _ = _shaped(p, r) @ _shaped(r, q)
     return counter.get_total_flops()
+
+
+def _shaped(*shape: int) -> torch.Tensor:
+    """A tensor without entries: operations are counted from shapes alone."""
+    return torch.empty(*shape, device="meta")
+
+
+def sparse_to_dense(
+    setting: Setting, *, models: Sequence[str] = (), dense: str = "dense"
+) -> Measurement:
+    """Operations of the sparse form over those of the dense form, the largest of several models.
+
+    Args:
+        setting: Not used.
+        models: Models of the paper, with the number of components; all if empty.
+        dense: ``dense``, two matrix products, or ``four indices``, as for :func:`growth`.
+
+    Source: section 4.2, below equation (original_dct).
+    """
+    ratios = {}
+    for name in models or _ADAPTED:
+        width, components = _ADAPTED[name]
+        sizes = {"p": width, "q": width, "B": components, "r": 1}
+        counts = [_operations(setting, form, sizes) for form in ("sparse", dense)]
+        ratios[name] = counts[0] / counts[1]
+    shown = ", ".join(f"{name}: {ratio:.3g}" for name, ratio in ratios.items())
+    return Measurement.exact(max(ratios.values()), f"{shown}.")
+
+
+def location_gradients(setting: Setting, *, is_shared: bool = True) -> Measurement:
+    """Operations of all location gradients over those of Z, the largest of all models.
+
+    Z = D (∂L/∂ΔW)ᵀ Cᵀ, two matrix products, has the gradients of the coefficients as entries. The
+    location gradients are α a (Z[l² , l¹ + 1] − Z[l², l¹ − 1])/2 and the same along l².
+
+    Args:
+        setting: Not used.
+        is_shared: Whether all gradients are taken from one Z; if not, each component forms its own.
+
+    Source: section 4.3, below equation (position_gradient2), and appendix "Computational
+    Efficiency of Gradient Estimation".
+    """
+    del setting
+    ratios = {}
+    for name, (width, components) in _ADAPTED.items():
+        with FlopCounterMode(display=False) as counter:
+            _ = _shaped(width, width) @ _shaped(width, width) @ _shaped(width, width)
+        products = counter.get_total_flops()
+        with FlopCounterMode(display=False, custom_mapping=_ELEMENTWISE) as counter:
+            a = _shaped(components) * 0.5
+            for _ in range(2):
+                _ = a * (_shaped(components) - _shaped(components))
+        own = 0 if is_shared else components * products
+        ratios[name] = (counter.get_total_flops() + own) / products
+    worst = max(ratios, key=lambda name: ratios[name])
+    return Measurement.exact(ratios[worst], f"Largest for {worst}.")
+
+
+def transform_memory(setting: Setting, *, of: str, copies: str = "one") -> Measurement:
+    """Memory of the DCT matrices C and D in float32, for each model of the table complexity.
+
+    The adapted matrices are square, so that C = D.
+
+    Args:
+        setting: Not used.
+        of: ``all``, in MiB, or ``the run``, as a fraction of the printed memory of LoCA³.
+        copies: ``one``, or ``each`` adapted matrix its own.
+
+    Source: section 4.2, last sentence, and the table complexity.
+    """
+    del setting
+    parts = []
+    for name, run in zip(printed.COST_MODELS, printed.MEMORY["LoCA-3"], strict=True):
+        width, layers = _COST_SHAPES[name]
+        size = 4 * width**2 * (2 * layers if copies == "each" else 1)
+        parts.append(Estimate(name, size / 2**20 if of == "all" else size / (run * 1e6)))
+    return Measurement.of(parts)
 
 
 def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
@@ -122,7 +212,8 @@ def parameters(
 
     Args:
         setting: Not used.
-        method: ``lora`` with rank ``budget``, or ``loca`` with that many coefficients per matrix.
+        method: ``lora`` with rank ``budget``, ``dora``, which adds a magnitude per column, or
+            ``loca`` with that many coefficients per matrix.
         width: Width of the model.
         layers: Number of its layers.
         budget: Rank or number of components.
@@ -132,6 +223,7 @@ def parameters(
     Source: the parameter columns of the tables of results.
     """
     del setting
-    each = Budget(width, width, budget).numbers if method == "lora" else budget
+    each = budget if method == "loca" else Budget(width, width, budget).numbers
+    each += width * (method == "dora")
     each *= 1 + (counted == "values and locations")
     return Measurement.exact(matrices * layers * each / 1e6)

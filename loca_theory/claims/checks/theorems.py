@@ -18,6 +18,7 @@ from loca_theory.expressivity import (
     exact_error,
     expected_location_sum,
     limit_crossings,
+    retained_energies,
 )
 from loca_theory.transforms import HalfSpectrum, dct_matrix
 
@@ -261,3 +262,27 @@ def first_of_the_target(setting: Setting, *, better: str = "D") -> Measurement:
     del setting
     budgets = [Budget(k, k, r) for k in range(4, 61) for r in range(1, (k - 1) // 3 + 1)]
     return Measurement.exact(min(exact_error("M2", b) - exact_error(better, b) for b in budgets))
+
+
+def rescaled(setting: Setting, *, scale: float = 1.0, shift: float = 0.0) -> Measurement:
+    """Largest relative change of a loss if W becomes scale·W + shift, in units of scale².
+
+    The methods are R, F2, F3 and D, with K = 24 and r = 1, 4 and 7.
+
+    Args:
+        setting: Random generator of W; the identity holds for all or for none.
+        scale: Factor of all entries.
+        shift: Mean of all entries.
+
+    Source: the paragraph below Theorem 1.
+    """
+    w = setting.rng.standard_normal((24, 24))
+    budgets, changes = [Budget(24, 24, r) for r in (1, 4, 7)], {}
+    for method in ("R", "F2", "F3", "D"):
+        before, after = (
+            np.square(one).sum() - retained_energies(one, method, budgets)
+            for one in (w, scale * w + shift)
+        )
+        changes[method] = float(np.abs(after / (scale**2 * before) - 1).max())
+    shown = ", ".join(f"{name}: {change:.2g}" for name, change in changes.items())
+    return Measurement.exact(max(changes.values()), f"{shown}.")

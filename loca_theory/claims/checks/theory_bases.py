@@ -1,30 +1,24 @@
-"""Theory beyond the paper: any basis on random singular vectors, and spikes in a spectrum."""
+"""Theory beyond the paper: any basis on random singular vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import optimize
 
 from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, retained_energies
-from loca_theory.expressivity.energy_bounds import (
-    KAPPA,
-    selection_bound,
-    spiked_low_rank_bound,
-    spiked_selection_bound,
-)
+from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
 
 _Array = NDArray[np.float64]
+# Singular values of an atom of the largest rank.
 _ATOMS = {"D": (1.0,), "S": (1.0,), "F3": (0.5**0.5, 0.5**0.5)}
 
 
-def _spectrum(name: str, size: int) -> _Array:
+def named_spectrum(name: str, size: int) -> _Array:
     """Singular values by name: ``rank-N`` (N equal ones) or ``power-A`` (i^−A)."""
     kind, _, number = name.partition("-")
     i = np.arange(1, size + 1)
@@ -32,7 +26,7 @@ def _spectrum(name: str, size: int) -> _Array:
     return values.astype(np.float64)
 
 
-def _random_matrices(rng: np.random.Generator, singular_values: _Array, count: int) -> _Array:
+def random_matrices(rng: np.random.Generator, singular_values: _Array, count: int) -> _Array:
     """Matrices with these singular values and uniformly random singular vectors, (count, K, K)."""
     size = len(singular_values)
     left, right = (_haar(rng.standard_normal((count, size, size))) for _ in range(2))
@@ -44,11 +38,27 @@ def _haar(gaussian: _Array) -> _Array:
     return q * np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
 
 
-def _fractions(matrices: _Array, method: str, budget: Budget) -> _Array:
+def fractions(matrices: _Array, method: str, budget: Budget) -> _Array:
     """Retained energies as fractions of the energies of the matrices."""
     batch = torch.from_numpy(matrices)
     energies = [retained_energies(one, method, [budget])[0] for one in batch]
     return np.array(energies) / np.square(matrices).sum(axis=(1, 2))
+
+
+def fourth_powers(method: str, size: int) -> float:
+    """The mean over the atoms of a basis of Σ a_k⁴, a_k the singular values of an atom.
+
+    Atoms of rank one have 1. Those of F3 have rank two and ½, except the atoms that have a
+    frequency 0 or K/2, which have rank one.
+
+    Args:
+        method: ``D``, ``S`` or ``F3``.
+        size: K.
+    """
+    if method != "F3":
+        return 1.0
+    lone = 1 if size % 2 else 2
+    return 1 - (1 - lone / size) ** 2 / 2
 
 
 def difference(
@@ -66,9 +76,9 @@ def difference(
         size: K.
         r: LoRA's rank, which sets the budget.
     """
-    values, budget = _spectrum(spectrum, size), Budget(size, size, r)
-    matrices = _random_matrices(setting.rng, values, setting.scaled(200, 400, 4000))
-    gaps = _fractions(matrices, first, budget) - _fractions(matrices, second, budget)
+    values, budget = named_spectrum(spectrum, size), Budget(size, size, r)
+    matrices = random_matrices(setting.rng, values, setting.scaled(200, 400, 4000))
+    gaps = fractions(matrices, first, budget) - fractions(matrices, second, budget)
     return Measurement.of(Estimate.mean(gaps, f"{first} less {second}"))
 
 
@@ -96,68 +106,19 @@ def selection(
     budget, found = Budget(size, size, r), []
     draws = setting.scaled(30, 60, 1000)
     for name in spectra:
-        values = _spectrum(name, size)
-        matrices = _random_matrices(setting.rng, values, draws)
+        values = named_spectrum(name, size)
+        matrices = random_matrices(setting.rng, values, draws)
         for method in methods:
-            bound = selection_bound(values**2, budget, _ATOMS[method], kappa=kappa)
-            gaps = bound - _fractions(matrices, method, budget)
+            bound = selection_bound(
+                values**2,
+                budget,
+                _ATOMS[method],
+                fourth_powers=fourth_powers(method, size),
+                kappa=kappa,
+            )
+            gaps = bound - fractions(matrices, method, budget)
             found.append(Estimate.mean(gaps, f"{method}, {name}"))
     return Measurement.of(found)
-
-
-def spikes(setting: Setting, *, size: int, r: int, count: int, weaker: float = 0.0) -> Measurement:
-    """Effect of spikes on the eigenvalue distribution, and on low rank against coefficients.
-
-    The spikes have equal strength, random directions, and the smallest energy for which the bounds
-    prove that low rank retains more.
-
-    Args:
-        setting: Tier (10, 12 or 100 matrices) and random generator.
-        size: K.
-        r: LoRA's rank.
-        count: Number s of the spikes, at most r.
-        weaker: The energy fraction that the spikes have less.
-
-    Returns:
-        The largest Kolmogorov distance between the eigenvalue distributions with and without the
-        spikes, over s/K; and the mean of what low rank retains less what D retains.
-    """
-    budget = Budget(size, size, r)
-    fraction = optimize.brentq(
-        lambda one: (
-            spiked_low_rank_bound(one, count, budget)
-            - spiked_selection_bound(one, np.ones(count), budget)
-        ),
-        1e-3,
-        0.25,
-    )
-    fraction -= weaker
-    strength = size * np.sqrt(fraction / (1 - fraction) / count)
-    distances, gaps = [], []
-    for _ in range(setting.scaled(10, 12, 100)):
-        noise = setting.rng.standard_normal((size, size))
-        left, right = (
-            np.linalg.qr(setting.rng.standard_normal((size, count)))[0] for _ in range(2)
-        )
-        matrix = noise + strength * left @ right.T
-        with_spikes = np.linalg.svd(matrix, compute_uv=False)
-        distances.append(kolmogorov(with_spikes, np.linalg.svd(noise, compute_uv=False)))
-        low_rank = np.square(with_spikes[:r]).sum() / np.square(with_spikes).sum()
-        gaps.append(low_rank - _fractions(matrix[None], "D", budget)[0])
-    return Measurement.of(
-        [
-            Estimate("distance over s/K", max(distances) * size / count),
-            Estimate.mean(gaps, "R less D"),
-        ],
-        f"The spikes have {fraction:.4f} of the energy.",
-    )
-
-
-def kolmogorov(first: NDArray[Any], second: NDArray[Any]) -> float:
-    """Kolmogorov distance between two empirical distributions."""
-    points = np.concatenate([first, second])
-    ranks = [np.searchsorted(np.sort(one), points, side="right") for one in (first, second)]
-    return float(np.abs(ranks[0] / len(first) - ranks[1] / len(second)).max())
 
 
 def criterion(setting: Setting, *, matrices: str, errors: str, r: int) -> Measurement:
@@ -177,15 +138,18 @@ def criterion(setting: Setting, *, matrices: str, errors: str, r: int) -> Measur
         return Measurement.missing(f"There are no tables {matrices}.parquet, {errors}.parquet.")
     mine = found[(found["r"] == r) & (found["method"] == "R")]
     low_rank = dict(zip(mine["name"], mine["error"], strict=True))
+    rows = rows[rows["kind"] != "embedding"]
+    if rows.empty:
+        return Measurement.missing(f"{matrices}.parquet has embeddings alone.")
+    if lacking := sorted(set(rows["name"]) - set(low_rank)):
+        why = f"{errors}.parquet has no error of R at r = {r} for {lacking[0]}."
+        return Measurement.missing(why)
     gaps = {}
-    for name, kind, shape, stable_rank in rows.itertuples(index=False):
-        if kind != "embedding" and name in low_rank:
-            p, q = (int(one) for one in shape)
-            # Weights with this largest one and the largest possible sum of squares.
-            whole = int(stable_rank)
-            weights = [1.0] * whole + [stable_rank - whole]
-            gaps[name] = 1 - low_rank[name] - selection_bound(weights, Budget(p, q, r))
-    if not gaps:
-        return Measurement.missing(f"{errors}.parquet has no error of R at r = {r}.")
+    for name, shape, stable_rank in rows[["name", "shape", "stable_rank"]].itertuples(index=False):
+        p, q = (int(one) for one in shape)
+        # Weights with this largest one and the largest possible sum of squares.
+        whole = int(stable_rank)
+        weights = [1.0] * whole + [stable_rank - whole]
+        gaps[name] = 1 - low_rank[name] - selection_bound(weights, Budget(p, q, r))
     least = min(gaps, key=lambda name: gaps[name])
     return Measurement.exact(gaps[least], f"{len(gaps)} matrices; the smallest at {least}.")

@@ -92,6 +92,71 @@ def input_spectrum(
     return Measurement.of(Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}.")
 
 
+def approximation(
+    setting: Setting, *, size: int, tokens: int, ranks: Sequence[int], more: int = 0
+) -> Measurement:
+    """The two bounds on the energy of a gradient beyond rank r, less this energy.
+
+    G = ΓᵀX, where the inputs X have the second moments 1/i² and the gradients Γ = tanh(XA) depend
+    on them; A is random.
+
+    Args:
+        setting: Tier (3, 20 or 200 gradients) and random generator.
+        size: K.
+        tokens: Number of tokens.
+        ranks: Values of r.
+        more: Number of directions by which the r of the bounds is larger.
+
+    Returns:
+        The smallest difference for ‖Γ‖₂² ‖X − X_r‖², and for ‖X‖₂² ‖Γ − Γ_r‖², relative to ‖G‖².
+    """
+    rng, gaps = setting.rng, []
+    for _ in range(setting.scaled(3, 20, 200)):
+        x = rng.standard_normal((tokens, size)) / np.arange(1, size + 1)
+        gamma = np.tanh(x @ rng.standard_normal((size, size)))
+        of_g, of_x, of_gamma = (
+            np.square(np.linalg.svd(one, compute_uv=False)) for one in (gamma.T @ x, x, gamma)
+        )
+        for r in ranks:
+            beyond = of_g[r:].sum()
+            bounds = of_gamma[0] * of_x[r + more :].sum(), of_x[0] * of_gamma[r + more :].sum()
+            gaps.append([(one - beyond) / of_g.sum() for one in bounds])
+    least = np.min(gaps, axis=0)
+    return Measurement.of(
+        [Estimate("by the inputs", float(least[0])), Estimate("by the gradients", float(least[1]))]
+    )
+
+
+def concentration(
+    setting: Setting, *, size: int, tokens: int, r: int, whitened: bool = False
+) -> Measurement:
+    """Energy fraction of the inputs beyond rank r, less that of a gradient in the mean.
+
+    The inputs are those of :func:`input_spectrum`, the output gradients independent.
+
+    Args:
+        setting: Tier (100, 400 or 4000 gradients) and random generator.
+        size: K, not below ``tokens``.
+        tokens: Number of tokens.
+        r: Number of directions.
+        whitened: Whether the output gradients have the second moments (XXᵀ)⁻¹ over tokens instead
+            of I.
+    """
+    rng = setting.rng
+    x = rng.standard_normal((tokens, size)) / np.arange(1, size + 1)
+    left, values, right = np.linalg.svd(x, full_matrices=False)
+    inputs = np.square(values[r:]).sum() / np.square(values).sum()
+    # (XXᵀ)^(−1/2) X has equal singular values.
+    x = left @ right if whitened else x
+    energy = size * np.square(x).sum()
+    gaps = []
+    for _ in range(setting.scaled(100, 400, 4000)):
+        gradient = rng.standard_normal((tokens, size)).T @ x
+        beyond = np.square(np.linalg.svd(gradient, compute_uv=False))[r:].sum()
+        gaps.append(inputs - beyond / energy)
+    return Measurement.of(Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}.")
+
+
 def adam_first_step(
     setting: Setting, *, size: int, tokens: Sequence[int], more: int = 0
 ) -> Measurement:
@@ -120,3 +185,33 @@ def adam_first_step(
     return Measurement.exact(
         gaps[count, k], f"{len(gaps)} cases; the smallest for {count} tokens at k = {k}."
     )
+
+
+def later_update(
+    setting: Setting, *, size: int, r: int, deltas: Sequence[float], allowed: float = 1.0
+) -> Measurement:
+    """Energy fraction in r directions of a matrix of rank r that is scaled entry by entry.
+
+    The scales are D_ij = u_i v_j (1 ± δ) with random positive u and v and random signs.
+
+    Args:
+        setting: Tier (3, 20 or 200 matrices for each δ) and random generator.
+        size: K.
+        r: Rank of the matrix before it is scaled.
+        deltas: Values of δ, below 1.
+        allowed: The energy fraction beyond r directions that the bound allows, over δ².
+
+    Returns:
+        The smallest difference between the fraction and its bound 1 − δ².
+    """
+    rng, gaps = setting.rng, {}
+    for delta in deltas:
+        for _ in range(setting.scaled(3, 20, 200)):
+            matrix = rng.standard_normal((size, r)) @ rng.standard_normal((r, size))
+            u, v = np.exp(rng.standard_normal((2, size)))
+            scales = np.outer(u, v) * (1 + delta * rng.choice([-1.0, 1.0], (size, size)))
+            energies = np.square(np.linalg.svd(matrix * scales, compute_uv=False))
+            gap = energies[:r].sum() / energies.sum() - (1 - allowed * delta**2)
+            gaps[delta] = min(gaps.get(delta, np.inf), gap)
+    least = min(gaps, key=lambda delta: gaps[delta])
+    return Measurement.exact(gaps[least], f"The smallest is at δ = {least:g}.")

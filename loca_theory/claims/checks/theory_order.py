@@ -51,16 +51,12 @@ def small_sizes(setting: Setting, *, smallest: int = 5) -> Measurement:
     only at the largest rank, because S(r)/r falls with r.
 
     Args:
-        setting: Tier: all K up to 12 or 24, and 40, 60 and 80 at the default tier; all K up to 99
-            at the deep tier.
+        setting: Tier: all K up to 12 at the quick tier, and up to 99 at the others.
         smallest: The smallest K.
     """
-    sizes = [
-        *range(smallest, setting.scaled(12, 24, LOWER_FROM - 1) + 1),
-        *setting.scaled(0, 1, 0) * (40, 60, 80),
-    ]
+    largest = setting.scaled(12, LOWER_FROM - 1, LOWER_FROM - 1)
     gaps = {}
-    for size in sizes:
+    for size in range(smallest, largest + 1):
         top = (size - 1) // 3
         low_rank = 1 - expected_leading_energy(size, size, top) / size**2
         for r in range(1, top + 1) if size < UPPER_FROM else (top,):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from itertools import combinations
+from math import comb
 
+import numpy as np
 import torch
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.convergence import Interpretation, Problems, Rates
 from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.state import State
+from loca_theory.locations import location_gradient
 
 _STEPS = 200
+# Gradients of order 1 are exact to 1e-15.
+_ROUNDING = 1e-12
 
 
 def no_motion(setting: Setting, *, search: str, size: int, components: int) -> Measurement:
@@ -30,9 +35,7 @@ def no_motion(setting: Setting, *, search: str, size: int, components: int) -> M
         component moved, and the fraction that was recovered times the number of sets of locations.
         Last, the same product for the problems with neighbours.
     """
-    sets = torch.tensor(list(combinations(range(size**2), components)))
-    true = sets.repeat_interleave(len(sets), dim=0)
-    start = sets.repeat(len(sets), 1)
+    true, start = _all_pairs(size, components)
     eye = torch.eye(size, dtype=torch.float64).expand(len(true), -1, -1)
     coefficients = torch.from_numpy(setting.rng.standard_normal(true.shape))
     state = State(Problems(eye, eye, true, coefficients, start), Interpretation(), Rates())
@@ -44,10 +47,9 @@ def no_motion(setting: Setting, *, search: str, size: int, components: int) -> M
             state.descend()
     moved = (state.indices != start).any(1)
     recovered = (state.indices.sort(dim=1).values == true).all(1)
-    i, j = true // size, true % size
-    distance = (i[:, :, None] - i[:, None]).abs() + (j[:, :, None] - j[:, None]).abs()
-    apart = ~(distance == 1).any(2).any(1)
-    among = [len(sets) * float(recovered[group].double().mean()) for group in (apart, ~apart)]
+    apart = ~_neighbours(true, true, size).any(2).any(1)
+    sets = comb(size**2, components)
+    among = [sets * float(recovered[group].double().mean()) for group in (apart, ~apart)]
     return Measurement.of(
         [
             Estimate("problems in which a component moved", float(moved[apart].sum())),
@@ -58,23 +60,75 @@ def no_motion(setting: Setting, *, search: str, size: int, components: int) -> M
     )
 
 
-def coherent(setting: Setting, *, coherence: float, size: int, components: int) -> Measurement:
-    """Problems that cyclic reselection with fitted coefficients does not recover in one cycle.
+def finished(
+    setting: Setting, *, size: int, components: int, coherence: float = 0.0
+) -> Measurement:
+    """Components whose location gradient should be zero but is not, with fitted coefficients.
+
+    The problems are those of :func:`no_motion`, except that Γ and Σ have random positive diagonals.
+    According to the theorem, the gradient by central differences is zero for every component,
+    unless it is at a true location and a neighbour of a true location without a component.
+
+    Args:
+        setting: Random generator.
+        size: K.
+        components: B; all sets of B locations are enumerated.
+        coherence: Largest coherence of Γ and Σ; the theorem is about 0.
+
+    Returns:
+        The number of components whose gradient is not zero although the theorem says that it is.
+    """
+    rng = setting.rng
+    true, start = _all_pairs(size, components)
+    matrices = []
+    for _ in range(2):
+        scale = torch.from_numpy(rng.uniform(0.5, 2.0, (len(true), size)))
+        matrices.append(
+            scale[:, :, None] * _signs(rng, len(true), size, coherence) * scale[:, None]
+        )
+    coefficients = torch.from_numpy(rng.standard_normal(true.shape))
+    problems = Problems(matrices[0], matrices[1], true, coefficients, start)
+    state = State(problems, Interpretation(), Rates())
+    state.solve(components)
+    z, i, j = state.gradient(), start // size, start % size
+
+    def entry(di: int, dj: int) -> torch.Tensor:
+        to = (i + di).clamp(0, size - 1) * size + (j + dj).clamp(0, size - 1)
+        return z.gather(1, to).flatten()
+
+    indices = torch.stack([i, j], dim=-1).flatten(0, 1)
+    found = location_gradient(
+        "central", entry, state.coefficients.flatten(), indices, (size, size)
+    ).view(*start.shape, 2)
+    moves = found.abs().amax(2) > _ROUNDING
+    same = start[:, :, None] == true[:, None]
+    missing = ~same.any(1)
+    may_move = same.any(2) & (_neighbours(start, true, size) & missing[:, None]).any(2)
+    return Measurement.exact(
+        float((moves & ~may_move).sum()),
+        f"{start.numel()} components; of {int(may_move.sum())} that may move, "
+        f"{int((moves & may_move).sum())} do.",
+    )
+
+
+def coherent(
+    setting: Setting, *, search: str, turns: int, coherence: float, size: int, components: int
+) -> Measurement:
+    """Problems that a search with fitted coefficients does not recover.
 
     The matrices Γ and Σ have unit diagonals; their other entries are of absolute value
     ``coherence`` with random signs, so that this is the coherence of the Hessian.
 
     Args:
         setting: Tier (500, 2000 or 20,000 problems) and random generator.
+        search: ``cyclic-pursuit`` or ``reselect``.
+        turns: Number of moves; before each, all coefficients are fitted.
         coherence: μ, below 1/(K − 1).
         size: K.
         components: B.
     """
     count, rng = setting.scaled(500, 2000, 20_000), setting.rng
-    matrices = []
-    for _ in range(2):
-        signs = torch.from_numpy(rng.choice([-coherence, coherence], (count, size, size))).triu(1)
-        matrices.append(signs + signs.mT + torch.eye(size, dtype=torch.float64))
+    matrices = [_signs(rng, count, size, coherence) for _ in range(2)]
     order = torch.from_numpy(rng.random((2, count, size**2))).argsort(dim=2)
     true, start = order[0, :, :components].sort(dim=1).values, order[1, :, :components]
     # Coefficients of very different sizes are the hard case.
@@ -83,12 +137,31 @@ def coherent(setting: Setting, *, coherence: float, size: int, components: int) 
     )
     problems = Problems(matrices[0], matrices[1], true, coefficients, start)
     state = State(problems, Interpretation(), Rates())
-    search = find_search("cyclic-pursuit").make(state, _no_noise)
-    for turn in range(components):
+    found = find_search(search).make(state, _no_noise)
+    for turn in range(turns):
         state.solve(components)
-        search.move(turn / components)
+        found.move(turn / turns)
     missed = (state.indices.sort(dim=1).values != true).any(1)
     return Measurement.exact(float(missed.sum()), f"{count} problems.")
+
+
+def _all_pairs(size: int, components: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """All pairs of a set of true locations and a set of initial ones."""
+    sets = torch.tensor(list(combinations(range(size**2), components)))
+    return sets.repeat_interleave(len(sets), dim=0), sets.repeat(len(sets), 1)
+
+
+def _neighbours(first: torch.Tensor, second: torch.Tensor, size: int) -> torch.Tensor:
+    """Whether locations (P, A) and (P, B) are neighbours, (P, A, B)."""
+    rows = first[:, :, None] // size - second[:, None] // size
+    columns = first[:, :, None] % size - second[:, None] % size
+    return rows.abs() + columns.abs() == 1
+
+
+def _signs(rng: np.random.Generator, count: int, size: int, coherence: float) -> torch.Tensor:
+    """Symmetric matrices of diagonal 1 and other entries ±coherence, (count, K, K)."""
+    signs = torch.from_numpy(rng.choice([-coherence, coherence], (count, size, size))).triu(1)
+    return signs + signs.mT + torch.eye(size, dtype=torch.float64)
 
 
 def _no_noise(count: int) -> torch.Tensor:

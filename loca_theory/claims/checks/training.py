@@ -1,0 +1,85 @@
+"""Printed steps, speeds and memory of the paper's own training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from loca_theory.claims import printed
+from loca_theory.claims.measurement import Estimate, Measurement, Setting
+
+
+def alternating_fraction(setting: Setting, *, tasks: Sequence[str] = ()) -> Measurement:
+    """B_s over all steps of training, for each GLUE task and each size of RoBERTa.
+
+    The steps are epochs · ⌈n/32⌉ for n training samples. For MRPC, n = 3668, these are the 5750
+    steps of section 5.5.
+
+    Args:
+        setting: Not used.
+        tasks: The tasks; all if empty.
+
+    Source: appendix "Hyperparameters" and the table glue_hyper.
+    """
+    del setting
+    parts = []
+    for size, epochs in printed.GLUE_EPOCHS.items():
+        steps = printed.GLUE_ALTERNATING_STEPS[size]
+        for task, count, alternating, samples in zip(
+            printed.COLUMNS["glue"], epochs, steps, printed.GLUE_TRAINING_SETS, strict=False
+        ):
+            if not tasks or task in tasks:
+                total = count * math.ceil(samples / printed.GLUE_BATCH)
+                parts.append(Estimate(f"{task}, {size}", alternating / total))
+    return Measurement.of(parts)
+
+
+def memory(setting: Setting, *, more: Sequence[str], less: Sequence[str]) -> Measurement:
+    """Memory of each method less that of each other one, in MB, the smallest over the models.
+
+    Args:
+        setting: Not used.
+        more: Methods that take more memory: ``LoRA``, ``FourierFT``, ``LoCA-1``, sparse,
+            ``LoCA-2``, by FFT, or ``LoCA-3``, by matrices, the default.
+        less: Methods that take less.
+
+    Source: the table complexity, and the sentence on memory below it.
+    """
+    del setting
+    return Measurement.of(
+        Estimate(f"{a} less {b}", min(x - y for x, y in _measured(printed.MEMORY, a, b)))
+        for a in more
+        for b in less
+    )
+
+
+def speed(setting: Setting, *, forms: Sequence[str], other: str = "FourierFT") -> Measurement:
+    """Log ratio of LoRA's speed and another method's, less that of LoCA's and the other's.
+
+    Both ratios are taken as at least 1. The table has no errors of speeds, so LoRA's lead, which
+    the paper calls slight, is the scale of what is close. There is one estimate per form, the
+    smallest over the models.
+
+    Args:
+        setting: Not used.
+        forms: Forms of LoCA, as for :func:`memory`.
+        other: The other method.
+
+    Source: the table complexity, and the sentence on speeds below it.
+    """
+    del setting
+    parts = []
+    for form in forms:
+        speeds = _measured(printed.SPEEDS, form, "LoRA", other)
+        gaps = [abs(math.log(lora / b)) - abs(math.log(loca / b)) for loca, lora, b in speeds]
+        parts.append(Estimate(form, min(gaps)))
+    return Measurement.of(parts)
+
+
+def _measured(
+    values: Mapping[str, Sequence[float | None]], *methods: str
+) -> Iterator[tuple[float, ...]]:
+    """Values of some methods, model by model; without the models on which one is not measured."""
+    for row in zip(*(values[name] for name in methods), strict=True):
+        if None not in row:
+            yield tuple(float(value) for value in row if value is not None)

@@ -1,0 +1,146 @@
+"""Odd paths, no home, another locale, two runs at once, and every command killed or without room.
+
+``test_storage.py`` and ``test_interruption.py`` have more on full disks and kills of ``simulate``.
+"""
+
+import errno
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+
+import pytest
+from safetensors.numpy import load_file
+
+from loca_theory import demo_pair
+
+SAMPLED = ("simulate", "--K", 16, "--r", "1,2", "--methods", "D", "--engine", "monte-carlo")
+SAMPLED = (*SAMPLED, "--draws", 100, "--jobs", 1)
+# Every command that writes results; {base} and {tuned} stand for a pair of checkpoints.
+COMMANDS = {
+    "simulate": SAMPLED,
+    "correlate": ("correlate", "--K", 16, "--r", 1, "--structures", "spiked", "--draws", 2,
+                  "--null-draws", 100, "--level", 0.2, "--jobs", 1),
+    "toy": ("toy", "--problems", 2, "--steps", 20, "--jobs", 1),
+    "analyze": ("analyze", "{base}", "{tuned}", "--include", "0.attention", "--r", 1, "--pictures"),
+    "extract": ("extract", "{base}", "{tuned}", "--components", 50),
+    "verify": ("verify", "--quick", "parseval.unitary"),
+    "figures": ("figures", "sim_2"),
+}  # fmt: skip
+
+
+def line(name, folder=None):
+    """The words of a command; the pair is the demonstration's, or a copy in a folder."""
+    base, tuned = demo_pair()
+    if folder:
+        folder.mkdir()
+        base, tuned = (shutil.copy(path, folder) for path in (base, tuned))
+    return (*(str(word).format(base=base, tuned=tuned) for word in COMMANDS[name]), "--quiet")
+
+
+def results(folder):
+    """Names and contents of the files of results."""
+    suffixes = {".html", ".md", ".parquet", ".pdf", ".png", ".safetensors"}
+    found = (path for path in folder.rglob("*") if path.suffix in suffixes)
+    return {str(path.relative_to(folder)): content(path) for path in found}
+
+
+def content(path):
+    """What a file holds, as far as it is the same each time."""
+    if path.stem.lower() == "claims" or path.suffix == ".html":  # these hold times
+        return None
+    if path.suffix == ".safetensors":  # its header has any order
+        return {name: array.tobytes() for name, array in load_file(path).items()}
+    return path.read_bytes()
+
+
+def others_deep(*fast):
+    """Every command, of which all but these belong to the deep tier."""
+    deep = (pytest.param(name, marks=pytest.mark.deep) for name in COMMANDS if name not in fast)
+    return pytest.mark.parametrize("name", [*fast, *deep])
+
+
+@others_deep("simulate", "extract")
+def test_paths_may_hold_spaces_and_letters_of_any_alphabet(cli, here, name):
+    assert cli(*line(name), "--out", "plain").code == 0
+    done = cli(*line(name, here / "my modèle 模型"), "--out", "my results ä")
+    assert (done.code, done.err) == (0, "")
+    assert results(here / "my results ä").keys() == results(here / "plain").keys() > set()
+
+
+# An ASCII locale that Python is kept from replacing by UTF-8, and a home where no file can be made.
+BARE = {
+    "HOME": os.devnull, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
+    "MPLCONFIGDIR": "", "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": "",
+}  # fmt: skip
+
+
+@others_deep("simulate")
+def test_neither_a_home_nor_a_locale_is_needed(cli, here, process, name):
+    assert cli(*line(name), "--out", "at-home").code == 0
+    done = process(*line(name), "--out", "a b", **BARE)
+    assert done.code == 0, done.err
+    assert "Traceback" not in done.err
+    assert results(here / "a b") == results(here / "at-home")
+
+
+@pytest.mark.deep
+def test_home_may_be_unset(cli, here, command):
+    assert cli(*line("simulate"), "--out", "at-home").code == 0
+    without = {name: value for name, value in os.environ.items() if name != "HOME"}
+    subprocess.run([*command, *line("simulate"), "--out", "away"], env=without, check=True)
+    assert results(here / "away") == results(here / "at-home")
+
+
+@others_deep("simulate")
+def test_two_runs_may_share_a_folder(cli, here, command, name):
+    """Both finish, with the results of one, however their writes fall together."""
+    assert cli(*line(name), "--out", "alone").code == 0
+    words = [*command, *line(name), "--out", "shared"]
+    both = [subprocess.Popen(words, stderr=subprocess.PIPE, encoding="utf-8") for _ in range(2)]
+    said = [one.communicate()[1] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    assert results(here / "shared") == results(here / "alone")
+    assert not list((here / "shared").rglob("*.partial"))
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
+
+
+@posix
+@pytest.mark.deep
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "verify"])
+def test_every_command_killed_again_and_again_ends_with_the_same_files(cli, here, killed, name):
+    assert cli(*line(name), "--out", "undisturbed").code == 0
+    kills = [(number, "again") for number in (1, 2, 3, 5, 7, 9, 12, 15)]
+    found = killed([*kills, (0, "again")], *line(name))
+    assert found.codes.count(-signal.SIGKILL) >= 3
+    assert found.codes[-1] == 0, found.err
+    assert results(here / "again") == results(here / "undisturbed")
+
+
+@posix
+@others_deep("extract")
+def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
+    """The system refuses every file above a size, as a full disk refuses all that do not fit."""
+    # Imports leave files of their own, so they come first.
+    assert cli(*line(name), "--out", "elsewhere").code == 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    failures = []
+    for limit in (300, 3000, 30_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        try:
+            done = cli(*line(name), "--out", "kept")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        failures += [done] if done.code else []
+        assert not list((here / "kept").rglob("*.partial"))
+    assert failures
+    for done in failures:
+        assert (done.code, done.out) == (1, "")
+        reason = re.escape(os.strerror(errno.EFBIG))
+        assert re.fullmatch(rf"loca-theory: cannot write kept/[^\n]*{reason}[^\n]*\n", done.err)
+    assert cli(*line(name), "--out", "kept").code == 0
+    assert results(here / "kept") == results(here / "elsewhere")
