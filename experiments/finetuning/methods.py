@@ -89,8 +89,9 @@ class Method:
 
 def rates_beyond(tried: Iterable[float], best: float) -> tuple[float, ...]:
     """The rate of the grid beyond those tried, if the lowest or highest of them is the best."""
-    places = sorted(_LADDER.index(rate) for rate in tried)
-    beyond = {places[0]: places[0] - 1, places[-1]: places[-1] + 1}.get(_LADDER.index(best), -1)
+    at = sorted(_LADDER.index(rate) for rate in tried)
+    ends = {at[0]: at[0] - 1, at[-1]: at[-1] + 1}
+    beyond = ends.get(_LADDER.index(best), -1)
     return _LADDER[beyond : beyond + 1] if beyond >= 0 else ()
 
 
