@@ -141,7 +141,7 @@ def largest_gains(setting: Setting, *, columns: Sequence[str]) -> Measurement:
     )
 
 
-def first_places(setting: Setting, *, table: str, method: str = "LoCA") -> Measurement:
+def first_ranks(setting: Setting, *, table: str, method: str = "LoCA") -> Measurement:
     """Number of columns in which a method is above all others that adapt, the smallest of models.
 
     Full fine-tuning does not count.
@@ -195,16 +195,16 @@ def marked(
     *,
     table: str,
     mark: str = "bold",
-    place: int = 1,
+    rank: int = 1,
     leave_out: Sequence[str] = (),
 ) -> Measurement:
-    """Number of columns whose marked number is not the largest, or the one at another place.
+    """Number of columns whose marked number is not the largest, or the one of another rank.
 
     Args:
         setting: Not used.
         table: ``glue``, ``vit``, ``instruction`` or ``ablation``.
         mark: ``bold`` or ``underlined``.
-        place: The place of the marked number, 1 for the largest.
+        rank: The rank of the marked number, 1 for the largest.
         leave_out: Columns to exclude, by model and name: ``"large, EuroSAT"``.
 
     Source: the captions of the tables.
@@ -218,7 +218,7 @@ def marked(
             if (where := f"{model}, {name}") in leave_out:
                 continue
             count += 1
-            right = sorted(set(column), reverse=True)[place - 1]
+            right = sorted(set(column), reverse=True)[rank - 1]
             if number != right:
                 wrong.append(f"{where}: {number:g} instead of {right:g}")
     return Measurement.exact(len(wrong), "; ".join([f"{count} columns", *wrong]) + ".")
@@ -240,8 +240,8 @@ def spread(setting: Setting, *, leave_out: Sequence[str] = (), trials: int = 5) 
     del setting
     means = printed.TABLES["vit"]["large"]["LoCA 144K"]
     ratios = {
-        name: deviation / math.sqrt(mean * (100 - mean) * trials / (trials - 1))
-        for name, mean, deviation in zip(
+        name: printed_sd / math.sqrt(mean * (100 - mean) * trials / (trials - 1))
+        for name, mean, printed_sd in zip(
             printed.COLUMNS["vit"], means, printed.SPREADS, strict=False
         )
         if name not in leave_out
