@@ -117,7 +117,7 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
     rows = []
     for one in done:
         comparison, decision = one.comparison, one.decision
-        found = dict.fromkeys(_DECIDED)
+        found: Row = dict.fromkeys(_DECIDED)
         if decision:
             known = {**asdict(decision), **asdict(decision.estimate)}
             known["verdict"] = decision.verdict.value
