@@ -48,10 +48,13 @@ def is_torchao(weight: Any) -> bool:
 def foldable_weight(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
     """W if ``x @ (W + ΔW).T`` may replace the layer and its increment, else None.
 
-    It may if the layer is exactly an ``nn.Linear``, has no hooks and a frozen weight, and computes
-    in single precision at least: in half precision, W + ΔW would lose a small ΔW to rounding.
+    It may if the layer is exactly an ``nn.Linear``, has no hooks, its own ``forward`` and a frozen
+    weight, and computes in single precision at least: in half precision, W + ΔW would lose a small
+    ΔW to rounding.
     """
     if type(layer) is not nn.Linear or any(getattr(layer, hooks, None) for hooks in _HOOKS):
+        return None
+    if "forward" in vars(layer):
         return None
     weight = layer.weight
     exact = weight.dtype == x.dtype and x.dtype in (torch.float32, torch.float64)

@@ -77,7 +77,8 @@ def increment_linear(
     Returns:
         (..., p).
     """
-    tokens = x.reshape(-1, x.shape[-1])
+    # FSDP2 warns of outputs that are views.
+    tokens = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
     learns = coefficients.requires_grad or (locations is not None and locations.requires_grad)
     save = torch.is_grad_enabled() and learns
     inputs = (tokens, weight, bias, coefficients, locations, indices)
@@ -86,7 +87,7 @@ def increment_linear(
         y, _ = _linear_op(*inputs, list(pattern), *settings)
     else:
         y = _Linear.apply(*inputs, *settings, *pattern)
-    return y.reshape(*x.shape[:-1], rows)
+    return y if x.ndim == 2 else y.reshape(*x.shape[:-1], rows)
 
 
 def _linear(

@@ -55,6 +55,9 @@ class CosineSpectrum(nn.Module):
 
     indices: torch.Tensor
     shape: torch.Tensor
+    _order: torch.Tensor
+    _is_replica = False  # nn.DataParallel sets it
+    _versions: tuple[int, int] | None = None
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class CosineSpectrum(nn.Module):
         self.register_buffer("shape", torch.tensor(shape))
         for field, part in zip(_PATTERN, SparsityPattern.of(indices, shape), strict=True):
             self.register_buffer(f"_{field}", part, persistent=False)
-        self._arranged = self.indices
+        self._note_arranged()
 
     # --- ΔW ---
 
@@ -185,7 +188,8 @@ class CosineSpectrum(nn.Module):
         return self.search.may_record if is_compiling else self.search.is_recording
 
     def _without_dropped(self, a: torch.Tensor) -> torch.Tensor:
-        if self.search is None or not (self.training or torch.is_grad_enabled()):
+        trains = self.coefficients.requires_grad and (self.training or torch.is_grad_enabled())
+        if self.search is None or not trains:
             return a
         if torch.compiler.is_compiling():
             return a if self.search.kept is None else a * self.search.kept
@@ -218,6 +222,11 @@ class CosineSpectrum(nn.Module):
         a = self.coefficients.to(working)
         if self.search is None or self._needs_plain_operations():
             return a, None
+        if self._is_replica and (self.training or torch.is_grad_enabled()):
+            msg = f"{self.name}: a search for locations cannot follow nn.DataParallel; start the "
+            msg += "script by torchrun (DistributedDataParallel), make one GPU visible, or set "
+            msg += "alternating_steps=0"
+            raise InvalidArgumentError(msg)
         if not is_traced:
             self.search.was_used = True
         return self.search.inputs(a)
@@ -254,6 +263,8 @@ class CosineSpectrum(nn.Module):
         """The indices arranged for sparse products."""
         if self._arranged is not self.indices:  # torch.func.functional_call has put others in
             return SparsityPattern.of(self.indices, self._size)
+        if not torch.compiler.is_compiling():
+            self._follow_indices()
         return SparsityPattern(*(getattr(self, f"_{field}") for field in _PATTERN))
 
     @torch.no_grad()
@@ -264,16 +275,40 @@ class CosineSpectrum(nn.Module):
                 old.copy_(part)  # in place: compiled code holds it
             else:
                 setattr(self, name, part)
-        self._arranged = self.indices
+        self._note_arranged()
+
+    def _note_arranged(self) -> None:
+        self._arranged, self._versions = self.indices, self._current_versions()
+
+    def _current_versions(self) -> tuple[int, int] | None:
+        """Numbers that grow as the indices and their pattern are written; None if unknown."""
+        if self.indices.is_inference() or self._order.is_inference():
+            return None
+        return self.indices._version, self._order._version
+
+    def _follow_indices(self) -> None:
+        """Arrange indices that were written in place, by tensors of a state dict for example."""
+        before, now = self._versions, self._current_versions()
+        if now == before:
+            return
+        self._versions = now
+        # An average of models and distributed data parallelism write all buffers, also the pattern.
+        if before is not None and now is not None and now[1] == before[1]:
+            self._arrange()
 
     def _apply(self, fn: Any, recurse: bool = True) -> CosineSpectrum:
+        self._follow_indices()
         super()._apply(fn, recurse)
-        self._arranged = self.indices
+        self._note_arranged()
         if self._sharded is not None:
             self._sharded = (self.coefficients,)
         if self.search is not None:
             self.search.follow()
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._follow_indices()  # a copy has other versions
+        return self.__dict__
 
     # --- checkpoints ---
 
@@ -284,7 +319,9 @@ class CosineSpectrum(nn.Module):
             # count as a second parameter.
             self._sharded = (value,)
         # transformers loads an adapter by assignment; casts and moves of a module do not assign.
-        if name == "indices":
+        if name == "indices" and self._is_replica:
+            self._note_arranged()  # its pattern is assigned too
+        elif name == "indices":
             self._arrange()
             if self.search is not None:
                 self.location_training.indices_replaced(self)

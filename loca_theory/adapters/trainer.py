@@ -53,9 +53,13 @@ class LoCACallback(TrainerCallback):
         """Continue where the checkpoint stood.
 
         Raises:
-            InvalidArgumentError: the state belongs to another model, or the model has no search or
-                several.
+            InvalidArgumentError: the state belongs to another model, the model has no search or
+                several, or a hyperparameter search does not name its trials.
         """
+        if state.is_hyper_param_search and state.trial_name is None:
+            msg = "hyperparameter_search() does not tell LoCACallback the folder of a trial; pass "
+            msg += 'hp_name=lambda trial: f"run-{trial.number}" to it'
+            raise InvalidArgumentError(msg)
         if state.global_step:
             path = _checkpoint(args, state) / SEARCH_FILE
             if not path.parent.is_dir():
@@ -69,4 +73,7 @@ class LoCACallback(TrainerCallback):
 
 
 def _checkpoint(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+    folder = Path(args.output_dir)
+    if state.is_hyper_param_search:
+        folder /= state.trial_name
+    return folder / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"

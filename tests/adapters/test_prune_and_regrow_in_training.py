@@ -175,17 +175,22 @@ def test_a_component_that_moves_forgets_its_momentum_and_no_other_does(search, m
     assert training.steps_done == 15
 
 
-def test_an_overflow_is_not_recorded():
-    """A GradScaler skips its step, and the next one records again."""
+@pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
+@pytest.mark.parametrize("start", ["random", "gradient"])
+@pytest.mark.parametrize("factor", [float("inf"), 3.0], ids=["an overflow", "one elsewhere"])
+def test_a_skipped_step_is_not_recorded(factor, start, set_to_none):
+    """A GradScaler skips a step by an overflow in any layer, and the next one records again."""
     plain, other = small(), small()
     schedule = AlternatingSchedule(2, 3, 20, recorded_steps=2)
     for model in (plain, other):
-        LocationTraining(model, schedule, search="reselect")
+        LocationTraining(model, schedule, search="reselect", init_locations=start)
     optimizers = adamw(plain), adamw(other)
-    for step, (x, y) in enumerate(batches(12)):
-        (float("inf") * (other(x) - y).square().mean()).backward()
+    for step, (x, y) in enumerate(batches(12, start=50)):
+        optimizers[1].zero_grad(set_to_none)
+        for part in (slice(8), slice(8, None)):
+            (factor * (other(x[part]) - y[part]).square().mean()).backward()
         train(plain, optimizers[0], 1, start=step)
-        train(other, optimizers[1], 1, start=step)
+        train(other, optimizers[1], 1, start=step, set_to_none=set_to_none)
         assert same_state(everything(other), everything(plain))
 
 

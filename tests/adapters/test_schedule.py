@@ -486,6 +486,40 @@ def test_locations_that_are_no_numbers_are_an_error():
         optimizer.step()
 
 
+def test_locations_go_up_the_gradient_where_the_optimiser_maximises():
+    down, up = small(), small()
+    for model in (down, up):
+        LocationTraining(model, SHORT, location_lr=0.1)
+    optimizers = adamw(down), adamw(up, maximize=True)
+    for step in range(10):
+        for model, optimizer, sign in zip((down, up), optimizers, (1, -1), strict=True):
+            optimizer.zero_grad()
+            (sign * loss(model, step)).backward()
+            optimizer.step()
+        assert same_state(everything(up), everything(down)), step
+
+
+@pytest.mark.parametrize("schedule", [SHORT, JOINT], ids=["in turn", "jointly"])
+def test_gradients_of_coefficients_alone_are_remarked_on_once(schedule):
+    model = small()
+    optimizer = sgd(model)
+    training = LocationTraining(model, schedule, location_lr=0.1)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def train_by_hand():
+        for step in range(9):
+            found = torch.autograd.grad(loss(model, step), parameters)
+            for p, g in zip(parameters, found, strict=True):
+                p.grad = g
+            optimizer.step()
+
+    message = "a coefficient of LoCA has a gradient and its location has none.* loss.backward"
+    with pytest.warns(UserWarning, match=message) as seen:
+        train_by_hand()
+    assert len(seen) == 1
+    assert training.steps_done == 9
+
+
 # --- copies ---
 
 COPIES = {
@@ -534,6 +568,57 @@ def test_an_optimiser_inside_another_makes_one_step(search):
     train(wrapped, Outer(adamw(wrapped)), 7)
     assert trainings[0].steps_done == trainings[1].steps_done == 7
     assert same_state(everything(plain), everything(wrapped))
+
+
+def test_an_optimiser_inside_another_scales_gradients_of_locations_once():
+    plain, wrapped = small(), small()
+    optimizers = adamw(plain), Outer(adamw(wrapped))
+    for model in (plain, wrapped):
+        LocationTraining(model, JOINT, location_lr=0.1)
+    for step in range(10):
+        for model, optimizer in zip((plain, wrapped), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss(model, step).backward()
+            # So little that the ε of AdamW matters to the size of the step.
+            nn.utils.clip_grad_norm_(model.parameters(), 1e-7)
+            optimizer.step()
+        assert same_state(everything(wrapped), everything(plain)), step
+
+
+class SharpnessAware(Outer):
+    """Steps by the gradient a little up the slope, from where it was."""
+
+    @torch.no_grad()
+    def step(self, closure):
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        before = {p: p.clone() for p in parameters if p.grad is not None}
+        for p in before:
+            p.add_(0.05 * p.grad / p.grad.norm())
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        for p in parameters:
+            if p.grad is not None:
+                p.copy_(before[p])
+        self.inner.step()
+        self.zero_grad()
+
+
+def test_an_optimiser_that_restores_coefficients_moves_them_in_their_phases_alone():
+    model = small()
+    training = LocationTraining(model, SHORT, location_lr=0.1)
+    optimizer = SharpnessAware(sgd(model))
+    for step in range(9):
+        phase, a, indices = training.phase, coefficients(model), all_indices(model)
+
+        def closure(step=step):
+            loss(model, step).backward()
+
+        closure()
+        optimizer.step(closure)
+        assert training.steps_done == step + 1
+        assert same(coefficients(model), a) == (phase == L)
+        assert same(all_indices(model), indices) == (phase == A)
 
 
 @pytest.mark.parametrize("search", ["central", "reselect"])

@@ -1,6 +1,7 @@
 """Searches for locations, and starts by gradient, as adapters of PEFT."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from .searching import (
     assert_distinct,
     batches,
     close,
+    locations,
     normal,
     same,
     spectra,
@@ -155,9 +157,6 @@ def test_a_merged_model_is_the_adapted_one_in_mid_search(search):
     close(logits(model), expected, ROUNDING)
 
 
-# --- devices ---
-
-
 class TwoLayers(nn.Module):
     def __init__(self):
         super().__init__()
@@ -165,6 +164,49 @@ class TwoLayers(nn.Module):
 
     def forward(self, x):
         return self.v_proj(self.q_proj(x).tanh())
+
+
+def test_locations_move_though_the_gradient_of_a_scaled_loss_is_beyond_half_precision():
+    torch.manual_seed(0)
+    options = {"target_modules": ["q_proj", "v_proj"], "joint": True, "init_weights": False}
+    base = TwoLayers().half()
+    model = get_peft_model(base, LoCAConfig(n_frequency=9, location_lr=0.01, **options))
+    optimizer, scaler = adamw(model), torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    before = locations(model)
+    x = normal(64, 12, dtype=torch.float16)
+    scaler.scale(100 * model(x).float().square().mean()).backward()
+    largest = [float(s.coefficients.grad.abs().max()) for s in spectra(model)]
+    assert all(torch.finfo(torch.float16).max < one < math.inf for one in largest)
+    scaler.step(optimizer)
+    assert training_of(model).steps_done == 1
+    for u, v in zip(before, locations(model), strict=True):
+        assert v.isfinite().all()
+        assert not torch.equal(u, v)
+
+
+@pytest.mark.parametrize("search", ["reselect", "swap"])
+def test_a_search_that_records_at_once_waits_for_coefficients_on_the_meta_device(search):
+    options = {"target_modules": ["q_proj", "v_proj"], "location_search": search}
+    schedule = {"coefficient_steps": 1, "location_steps": 1, "recorded_steps": 2}
+    config = LoCAConfig(n_frequency=9, init_weights=False, **options, **schedule)
+    model = get_peft_model(TwoLayers(), config, low_cpu_mem_usage=True)
+    before = all_indices(model)
+    for layer in spectra(model):
+        assert layer.coefficients.is_meta
+        assert layer.search.dropped is None
+        layer.coefficients = nn.Parameter(normal(9, dtype=torch.float32))
+    model(normal(4, 12, dtype=torch.float32)).sum()
+    for layer in spectra(model):
+        assert (layer.search.dropped is not None) == (search == "reselect")
+    optimizer = adamw(model)
+    for x, y in batches(2):
+        optimizer.zero_grad()
+        (model(x.float()) - y.float()).square().mean().backward()
+        optimizer.step()
+    assert not any(map(torch.equal, before, all_indices(model)))
+
+
+# --- devices ---
 
 
 @pytest.mark.parametrize("search", ["central", "reselect"])

@@ -439,13 +439,16 @@ def test_locations_stay_between_phases_unless_the_indices_have_moved():
 
 
 @by_implementation
-@pytest.mark.parametrize("moves", ["copied", "assigned"])
+@pytest.mark.parametrize("moves", ["copied", "assigned", "written", "written, then deep-copied"])
 def test_moved_indices_act_at_once(implementation, moves):
     adapted = layer(implementation=implementation)
     x = normal(3, 9)
     adapted(x)
     if moves == "copied":
         adapted.spectrum.set_indices(other_indices())
+    elif moves.startswith("written"):
+        adapted.state_dict()["spectrum.indices"].copy_(other_indices())
+        adapted = copy.deepcopy(adapted) if "deep" in moves else adapted
     else:
         state = adapted.state_dict() | {"spectrum.indices": other_indices()}
         adapted.load_state_dict(state, assign=True)
@@ -631,6 +634,35 @@ def test_vmap_runs_over_samples_and_over_models(implementation):
     assert_close(vmap(lambda *one: functional_call(empty, one, (x,)))(*state), wanted, 1e-13)
 
 
+def replica(network):
+    """A replica as ``nn.DataParallel`` makes it, on the CPU."""
+    made = {module: module._replicate_for_data_parallel() for module in network.modules()}
+    for module, copied in made.items():
+        for name, child in module._modules.items():
+            setattr(copied, name, made[child])
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            setattr(copied, name, tensor.clone())
+    return made[network]
+
+
+def test_replicas_train_coefficients_and_refuse_a_search():
+    adapted, x = layer(), normal(3, 9)
+    expected = adapted(x)
+    expected.sum().backward()
+    wanted, adapted.spectrum.coefficients.grad = adapted.spectrum.coefficients.grad, None
+    found = replica(adapted)(x)
+    found.sum().backward()
+    assert torch.equal(found, expected)
+    assert torch.equal(adapted.spectrum.coefficients.grad, wanted)
+    training = in_phase(adapted)
+    copied = replica(adapted)
+    with pytest.raises(InvalidArgumentError, match=r"cannot follow nn\.DataParallel; .* torchrun"):
+        copied(x)
+    assert not training.is_over
+    with torch.no_grad():
+        assert_close(copied.eval()(x), expected)
+
+
 @by_implementation
 @pytest.mark.parametrize("name", ["coefficients", "indices"])
 def test_a_functional_call_uses_other_tensors_and_leaves_the_layer_as_it_was(name, implementation):
@@ -737,6 +769,12 @@ def test_the_transposed_layer_of_transformers():
 # --- folding ---
 
 
+@by_implementation
+def test_the_output_for_a_matrix_is_not_a_view(implementation):
+    """FSDP2 warns of views."""
+    assert not layer(implementation=implementation)(normal(3, 9))._is_view()
+
+
 def test_the_weight_of_a_plain_frozen_layer_is_folded():
     base = linear().requires_grad_(False)
     assert foldable_weight(base, normal(2, 9)) is base.weight
@@ -752,6 +790,9 @@ def test_a_weight_is_not_folded_where_that_would_change_anything():
     frozen = linear().requires_grad_(False)
     assert foldable_weight(Scaled(9, 6).requires_grad_(False), x) is None
     assert foldable_weight(frozen, x.double()) is None
+    patched = copy.deepcopy(frozen)
+    patched.forward = lambda x: 2 * frozen(x)
+    assert foldable_weight(patched, x) is None
     assert foldable_weight(copy.deepcopy(frozen).bfloat16(), x.bfloat16()) is None
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert foldable_weight(frozen, x) is None

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from peft import PeftModel
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from loca_theory.adapters import AlternatingSchedule, LoCACallback, LoCALinear, LocationTraining
 from loca_theory.adapters.search.files import SEARCH_FILE
@@ -202,6 +202,21 @@ def test_layers_put_in_by_hand_do_not_lose_their_search_by_resuming_from_elsewhe
     checkpoint = tmp_path / "first" / f"checkpoint-{CHECKPOINT}"
     with pytest.raises(InvalidArgumentError, match=checkpoint.name):
         prepare(tmp_path / "second").train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_layers_put_in_by_hand_are_saved_in_the_folder_of_a_trial(tmp_path):
+    training = LocationTraining(by_hand(), AlternatingSchedule(**SCHEDULE))
+    callback = LoCACallback(training)
+    args = TrainingArguments(output_dir=str(tmp_path), report_to=[], use_cpu=True)
+    state = TrainerState(is_hyper_param_search=True, global_step=CHECKPOINT)
+    with pytest.raises(InvalidArgumentError, match=r"pass hp_name=lambda trial: .* to it"):
+        callback.on_train_begin(args, state, None)
+    state.trial_name = "run-3"
+    folder = tmp_path / "run-3" / f"checkpoint-{CHECKPOINT}"
+    folder.mkdir(parents=True)
+    callback.on_save(args, state, None, model=None)
+    assert (folder / SEARCH_FILE).is_file()
+    callback.on_train_begin(args, state, None, model=None)
 
 
 @pytest.mark.parametrize("first", [CHECKPOINT, STEPS], ids=["in a location phase", "at the end"])

@@ -387,6 +387,41 @@ def test_the_search_of_an_adapter_on_the_hub_is_fetched_if_there_is_one(monkeypa
     assert registration._search_file("some/adapter", options | {"revision": "finished"}) is None
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["not there", "unknown"])
+def test_offline_it_is_said_that_a_search_may_be_lost(monkeypatch, tmp_path, is_known):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    cache = tmp_path / "models--some--adapter"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("c0ffee")
+    (cache / "snapshots" / "c0ffee").mkdir(parents=True)
+    absent = cache / ".no_exist" / "c0ffee" / "mine" / SEARCH_FILE
+    options = {"cache_dir": str(tmp_path), "subfolder": "mine", "local_files_only": True}
+    if is_known:
+        absent.parent.mkdir(parents=True)
+        absent.touch()
+        assert registration._search_file("some/adapter", options) is None
+        return
+    message = "whether a search is under way in some/adapter is not known offline"
+    with pytest.warns(UserWarning, match=message):
+        assert registration._search_file("some/adapter", options) is None
+
+
+def test_the_search_is_downloaded_as_transformers_downloads_the_adapter(monkeypatch, tmp_path):
+    adapted().save_pretrained(tmp_path)
+    seen = []
+    monkeypatch.setattr(
+        registration, "_search_file", lambda name, options: seen.append((name, options))
+    )
+    options = {"local_files_only": True, "adapter_kwargs": {"revision": "mine", "key": 0}}
+    given = {"download_kwargs": {"cache_dir": "here", "revision": "other"}}
+    found = registration._download_options({**options, "kwargs": given})
+    assert found == {"local_files_only": True, "revision": "mine", "cache_dir": "here"}
+    model = llama()
+    model.load_adapter(str(tmp_path), is_trainable=True, download_kwargs={"token": False})
+    ((name, options),) = seen
+    assert (name, options["token"]) == (str(tmp_path), False)
+
+
 @pytest.mark.parametrize("name", ["places", "locations", "searching"])
 def test_an_adapter_of_an_earlier_version_is_refused(name, tmp_path):
     adapted().save_pretrained(tmp_path)

@@ -17,8 +17,14 @@ from torch.optim.adamw import adamw
 from loca_theory.adapters.indices import continuous, extent, rounded, spread_out
 from loca_theory.adapters.search.processes import is_distributed
 from loca_theory.adapters.search.schedule import Phase
-from loca_theory.adapters.search.sharding import assign, is_sharded, local, whole
-from loca_theory.adapters.search.zero import is_in_zero
+from loca_theory.adapters.search.sharding import (
+    assign,
+    has_gradient,
+    is_sharded,
+    keeps_gradients_elsewhere,
+    local,
+    whole,
+)
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.locations.gradient import LocationGradient
@@ -27,7 +33,7 @@ from loca_theory.locations.gradient import LocationGradient
 # change the norm by which gradients are clipped.
 _TRACER = 2.0**-20
 _ADAMW: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0,
-                          "amsgrad": False, "maximize": False}  # fmt: skip
+                          "amsgrad": False}  # fmt: skip
 
 
 class GradientSearch:
@@ -87,8 +93,9 @@ class GradientSearch:
                 "exp_avg": torch.zeros_like(here, requires_grad=False),
                 "exp_avg_sq": torch.zeros_like(here, requires_grad=False),
             }
-            a = spectrum.coefficients  # which may be sharded, and the tracer is whole
-            self._tracer = torch.zeros_like(here[:, 0], dtype=a.dtype, requires_grad=True)
+            # The coefficients may be sharded, and the tracer is whole.
+            dtype = _tracer_dtype(spectrum.coefficients)
+            self._tracer = torch.zeros_like(here[:, 0], dtype=dtype, requires_grad=True)
         else:
             moved = rounded(self.locations, size) != indices
             self.locations.copy_(torch.where(moved, here, self.locations))
@@ -105,8 +112,8 @@ class GradientSearch:
         if self.locations is None:
             return a, None
         held = self.spectrum.held_coefficients
-        if held.grad is None and not is_in_zero(held):  # for compiled code, see _Tracer
-            self.forget()
+        if held.grad is None and not keeps_gradients_elsewhere(self.spectrum):
+            self.forget()  # in compiled code as well, see _Tracer
         l = (self.locations * extent(self.spectrum._size, a.device)).to(a.dtype)  # noqa: E741
         traced: Any = _Tracer.apply(l, a, self._tracer, self)
         l, a = traced  # noqa: E741
@@ -130,7 +137,7 @@ class GradientSearch:
         if self.locations is not None and not a.is_meta:
             self.locations = _moved(self.locations, a.device, self.locations.dtype)
             if self._tracer is not None:
-                self._tracer = _moved(self._tracer, a.device, a.dtype)
+                self._tracer = _moved(self._tracer, a.device, _tracer_dtype(a))
             for name in ("exp_avg", "exp_avg_sq"):
                 self.moments[name] = self.moments[name].to(a.device)
 
@@ -153,32 +160,29 @@ class GradientSearch:
                 leaf.grad /= torch.distributed.get_world_size()
         of_u, of_tracer = (leaf.grad for leaf in leaves)
         of_a = self.spectrum.coefficients.grad
+        if of_u is None and of_a is not None and local(of_a).any():
+            self.spectrum.location_training.warn_of_gradients_by_hand()
         if of_u is not None and of_tracer is not None and of_a is not None:
-            largest = of_tracer.abs().argmax(0, keepdim=True)
-            before, after = of_tracer.gather(0, largest), whole(of_a).gather(0, largest)
+            largest, scaled = of_tracer.abs().argmax(0, keepdim=True), whole(of_a)
+            before, after = of_tracer.gather(0, largest), scaled.gather(0, largest)
             factor = torch.where(before != 0, after / before, 1.0).to(of_u.dtype)
             # Entries that a skipped step has left non-finite are set to 0. If this step made them
             # non-finite, the factor is NaN, and so becomes the whole gradient.
             of_u.nan_to_num_(0.0, 0.0, 0.0).mul_(factor if scale is None else factor / scale)
+            # An optimiser inside another one asks again, when only its own factor is due.
+            of_tracer.copy_(scaled)
         if self.phase == "locations":
             self.spectrum.coefficients.grad = None
 
     def drop_leftovers(self) -> None:
         """Drop the gradient of a skipped step if zero_grad() has been called since."""
-        held = self.spectrum.held_coefficients
-        if is_in_zero(held):  # which takes the gradients away after each backward pass
-            return
-        of_a = held.grad
-        if of_a is None:
+        is_there = has_gradient(self.spectrum)
+        if isinstance(is_there, torch.Tensor):
+            for leaf in (self.locations, self._tracer):
+                if leaf is not None and leaf.grad is not None:
+                    leaf.grad = leaf.grad.where(is_there, 0.0)
+        elif not is_there:
             self.forget()
-            return
-        mine = local(of_a)
-        if not mine.numel():
-            return
-        is_there = mine.any()  # False after zero_grad(set_to_none=False)
-        for leaf in (self.locations, self._tracer):
-            if leaf is not None and leaf.grad is not None:
-                leaf.grad = leaf.grad.where(is_there, 0.0)
 
     def forget(self) -> None:
         """Drop the gradient of the locations."""
@@ -222,6 +226,14 @@ class GradientSearch:
                         tensor.copy_(state[name])
 
 
+def _tracer_dtype(coefficients: torch.Tensor) -> torch.dtype:
+    """Float32 at least, in which the gradient of a scaled loss does not overflow.
+
+    PEFT makes an adapter in the dtype of the base, and widens it after the search has begun.
+    """
+    return torch.promote_types(coefficients.dtype, torch.float32)
+
+
 def _moved(leaf: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """The leaf, or a copy with its gradient on another device or of another dtype."""
     if (leaf.device, leaf.dtype) == (device, dtype):
@@ -232,12 +244,15 @@ def _moved(leaf: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torc
 
 
 @torch.no_grad()
-def step_locations(searches: Sequence[GradientSearch], lr: float) -> None:
+def step_locations(
+    searches: Sequence[GradientSearch], lr: float, *, maximize: bool = False
+) -> None:
     """Step the locations of several layers by AdamW without weight decay, and round them.
 
     Args:
         searches: In a location phase.
         lr: The learning rate.
+        maximize: Whether to go up the gradient, as the optimiser of the coefficients does.
 
     Raises:
         InvalidArgumentError: a location has become NaN.
@@ -253,6 +268,7 @@ def step_locations(searches: Sequence[GradientSearch], lr: float) -> None:
         *(leaves, grads, first, second, [], steps),
         **_ADAMW,
         lr=lr,
+        maximize=maximize,
     )
     bad = [u.isnan().any() for u in leaves]
     if bool(torch.stack([one.to(bad[0].device) for one in bad]).any()):

@@ -42,9 +42,14 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any])
         return None
 
     def computed() -> Any:
-        """Gradients of a closure exist only after it was called."""
+        """Gradients of a closure exist only after it was called.
+
+        An optimiser with another one inside, as that of SAM, may compute several of them, and
+        restore what has a gradient, before the other one steps by the last.
+        """
         loss = closure()
-        _tell(optimizer)
+        if not _contains_another(optimizer):
+            _tell(optimizer)
         return loss
 
     if is_named:
@@ -55,6 +60,10 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: dict[str, Any])
 def _tell(optimizer: torch.optim.Optimizer) -> None:
     for follower in list(_followers):
         follower.before_optimizer_step(optimizer)
+
+
+def _contains_another(optimizer: torch.optim.Optimizer) -> bool:
+    return any(isinstance(value, torch.optim.Optimizer) for value in vars(optimizer).values())
 
 
 def _after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -86,17 +95,18 @@ def held(optimizer: Any) -> set[int]:
     return {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
-def rate_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> float:
-    """The parameter's learning rate as a fraction of its initial one, at most 1.
+def rate_of(optimizer: torch.optim.Optimizer | None, parameter: torch.Tensor) -> tuple[float, bool]:
+    """The parameter's learning rate as a fraction of its initial one, and ``maximize``.
 
-    Schedulers that begin low, such as ``OneCycleLR``, call the low rate the initial one.
-    In ZeRO the parameter is taken to be in the first group.
+    The fraction is at most 1: schedulers that begin low, such as ``OneCycleLR``, call the low rate
+    the initial one. In ZeRO the parameter is taken to be in the first group.
     """
-    for group in optimizer.param_groups:
+    for group in () if optimizer is None else optimizer.param_groups:
         if is_in_zero(parameter) or any(p is parameter for p in group["params"]):
             first = float(group.get("initial_lr", 0.0))
-            return min(float(group["lr"]) / first, 1.0) if first > 0 else 1.0
-    return 1.0
+            rate = min(float(group["lr"]) / first, 1.0) if first > 0 else 1.0
+            return rate, bool(group.get("maximize"))
+    return 1.0, False
 
 
 def forget_momentum(

@@ -10,7 +10,7 @@ import torch
 from loca_theory.adapters.search.optimizers import loss_scale
 from loca_theory.adapters.search.processes import is_distributed
 from loca_theory.adapters.search.recording import handle_of, record, record_if_due
-from loca_theory.adapters.search.sharding import fill_with_zeros, whole
+from loca_theory.adapters.search.sharding import fill_with_zeros, has_gradient, whole
 from loca_theory.adapters.search.statistics import GradientStatistics
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.locations.gradient import LocationGradient
@@ -39,6 +39,7 @@ class RecordingSearch:
     def __init__(self, spectrum: CosineSpectrum) -> None:
         self.spectrum = spectrum
         self._statistics: GradientStatistics | None = None
+        self._pass = -1  # torch's number of the latest backward pass
         self._handle = handle_of(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,6 +63,7 @@ class RecordingSearch:
         """
         del progress, turn
         if self._statistics is not None:
+            self._statistics.keep()
             self._statistics.steps += 1
             return
         self._statistics = self._new_statistics()
@@ -69,7 +71,8 @@ class RecordingSearch:
     def _new_statistics(self) -> GradientStatistics:
         spectrum, a = self.spectrum, self.spectrum.coefficients
         dtype = torch.promote_types(a.dtype, torch.float32)
-        return GradientStatistics(spectrum._size, spectrum.scaling, dtype, a.device)
+        # The coefficients may be on the meta device until they are loaded.
+        return GradientStatistics(spectrum._size, spectrum.scaling, dtype, spectrum.indices.device)
 
     # --- what the spectrum calls ---
 
@@ -86,22 +89,33 @@ class RecordingSearch:
         """
         if torch.compiler.is_compiling():
             return record_if_due(y, None if x is None else x.detach(), self._handle)
-        return y if self._statistics is None else record(self._statistics, x, y)
+        return y if self._statistics is None else record(self, x, y)
 
     def add(self, x: torch.Tensor | None, g: torch.Tensor) -> None:
-        """Add to the recording, if one is under way; compiled code calls this in every step."""
-        if self._statistics is not None:
-            self._statistics.add(x, g)
+        """Add to the recording, if one is under way; compiled code calls this in every step.
+
+        Passes of a step that a GradScaler has skipped are dropped once zero_grad() was called.
+        """
+        if self._statistics is None:
+            return
+        number = torch._C._current_graph_task_id()
+        if number != self._pass:
+            self._pass = number
+            self._statistics.drop(unless=has_gradient(self.spectrum))
+        self._statistics.add(x, g)
 
     def follow(self) -> None:
         """Move to the device of the coefficients."""
         if self._statistics is not None:
-            self._statistics.to(self.spectrum.coefficients.device)
+            self._statistics.to(self.spectrum.indices.device)
 
     # --- steps ---
 
     def before_step(self, scale: torch.Tensor | None = None) -> None:
-        """Leave the gradient of the coefficients to the optimiser."""
+        """Keep what was recorded: the optimiser is about to step."""
+        del scale
+        if self._statistics is not None:
+            self._statistics.keep()
 
     def forget(self) -> None:
         """Stop recording, and discard what was recorded."""
@@ -166,7 +180,7 @@ class GradientStart(RecordingSearch):
 
     def before_step(self, scale: torch.Tensor | None = None) -> None:
         """Keep the optimiser from learning coefficients at locations that will be left."""
-        del scale
+        super().before_step(scale)
         self.spectrum.coefficients.grad = None
 
     @torch.no_grad()
@@ -197,6 +211,7 @@ class PruneAndRegrow(RecordingSearch):
         super().__init__(spectrum)
         self._is_raw, self._reselects = search == "swap-raw", search == "reselect"
         self._progress, self._loss_scale = 0.0, 1.0
+        self._turn: int | None = None  # of the move whose components are still to be chosen
         self._drop(None)
 
     def _drop(self, which: torch.Tensor | None) -> None:
@@ -213,26 +228,38 @@ class PruneAndRegrow(RecordingSearch):
         gradients are enabled. ΔW itself has them.
         """
         if self._statistics is None:
-            self._progress = progress
-            if self._reselects:
-                a = whole(self.spectrum.coefficients)
-                self._drop(components_to_drop(a, progress, turn).sort().values)
+            self._progress, self._turn = progress, turn
+            self._choose()
         super().start_recording(progress, turn)
+
+    def _choose(self) -> None:
+        """Choose what to leave out, unless the coefficients are still to be loaded."""
+        a = self.spectrum.coefficients
+        if self._reselects and self._turn is not None and not a.is_meta:
+            chosen = components_to_drop(whole(a), self._progress, self._turn)
+            self._drop(chosen.sort().values)
+            self._turn = None
+
+    def inputs(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The coefficients; locations are not differentiated."""
+        self._choose()
+        return super().inputs(a)
 
     def follow(self) -> None:
         """Move to the device of the coefficients."""
         super().follow()
-        device = self.spectrum.coefficients.device
+        device = self.spectrum.indices.device
         self._drop(None if self.dropped is None else self.dropped.to(device))
 
     def forget(self) -> None:
         """Stop recording, and leave no component out."""
         super().forget()
+        self._turn = None
         self._drop(None)
 
     def before_step(self, scale: torch.Tensor | None = None) -> None:
         """Note by what the loss was scaled: a²h needs the curvature of the loss itself."""
-        del scale
+        super().before_step(scale)
         if self.is_recording and not (self._is_raw or self._reselects):
             self._loss_scale = loss_scale()
 
@@ -265,4 +292,4 @@ class PruneAndRegrow(RecordingSearch):
         super().load_state_dict(state)
         self._progress = float(state["progress"])
         if "dropped" in state:
-            self._drop(state["dropped"].to(self.spectrum.coefficients.device))
+            self._drop(state["dropped"].to(self.spectrum.indices.device))

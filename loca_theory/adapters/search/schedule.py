@@ -70,7 +70,8 @@ class AlternatingSchedule:
         Args:
             step: Number of steps done.
             offset: Number of steps by which a layer is ahead of the schedule. Recording needs
-                memory of the size of ΔW; with different offsets, not all layers need it at once.
+                once or twice the memory of ΔW; with different offsets, not all layers need it at
+                once.
         """
         left = self.period - (step + self.as_printed + offset) % self.period
         return left <= self.recorded_steps and not self.is_over(step)

@@ -6,6 +6,7 @@ The functions take ordinary parameters as well.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 
@@ -65,3 +66,65 @@ def part(values: torch.Tensor, like: Any) -> torch.Tensor:
 
     shards = distribute_tensor(values, like.device_mesh, like.placements, src_data_rank=None)
     return shards.to_local()
+
+
+def has_gradient(spectrum: Any) -> bool | torch.Tensor:
+    """Whether the coefficients have a gradient; false after ``zero_grad()``.
+
+    Args:
+        spectrum: Within a backward pass, which has not yet added to the gradient.
+
+    Returns:
+        A tensor if only the values tell, so that nothing waits for a GPU.
+    """
+    if keeps_gradients_elsewhere(spectrum):
+        return True
+    of_a = spectrum.held_coefficients.grad
+    if of_a is None:
+        return False
+    mine = local(of_a)
+    return mine.any() if mine.numel() else True
+
+
+def keeps_gradients_elsewhere(spectrum: Any) -> bool:
+    """Whether the gradient of earlier backward passes is not in the parameter that is stepped.
+
+    ZeRO takes gradients away after each backward pass. FSDP2 shares them out after the last one if
+    gradients accumulate without synchronisation: until then, the tensor of all shards has them, or
+    FSDP2 itself if it reduces them in another dtype.
+
+    Args:
+        spectrum: Within a forward or backward pass.
+    """
+    held, in_use = spectrum.held_coefficients, spectrum.coefficients
+    if is_in_zero(held):
+        return True
+    return held is not in_use and (in_use.grad is not None or _is_in_fsdp(spectrum))
+
+
+_in_fsdp: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def _is_in_fsdp(spectrum: Any) -> bool:
+    """Whether FSDP2 has put a gradient aside in another dtype, of which torch tells nobody."""
+    if torch.compiler.is_compiling():
+        return False
+    if spectrum not in _in_fsdp:
+        _in_fsdp[spectrum] = _find_in_fsdp(spectrum)
+    found = _in_fsdp[spectrum]()
+    return getattr(found, "unsharded_accumulated_grad", None) is not None
+
+
+def _find_in_fsdp(spectrum: Any) -> Any:
+    """A weak reference to what FSDP2 knows of the coefficients."""
+    from torch.distributed._composable_state import _module_state_mapping
+
+    for state in (found() for found in list(_module_state_mapping.values())):
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # an earlier version of torch
+            groups = [getattr(state, "_fsdp_param_group", None)]
+        for parameter in (p for group in groups if group is not None for p in group.fsdp_params):
+            info = parameter._module_info
+            if info.module is spectrum and info.param_name == "coefficients":
+                return ref(parameter)
+    return lambda: None

@@ -44,14 +44,39 @@ class GradientStatistics:
         self._shape, self._scaling = shape, scaling
         self._dtype, self._device = dtype, device
         self._sums: list[torch.Tensor] = []
+        self._latest: list[torch.Tensor] = []  # since the last step
         self.steps = 1
 
     def to(self, device: torch.device) -> None:
         """Move the sums to a device."""
-        self._device, self._sums = device, [total.to(device) for total in self._sums]
+        self._device = device
+        self._sums, self._latest = (
+            [total.to(device) for total in sums] for sums in (self._sums, self._latest)
+        )
+
+    def keep(self) -> None:
+        """Add the latest backward passes to the sums: the optimiser has stepped by them."""
+        if self._sums:
+            for total, latest in zip(self._sums, self._latest, strict=False):
+                total += latest
+        else:
+            self._sums = self._latest
+        self._latest = []
+
+    def drop(self, *, unless: bool | torch.Tensor) -> None:
+        """Drop the backward passes since the last step, which was skipped.
+
+        Args:
+            unless: What says otherwise; a tensor so that nothing waits for a GPU.
+        """
+        if isinstance(unless, torch.Tensor):
+            for latest in self._latest:
+                latest *= unless
+        elif not unless:
+            self._latest = []
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums of this process, and of how many steps they are."""
+        """The sums of this process, up to its last step, and of how many steps they are."""
         return {"recorded_steps": self.steps} | {
             f"recorded_{number}": total for number, total in enumerate(self._sums)
         }
@@ -64,7 +89,8 @@ class GradientStatistics:
 
     def __bool__(self) -> bool:
         """Whether a gradient other than zero was recorded."""
-        return bool(self._sums) and bool(self._sums[1].any())
+        totals = self._totals()
+        return bool(totals) and bool(totals[1].any())
 
     @torch.no_grad()
     def add(self, x: torch.Tensor | None, g: torch.Tensor) -> None:
@@ -105,17 +131,25 @@ class GradientStatistics:
             power += g.any()
 
     def _ready(self) -> list[torch.Tensor]:
-        if not self._sums:
+        if not self._latest:
             p, q = self._shape
             sizes = ((p, q), (p,), (q,))
-            self._sums = [
+            self._latest = [
                 torch.zeros(size, dtype=self._dtype, device=self._device) for size in sizes
             ]
-        return self._sums
+        return self._latest
+
+    def _totals(self) -> list[torch.Tensor]:
+        """The sums with the latest backward passes; empty if there were none."""
+        if not (self._sums and self._latest):
+            return self._sums or self._latest
+        return [total + latest for total, latest in zip(self._sums, self._latest, strict=True)]
 
     def gather(self) -> None:
         """Combine the sums of all processes; the loss is the mean of their losses."""
-        for total in self._ready():
+        self._ready()
+        self.keep()
+        for total in self._sums:
             torch.distributed.all_reduce(total)
         processes = torch.distributed.get_world_size()
         self._sums[0] /= processes
@@ -123,7 +157,7 @@ class GradientStatistics:
 
     def gradient(self) -> torch.Tensor:
         """α Z at every location, (p·q,)."""
-        return self._scaling * dct2(self._sums[0]).flatten()
+        return self._scaling * dct2(self._totals()[0]).flatten()
 
     def predicted_decreases(self, *, use_curvature: bool) -> torch.Tensor:
         r"""Twice the predicted decrease of the loss by a new component at every location, (p·q,).
@@ -134,13 +168,14 @@ class GradientStatistics:
         if not use_curvature:
             return self.gradient().square_()
         # h is an outer product: dividing by its factors needs no matrix of its size. α cancels.
-        rows, columns = (_inverse_root(power) for power in self._sums[1:])
-        z = dct2(self._sums[0]).mul_(rows[:, None]).mul_(columns)
+        total, *powers = self._totals()
+        rows, columns = map(_inverse_root, powers)
+        z = dct2(total).mul_(rows[:, None]).mul_(columns)
         return z.square_().flatten()
 
     def curvature(self, indices: torch.Tensor) -> torch.Tensor:
         """α² h of a single step, at locations (B, 2): (B,)."""
-        _, rows, columns = self._sums
+        _, rows, columns = self._totals()
         per_step = (self._scaling / self.steps) ** 2
         return per_step * rows[indices[:, 0]] * columns[indices[:, 1]]
 

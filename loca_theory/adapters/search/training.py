@@ -104,7 +104,7 @@ class LocationTraining:
         self.schedule, self.search, self.automatic = schedule, search, automatic
         self.location_lr = location_lr
         self._step, self._idle_steps = 0, 0
-        self._warned = self._replaced = False
+        self._warned = self._warned_of_gradients = self._replaced = False
         # Coefficients that were stepped since the last count, and those that are waited for.
         self._round: dict[int, torch.optim.Optimizer] = {}
         self._expected: set[int] | None = None
@@ -212,6 +212,12 @@ class LocationTraining:
         self._use(spectrum, None)
         self._replaced = True
 
+    def warn_of_gradients_by_hand(self) -> None:
+        """Warn once that coefficients have a gradient in a location phase, and locations none."""
+        if not self._warned_of_gradients:
+            self._warned_of_gradients = True
+            warnings.warn(HOW_TO_DIFFERENTIATE, stacklevel=3)
+
     def _begin(self, step: int) -> None:
         """Prepare the next step, when ``step`` steps are done."""
         schedule, phase = self.schedule, self.schedule.phase(step)
@@ -242,13 +248,13 @@ class LocationTraining:
         ]
         if not moving:
             return
-        parts: dict[float, list[GradientSearch]] = {}
+        parts: dict[tuple[float, bool], list[GradientSearch]] = {}
         for search in moving:
             a = search.spectrum.coefficients
             mine = self._round.get(id(a), optimizer)
-            parts.setdefault(1.0 if mine is None else rate_of(mine, a), []).append(search)
-        for part, searches in parts.items():
-            step_locations(searches, self.location_lr * part)
+            parts.setdefault(rate_of(mine, a), []).append(search)
+        for (part, maximize), searches in parts.items():
+            step_locations(searches, self.location_lr * part, maximize=maximize)
 
     # --- following optimisers ---
 
@@ -403,6 +409,10 @@ def check_schedule(schedule: AlternatingSchedule, search: LocationSearch) -> Non
 HOW_TO_TRAIN = (
     "no optimiser holds the coefficients of LoCA, so neither they nor their locations are trained; "
     "build the optimiser from the model's parameters after the adapter was added"
+)
+HOW_TO_DIFFERENTIATE = (
+    "a coefficient of LoCA has a gradient and its location has none, so the locations stay where "
+    "they are; compute gradients by loss.backward(), not by torch.autograd.grad"
 )
 HOW_TO_DEEPSPEED = (
     "LoCA's search does not see the steps of DeepSpeed by itself: after deepspeed.initialize(), "

@@ -8,6 +8,7 @@ change of PEFT's internals causes a clear error.
 
 from __future__ import annotations
 
+import warnings
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
@@ -137,11 +138,28 @@ def _extend_loading_of_transformers(model_class: Any) -> None:
         result = load(self, *args, **kwargs)
         given = signature(load).bind(self, *args, **kwargs).arguments
         if given.get("peft_model_id") is not None:
-            name, options = given.get("adapter_name"), given.get("adapter_kwargs")
-            _read_search(self, name or "default", given["peft_model_id"], options or {})
+            name = given.get("adapter_name") or "default"
+            _read_search(self, name, given["peft_model_id"], _download_options(given))
         return result
 
     model_class.load_adapter = load_adapter
+
+
+def _download_options(given: dict[str, Any]) -> dict[str, Any]:
+    """How transformers downloads, by the arguments of its ``load_adapter``."""
+    from peft import PeftModel
+
+    further = given.get("kwargs", {})
+    found: dict[str, Any] = {}
+    for options in (
+        getattr(given.get("load_config"), "download_kwargs", None),
+        further.get("download_kwargs"),
+        given.get("adapter_kwargs"),
+    ):
+        found |= options or {}
+    if given.get("local_files_only"):
+        found["local_files_only"] = True
+    return PeftModel._split_kwargs(found)[0]
 
 
 def _training_of(model: Any, adapter_name: str) -> LocationTraining | None:
@@ -172,8 +190,8 @@ def _read_search(model: Any, adapter_name: str, model_id: Any, options: dict[str
 
 def _search_file(model_id: Any, options: dict[str, Any]) -> Path | None:
     """The state of a search beside an adapter, in a folder or on the hub."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     folder = Path(model_id)
     if folder.is_dir():
@@ -182,6 +200,15 @@ def _search_file(model_id: Any, options: dict[str, Any]) -> Path | None:
     options = {name: value for name, value in options.items() if name != "use_auth_token"}
     try:
         return Path(hf_hub_download(model_id, SEARCH_FILE, **options))
+    except LocalEntryNotFoundError:
+        where = {name: options.get(name) for name in ("cache_dir", "revision")}
+        file = f"{options.get('subfolder') or '.'}/{SEARCH_FILE}".removeprefix("./")
+        if try_to_load_from_cache(model_id, file, **where) is _CACHED_NO_EXIST:
+            return None
+        msg = f"whether a search is under way in {model_id} is not known offline, so its locations "
+        msg += "are taken to be final; load it once with a network to go on with a search"
+        warnings.warn(msg, stacklevel=2)
+        return None
     except EntryNotFoundError:
         return None
 
