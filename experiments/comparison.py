@@ -50,9 +50,9 @@ def main(session: Session, task: str | None, listed: str | None, r: int | None) 
     Example: python -m experiments.comparison --task digits --methods lora,loca,fourierft
     """
     every = MAIN + OTHERS if session.full else MAIN
-    names = tuple(name.strip() for name in listed.split(",")) if listed else every
+    names = tuple(name.strip() for name in (listed or "").split(",") if name.strip()) or every
     for one in tasks_of(session, task):
-        _report(session, one, names, r, named=bool(listed))
+        _report(session, one, names, r, named=names is not every)
 
 
 def _report(

@@ -140,9 +140,21 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
     return rows
 
 
+# The settings in words, and the unit of their values.
+_SETTINGS = {
+    "scaling": ("α =", 1.0),
+    "alternating": ("% of steps alternating:", 0.01),
+    "location_rate": ("location rate", 1.0),
+    "rate": ("grid steps from the chosen rate:", 1.0),
+}
+
+
 def _title(comparison: Comparison) -> str:
     """The two sides of a comparison, in words."""
     ends = (comparison.method, comparison.over)
+    # The difference of the scores is positive where the method's loss is lower.
+    if comparison.measure == "loss":
+        ends = ends[::-1]
     title = " − ".join(_side(arms, with_name=arms is comparison.method) for arms in ends)
     return f"{title} (text)" if comparison.tasks == ("text",) else title
 
@@ -150,8 +162,8 @@ def _title(comparison: Comparison) -> str:
 def _side(arms: Sequence[Arm], *, with_name: bool) -> str:
     name = find_method(arms[0].method).title
     if arms[0].setting:
-        values = ", ".join(f"{arm.value:g}" for arm in arms)
-        setting = arms[0].setting.replace("_", " ")
+        setting, unit = _SETTINGS[arms[0].setting]
+        values = ", ".join(f"{arm.value / unit:g}" for arm in arms)
         return f"{name}, {setting} {values}" if with_name else values
     ranks = ", ".join(str(arm.r) for arm in arms if arm.r)
     return f"{name}, r = {ranks}" if ranks else name

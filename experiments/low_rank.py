@@ -17,7 +17,6 @@ Needs ``pip install 'loca-theory[experiments]'``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
@@ -32,27 +31,25 @@ from experiments.finetuning.low_rank.factor_tables import (
     prediction,
     statistics_rows,
 )
-from experiments.finetuning.low_rank.factors import ALL, Design, compute, point
+from experiments.finetuning.low_rank.factors import ALL, TrainingGrid, compute, point
 from experiments.finetuning.low_rank.full import Training, check_labels
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session
 from experiments.finetuning.tasks import load
-from loca_theory.cli.progress import progress_bar
-from loca_theory.sweeps import Point, ResultStore, Runner, code_version
 
-_SMALL = Design(
+_SMALL = TrainingGrid(
     rates={"SGD": 3e-2, "Adam": 1e-3, "AdamW": 1e-3},
     default={"steps": 200, "batch": 32, "examples": 300},
     multiples=(0.1, 0.3, 1, 3),
     varied={"steps": (50, 200, 800), "batch": (8, 32, 128), "examples": (50, 300, None)},
 )
-_LARGE = Design(
+_LARGE = TrainingGrid(
     rates={"SGD": 3e-2, "Adam": 1e-4, "AdamW": 1e-4},
     default={"steps": 100, "batch": 16},
     seeds=2,
 )
-_QUICK = Design(
+_QUICK = TrainingGrid(
     rates=_SMALL.rates,
     default={"steps": 4, "batch": 8, "examples": 20},
     multiples=(0.3, 1),
@@ -70,7 +67,7 @@ _SHOWN = {
 }  # fmt: skip
 
 
-def design_of(session: Session, task: str) -> Design:
+def grid_of(session: Session, task: str) -> TrainingGrid:
     """The trainings of a task."""
     return _QUICK if session.quick else _LARGE if task == _EXPENSIVE else _SMALL
 
@@ -84,16 +81,17 @@ def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]
     Raises:
         InvalidArgumentError: there is no such task, or it is a language model.
     """
-    design = design_of(session, task)
-    cases, prepared, chosen = design.cases(), session.prepared(task), session.settings(task)
+    grid = grid_of(session, task)
+    cases, prepared, chosen = grid.cases(), session.prepared(task), session.settings(task)
     check_labels(load(prepared.folder, prepared.digest)[0]["test"]["labels"])
     trainings: list[Training | None] = [*dict.fromkeys(case.training for case in cases), None]
     wanted = [
         (training, point(prepared, chosen, training, seed, session.resolved_device))
         for training in trainings
-        for seed in range(session.seeds or design.seeds)
+        for seed in range(session.seeds or grid.seeds)
     ]
-    results = _run(session, [one for _, one in wanted], f"full fine-tunes, {task}")
+    points, title = [one for _, one in wanted], f"full fine-tunes, {task}"
+    results = session.compute(points, compute, title, is_long=not session.quick)
     runs: dict[Training | None, list[Done]] = {}
     for (training, one), result in zip(wanted, results, strict=True):
         runs.setdefault(training, []).append((one, result))
@@ -107,21 +105,9 @@ def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]
     return lines, matrices, ranks
 
 
-def _run(session: Session, points: Sequence[Point], title: str) -> list[dict[str, Any]]:
-    store = ResultStore(session.out / "runs", code_version(compute))
-    session.say(title)
-    with progress_bar(title, "runs", quiet=session.quiet) as bar:
-        jobs = 1 if session.resolved_device.startswith("cuda") else session.jobs
-        work = partial(compute, folder=session.out / "tasks")
-        results = Runner(store, jobs, progress=bar).run(points, work, is_long=not session.quick)
-    for line in store.rejected:
-        session.say(f"note: {line}")
-    return results
-
-
 @session_command
 @click.option(
-    "--task", help="digits, docstrings or text.  [default: the first two; all with --full]"
+    "--task", help="Any but generation.  [default: digits and docstrings; with --full also text]"
 )
 def main(session: Session, task: str | None) -> None:
     """Measure the increments of full fine-tunes over optimiser, rate, steps, batch and data.

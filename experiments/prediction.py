@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import click
 import pandas as pd
@@ -39,9 +38,8 @@ from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Configuration, Row, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session
-from loca_theory.cli.progress import progress_bar
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import Point, ResultStore, Runner
+from loca_theory.sweeps import Point
 
 # The other variants of LoCA differ in how they search, which no number here but the losses sees.
 ADAPTERS = ("lora", "dora", "fourierft", "waveft", "shira", "c3a", "loca-v1", "loca",
@@ -79,7 +77,8 @@ def main(session: Session, task: str | None) -> None:
     if lacking := [name for name in tasks if name not in rates]:
         session.say(f"note: left out, because runs are missing: {', '.join(lacking)}")
     points = [one for name, rate in rates.items() for one in _forecasts(session, name, rate, runs)]
-    predictions = [row for result in _computed(session, points) for row in result["rows"]]
+    done = session.compute(points, forecast.compute, "predictors", unit="full fine-tunes")
+    predictions = [row for result in done for row in result["rows"]]
     if not predictions:
         msg = "every full fine-tune diverged, so there is nothing to predict from"
         raise click.ClickException(msg)
@@ -141,18 +140,6 @@ def _forecasts(session: Session, task: str, rate: float, runs: Sequence[Row]) ->
         device=session.resolved_device,
     )
     return [forecast.forecast(full, seed, wanted) for seed in seeds]
-
-
-def _computed(session: Session, points: Sequence[Point]) -> list[dict[str, Any]]:
-    store = ResultStore(session.out / "runs", forecast.version())
-    session.say("predictors")
-    with progress_bar("predictors", "full fine-tunes", quiet=session.quiet) as bar:
-        jobs = 1 if session.resolved_device.startswith("cuda") else session.jobs
-        compute = partial(forecast.compute, folder=session.out / "tasks")
-        results = Runner(store, jobs, progress=bar).run(points, compute)
-    for line in store.rejected:
-        session.say(f"note: {line}")
-    return results
 
 
 def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:

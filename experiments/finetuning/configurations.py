@@ -12,7 +12,7 @@ from loca_theory.errors import InvalidArgumentError
 
 VARIANTS = ("loca-v1", "loca-v2", "loca-v3", "loca-v4", "loca-v5", "loca")
 SEARCHES = ("loca-swap", "loca-reselect", "loca-gradient")
-MAIN = ("linear-probing", "full", "lora", "fourierft", "loca-v1", "loca", *SEARCHES)
+MAIN = ("linear-probing", "full", "lora", "fourierft", "loca-v1", "loca")
 OTHERS = ("bitfit", "dora", "adalora", "vera", "waveft", "shira", "c3a", "loca-charged",
           "loca-eight-direction")  # fmt: skip
 BUDGETED = ("lora", "fourierft", "loca")

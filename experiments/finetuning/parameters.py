@@ -22,9 +22,9 @@ def groups(
 
 
 def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -> dict[str, int]:
-    """Count the trained numbers without the head, those of the head, and the stored numbers.
+    """Count the trained parameters without the head, those of the head, and the stored numbers.
 
-    An adapter stores its trained numbers and, if its locations are learned, one integer per
+    An adapter stores its trained parameters and, if its locations are learned, one integer per
     component; locations that follow from a seed need no storage. If AdaLoRA prunes its factors to a
     mean rank of ``pruned_to``, only the remaining numbers are stored.
     """

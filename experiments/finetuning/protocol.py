@@ -15,8 +15,8 @@ from typing import Any
 
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.tasks import Prepared
-from experiments.finetuning.training import EXPERIMENT, METRIC, compute
-from loca_theory.sweeps import Point, code_version
+from experiments.finetuning.training import EXPERIMENT, METRIC
+from loca_theory.sweeps import Point
 
 Row = dict[str, Any]
 # Settings that a run does not depend on, or that its parameters list separately.
@@ -45,11 +45,6 @@ class Configuration:
 
     def __hash__(self) -> int:
         return hash((self.task, self.method, self.r, repr(self.loca), self.location_rate))
-
-
-def version() -> str:
-    """Version of the code and the libraries that a stored run depends on."""
-    return code_version(compute)
 
 
 def point(

@@ -20,14 +20,20 @@ from experiments.finetuning.protocol import (
     loca_of,
     point,
     row,
-    version,
 )
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import METRIC, compute, layer_shape
 from loca_theory.cli.progress import progress_bar
 from loca_theory.plotting import find_figure, save_figure
-from loca_theory.sweeps import Point, ResultStore, Runner, manifest, store_rows
+from loca_theory.sweeps import (
+    Point,
+    ResultStore,
+    Runner,
+    code_version,
+    manifest,
+    store_rows,
+)
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.transforms import resolve_device
 
@@ -216,23 +222,50 @@ class Session:
         ]
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
         distinct = list({one.key(""): one for one in points}.values())
-        store = ResultStore(self.out / "runs", version())
-        self.say(title)
-        with progress_bar(title, "runs", quiet=self.quiet) as bar:
-            jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
-            results = Runner(store, jobs, progress=bar).run(
-                distinct,
-                partial(compute, folder=self.out / "tasks"),
-                bar and (lambda *one: bar.title(_in_words(*one))),
-            )
-        for line in store.rejected:
-            self.say(f"note: {line}")
+        results = self.compute(distinct, compute, title, in_words=_in_words)
         of_key = {one.key(""): result for one, result in zip(distinct, results, strict=True)}
         return [
             Finished(configuration, one, seed, result)
             for (configuration, _, seeds), one in zip(wanted, points, strict=True)
             for seed, result in zip(seeds, of_key[one.key("")]["runs"], strict=True)
         ]
+
+    def compute(
+        self,
+        points: Sequence[Point],
+        work: Callable[..., dict[str, Any]],
+        title: str,
+        *,
+        unit: str = "runs",
+        in_words: Callable[[Point, Mapping[str, Any]], str] | None = None,
+        is_long: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Compute every point whose result is not stored in the session's folder.
+
+        Args:
+            points: The points.
+            work: Module-level function of a point and of ``folder``, that of the prepared tasks.
+            title: Title of the progress bar.
+            unit: What the bar counts.
+            in_words: Function of a finished point and its result that words it for the bar.
+            is_long: Whether a point is known to take seconds.
+
+        Returns:
+            One result per point, in the order of the points.
+        """
+        store = ResultStore(self.out / "runs", code_version(work))
+        self.say(title)
+        with progress_bar(title, unit, quiet=self.quiet) as bar:
+            jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
+            results = Runner(store, jobs, progress=bar).run(
+                points,
+                partial(work, folder=self.out / "tasks"),
+                (lambda *one: bar.title(in_words(*one))) if bar and in_words else None,
+                is_long=is_long,
+            )
+        for line in store.rejected:
+            self.say(f"note: {line}")
+        return results
 
     def _checked(self, configurations: Sequence[Configuration]) -> dict[str, Prepared]:
         """Prepare the tasks, and check beforehand that every configuration can be run."""

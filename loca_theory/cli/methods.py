@@ -40,7 +40,7 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
 
     Name your own method as module:attribute. A method marked as oracle chooses what it stores by
     looking at the matrix. Training does not know this matrix, so it can at best reach the oracle's
-    error. The costs are the trained numbers and the stored bits (with the indices that an oracle
+    error. The costs are the trained parameters and the stored bits (with the indices that an oracle
     chooses) at LoRA's budget of the rank --r for a K×K matrix. A method without costs does not
     exist there, or is only a formula.
 

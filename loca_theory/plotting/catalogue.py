@@ -59,7 +59,7 @@ def draw_catalogue(
     *,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw the error against the trained numbers and against the stored bits.
+    """Draw the error against the trained parameters and against the stored bits.
 
     The axis of the error is logarithmic in the retained energy, 1 − error. Methods that coincide to
     a line's width share a line and a label. Dashed lines are oracles, which look at the matrix to
@@ -89,9 +89,9 @@ def draw_catalogue(
         lowest = float(_height(bound[ranks]).max())
         ends[1].append((bits[ranks].max(), lowest, "rate-distortion bound", _BOUND))
     p, q = table["p"].iloc[0], table["q"].iloc[0]
-    left.set_title(f"{p} × {q}: trained numbers")
+    left.set_title(f"{p} × {q}: trained parameters")
     right.set_title("stored bits, with the indices that are chosen")
-    left.set_xlabel("trained numbers")
+    left.set_xlabel("trained parameters")
     right.set_xlabel("bits of the stored adapter")
     left.set_ylabel("relative error ‖W − Ŵ‖² / ‖W‖²")
     ticks = [error for error in _ERRORS if error <= priced["error"].max()]
@@ -222,7 +222,7 @@ def _key(table: pd.DataFrame, groups: dict[str, list[str]]) -> str:
     lines = [f"{styles}; points: simulated. Lines within 3% of each other are drawn as one"]
     if _LINEAR_NAME in groups:
         names = ", ".join(groups[_LINEAR_NAME])
-        lines.insert(0, f"{_LINEAR_NAME} (error 1 − trained numbers / pq): {names}")
+        lines.insert(0, f"{_LINEAR_NAME} (error 1 − trained parameters / pq): {names}")
     if limits:
         lines.append(f"limits of large matrices: {limits}")
     return "\n".join(part for line in lines for part in textwrap.wrap(line, _KEY_CHARACTERS))

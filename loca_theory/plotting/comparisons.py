@@ -35,6 +35,7 @@ def draw_comparisons(lines: Lines) -> Figure:
     """Mean differences with the bounds that decide, one row per comparison.
 
     The bar of a row goes from −margin to the margin. Small dots are the differences of the tasks.
+    The comparisons over the most tasks come first.
 
     Args:
         lines: Rows of ``python -m experiments.design --out``: ``title``, ``family_title``,
@@ -49,17 +50,15 @@ def draw_comparisons(lines: Lines) -> Figure:
         msg = "no comparison has a verdict yet, so there is nothing to draw"
         raise InvalidArgumentError(msg)
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for line in lines:
+    for line in sorted(lines, key=lambda line: -len(line["task_differences"])):
         groups.setdefault((line["family_title"], line["measure"]), []).append(line)
     heights = [len(group) + 1.1 for group in groups.values()]
-    figure = Picture(figsize=(_WIDTH, _ROW * sum(heights) + 0.35 * len(groups) + 0.8))
+    figure = Picture(figsize=(_WIDTH, _ROW * sum(heights) + 0.55 * len(groups) + 0.6))
     axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
-    lowest = {measure: axis for axis, (_, measure) in zip(axes, groups, strict=True)}
     for axis, ((title, measure), group) in zip(axes, groups.items(), strict=True):
         draw_group(axis, group)
         axis.set_title(f"{title} By the loss" if measure == "loss" else title)
-        if measure == "loss" or axis is lowest[measure]:
-            axis.set_xlabel(_UNITS[measure])
+        axis.set_xlabel(_UNITS[measure], fontsize=8)
     points = [axis for axis, (_, measure) in zip(axes, groups, strict=True) if measure != "loss"]
     reach = max((abs(end) for axis in points for end in axis.get_xlim()), default=1.0)
     for axis in points:
@@ -83,7 +82,8 @@ def draw_group(axis: Axes, lines: Lines) -> None:
         axis.barh(row, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
         found = list(line["task_differences"])
         is_many = len(found) > _MANY
-        spread = 0.5 * ((np.arange(len(found)) * _GOLDEN) % 1 - 0.5) if is_many else 0.0
+        # A few are above the bounds, so that these do not hide them.
+        spread = 0.5 * ((np.arange(len(found)) * _GOLDEN) % 1 - 0.5) if is_many else 0.25
         size = 3 if is_many else 5
         axis.plot(found, row + spread + np.zeros(len(found)), ".", color=_TASKS, ms=size, zorder=3)
         axis.plot([line["low"], line["high"]], [row, row], color=color, linewidth=2.5, zorder=4)

@@ -116,7 +116,7 @@ def _tuned(axis: Axes, table: pd.DataFrame) -> None:
     decided = table[table["verdict"].notna() & (table["measure"] == "accuracy")]
     lines = as_lines(decided[decided["tasks"] == decided["tasks"].max()])
     draw_group(axis, lines)
-    axis.set_xlabel("difference, points of accuracy (dots: tasks, grey: not worth knowing)")
+    axis.set_xlabel("difference, points of accuracy\n(dots: tasks; grey: within the margin)")
     axis.set_title(f"Fine-tuning: {lines[0]['tasks']} small tasks")
 
 

@@ -155,7 +155,7 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "methods",
-            "Error of every method against its trained numbers and its stored bits, K = 768, "
+            "Error of every method against its trained parameters and its stored bits, K = 768, "
             "r = 1 to 64; exact, the limit, or simulated, as its key says",
             Computed(Catalogue),
             draw_catalogue,

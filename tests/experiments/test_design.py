@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from experiments import design as command
+from experiments import sensitivity
 from experiments.finetuning.run_tables import distinct, read_runs
 from experiments.finetuning.settings import settings
 from experiments.finetuning.verdicts.decisions import level_of, plan, progress, verdict_of
@@ -122,6 +123,16 @@ def test_the_design_can_be_run_in_the_hours_that_there_are(fixed):
     for one in fixed.comparisons:
         assert {arm.r for arm in one.over} <= {None, 1, 2, 4, 8}
         assert fixed.members(one.family)
+
+
+def test_the_settings_compared_are_those_that_are_run(fixed):
+    arms = {arm for one in fixed.comparisons for arm in (*one.method, *one.over) if arm.setting}
+    assert {arm.setting for arm in arms} == {"scaling", "alternating", "location_rate"}
+    run = {"scaling": sensitivity.SCALINGS, "alternating": sensitivity.ALTERNATING,
+           "location_rate": sensitivity.LOCATION_RATES}  # fmt: skip
+    for arm in arms:
+        assert arm.method in sensitivity.METHODS
+        assert arm.value in run[arm.setting]
 
 
 def test_what_is_decided_are_empirical_claims_of_the_ledger(fixed):

@@ -91,7 +91,7 @@ def made_up(session, digits, monkeypatch):
         best = abs(p["rate"] - (1e-1 if p["method"] == "loca" else 1e-2)) < 1e-9
         return {"validation": 0.9 if best else 0.5, "metric": seed / 100}
 
-    def run(_, points, *__):
+    def run(_, points, *__, **___):
         asked.extend(one.parameters for one in points)
         return [
             {"runs": [result(one.parameters, seed) for seed in one.parameters["seeds"]]}
@@ -267,7 +267,7 @@ def test_points_differ_with_whatever_decides_a_run(digits):
 
 @pytest.mark.parametrize("name", ["loca-reselect", "loca-swap"])
 def test_regrowth_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
-    monkeypatch.setattr(session_module.Runner, "run", lambda *_: pytest.fail("something ran"))
+    monkeypatch.setattr(session_module.Runner, "run", lambda *_, **__: pytest.fail("something ran"))
     configuration = Configuration("digits", name, 1, {"alternating": 0.1})
     with pytest.raises(InvalidArgumentError, match="prunes and regrows components every 3 steps"):
         session.run_on_all_seeds(

@@ -14,7 +14,7 @@ from scipy import fft, stats
 from torch import nn
 
 from experiments.finetuning.low_rank.factor_tables import factor_rows, prediction, statistics_rows
-from experiments.finetuning.low_rank.factors import Case, Design, compute, point
+from experiments.finetuning.low_rank.factors import Case, TrainingGrid, compute, point
 from experiments.finetuning.low_rank.full import Training, evaluate, train
 from experiments.finetuning.low_rank.spectra import (
     KINDS,
@@ -187,7 +187,7 @@ def test_no_run_of_a_language_model_starts(session, monkeypatch):
     command = importlib.import_module("experiments.low_rank")
     splits = {"test": {"labels": torch.zeros(3, 5)}}
     monkeypatch.setattr(command, "load", lambda *_: (splits, {}))
-    monkeypatch.setattr(command, "Runner", None)
+    monkeypatch.setattr(command.Session, "compute", None)
     given = ["--quick", "--out", str(session.out), "--task", "digits", "--device", "cpu", "-q"]
     outcome = CliRunner().invoke(command.main, given)
     assert outcome.exit_code == 2
@@ -283,7 +283,7 @@ def test_unchanged_matrices_are_left_out():
     assert [one["layer"] for one in measure(increments_of(before, after), before)] == [1]
 
 
-DESIGN = Design(
+GRID = TrainingGrid(
     rates={"SGD": 0.03, "Adam": 1e-3, "AdamW": 1e-3},
     default={"steps": 20, "batch": 8, "examples": 30},
     multiples=(0.1, 1, 3),
@@ -292,11 +292,11 @@ DESIGN = Design(
 
 
 def test_one_factor_varies_at_a_time():
-    cases = DESIGN.cases()
+    cases = GRID.cases()
     for optimizer in ("SGD", "Adam", "AdamW"):
         own = [case for case in cases if case.training.optimizer == optimizer]
         default = next(case.training for case in own if case.factor == "optimizer")
-        assert (default.rate, default.steps, default.batch) == (DESIGN.rates[optimizer], 20, 8)
+        assert (default.rate, default.steps, default.batch) == (GRID.rates[optimizer], 20, 8)
         found = {}
         for case in own[1:]:
             names = ("rate", "steps", "batch", "examples")
@@ -421,7 +421,7 @@ def test_a_run_that_diverges_is_not_measured(digits):
 
 def test_the_command_writes_its_tables_and_figure_once(session, monkeypatch):
     command = importlib.import_module("experiments.low_rank")
-    few = Design(rates=DESIGN.rates, default={"steps": 2, "batch": 4, "examples": 8}, seeds=2)
+    few = TrainingGrid(rates=GRID.rates, default={"steps": 2, "batch": 4, "examples": 8}, seeds=2)
     monkeypatch.setattr(command, "_QUICK", few)
     out = session.out
     given = ["--quick", "--out", str(out), "--task", "digits", "-j", "1", "--device", "cpu"]

@@ -48,7 +48,7 @@ def test_it_comes_back_from_its_folder(tmp_path, result):
 
 def test_every_method_is_named_once_in_every_panel(result, figure):
     key = " ".join(figure.get_supxlabel().split())
-    assert f"linear families (error 1 − trained numbers / pq): {LINEAR}" in key
+    assert f"linear families (error 1 − trained parameters / pq): {LINEAR}" in key
     priced = {row.method for row in result.rows if row.parameters is not None}
     for axis, extra in zip(figure.axes, ([], ["rate-distortion bound"]), strict=True):
         labels = [text.get_text() for text in axis.texts]

@@ -34,11 +34,16 @@ def test_rows_are_grouped_by_question_and_unit():
 
 def test_bounds_margin_and_tasks_are_at_their_values():
     axis = draw_comparisons(LINES[:2]).axes[0]
-    first = [one for one in axis.lines if next(iter(one.get_ydata())) == 1]
+    first = [one for one in axis.lines if 1 <= next(iter(one.get_ydata())) < 1.5]
     tasks, bounds, mean = (list(one.get_xdata()) for one in first[:3])
     assert (tasks, bounds, mean) == ([0.2, 0.6], [0.1, 0.7], [0.4])
     bar = axis.patches[0]
     assert (bar.get_x(), bar.get_width()) == (-0.5, 1.0)
+
+
+def test_the_bounds_do_not_hide_a_few_tasks():
+    tasks, bounds, _ = draw_comparisons(LINES[1:2]).axes[0].lines[:3]
+    assert set(tasks.get_ydata()).isdisjoint(bounds.get_ydata())
 
 
 def test_points_of_accuracy_have_one_scale():

@@ -29,7 +29,7 @@ _SETTINGS = ("warmup", "most_gradient")
 
 
 @dataclass(frozen=True)
-class Design:
+class TrainingGrid:
     """The trainings of a task.
 
     Attributes:

@@ -18,16 +18,11 @@ from experiments.finetuning.protocol import Configuration
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, load
 from experiments.finetuning.training import Group
-from loca_theory.sweeps import Point, code_version, generator
+from loca_theory.sweeps import Point, generator
 
 EXPERIMENT = "prediction"
 # Gradients and curvature are means over this many of the first batches.
 _BATCHES = 8
-
-
-def version() -> str:
-    """Version of the code and the libraries that stored predictors depend on."""
-    return code_version(compute)
 
 
 def forecast(full: Point, seed: int, wanted: Sequence[Configuration]) -> Point:
