@@ -1,4 +1,4 @@
-"""Write all stored figures into the page ``gallery.md``, in place of a comment.
+"""Write all stored figures into the page ``gallery.md``, in place of a line.
 
 Each figure becomes a section with its picture, what it shows, the line that draws it from stored
 data, the commands that compute these data, and the source of the function that draws it. The
@@ -20,7 +20,7 @@ import loca_theory as loca
 from loca_theory.plotting import FIGURES, PaperFigure, Stored, views
 
 PAGE = "gallery"
-PLACEHOLDER = "<!-- the figures -->"
+PLACEHOLDER = "*The site shows the figures here. Without it, open the folder figures.*"
 ROOT = Path(__file__).parents[2]
 FOLDER = "figures"
 PACKAGE = Path(loca.__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Write the claims of the ledger into the page ``ledger.md``, in place of a comment.
+"""Write the claims of the ledger into the page ``ledger.md``, in place of a line.
 
 Each claim becomes a row of one table, with an anchor: the claim's id with hyphens for dots. The
 template is ``ledger.html``; ``ledger.js`` and ``ledger.css`` in ``_static`` filter the table and
@@ -35,7 +35,7 @@ from loca_theory.claims import (
 from loca_theory.claims.ledger import by_section
 
 PAGE = "ledger"
-PLACEHOLDER = "<!-- the claims -->"
+PLACEHOLDER = "*The site shows the claims here. Without it, read figures/ledger/CLAIMS.md.*"
 STORED = Path("..", "figures", "ledger")
 TEMPLATE = Path(__file__).with_name("ledger.html")
 

@@ -27,6 +27,8 @@ RUN = ("python", "sh", "console")
 """Languages of blocks that are run."""
 SHOWN = ("toml", "text")
 """Languages of blocks that are only shown."""
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+"""How output is compared with what a page shows."""
 REASONS = {
     "installs": "changes the environment, or starts one",
     "needs a checkout": "the experiments and benchmarks run from the repository's root",
@@ -117,14 +119,14 @@ def _run_script(example: Example) -> str | None:
 
 def _compare_session(example: Example) -> str | None:
     """Run each ``$ command`` of a session and compare what it prints with what follows it."""
-    checker, options = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    checker = doctest.OutputChecker()
     for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n?)*)", example.parsed, re.M):
         done = _shell(command)
         if done.returncode:
             return f"$ {command}\nexit code {done.returncode}:\n{done.stderr}"
-        if not checker.check_output(_shown(expected), _shown(done.stdout), options):
+        if not checker.check_output(_shown(expected), _shown(done.stdout), OPTIONS):
             test = doctest.Example(command, expected)
-            return f"$ {command}\n{checker.output_difference(test, done.stdout, options)}"
+            return f"$ {command}\n{checker.output_difference(test, done.stdout, OPTIONS)}"
     return None
 
 
@@ -147,7 +149,7 @@ def _shell(script: str) -> subprocess.CompletedProcess[str]:
 
 
 _PARSERS = (
-    PythonCodeBlockParser(),
+    PythonCodeBlockParser(doctest_optionflags=OPTIONS),
     CodeBlockParser("sh", _run_script),
     CodeBlockParser("console", _compare_session),
     _exemptions,
