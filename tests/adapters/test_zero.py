@@ -103,6 +103,9 @@ def test_a_search_that_does_not_follow_its_engine_is_an_error():
     with pytest.raises(InvalidArgumentError, match="does not see the steps of DeepSpeed"):
         engine.step()
 
+    other, _ = searching("central")  # the first model is used no more, and does not disturb it
+    train(other, torch.optim.SGD([layer.coefficients for layer in spectra(other)], **SGD), 1)
+
 
 def test_engines_that_cannot_be_followed_are_refused():
     model, training = searching("central")

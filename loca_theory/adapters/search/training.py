@@ -269,8 +269,8 @@ class LocationTraining:
             InvalidArgumentError: DeepSpeed holds the coefficients and steps them itself.
         """
         parameters = held(optimizer) if self.automatic and not skips(optimizer) else ()
-        if self.automatic and any(s.was_used and is_in_zero(s.spectrum.coefficients)
-                                  for s in self._searches()):  # fmt: skip
+        in_zero = self.automatic and any(is_in_zero(s.coefficients) for s in self.spectra)
+        if in_zero and self._take_used():  # a model that is used no more disturbs no optimiser
             raise InvalidArgumentError(HOW_TO_DEEPSPEED)
         for search in self._searches():
             if id(search.spectrum.coefficients) in parameters:
@@ -309,10 +309,14 @@ class LocationTraining:
 
     def _is_trained_in_vain(self) -> bool:
         """Whether layers were used and got gradients since this was last asked."""
+        return any(search.spectrum.coefficients.grad is not None for search in self._take_used())
+
+    def _take_used(self) -> list[LayerSearch]:
+        """The searches of layers that were used since this was last asked."""
         used = [search for search in self._searches() if search.was_used]
         for search in used:
             search.was_used = False
-        return any(search.spectrum.coefficients.grad is not None for search in used)
+        return used
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_round": {}, "_expected": None, "_counted_before": {}}
