@@ -169,16 +169,17 @@ def main(
         print(json.dumps(_own_peak(*memory_of, device or "cpu")))
         return
     console = Console()
-    record: dict[str, Any] = {"environment": environment(PACKAGES)}
+    # A part that is not run keeps its results.
+    record = json.loads(out.read_text(encoding="utf-8")) if out and out.exists() else {}
     devices = [device] if device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     for name, loads in (("layers", LAYERS), ("models", MODELS)):
         if part not in (name, "all"):
             continue
-        record[name] = []
+        record[name] = {"environment": environment(PACKAGES), "rows": []}
         for index, load in enumerate(loads):
             for where in devices:
                 rows = compare(name, index, where, rounds)
-                record[name] += [{"device": where, **row} for row in rows]
+                record[name]["rows"] += [{"device": where, **row} for row in rows]
                 hidden = ("load", "timing")
                 shown = [{k: v for k, v in row.items() if k not in hidden} for row in rows]
                 print_rows(console, f"{load}, {where}", shown)

@@ -229,11 +229,11 @@ def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None
     if not done:
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("comparison", "verdict"):
-        table.add_column(heading, no_wrap=True)
-    headings = ("margin", "difference", "bounds", "within", "these tasks", "other kinds", "between")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table.add_column("comparison", no_wrap=True)
+    table.add_column("verdict", min_width=len("inconclusive"))
+    for heading in ("margin", "difference", "bounds", "within", "these tasks", "other kinds",
+                    "between"):  # fmt: skip
+        table.add_column(heading, justify="right", no_wrap=True)
     for one in done:
         decision = one.decision
         if decision is None:
@@ -258,7 +258,7 @@ def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None
 def _interval(low: float, high: float) -> str:
     if math.isnan(low):
         return "–"
-    return f"{number(low, sign=True)} to {number(high, sign=True)}"
+    return f"{number(low, sign=True)}..{number(high, sign=True)}"
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
@@ -111,13 +112,27 @@ class LoCALinear(nn.Module):
         """Add ΔW to the weight of the base layer, and return that layer.
 
         Raises:
-            InvalidArgumentError: the weight is quantised.
+            InvalidArgumentError: the weight is quantised, or computed from other parameters.
         """
         if not self.is_merged:
+            check_weight_is_stored(self.base, self.spectrum.name)
             weight: Any = self.base.weight
             weight.copy_(with_increment(weight, self.increment(), self.spectrum.name))
             self.is_merged = True
         return self.base
+
+
+def check_weight_is_stored(base: nn.Module, name: str) -> None:
+    """Check that a layer's weight is not computed from other parameters, as by ``weight_norm``.
+
+    Raises:
+        InvalidArgumentError: it is computed, so that an increment written to it would be lost.
+    """
+    if is_parametrized(base, "weight") or isinstance(vars(base).get("weight"), torch.Tensor):
+        msg = f"{name}: its weight is computed from other parameters (torch.nn.utils), so nothing "
+        msg += "can be merged into it; first make it a plain weight, for example by torch.nn.utils."
+        msg += "parametrize.remove_parametrizations, or use the adapter unmerged"
+        raise InvalidArgumentError(msg)
 
 
 def with_increment(weight: torch.Tensor, delta: torch.Tensor, name: str) -> torch.Tensor:

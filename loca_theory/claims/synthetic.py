@@ -37,33 +37,6 @@ def _half_speed(rng: np.random.Generator) -> Tables:
     return {"table": rows}
 
 
-def _wandering_losses(rng: np.random.Generator) -> Tables:
-    """Runs whose validation loss rises in 6 of 10 steps."""
-    rows = []
-    for seed in range(200):
-        losses = np.cumsum(np.where(rng.random(21) < 0.6, 0.01, -0.01)) + 1
-        rows += [
-            {"task": "text", "method": "loca", "seed": seed, "step": step, "validation_loss": loss}
-            for step, loss in enumerate(losses)
-        ]
-    return {"table": rows}
-
-
-def _full_of_low_rank(rng: np.random.Generator) -> Tables:
-    """Block means of one layer where full fine-tuning has rank 4 like LoRA, and LoCA full rank."""
-    blocks = {
-        "full": rng.standard_normal((48, 4)) @ rng.standard_normal((4, 48)),
-        "lora": rng.standard_normal((48, 4)) @ rng.standard_normal((4, 48)),
-        "loca": rng.standard_normal((48, 48)),
-    }
-    rows = [
-        {"task": "text", "method": method, "layer": "query", "row": row, "values": values.tolist()}
-        for method, block in blocks.items()
-        for row, values in enumerate(block)
-    ]
-    return {"table": rows}
-
-
 def _independent_entries(rng: np.random.Generator) -> Tables:
     """An analysis of one matrix of independent normal entries."""
     values = np.square(np.linalg.svd(rng.standard_normal((96, 96)), compute_uv=False))
@@ -76,8 +49,6 @@ def _independent_entries(rng: np.random.Generator) -> Tables:
 TABLES: Mapping[str, Callable[[np.random.Generator], Tables]] = {
     "student entries": _student_entries,
     "half speed": _half_speed,
-    "wandering losses": _wandering_losses,
-    "full of low rank": _full_of_low_rank,
     "independent entries": _independent_entries,
 }
 """The synthetic tables by name."""

@@ -857,6 +857,13 @@ def test_a_quantised_weight_takes_no_increment():
     assert bool((adapted.base.weight == 1).all())
 
 
+def test_a_weight_that_is_computed_takes_no_merge():
+    base = nn.utils.parametrizations.weight_norm(nn.Linear(9, 6))
+    adapted = LoCALinear(base, 7, zero_init=False)
+    with pytest.raises(InvalidArgumentError, match="its weight is computed from other"):
+        adapted.merge()
+
+
 def test_a_merged_layer_adds_its_increment_once():
     adapted = LoCALinear(nn.Linear(9, 6), 7, zero_init=False)
     x = normal(3, 9).float()

@@ -6,6 +6,7 @@ import pickle
 import re
 import sys
 import zlib
+from collections import OrderedDict
 from functools import partial
 from importlib import import_module, metadata, reload
 
@@ -718,6 +719,20 @@ def test_a_quantised_weight_takes_no_merge():
     with pytest.raises(InvalidArgumentError, match=r"projection: its weight is quantised .*int8"):
         model.merge_adapter()
     assert torch.equal(layer.base_layer.weight, before)
+
+
+@pytest.mark.parametrize(
+    "normalise", [nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm]
+)
+def test_a_weight_that_is_computed_takes_no_merge(normalise):
+    model = nn.Sequential(OrderedDict(projection=normalise(nn.Linear(6, 5)))).eval()
+    config = LoCAConfig(n_frequency=8, target_modules=["projection"], init_weights=False)
+    x = torch.randn(3, 6)
+    adapted = get_peft_model(model, config).eval()
+    before = adapted(x)
+    with pytest.raises(InvalidArgumentError, match="projection: its weight is computed from other"):
+        adapted.merge_and_unload()
+    torch.testing.assert_close(adapted(x), before)
 
 
 # --- half precision ---

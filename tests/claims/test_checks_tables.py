@@ -63,11 +63,11 @@ def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):
 
 
 def test_tables_that_disagree_are_refused(tmp_path):
-    for name, loss in (("a", 1.0), ("b", 2.0)):
-        row = {"task": "t", "method": "loca", "seed": 0, "step": 5, "validation_loss": loss}
-        pd.DataFrame([row]).to_parquet(tmp_path / f"training_process-{name}.parquet")
-    with pytest.raises(ResourceError, match=r"disagree on the run t, loca, 0, 5; give a folder"):
-        empirical.training(setting(tmp_path), table="training_process-*", method="loca")
+    for name, speed in (("a", 0.9), ("b", 1.0)):
+        row = {"model": "m", "rival": "LoCA dense", "of_lora": speed}
+        pd.DataFrame([row]).to_parquet(tmp_path / f"complexity-{name}.parquet")
+    with pytest.raises(ResourceError, match=r"disagree on the run m, LoCA dense; give a folder"):
+        empirical.speed(setting(tmp_path), table="complexity-*", rival="LoCA dense")
 
 
 def test_the_slowest_model_decides_on_speed(tmp_path):
@@ -77,21 +77,6 @@ def test_the_slowest_model_decides_on_speed(tmp_path):
     found = empirical.speed(setting(tmp_path), table="complexity", rival="LoCA dense")
     assert [part.value for part in found.estimates] == [0.6]
     assert empirical.speed(setting(tmp_path), table="complexity", rival="none").estimates == ()
-
-
-def test_the_course_of_training_is_read_step_by_step(tmp_path):
-    losses = {("loca", 0): [4, 3, 2], ("loca", 1): [4, 5, 1], ("loca-v1", 0): [4, 4, 4],
-              ("loca-v1", 1): [4, 3, 2]}  # fmt: skip
-    rows = [
-        {"task": "t", "method": method, "seed": seed, "step": step, "validation_loss": float(loss)}
-        for (method, seed), values in losses.items()
-        for step, loss in reversed(list(enumerate(values)))
-    ]
-    pd.DataFrame(rows).to_parquet(tmp_path / "training_process.parquet")
-    given = {"table": "training_process", "method": "loca"}
-    assert empirical.training(setting(tmp_path), **given).estimates[0].value == pytest.approx(0.75)
-    given["method"] = "absent"
-    assert empirical.training(setting(tmp_path), **given).estimates == ()
 
 
 def test_the_median_of_an_analysis_leaves_embeddings_out(tmp_path):
@@ -132,23 +117,13 @@ def test_spectra_of_weights_are_compared_with_the_law(tmp_path):
     assert fine_tuned.weights_spectrum(empty, table="analyze-figure_data").estimates == ()
 
 
-def test_pictures_show_rank_and_normality(tmp_path):
+def test_pictures_show_normality(tmp_path):
     rng = np.random.default_rng(1)
-    blocks = {
-        "loca": rng.standard_normal((40, 40)),
-        "lora": np.outer(rng.standard_normal(40), rng.standard_normal(40)),
-        "full": rng.standard_normal((40, 40)) ** 3,
-    }
+    block = rng.standard_normal((40, 40)) ** 3
     rows = [
-        {"task": "t", "method": method, "layer": "a", "row": i, "values": row.tolist()}
-        for method, block in blocks.items()
+        {"task": "t", "method": "full", "layer": "a", "row": i, "values": row.tolist()}
         for i, row in enumerate(block)
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "visualization_W.parquet")
-    (part,) = fine_tuned.rank_advantage(setting(tmp_path), table="visualization_W").estimates
-    ranks = {name: fine_tuned._effective_rank(block) for name, block in blocks.items()}
-    assert ranks["lora"] == pytest.approx(1)
-    expected = np.log(ranks["full"]) - abs(np.log(ranks["loca"] / ranks["full"]))
-    assert part.value == pytest.approx(expected)
     (part,) = fine_tuned.picture_normality(setting(tmp_path), table="visualization_W").estimates
     assert part.value - 5 * part.standard_error > 0.02

@@ -83,6 +83,5 @@ def test_an_alternative_that_does_not_refute_is_an_error_of_the_ledger(claim, me
 
 def test_synthetic_tables_are_used_and_differ_from_the_claim():
     assert {one.refuted_by.table for one in RUN if one.refuted_by} - {""} == set(TABLES)
-    losses = TABLES["wandering losses"](np.random.default_rng(0))["table"]
-    steps = np.diff([one["validation_loss"] for one in losses])
-    assert 0.35 < (steps < 0).mean() < 0.45
+    speeds = TABLES["half speed"](np.random.default_rng(0))["table"]
+    assert all(0.4 < one["of_lora"] < 0.6 for one in speeds)

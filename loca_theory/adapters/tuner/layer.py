@@ -11,7 +11,12 @@ from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
 from peft.utils import quantization_extra_repr
 from torch import nn
 
-from loca_theory.adapters.linear import foldable_weight, is_conv1d, with_increment
+from loca_theory.adapters.linear import (
+    check_weight_is_stored,
+    foldable_weight,
+    is_conv1d,
+    with_increment,
+)
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.parallel import refuse_split_weight
@@ -96,13 +101,14 @@ class LoCALayer(nn.Module, BaseTunerLayer):
             adapter_names: Adapters to merge; None for the active ones.
 
         Raises:
-            InvalidArgumentError: the quantised weight cannot be requantised, or the result is not
-                finite.
+            InvalidArgumentError: the quantised weight cannot be requantised, the weight is
+                computed from other parameters, or the result is not finite.
         """
         chosen = check_adapters_to_merge(self, adapter_names)
         names = [name for name in chosen if name in self.loca_spectrum]
         if not names:
             return
+        check_weight_is_stored(self.get_base_layer(), self.name)
         replace_weight(self, self._merged_weight(dequantised(self), names, safe_merge))
         self.merged_adapters.extend(names)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
@@ -112,27 +111,3 @@ def speed(setting: Setting, *, table: str, rival: str) -> Measurement:
     if mine.empty:
         return Measurement.missing(f"{table}.parquet has no {rival}.")
     return Measurement.exact(float(mine.min()), f"Models measured: {len(mine)}.")
-
-
-def training(setting: Setting, *, table: str, method: str) -> Measurement:
-    """Fraction of steps from record to record in which the validation loss falls.
-
-    It is the mean over the runs of all tasks and seeds.
-
-    Args:
-        setting: Has the folder of the tables.
-        table: Pattern of the tables' names.
-        method: The method that learns locations.
-
-    Source: the figure training_process and the paragraph on the estimated gradients.
-    """
-    key = ("task", "method", "seed", "step")
-    rows = load(setting.results, table, (*key, "validation_loss"), key)
-    mine = None if rows is None else rows[rows["method"] == method].sort_values("step")
-    if mine is None or mine.empty:
-        return Measurement.missing(f"There is no table {table}.parquet with {method}.")
-    found = [
-        float((np.diff(losses.to_numpy(dtype=np.float64)) < 0).mean())
-        for _, losses in mine.groupby(["task", "seed"])["validation_loss"]
-    ]
-    return Measurement.of(Estimate.mean(found, "mean over runs"), f"{len(found)} runs.")

@@ -69,34 +69,6 @@ def _distance(fit: BulkFit) -> float:
     return 1.0 if fit.kolmogorov is None else fit.kolmogorov
 
 
-def rank_advantage(setting: Setting, *, table: str) -> Measurement:
-    """How much closer LoCA's effective rank is to full fine-tuning's than LoRA's.
-
-    The effective rank ρ of block means is the exponential of the entropy of the normalised squared
-    singular values. The number, the smallest over the layers, is
-    |log ρ(LoRA)/ρ(full)| − |log ρ(LoCA)/ρ(full)|. That LoCA's rank exceeds LoRA's, which is r at
-    most, would say nothing: any increment of full rank does.
-
-    Args:
-        setting: Has the folder of the tables.
-        table: Pattern of the tables' names.
-
-    Source: the figure visualization_W; LoCA's pattern is said to be more diverse than LoRA's, "thus
-    enabling it to better capture the learning pattern of full fine-tuning".
-    """
-    found = {method: _pictures(setting, table, method) for method in ("full", "loca", "lora")}
-    names = [name for name in found["full"] if all(name in one for one in found.values())]
-    if not names:
-        return Measurement.missing(f"There is no table {table}.parquet with full, loca and lora.")
-    gaps, shown = [], []
-    for name in names:
-        full, loca, lora = (_effective_rank(one[name]) for one in found.values())
-        gaps.append(abs(np.log(lora / full)) - abs(np.log(loca / full)))
-        shown.append(f"{full:.3g}, {loca:.3g}, {lora:.3g}")
-    note = f"Effective ranks of full, LoCA and LoRA in {len(gaps)} matrices: {'; '.join(shown)}."
-    return Measurement.exact(min(gaps), note)
-
-
 def picture_normality(setting: Setting, *, table: str) -> Measurement:
     """Total variation of the block means of a full fine-tune's ΔW from normal, for each matrix.
 
@@ -130,8 +102,3 @@ def _pictures(setting: Setting, table: str, method: str) -> dict[str, _Array]:
         f"{task}, {layer}": np.stack(list(one["values"])).astype(np.float64)
         for (task, layer), one in mine.groupby(["task", "layer"])
     }
-
-
-def _effective_rank(block: _Array) -> float:
-    energies = np.square(np.linalg.svd(block, compute_uv=False))
-    return float(np.exp(stats.entropy(energies)))
