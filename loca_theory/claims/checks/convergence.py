@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import hypot
 
@@ -56,9 +57,10 @@ def recovery(
 def final_loss(
     setting: Setting, *, search: str, over: str, interpretation: str = "default"
 ) -> Measurement:
-    """Fraction of random problems in which one search ends at a lower loss than another.
+    """Fraction of the problems with different losses in which one search ends at the lower one.
 
-    A problem in which the first search diverges counts as a failure.
+    Ties are excluded: if no component moves, both searches can end at the same loss. A problem in
+    which the first search diverges counts as a failure.
 
     Args:
         setting: Tier and random generator.
@@ -76,8 +78,10 @@ def final_loss(
         given = point(Family(), interpretation, name, study.rates, study.steps, seed, (0, problems))
         found = compute(given)["loss"]
         losses.append([np.inf if value is None else value for value in found])
-    lower = sum(mine < other for mine, other in zip(*losses, strict=True))
-    return Measurement.of(Estimate.fraction(lower, problems))
+    pairs = list(zip(*losses, strict=True))
+    lower, ties = (sum(sign(a, b) for a, b in pairs) for sign in (operator.lt, operator.eq))
+    note = f"Of {problems} problems, {ties} have the same loss in both."
+    return Measurement.of(Estimate.fraction(lower, problems - ties), note)
 
 
 def uniqueness(setting: Setting, *, samples: int = SAMPLES) -> Measurement:
