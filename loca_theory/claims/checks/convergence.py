@@ -105,18 +105,24 @@ def uniqueness(setting: Setting, *, samples: int = SAMPLES) -> Measurement:
     return Measurement.exact(float((ranks[0] * ranks[1]).min()), f"{len(ranks[0])} problems.")
 
 
-def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
-    """Fraction of problems recovered by one search, less that of another on the same problems.
+def advantage(setting: Setting, *, search: str, over: str, times: float) -> Measurement:
+    """Fraction of problems recovered by one search, less a multiple of another's on the same ones.
+
+    Args:
+        setting: Tier and random generator.
+        search: The search that should recover more.
+        over: The search to compare with.
+        times: The multiple.
 
     Source: the remark that closes the appendix on the toy experiment.
     """
     problems = setting.scaled(200, 8000, 40_000)
-    rows = _rows(setting, (search, over), "default", problems)
+    rows = _rows(setting, tuple(dict.fromkeys((search, over))), "default", problems)
     better, worse = (Estimate.fraction(_recovered(rows[name]), problems) for name in (search, over))
     # The error for independent problems is on the safe side: both searches solve the same ones.
-    error = hypot(better.standard_error, worse.standard_error)
+    error = hypot(better.standard_error, times * worse.standard_error)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
-    return Measurement.of(Estimate("", better.value - worse.value, error, problems), note)
+    return Measurement.of(Estimate("", better.value - times * worse.value, error, problems), note)
 
 
 def descent(
@@ -139,7 +145,7 @@ def descent(
         states: Where the step is taken: ``fitted``, random locations with the coefficients of least
             squares, or ``visited``, a random step of a phase of locations in a run of the paper's
             search.
-        direction: ``against`` the sign of the central difference, or ``along`` it.
+        direction: ``against`` the sign of the central difference, or ``random``.
 
     Source: "the difference approximation generally works well"; the quadratic loss is that of the
     toy experiment (:mod:`loca_theory.convergence.problems`).
@@ -149,10 +155,12 @@ def descent(
     wanted = setting.scaled(*numbers)
     problems = draw(Family(), Interpretation(), setting.seed(), range(wanted))
     starts = _visited(setting, problems) if states == "visited" else [None] * wanted
-    sign = -1 if direction == "against" else 1
+    signs = np.full(wanted, -1)
+    if direction == "random":
+        signs = setting.rng.choice([-1, 1], wanted)
     outcomes = [
-        _is_lowered(setting, problems, i, start, refitted=refitted, over=over, sign=sign)
-        for i, start in enumerate(starts)
+        _is_lowered(setting, problems, i, start, refitted=refitted, over=over, sign=int(sign))
+        for i, (start, sign) in enumerate(zip(starts, signs, strict=True))
     ]
     counted = [outcome for outcome in outcomes if outcome is not None]
     note = f"{wanted - len(counted)} problems without a component that can move are excluded."
