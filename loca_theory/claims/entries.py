@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -159,19 +157,13 @@ class Entry:
             "check": claim.check,
             "command": claim.command,
             "figure": claim.figure or None,
-            "definition": definition(claim),
+            "definition": claim.definition,
         }
 
 
 def version() -> str:
     """Version of the code and libraries that measure; the code that judges does not count."""
     return code_version(measure, CHECKS)
-
-
-def definition(claim: Claim) -> str:
-    """Hash of the fields of the ledger that a stored measurement must share with the claim."""
-    content = [claim.id, claim.check, dict(claim.arguments)]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _how_to_make(claim: Claim) -> str:

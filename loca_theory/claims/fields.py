@@ -62,16 +62,17 @@ def read_rule(given: Any, refuse: Refuse) -> Rule:
     return Rule("inside", low=low, high=high)
 
 
-def read_changes(given: Any, rule: Rule, refuse: Refuse) -> tuple[RuleChange, ...]:
+def read_changes(given: Any, rule: Rule, definition: str, refuse: Refuse) -> tuple[RuleChange, ...]:
     """Read the history of a rule; refuse raises the error.
 
-    The last entry must be that of the present rule. So a rule cannot change without an entry.
+    The last entry must be that of the present rule, check and arguments, so that none can change
+    without an entry.
     """
     listed = given if isinstance(given, list) else [given]
     found: list[RuleChange] = []
     for one in listed:
         wanted = {"date", "digest", *({"why", "before"} if found else ())}
-        if not isinstance(one, dict) or set(one) != wanted:
+        if not isinstance(one, dict) or set(one) - {"definition"} != wanted:
             which = "change" if found else "first rule"
             refuse(f"an entry of 'rule_changes' for a {which} needs {', '.join(sorted(wanted))}")
         texts = [value for key, value in one.items() if key != "date"]
@@ -80,9 +81,11 @@ def read_changes(given: Any, rule: Rule, refuse: Refuse) -> tuple[RuleChange, ..
         if found and not (found[-1].date <= one["date"] and one["why"].strip()):
             refuse("the entries of 'rule_changes' must be in order, and each change needs a reason")
         found.append(RuleChange(**one))
-    if not found or found[-1].digest != rule.digest:
-        why = "the rule is not that of the last entry of 'rule_changes'; a rule that changes needs "
-        refuse(f'{why}an entry with its date, why, before and digest = "{rule.digest}"')
+    present = (rule.digest, definition)
+    if not found or (found[-1].digest, found[-1].definition) != present:
+        why = "the rule, the check or its arguments are not those of the last entry of "
+        why += "'rule_changes'; append an entry with the date, why, before, "
+        refuse(f'{why}digest = "{rule.digest}" and definition = "{definition}"')
     return tuple(found)
 
 

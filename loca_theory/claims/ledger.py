@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -94,7 +96,8 @@ class Claim:
             decision.
         refuted_by: An alternative under which the check refutes the claim
             (:func:`loca_theory.claims.refute`).
-        rule_changes: When the rule was first written, and every change since.
+        rule_changes: When the rule was first written, and every change since of the rule, the
+            check or its arguments.
         source: File and line of the claim.
     """
 
@@ -121,6 +124,15 @@ class Claim:
     refuted_by: Alternative | None = None
     rule_changes: tuple[RuleChange, ...] = ()
     source: str = field(default="", compare=False)
+
+    @property
+    def definition(self) -> str:
+        """Hash of the fields that a stored measurement must share with the claim.
+
+        They are its id, its check, and the arguments of the check.
+        """
+        content = [self.id, self.check, dict(self.arguments)]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def function(self) -> Check:
         """Import the check, and make sure that it takes the claim's arguments.

@@ -179,7 +179,7 @@ class _Reader:
             refuse("arguments", why)
         rule = read_rule(entry.get("rule"), partial(refuse, "rule"))
         changes, alternative = entry.get("rule_changes"), entry.get("refuted_by")
-        return Claim(
+        claim = Claim(
             **{key: entry[key] for key in ("id", "statement", "kind", "check", "expected")},
             section=Section("", entry["passage"]),
             rule=rule,
@@ -201,11 +201,12 @@ class _Reader:
             else read_alternative(
                 alternative, partial(refuse, "refuted_by"), is_designed=rule.kind == "designed"
             ),
-            rule_changes=()
-            if changes is None
-            else read_changes(changes, rule, partial(refuse, "rule_changes")),
             source=f"{self._name}, line {self._line(index, '', 'claim')}",
         )
+        if changes is None:
+            return claim
+        history = read_changes(changes, rule, claim.definition, partial(refuse, "rule_changes"))
+        return replace(claim, rule_changes=history)
 
     def _refuse(self, index: int, key: str, why: str, table: str = "claim") -> NoReturn:
         msg = f"{self._name}, line {self._line(index, key, table)}: {why}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.claims.entries import Entry, definition
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger
 from loca_theory.claims.markdown import WRITTEN_BY, markdown
 from loca_theory.claims.measurement import Measurement, Tier
@@ -171,7 +171,7 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             )
             run = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
             version, claim = one["version"], claims.get(one["id"])
-            if claim and definition(claim) == one["definition"] and not claim.objection(found):
+            if claim and claim.definition == one["definition"] and not claim.objection(found):
                 entries.append(Entry(claim, found, ledger.error_rate(claim), *run, version))
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:

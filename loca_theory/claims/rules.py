@@ -123,17 +123,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleChange:
-    """The day from which a rule stands.
+    """The day from which a rule stands, with the check and the arguments that it judges.
 
     Attributes:
         date: The day.
         digest: :attr:`Rule.digest` of the rule from then on.
+        definition: :attr:`Claim.definition` from then on; empty for entries before 2026-11-24,
+            unless they are the last of their claim.
         why: Why it replaced the rule before; empty for the first rule.
         before: The rule before, as text; empty for the first rule.
     """
 
     date: date
     digest: str
+    definition: str = ""
     why: str = ""
     before: str = ""
 

@@ -153,8 +153,10 @@ def ruled(rule):
 
 
 DIGEST = Rule("inside", low=(0.0,), high=(np.inf,)).digest
-FIRST = f'{{ date = 2026-11-02, digest = "{DIGEST}" }}'
-CHANGE = f'{{ date = 2026-11-03, digest = "{DIGEST}", why = "Tighter.", before = "any" }}'
+# Hash of the id, the check and the arguments of GOOD.
+DEFINITION = "d8b88e8aff54d70b"
+FIRST = f'{{ date = 2026-11-02, digest = "{DIGEST}", definition = "{DEFINITION}" }}'
+CHANGE = FIRST.replace("-02", "-03").replace(" }", ', why = "Tighter.", before = "any" }')
 PART = """[[section]]
 title = "One"
 claims = ["first"]
@@ -198,8 +200,13 @@ BAD = {
     "runs without a design": (GOOD + 'refuted_by = { statement = "Worse.", difference = -1 }',
                               r"line 12: 'refuted_by' needs a number 'difference' if, and only if"),
     "a rule without its entry": (GOOD + f"rule_changes = [{FIRST}]".replace(DIGEST, "00000000"),
-                                 rf"line 12: the rule is not that of the last .* = \"{DIGEST}\""),
-    "no entry": (GOOD + "rule_changes = []", r"line 12: the rule is not that of the last entry"),
+                                 rf"line 12: the rule, the check or .*{DIGEST}.*{DEFINITION}"),
+    "a check without its entry": (GOOD + f"rule_changes = [{FIRST}]".replace(DEFINITION, "0000"),
+                                  r"line 12: the rule, the check or its arguments are not those"),
+    "arguments without their entry": (
+        GOOD.replace('"1"', '"2"') + f"rule_changes = [{FIRST}]",
+        r"line 12: the rule, the check or its arguments are not those"),
+    "no entry": (GOOD + "rule_changes = []", r"line 12: the rule, the check or its argumen"),
     "a change without a reason": (GOOD + f"rule_changes = [{FIRST}, {FIRST}]",
                                   r"line 12: an entry of 'rule_changes' for a change needs before"),
     "an empty reason": (GOOD + f"rule_changes = [{FIRST}, {CHANGE}]".replace("Tighter.", " "),

@@ -18,7 +18,6 @@ SLOW = {
     "largest-eigenvalue.expansion",
     "largest-eigenvalue.limit",
     "noniid.advantage-below-critical",
-    "noniid.crossing.monotone",
     "noniid.detectable",
     "noniid.t-values",
     "proposition1.errors-normal.huber",

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import Tier, VerificationResult, load_ledger
-from loca_theory.claims.entries import definition
 
 STORED = Path(__file__).parents[2] / "figures" / "ledger"
 LEDGER = load_ledger()
@@ -29,7 +28,7 @@ def test_every_claim_was_decided_as_the_ledger_says(entries):
 def test_what_is_shown_is_what_the_ledger_says():
     stored = json.loads((STORED / "claims.json").read_text(encoding="utf-8"))["claims"]
     for one, claim in zip(stored, LEDGER.claims, strict=True):
-        assert one["definition"] == definition(claim), claim.id
+        assert one["definition"] == claim.definition, claim.id
         assert one["statement"] == claim.statement, claim.id
         assert one["verdict"] == claim.expected_verdict.value, claim.id
 

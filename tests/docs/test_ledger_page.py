@@ -7,7 +7,6 @@ from html import unescape
 import pytest
 
 from loca_theory.claims import load_ledger
-from loca_theory.claims.entries import definition
 
 from .pages import extension
 
@@ -75,7 +74,7 @@ def entry(name, **changed):
     claim = {one.id: one for one in CLAIMS}[name]
     estimate = {"name": "", "value": 0.25, "standard_error": 0.0, "n": 16, "successes": None,
                 "bounds": None}  # fmt: skip
-    found = {"id": name, "definition": definition(claim), "estimates": [estimate], "remark": "",
+    found = {"id": name, "definition": claim.definition, "estimates": [estimate], "remark": "",
              "designed": "", "seconds": 1.0, "data": [], "tier": "deep", "seed": 0,
              "version": "?"}  # fmt: skip
     return {**found, **changed}

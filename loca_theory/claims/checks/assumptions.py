@@ -30,7 +30,7 @@ _LAWS: dict[str, _Draw] = {
     "t5": lambda rng, shape: rng.standard_t(5, shape) / np.sqrt(5 / 3),
     "exponential": lambda rng, shape: rng.standard_exponential(shape) - 1,
     "laplace": lambda rng, shape: rng.laplace(0, np.sqrt(0.5), shape),
-    "cauchy": lambda rng, shape: rng.standard_cauchy(shape),
+    "t2": lambda rng, shape: rng.standard_t(2, shape),
 }
 
 
@@ -43,7 +43,7 @@ def errors_alone(setting: Setting, *, estimator: str, law: str, samples: int) ->
     Args:
         setting: Tier and random generator.
         estimator: ``least-squares`` or ``huber``.
-        law: Law of the errors of Y: ``normal``, ``t3``, ``t5``, ``exponential`` or ``cauchy``.
+        law: Law of the errors of Y: ``normal``, ``t3``, ``t5``, ``exponential`` or ``t2``.
         samples: n′; an output has 8 parameters.
 
     Source: assumption (A2) of Proposition 1, that W′ is an M-estimator with a normal limit.

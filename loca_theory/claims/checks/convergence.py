@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import hypot
 
@@ -56,9 +57,10 @@ def recovery(
 def final_loss(
     setting: Setting, *, search: str, over: str, interpretation: str = "default"
 ) -> Measurement:
-    """Fraction of random problems in which one search ends at a lower loss than another.
+    """Fraction of the problems with different losses in which one search ends at the lower one.
 
-    A problem in which the first search diverges counts as a failure.
+    Ties are excluded: if no component moves, both searches can end at the same loss. A problem in
+    which the first search diverges counts as a failure.
 
     Args:
         setting: Tier and random generator.
@@ -76,8 +78,10 @@ def final_loss(
         given = point(Family(), interpretation, name, study.rates, study.steps, seed, (0, problems))
         found = compute(given)["loss"]
         losses.append([np.inf if value is None else value for value in found])
-    lower = sum(mine < other for mine, other in zip(*losses, strict=True))
-    return Measurement.of(Estimate.fraction(lower, problems))
+    pairs = list(zip(*losses, strict=True))
+    lower, ties = (sum(sign(a, b) for a, b in pairs) for sign in (operator.lt, operator.eq))
+    note = f"Of {problems} problems, {ties} have the same loss in both."
+    return Measurement.of(Estimate.fraction(lower, problems - ties), note)
 
 
 def uniqueness(setting: Setting, *, samples: int = SAMPLES) -> Measurement:
@@ -101,18 +105,24 @@ def uniqueness(setting: Setting, *, samples: int = SAMPLES) -> Measurement:
     return Measurement.exact(float((ranks[0] * ranks[1]).min()), f"{len(ranks[0])} problems.")
 
 
-def advantage(setting: Setting, *, search: str, over: str) -> Measurement:
-    """Fraction of problems recovered by one search, less that of another on the same problems.
+def advantage(setting: Setting, *, search: str, over: str, times: float) -> Measurement:
+    """Fraction of problems recovered by one search, less a multiple of another's on the same ones.
+
+    Args:
+        setting: Tier and random generator.
+        search: The search that should recover more.
+        over: The search to compare with.
+        times: The multiple.
 
     Source: the remark that closes the appendix on the toy experiment.
     """
     problems = setting.scaled(200, 8000, 40_000)
-    rows = _rows(setting, (search, over), "default", problems)
+    rows = _rows(setting, tuple(dict.fromkeys((search, over))), "default", problems)
     better, worse = (Estimate.fraction(_recovered(rows[name]), problems) for name in (search, over))
     # The error for independent problems is on the safe side: both searches solve the same ones.
-    error = hypot(better.standard_error, worse.standard_error)
+    error = hypot(better.standard_error, times * worse.standard_error)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
-    return Measurement.of(Estimate("", better.value - worse.value, error, problems), note)
+    return Measurement.of(Estimate("", better.value - times * worse.value, error, problems), note)
 
 
 def descent(
@@ -135,7 +145,7 @@ def descent(
         states: Where the step is taken: ``fitted``, random locations with the coefficients of least
             squares, or ``visited``, a random step of a phase of locations in a run of the paper's
             search.
-        direction: ``against`` the sign of the central difference, or ``along`` it.
+        direction: ``against`` the sign of the central difference, or ``random``.
 
     Source: "the difference approximation generally works well"; the quadratic loss is that of the
     toy experiment (:mod:`loca_theory.convergence.problems`).
@@ -145,10 +155,12 @@ def descent(
     wanted = setting.scaled(*numbers)
     problems = draw(Family(), Interpretation(), setting.seed(), range(wanted))
     starts = _visited(setting, problems) if states == "visited" else [None] * wanted
-    sign = -1 if direction == "against" else 1
+    signs = np.full(wanted, -1)
+    if direction == "random":
+        signs = setting.rng.choice([-1, 1], wanted)
     outcomes = [
-        _is_lowered(setting, problems, i, start, refitted=refitted, over=over, sign=sign)
-        for i, start in enumerate(starts)
+        _is_lowered(setting, problems, i, start, refitted=refitted, over=over, sign=int(sign))
+        for i, (start, sign) in enumerate(zip(starts, signs, strict=True))
     ]
     counted = [outcome for outcome in outcomes if outcome is not None]
     note = f"{wanted - len(counted)} problems without a component that can move are excluded."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -104,7 +103,6 @@ def reference_crossings(
     *,
     structure: str,
     ranks: Sequence[int],
-    differences: bool = False,
     fraction: float = 1.0,
 ) -> Measurement:
     """The ρ from which the method R has a smaller error than D for independent entries, by rank.
@@ -118,13 +116,12 @@ def reference_crossings(
         setting: Tier and random generator.
         structure: As in :func:`same_draw_gap`.
         ranks: Values of r, increasing.
-        differences: Return the steps from rank to rank instead, from a quarter of the draws.
         fraction: Fraction of the tier's draws to use, for values far from the bounds of the rule.
 
     Source: the printed ρ_c and the figure sim_3.
     """
     draws, seed = setting.scaled(25, 1200, 4800), setting.seed()
-    draws = max(25, round(draws * fraction * (0.25 if differences else 1)))
+    draws = max(25, round(draws * fraction))
     reference = [exact_error("D", Budget(SIZE, SIZE, r)) for r in ranks]
 
     def gaps(rho: float) -> NDArray[np.float64]:
@@ -146,15 +143,4 @@ def reference_crossings(
         parabola = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
         error = abs(parabola[1]) * there.std(ddof=1) / np.sqrt(draws)
         parts.append(Estimate(f"r = {r}", float(parabola[2]), float(error), draws))
-    if differences:
-        # Neighbouring ranks share their draws: the sum of both errors is on the safe side.
-        parts = [
-            Estimate(
-                f"{a.name} to {b.name}",
-                b.value - a.value,
-                a.standard_error + b.standard_error,
-                draws,
-            )
-            for a, b in pairwise(parts)
-        ]
     return Measurement.of(parts)

@@ -16,7 +16,7 @@ _Array = NDArray[np.float64]
 _SIZES = range(2, 17)
 
 
-def _parts(size: int, detuning: int = 0) -> tuple[_Array, _Array]:
+def _parts(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
     """R and I, entry by entry from the printed definition, with the period K + detuning."""
     u = np.arange(size)
     angle = 2 * np.pi * np.outer(u, u) / (size + detuning)
@@ -44,7 +44,7 @@ def parseval(setting: Setting, *, factor: str, transform: str) -> Measurement:
     return Measurement.exact(worst, f"Sizes {_SIZES[0]} to {_SIZES[-1]}.")
 
 
-def real_times_imaginary(setting: Setting, *, detuning: int = 0) -> Measurement:
+def real_times_imaginary(setting: Setting, *, detuning: float = 0) -> Measurement:
     """Largest entry of Re(H) Im(H), sizes 2 to 16.
 
     Args:
@@ -61,7 +61,7 @@ def real_times_imaginary(setting: Setting, *, detuning: int = 0) -> Measurement:
     return Measurement.exact(worst)
 
 
-def gram_matrices(setting: Setting, *, parity: str, detuning: int = 0) -> Measurement:
+def gram_matrices(setting: Setting, *, parity: str, detuning: float = 0) -> Measurement:
     """Largest deviation of RRᵀ and IIᵀ from the printed ones, sizes up to 17.
 
     Args:
@@ -96,7 +96,7 @@ def _printed_grams(size: int) -> tuple[_Array, _Array]:
     return real, imaginary
 
 
-def maps(size: int, detuning: int = 0) -> tuple[_Array, _Array]:
+def maps(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
     """The matrices that take vec W to vec Re F and to vec Im F, from the printed products.
 
     Args:
@@ -108,13 +108,13 @@ def maps(size: int, detuning: int = 0) -> tuple[_Array, _Array]:
     return to_real, np.kron(real, imaginary) + np.kron(imaginary, real)
 
 
-def _covariances(size: int, detuning: int = 0) -> tuple[_Array, _Array]:
+def _covariances(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
     """Σ_R and Σ_I."""
     to_real, to_imaginary = maps(size, detuning)
     return to_real @ to_real.T, to_imaginary @ to_imaginary.T
 
 
-def independence(setting: Setting, *, product: str, detuning: int = 0) -> Measurement:
+def independence(setting: Setting, *, product: str, detuning: float = 0) -> Measurement:
     """Largest entry of a product that vanishes if Re F and Im F are independent, sizes 2 to 8.
 
     A and B are the maps to vec Re F and vec Im F; Σ_R = AAᵀ and Σ_I = BBᵀ.
@@ -140,7 +140,7 @@ def independence(setting: Setting, *, product: str, detuning: int = 0) -> Measur
     return Measurement.exact(worst)
 
 
-def covariance_identity(setting: Setting, *, form: str, detuning: int = 0) -> Measurement:
+def covariance_identity(setting: Setting, *, form: str, detuning: float = 0) -> Measurement:
     """Largest deviation of Σ_R and Σ_I from the printed formulas, even and odd sizes 2 to 8.
 
     Args:
@@ -166,7 +166,7 @@ def covariance_identity(setting: Setting, *, form: str, detuning: int = 0) -> Me
     return Measurement.exact(worst)
 
 
-def locations_of_one(setting: Setting, *, detuning: int = 0) -> Measurement:
+def locations_of_one(setting: Setting, *, detuning: float = 0) -> Measurement:
     """Number of differences between the diagonal positions where Σ_R is 1 and the printed ones.
 
     The sizes are even, 4 to 8. The printed positions are (0,0), (K/2,K/2), (K²/2,K²/2) and
@@ -186,7 +186,7 @@ def locations_of_one(setting: Setting, *, detuning: int = 0) -> Measurement:
     return Measurement.exact(wrong)
 
 
-def block_form(setting: Setting, *, detuning: int = 0) -> Measurement:
+def block_form(setting: Setting, *, detuning: float = 0) -> Measurement:
     """Deviation of Σ_R and Σ_I from the printed blocks, in the order of the conjugate pairs.
 
     The blocks are I₄ and 0₄, then Δ₂ with entries 0.5, and Δ₂⁻ with 0.5 and −0.5. The sizes are

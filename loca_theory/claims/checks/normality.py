@@ -121,20 +121,26 @@ def variance(
     return Measurement.of([*parts, *_steps(parts)], f"σ0² = {base:.4f}.")
 
 
-def _steps(parts: Sequence[Estimate]) -> list[Estimate]:
-    """The difference of each estimate and the next, which are independent."""
+def _steps(parts: Sequence[Estimate], times: float = 1.0) -> list[Estimate]:
+    """The difference of each estimate and a multiple of the next, which are independent."""
     return [
         Estimate(
-            f"{a.name} less {b.name}",
-            a.value - b.value,
-            float(np.hypot(a.standard_error, b.standard_error)),
+            f"{a.name} less {'twice ' * (times == 2)}{b.name}",
+            a.value - times * b.value,
+            float(np.hypot(a.standard_error, times * b.standard_error)),
             min(a.n, b.n),
         )
         for a, b in pairwise(parts)
     ]
 
 
-def distance(setting: Setting, *, samples: Sequence[int], differences: bool = False) -> Measurement:
+def distance(
+    setting: Setting,
+    *,
+    samples: Sequence[int],
+    halving: bool = False,
+    levels: float = 0.0,
+) -> Measurement:
     """Total variation of an entry of ΔW from the normal law of its variance, one estimate per n′.
 
     Given the inputs, an entry of the least-squares estimate is normal. Its density is therefore the
@@ -144,24 +150,30 @@ def distance(setting: Setting, *, samples: Sequence[int], differences: bool = Fa
     Args:
         setting: Tier and random generator.
         samples: Values of n′; an output has 8 parameters.
-        differences: Return the decrease with each step of n′ instead.
+        halving: Return each distance less twice that at the next n′ instead.
+        levels: Standard deviation of the logarithm of the variance of the noise, which differs from
+            one fine-tune to the next; 0 if it is 1 in all.
 
     Source: Proposition 1.
     """
     replicates = setting.scaled(1000, 4000, 16_000)
     parts = []
     for n in samples:
-        found = [_total_variation(setting, n, replicates) for _ in range(_BATCHES)]
+        found = [_total_variation(setting, n, replicates, levels) for _ in range(_BATCHES)]
         parts.append(Estimate.mean(found, f"n' = {n}"))
     shown = "; ".join(f"{part.name}: {part.value:.2g}" for part in parts)
-    return Measurement.of(_steps(parts) if differences else parts, f"Total variation at {shown}.")
+    steps = _steps(parts, 2.0) if halving else parts
+    return Measurement.of(steps, f"Total variation at {shown}.")
 
 
-def _total_variation(setting: Setting, n: int, replicates: int) -> float:
+def _total_variation(setting: Setting, n: int, replicates: int, levels: float = 0.0) -> float:
     unit = np.eye(_INPUTS)[:, :1]
     # (XᵀX)⁻¹ = L⁻ᵀL⁻¹: its first diagonal entry is the square of the first column of L⁻¹.
     columns = np.linalg.solve(_factors(setting.rng, n, replicates), unit)
-    variances = np.square(columns).sum(axis=(1, 2)) + _SPREAD**2 + 1 / _PRE_TRAINING
+    variances = np.square(columns).sum(axis=(1, 2))
+    if levels:
+        variances *= np.exp(levels * setting.rng.standard_normal(replicates))
+    variances += _SPREAD**2 + 1 / _PRE_TRAINING
     standard_deviation = float(np.sqrt(variances.mean()))
     x = np.linspace(0, 12 * standard_deviation, 1201)
     scaled = x / np.sqrt(variances)[:, None]

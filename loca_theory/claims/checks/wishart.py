@@ -150,15 +150,23 @@ def largest_eigenvalue(
     return Measurement.of(parts)
 
 
-def limit(setting: Setting, *, printed: bool, sizes: Sequence[int]) -> Measurement:
+def limit(
+    setting: Setting, *, printed: bool, sizes: Sequence[int], aspect: float = 1.0
+) -> Measurement:
     """4 − E(1 − L_R)/K as printed, or 4 − E(K² − L_R)/K, for r = 1, one estimate per size.
+
+    Args:
+        setting: Tier and random generator.
+        printed: Whether 1 stands for K², as printed.
+        sizes: Values of K, the number of columns.
+        aspect: Rows over columns of W.
 
     Source: the displayed limit after the expansion of λ₁ in the proof of Theorem 1.
     """
     draws = setting.scaled(1000, 4000, 16_000)
     parts = []
     for size in sizes:
-        retained = Estimate.mean(_largest(setting, size, draws) / size)
+        retained = Estimate.mean(_largest(setting, size, draws, aspect) / size)
         shift = size - 1 / size if printed else 0.0
         gap = 4 - (retained.value - shift)
         parts.append(Estimate(f"K = {size}", gap, retained.standard_error, draws))
