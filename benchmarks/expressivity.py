@@ -184,7 +184,7 @@ def measure_start(rounds: int = 11) -> list[dict[str, Any]]:
     The processor seconds (user and system, of all threads) depend less than the wall time on other
     processes that are busy.
     """
-    answer = "import loca_theory; loca_theory.simulate(K=768, r=range(8, 33), engine='exact')"
+    answer = "import loca_theory; loca_theory.simulate(768, ranks=range(8, 33), engine='exact')"
     command = ["simulate", "--K", "768", "--r", "8..32", "--engine", "exact", "--quiet"]
     python = [sys.executable, "-c"]
     empty, imports = "empty interpreter", "imports of an exact answer"
