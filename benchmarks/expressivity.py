@@ -1,6 +1,6 @@
 """Speed of the exact errors, of the low-rank sampler and of the command, with comparisons.
 
-Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json]``.
+Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json] [PART]...``.
 
 - *exact*: the exact errors of all methods at K = 4096, r = 8..32, and one value of D compared with
   adaptive quadrature.
@@ -8,6 +8,8 @@ Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json]``.
   K = 4096 and with the singular values of one dense matrix.
 - *sampler*: one draw of all leading singular values compared with other algorithms, on one thread.
 - *agreement*: the mean of reduced draws compared with that of dense draws.
+- *start*: time of whole processes that answer exactly, compared with an empty interpreter and with
+  one that only imports what they import of other packages.
 - *process*: wall time and peak memory of whole ``loca-theory`` processes, compared with an
   interpreter that only imports typical packages.
 """
@@ -15,10 +17,13 @@ Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json]``.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -46,6 +51,11 @@ from loca_theory.expressivity import (
 
 PACKAGES = ("numpy", "scipy", "torch", "pandas", "click", "rich")
 _SIZE, _RANKS = 4096, range(8, 33)
+# What an exact answer imports of other packages.
+_EXACT_IMPORTS = (
+    "import numpy, scipy.fft, scipy.linalg, scipy.optimize, scipy.special, joblib, psutil, "
+    "threadpoolctl"
+)
 _BARE = "import scipy.special, scipy.stats, pandas, click, rich"
 
 
@@ -168,6 +178,59 @@ def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
     return rows
 
 
+def measure_start(rounds: int = 11) -> list[dict[str, Any]]:
+    """Measure processes from their start to an exact answer, in Python and as a command.
+
+    The processor seconds (user and system, of all threads) depend less than the wall time on other
+    processes that are busy.
+    """
+    answer = "import loca_theory; loca_theory.simulate(768, ranks=range(8, 33), engine='exact')"
+    command = ["simulate", "--K", "768", "--r", "8..32", "--engine", "exact", "--quiet"]
+    python = [sys.executable, "-c"]
+    empty, imports = "empty interpreter", "imports of an exact answer"
+    terminal = "the same, with click and rich"
+    commands = {
+        empty: [*python, "pass"],
+        "import loca_theory": [*python, "import loca_theory"],
+        imports: [*python, _EXACT_IMPORTS],
+        "simulate in Python": [*python, answer],
+        terminal: [*python, f"{_EXACT_IMPORTS}, click, rich.console, rich.table"],
+        "loca-theory simulate": [sys.executable, "-m", "loca_theory", *command],
+    }
+    references = {
+        "import loca_theory": empty,
+        "simulate in Python": imports,
+        "loca-theory simulate": terminal,
+    }
+    processor: dict[str, list[float]] = {name: [] for name in commands}
+
+    def timed(name: str) -> None:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _run(commands[name])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        processor[name].append(used)
+
+    timings = interleaved(
+        {name: Rival(partial(timed, name)) for name in commands},
+        rounds=rounds,
+        block_seconds=0.0,
+        attempts=1,
+    )
+    rows = []
+    for name, timing in timings.items():
+        row = {"what": name, **timing.as_record(), "median_cpu_s": median(processor[name])}
+        if reference := references.get(name):
+            pairs = zip(processor[name], processor[reference], strict=True)
+            row |= {
+                "reference": reference,
+                "ratio": timing.ratio_to(timings[reference]),
+                "cpu_ratio": median(a / b for a, b in pairs),
+            }
+        rows.append(row)
+    return rows
+
+
 def measure_process(rounds: int = 7) -> list[dict[str, Any]]:
     """Measure whole processes, interleaved; memory is that of the process and its workers."""
     sizes, rest = ("768", "4096", "16384"), ("--r", "8..32", "--quiet")
@@ -223,20 +286,25 @@ def _peak_mib(command: list[str]) -> float:
     return peak / 2**20
 
 
+PARTS = {
+    "exact": measure_exact,
+    "low rank": measure_low_rank,
+    "sampler": measure_sampler,
+    "agreement": measure_agreement,
+    "start": measure_start,
+    "process": measure_process,
+}
+
+
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
-def main(out: Path | None) -> None:
+@click.argument("only", nargs=-1, metavar="[PART]...", type=click.Choice(PARTS))
+def main(out: Path | None, only: tuple[str, ...]) -> None:
     """Measure speed and memory, and print the results."""
     record: dict[str, Any] = {"environment": environment(PACKAGES)}
     console = Console()
-    for name, measure in {
-        "exact": measure_exact,
-        "low rank": measure_low_rank,
-        "sampler": measure_sampler,
-        "agreement": measure_agreement,
-        "process": measure_process,
-    }.items():
-        record[name] = measure()
+    for name in only or PARTS:
+        record[name] = PARTS[name]()
         print_rows(console, name, record[name])
     if out is not None:
         write_json(out, record)

@@ -39,7 +39,7 @@ def page(figures: Mapping[str, PaperFigure], root: Path) -> str:
     pictures = stored_pictures(root)
     lines: list[str] = []
     for label, figure in figures.items():
-        lines += _section(label, figure.shows, pictures.pop(label, None))
+        lines += _section(label, figure.title, figure.shows, pictures.pop(label, None))
         lines += _drawn_by(f'loca.figure("{label}", results="{FOLDER}")', figure.draw)
         lines += _data(label, figure)
     lines += ["## Pictures of results", "", "`plot` draws these from any result of their kind.", ""]
@@ -63,10 +63,8 @@ def stored_pictures(root: Path) -> dict[str, Path]:
     return found
 
 
-def _section(name: str, shows: str, picture: Path | None) -> Iterator[str]:
-    yield f"### `{name}`"
-    yield ""
-    yield f"{shows}."
+def _section(name: str, title: str, shows: str, picture: Path | None) -> Iterator[str]:
+    yield from (f"### {title}", "", f"`{name}`: {shows}." if shows else f"`{name}`")
     yield ""
     if picture is None:
         yield "*Not drawn yet: its data are not stored.*"
@@ -115,7 +113,7 @@ def _result_picture(name: str, path: Path, root: Path) -> Iterator[str]:
             continue
         (view,) = [one for one in views(kind.load(root / folder)) if one.name == view_name]
         call = f'loca.plot(loca.{kind.__name__}.load("{folder}"), "{view_name}")'
-        yield from _section(name, view.title, path)
+        yield from _section(name, view.title, "", path)
         yield from _drawn_by(call, view.draw)
         return
     msg = f"{path} is neither a figure of FIGURES nor a picture of a result; delete it"

@@ -34,6 +34,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.order_statistics import expected_minimum
 from loca_theory.expressivity.wishart_kernel import pre_kernel
 from loca_theory.increments import MarchenkoPastur
+from loca_theory.sweeps import one_thread
 
 # Beyond this rank the cost, about r⁴, exceeds ten seconds; beyond this min(p, q), the number of
 # Laguerre functions, it exceeds that of many draws. Simulation is better there.
@@ -92,7 +93,10 @@ def expected_leading_energy(
     return _leading_energy(max(p, q), min(p, q), r, refinement).copy()
 
 
+# The matrices are small: more threads would wait for one another, and while other processes are
+# busy that takes longer than the computation.
 @lru_cache(maxsize=128)
+@one_thread()
 def _leading_energy(p: int, q: int, r: int, refinement: float) -> _Array:
     low, levels, measure, minus, plus = _indicators(p, q, r, refinement)
     k = np.arange(r + 1)

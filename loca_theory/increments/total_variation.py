@@ -23,7 +23,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.histogram import (
@@ -189,7 +189,7 @@ def _invert(
 ) -> tuple[float, float, float]:
     """The τ with m(τ) = T, and the ends of |m(τ) − T| ≤ z s(τ) with s multiplied by ``spread``."""
     direction = gaps / (np.abs(gaps).sum() / 2) if statistic > 0 else gaps
-    z = float(stats.norm.ppf(0.5 + confidence / 2)) * spread
+    z = float(special.ndtri(0.5 + confidence / 2)) * spread
 
     def solve(standard_deviations: float) -> float:
         def excess(tau: float) -> float:

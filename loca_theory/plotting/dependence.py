@@ -153,7 +153,7 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
     protocols = [p for p in Protocol if p in set(crossings["protocol"])]
     ranks = list(dict.fromkeys(crossings["r"]))
     counts = [len(names) for names in groups.values()]
-    size = (4.2 * len(protocols) + 1.0, 0.62 * sum(counts) + 0.75 * len(counts))
+    size = (4.2 * len(protocols) + 1.0, 0.45 * sum(counts) + 0.75 * len(counts))
     canvas = Canvas.of(ax, size, len(groups), len(protocols), sharey="row", height_ratios=counts)
     axes = canvas.axes
     for row, (parameter, structures) in zip(axes, groups.items(), strict=True):
@@ -203,12 +203,13 @@ def _draw_crossing_line(
         which = "" if len(some) == len(ranks) else f"r = {', '.join(map(str, some))}: "
         axis.annotate(
             which + _FINDINGS[finding],
-            (0.98, height),
+            (0.5, height),
             xycoords=("axes fraction", "data"),
-            ha="right",
+            ha="center",
             va="center",
             fontsize=7,
             color="#666666",
+            backgroundcolor="white",
         )
 
 

@@ -19,31 +19,37 @@ from loca_theory.plotting.runs import Lines, as_lines
 _ANALYZE = "loca-theory analyze BASE FINETUNED --out DIR"
 
 
-def _analysis(label: str, shows: str, table: str, draw: Callable[..., Figure]) -> PaperFigure:
-    return PaperFigure(label, shows, Stored({f"analyze-{table}": _ANALYZE}), draw)
+def _analysis(
+    label: str, title: str, shows: str, table: str, draw: Callable[..., Figure]
+) -> PaperFigure:
+    return PaperFigure(label, title, shows, Stored({f"analyze-{table}": _ANALYZE}), draw)
 
 
 _ANALYSIS = (
     _analysis(
         "analysis_1",
+        "Entries of increments",
         "Fig. 1a: entries of the increments of a query and a value matrix, and the normal density",
         "figure_data",
         draw_histograms,
     ),
     _analysis(
         "analysis_2",
+        "Normality by layer",
         "Fig. 1b: p-values of normality by layer, calibrated and as printed",
         "matrices",
         draw_p_values,
     ),
     _analysis(
         "analysis_3",
+        "Eigenvalues of increments",
         "Fig. 1c: eigenvalues of the increments and the Marchenko–Pastur law",
         "figure_data",
         draw_spectra,
     ),
     _analysis(
         "spectral_analysis_appendix",
+        "Eigenvalues of fine-tuned weights",
         "Eigenvalues of the fine-tuned weights W′ and the Marchenko–Pastur law",
         "figure_data",
         lambda table: draw_spectra(table, "weights"),
@@ -52,15 +58,16 @@ _ANALYSIS = (
 
 
 def _fine_tuning(
-    label: str, shows: str, table: str, command: str, draw: Callable[[Lines], Figure]
+    label: str, title: str, shows: str, table: str, command: str, draw: Callable[[Lines], Figure]
 ) -> PaperFigure:
     data = Stored({table: f"python -m experiments.{command}"})
-    return PaperFigure(label, shows, data, lambda rows: draw(as_lines(rows)))
+    return PaperFigure(label, title, shows, data, lambda rows: draw(as_lines(rows)))
 
 
 _FINE_TUNING = (
     _fine_tuning(
         "training_process",
+        "Loss and metric during training",
         "Validation loss and metric over the steps, with learned and fixed locations; measured",
         "training_process",
         "training_process",
@@ -68,6 +75,7 @@ _FINE_TUNING = (
     ),
     _fine_tuning(
         "budget",
+        "Metric against the budget",
         "Metric against the parameter budget, with 95% intervals over seeds; measured",
         "budgets-summary",
         "budgets",
@@ -75,6 +83,7 @@ _FINE_TUNING = (
     ),
     _fine_tuning(
         "parameter_sen",
+        "Sensitivity to the settings",
         "Metric against the scaling and the fraction of alternating steps; measured",
         "sensitivity-summary",
         "sensitivity",
@@ -82,6 +91,7 @@ _FINE_TUNING = (
     ),
     _fine_tuning(
         "visualization_W",
+        "Learned increments",
         "The increments that each method learns in a few layers; measured",
         "visualization_W",
         "patterns",
@@ -89,6 +99,7 @@ _FINE_TUNING = (
     ),
     PaperFigure(
         "comparisons",
+        "Methods compared by fine-tuning",
         "Differences between methods of fine-tuning over small tasks, with the bounds that "
         "decide the claims; measured",
         Stored({"verdicts": "python -m experiments.everything --full"}),
@@ -96,13 +107,15 @@ _FINE_TUNING = (
     ),
     _fine_tuning(
         "prediction",
-        "What predicts the better adapter: rank correlations with the accuracy; measured",
+        "What predicts the better adapter",
+        "Rank correlations of predictors with the accuracy; measured",
         "prediction",
         "prediction",
         draw_prediction,
     ),
     _fine_tuning(
         "low_rank",
+        "Low rank of full increments",
         "Energy of the largest singular values of full increments, by optimiser, rate, steps, "
         "batch, data and layer, beside that of independent entries; measured",
         "low_rank",
@@ -113,7 +126,8 @@ _FINE_TUNING = (
 
 _OVERVIEW = PaperFigure(
     "overview",
-    "Overview: Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
+    "Overview",
+    "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
     Stored(
         {
             "sim_2": "loca-theory figures sim_2",

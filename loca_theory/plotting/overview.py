@@ -115,8 +115,11 @@ def _tuned(axis: Axes, table: pd.DataFrame) -> None:
     """The decided comparisons over the most tasks."""
     decided = table[table["verdict"].notna() & (table["measure"] == "accuracy")]
     lines = as_lines(decided[decided["tasks"] == decided["tasks"].max()])
-    draw_group(axis, lines)
-    axis.set_xlabel("difference, points of accuracy\n(dots: tasks; grey: within the margin)")
+    named = "V1, random locations", "random locations (V1)"
+    draw_group(axis, [{**line, "title": str(line["title"]).replace(*named)} for line in lines])
+    axis.set_xlabel(
+        "difference, points of accuracy\n(dots: tasks; grey: the margin fixed beforehand)"
+    )
     axis.set_title(f"Fine-tuning: {lines[0]['tasks']} small tasks")
 
 
@@ -124,6 +127,8 @@ def _claims(axis: Axes, table: pd.DataFrame) -> None:
     table = table[table["subject"] == "paper"]
     draw_verdicts(table, ax=axis)
     axis.set_title(f"The ledger: verdicts on {len(table)} claims of the paper")
+    longest = table.groupby("section").size().max()
+    axis.set_xlim(0, 1.05 * longest)
     # The bars fill the axes, so the key is below them.
-    axis.legend(loc="upper center", bbox_to_anchor=(0.35, -0.13), ncols=4, fontsize=7,
+    axis.legend(loc="upper center", bbox_to_anchor=(0.35, -0.13), ncols=3, fontsize=9,
                 handlelength=1.0, columnspacing=1.2)  # fmt: skip

@@ -74,6 +74,7 @@ FIGURES: dict[str, PaperFigure] = {
     for figure in (
         PaperFigure(
             "sim_1",
+            "Error against the size of the matrix",
             "Reconstruction error for r = 8, 16, 24, 32 and K from 100 to 300; exact",
             Computed(
                 lambda: Simulation(
@@ -84,6 +85,7 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "sim_2",
+            "Error against the rank",
             "Reconstruction error for K = 768 and 4096 and r from 8 to 32; exact",
             Computed(
                 lambda: Simulation(
@@ -94,6 +96,7 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "theorem1_margin",
+            "Margin of Theorem 1",
             "Margin by which the ordering of Theorem 1 holds, at every K from 4 to 300 and "
             "r < K/3, under four accountings; exact",
             Computed(lambda: Ordering(tuple(range(4, 301)), ORDERING_ACCOUNTINGS)),
@@ -101,20 +104,23 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "sim_3",
-            "Reconstruction error under (1-rho) I + rho 11', K = 300, in both protocols; U (and at "
-            "independence D, M1, M2) exact, the rest simulated",
+            "Error under equal correlation",
+            "Reconstruction error if every two entries have the correlation ρ, K = 300, in both "
+            "protocols; U (and at independence D, M1, M2) exact, the rest simulated",
             Computed(lambda: _study("equicorrelated")),
             lambda table: draw_losses(table, "equicorrelated"),
         ),
         PaperFigure(
             "sim_3_as_printed",
-            "The same under the printed I + rho 11'; U (and at independence D, M1, M2) exact, the "
-            "rest simulated",
+            "Error under equal correlation, as printed",
+            "The same with the covariance as printed, which adds ρ to every entry of the identity "
+            "matrix; U (and at independence D, M1, M2) exact, the rest simulated",
             Computed(lambda: _study("shared-mean")),
             lambda table: draw_losses(table, "shared-mean"),
         ),
         PaperFigure(
             "crossings",
+            "Where low rank and the DCT cross",
             "Where the errors of low rank and DCT selection cross under six kinds of dependence, "
             "K = 300, in both protocols; simulated",
             Computed(lambda: _study(*_CROSSING), "crossings"),
@@ -122,6 +128,7 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "phase",
+            "Phase diagram",
             "Which method retains more, by the budget and by the energy of the r largest singular "
             "values: boundaries in closed form, crossings with one spike simulated at K = 300",
             Computed(lambda: _study("spiked"), "crossings"),
@@ -129,6 +136,7 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "separable_map",
+            "Map of separable dependence",
             "Which of low rank, DCT and plain entries retains most under separable dependence, by "
             "its strength and r/K, K = 256, blocks of 16; simulated",
             Computed(_separable_study),
@@ -136,6 +144,7 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "toy_experiment",
+            "Toy experiment: learned spectra",
             "The learned spectrum of single 6×6 problems over the steps: one that central "
             "differences recover, one that they do not, and the latter with reselection",
             Computed(_convergence, "traces"),
@@ -143,18 +152,21 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "toy_experiment_loss",
+            "Toy experiment: loss",
             "Loss of the same problems with learned and with fixed locations",
             Computed(_convergence, "traces", shared_with="toy_experiment"),
             draw_loss,
         ),
         PaperFigure(
             "toy_recovery",
+            "Toy experiment: searches that find the locations",
             "How often each search finds all true locations of random 6×6 problems",
             Computed(_convergence),
             draw_recovery,
         ),
         PaperFigure(
             "methods",
+            "All methods by their costs",
             "Error of every method against its trained parameters and its stored bits, K = 768, "
             "r = 1 to 64; exact, the limit, or simulated, as its key says",
             Computed(Catalogue),

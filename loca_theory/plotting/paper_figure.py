@@ -49,12 +49,14 @@ class PaperFigure:
     Attributes:
         label: The label of the figure in the paper's source, or a name if the paper has no such
             figure.
+        title: Heading of a few words.
         shows: What the figure shows, and which parts are exact.
         data: The data that it is drawn from.
         draw: Draws the figure from the tables, which are passed in the order of ``data``.
     """
 
     label: str
+    title: str
     shows: str
     data: Computed | Stored
     draw: Callable[..., Figure]

@@ -7,7 +7,12 @@ This package does not depend on what is computed.
 """
 
 from loca_theory.sweeps.backends import Backend, Cluster
-from loca_theory.sweeps.execution import DEFAULT_RUNNER, Runner, SweepInterruptedError
+from loca_theory.sweeps.execution import (
+    DEFAULT_RUNNER,
+    Runner,
+    SweepInterruptedError,
+    one_thread,
+)
 from loca_theory.sweeps.files import write_atomically
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.moments import Moments
@@ -34,6 +39,7 @@ __all__ = [
     "is_stored",
     "load_rows",
     "manifest",
+    "one_thread",
     "rows",
     "store_rows",
     "write_atomically",

@@ -198,7 +198,7 @@ def _run_here(
     workers: int,
 ) -> list[int]:
     """Compute points in this process until workers would be faster; return the other indices."""
-    with _one_thread():
+    with one_thread():
         start = time.perf_counter()
         for done, index in enumerate(missing):
             left = len(missing) - done
@@ -302,7 +302,7 @@ def _compute_one(
         msg = f"the worker on {platform.node()} runs another version of loca-theory; "
         msg += "install the same version on every machine"
         raise ResourceError(msg)
-    with _one_thread():
+    with one_thread():
         return index, compute(point)
 
 
@@ -329,7 +329,7 @@ def _interrupts_delayed() -> Iterator[None]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Use one BLAS, OpenMP and torch thread in this context, then restore the former number.
 
     The limit also applies to libraries that are loaded in this context.

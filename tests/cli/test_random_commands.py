@@ -1,13 +1,17 @@
-"""Random command lines: an exit code and one line, never a traceback or half a file.
+"""Random command lines: the result, or one line of error; never a traceback or half a file.
 
-Options and their choices come from the commands themselves, so that a new option is tried as well.
-Values are small enough for a second each, or wrong.
+Options come from the commands themselves, and values from their types, so that a new option is
+tried as well. A line holds right values alone, and must succeed; or right values of options that
+may exclude one another; or one wrong value.
 """
 
 import csv
 import io
 import json
 import shutil
+from collections import Counter
+from itertools import chain
+from pathlib import Path
 
 import click
 import pyarrow.parquet as pq
@@ -16,84 +20,180 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loca_theory import demo_pair
+from loca_theory.cli.analyze import Entries
 from loca_theory.cli.main import group
+from loca_theory.cli.options import Folder
+from loca_theory.cli.ranges import IntegerList, NumberList, Shape
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX
 
 COMMANDS = {
     name: group.get_command(click.Context(group), name)
     for name in group.list_commands(click.Context(group))
 }
-# Values that are right for some option, and cheap for all.
-SMALL = [
-    "0", "1", "2", "3", "4", "2..4", "1,2", "8x6", "0.5", "0..0.4..0.2", "1k", "400B", "gaussian",
-    "R", "D", "R,S", "central", "reselect", "spiked", "ar1", "same-draw", "cpu", "out", "q_proj",
+PAIR = [str(path) for path in demo_pair()]
+FIGURES = str(Path(__file__).parents[2] / "figures")
+# Short runs that succeed: options, arguments, and the options that do not go with these.
+SIMULATED = ["--r", "1", "--draws", "2", "-j", "1"]
+FAMILIES = ["ar1,blocks,spiked,scaled", "spiked,ar1,blocks,power-law"]
+CORRELATED = [
+    *SIMULATED, "--null-draws", "400", "--structures", FAMILIES[0], "--rho", "0.2",
+    "--fraction", "0.1", "--exponent", "1",
 ]  # fmt: skip
+ANALYSED = ["--r", "1", "-j", "1"]
+EXTRACTED = ["--include", "1.attention", "-j", "1"]
+SIZES = {"--r", "--components", "--energy", "--allocate"}
+LIMITS = {"--floor", "--cap"}
+BASES = {
+    "simulate": [
+        (["--K", "4", *SIMULATED], [], {"--shape"}),
+        (["--shape", "4x6", *SIMULATED], [], {"--K"}),
+    ],
+    "correlate": [
+        (["--K", "6", *CORRELATED], [], {"--shape"}),
+        (["--shape", "4x6", *CORRELATED], [], {"--K"}),
+    ],
+    "toy": [(["--problems", "1", "--steps", "20", "-j", "1"], [], set())],
+    "analyze": [
+        (ANALYSED, PAIR, {"--demo", "--pictures"}),
+        ([*ANALYSED, "--out", "out"], PAIR, {"--demo"}),
+        ([*ANALYSED, "--demo"], [], {"--pictures"}),
+    ],
+    "extract": [
+        ([*EXTRACTED, "--components", "2"], PAIR, {*SIZES - {"--components"}, *LIMITS, "--method"}),
+        ([*EXTRACTED, "--r", "1", "--method", "lora"], PAIR, {*SIZES - {"--r"}, *LIMITS}),
+        ([*EXTRACTED, "--allocate", "2k"], PAIR, SIZES - {"--allocate"}),
+        ([*EXTRACTED, "--energy", "0.5"], PAIR, SIZES - {"--energy"}),
+    ],
+    "verify": [
+        (["--quick", "-j", "1"], ["condition-u"], set()),
+        (["--quick", "-j", "1"], ["parseval.unitary"], set()),
+        (["--list"], ["condition-u", "wishart."], set()),
+    ],
+    "methods": [(["--r", "2"], [], set()), (["--r", "2"], ["R", "D", "LoKr"], set())],
+    "figures": [
+        (["--results", FIGURES, "-j", "1"], ["sim_2"], {"--results"}),
+        (["--results", FIGURES, "-j", "1"], ["overview"], {"--results"}),
+    ],
+}
+# Right values of the options whose type does not say them, all of them cheap.
+RIGHT = {
+    "--K": ["4", "6"],
+    "--shape": ["4x6", "6x4"],
+    "--methods": ["R", "D,S", "R,DoRA", "all"],
+    "--structures": FAMILIES,
+    "--protocols": ["same-draw", "iid-reference", "same-draw,iid-reference"],
+    "--block": ["1", "2"],
+    "--rho-columns": ["0", "0.3"],
+    "--null-draws": ["400", "401"],
+    "--level": ["0.05", "0.1"],
+    "--search": ["central", "swap,pursuit", "all"],
+    "--interpretation": ["default", "sum", "sum+indices"],
+    "--size": ["4", "4,6"],
+    "--condition": ["gaussian", "1", "1,10"],
+    "--steps": ["20", "30"],
+    "--lr": ["0.02", "1"],
+    "--location-lr": ["0.05", "1"],
+    "--allocate": ["2k", "20000", "8KB"],
+    "--energy": ["0.3", "0.5"],
+    "--cap": ["5000", "6000"],
+    "--include": ["q_proj", "attention"],
+    "--exclude": ["k_proj", "^$"],
+    "--save-module": ["embed", "norm"],
+    "--device": ["auto", "cpu"],
+    "--results": ["."],
+    "--seed": ["0", "7", str(2**63 - 1)],
+    "--r": ["1", "2"],
+    "--value-bits": ["8", "32"],
+    "--method": ["loca", "lora", "best"],
+    "--epsilon": ["0", "0.01"],
+}
+BY_TYPE = {
+    IntegerList: ["1", "1,2", "1..3", "1..3..2"],
+    NumberList: ["0.1", "0,0.2", "0..0.4..0.2"],
+    Shape: ["4x6", "6x4"],
+    Entries: ["10k", "20000", "1M"],
+    Folder: ["out", "out put"],
+}
 WRONG = [
     "", " ", "-1", "nan", "inf", "1e999", "9" * 30, "8..", "..8", "8..2", "1..9..0", "1,,2", "0x8",
     "ä", "a\nb", "\udcff", "--", "None", "[", "x" * 300, "no/such/folder", "hub:", "cuda:99", "%s",
-    "csv.reader", "os:getcwd", "no_module:x",
+    "csv.reader", "os:getcwd", "no_module:x", "0", "0.5", "1.5", "gaussian", "R", "400B", "help",
 ]  # fmt: skip
-# What makes a run short; of an option that is given twice, the later value counts.
-CHEAP = {
-    "simulate": ["--K", "4", "--r", "1", "--draws", "2"],
-    "correlate": ["--K", "6", "--r", "1", "--draws", "2", "--null-draws", "20", "--rho", "0,0.2"],
-    "toy": ["--problems", "1", "--steps", "2"],
-    "analyze": ["--r", "1"],
-    "extract": ["--include", "1.attention.q_proj", "--components", "2"],
-    "verify": ["--quick"],
-    "methods": [],
-    "figures": [],
-}
-# Arguments instead of options. Whole ledgers and all figures take minutes, so one is always named.
-NAMED = {
-    "analyze": [str(path) for path in demo_pair()],
-    "extract": [str(path) for path in demo_pair()],
-    "verify": ["condition-u", "parseval.unitary", "wishart.constant"],
-    "methods": ["R", "D", "LoKr"],
-    "figures": ["sim_2", "overview", "budget"],
-}
 # These start processes or wait for a network, and have tests of their own.
-NEVER = {"--jobs", "--backend", "--scheduler", "--debug", "--deep", "--help"}
+NEVER = {"--jobs", "--backend", "--scheduler", "--debug", "--deep", "--help", "--ledger"}
+# How many lines the deep tier tries, 2,000 together: the fewer, the longer one takes.
+LINES = {
+    "simulate": 400, "correlate": 100, "toy": 200, "analyze": 200, "extract": 400, "verify": 200,
+    "methods": 400, "figures": 100,
+}  # fmt: skip
 
 
-def values(option):
-    """Values of an option: its choices or small values, and now and then a wrong one."""
-    right = list(option.type.choices) if isinstance(option.type, click.Choice) else SMALL
-    return st.sampled_from(right) | st.sampled_from(right) | st.sampled_from(WRONG)
+def flag_of(option):
+    """An option's longest name."""
+    return max(option.opts, key=len)
 
 
-def written(option):
-    """An option as it is typed."""
-    name = st.just(max(option.opts, key=len))
-    return st.tuples(name) if option.is_flag else st.tuples(name, values(option))
+def right_values(option):
+    """Values that are right, from the option or from its type; a new type needs an entry."""
+    if (name := flag_of(option)) in RIGHT:
+        return RIGHT[name]
+    if isinstance(option.type, click.Choice):
+        return list(option.type.choices)
+    if isinstance(option.type, click.types.IntParamType):
+        return ["1", "2"]
+    return BY_TYPE[type(option.type)]
 
 
 @st.composite
-def command_lines(draw):
-    name = draw(st.sampled_from(list(COMMANDS)))
+def command_lines(draw, name, *, mixed=False, wrong=False):
+    """Command lines of right values.
+
+    Args:
+        draw: Of hypothesis.
+        name: The command.
+        mixed: Whether options that exclude one another may meet.
+        wrong: Whether one value is a wrong one.
+    """
+    base, arguments, unfit = draw(st.sampled_from(BASES[name]))
     options = [
         one
         for one in COMMANDS[name].params
-        if isinstance(one, click.Option) and max(one.opts, key=len) not in NEVER
+        if isinstance(one, click.Option) and flag_of(one) not in NEVER
+        if mixed or flag_of(one) not in unfit
     ]
-    chosen = draw(st.lists(st.sampled_from(options).flatmap(written), max_size=5))
-    named = []
-    if name in NAMED:
-        positions = st.sampled_from([*NAMED[name], *NAMED[name], *WRONG])
-        named = draw(st.lists(positions, min_size=1, max_size=3))
-    words = [*CHEAP[name], *(word for one in chosen for word in one)]
+    chosen = draw(st.lists(st.sampled_from(options), unique=True, min_size=wrong, max_size=4))
+    words = [
+        [flag_of(one), *([] if one.is_flag else [draw(st.sampled_from(right_values(one)))])]
+        for one in chosen
+    ]
+    arguments = [[one] for one in arguments]
+    if wrong:
+        spoilt = draw(st.sampled_from([*words, *arguments]))
+        spoilt[-1:] = [draw(st.sampled_from(WRONG))]
     # After "--", a name that begins with a hyphen is a name.
-    return [name, *words, *(["--"] if draw(st.booleans()) else []), *named]
+    end = ["--"] if draw(st.booleans()) else []
+    return [name, *base, *chain(*words), *end, *chain(*arguments)]
 
 
 def check_output(done, line):
     """Data alone on standard output, in the format that was asked for."""
     formats = [line[i + 1] for i, word in enumerate(line[:-1]) if word == "--format"]
-    if done.code == 0 and formats and "--list" not in line:
+    if done.code == 0 and formats:
         if formats[-1] == "json":
             json.loads(done.out)
         elif formats[-1] == "csv":
             assert len({len(row) for row in csv.reader(io.StringIO(done.out)) if row}) <= 1
+
+
+def check_error(done):
+    """One line says what is wrong, beside notes; a terminal may wrap it."""
+    said = [line for line in done.err.splitlines() if not line.startswith("note: ")]
+    if done.code in (1, 2):
+        assert len(said) == 1, done.err
+        assert said[0].startswith("loca-theory: "), done.err
+        assert len(said[0].split()) > 3, done.err
+    else:
+        assert not said, done.err
 
 
 def check_files(folder):
@@ -109,36 +209,75 @@ def check_files(folder):
             pq.read_table(path)
 
 
-def check(cli, here, line):
-    done = cli(*line)
-    assert "Traceback" not in done.err
-    if done.code in (1, 2):
-        assert done.err.strip()
-    check_output(done, line)
-    check_files(here)
-    for path in here.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+@pytest.fixture
+def check(cli, here):
+    """Run a command line in an empty folder, check what it left, and return its exit code."""
+
+    def run(line):
+        for path in here.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        done = cli(*line)
+        assert "Traceback" not in done.err
+        check_error(done)
+        check_output(done, line)
+        check_files(here)
+        return done.code
+
+    return run
 
 
-reruns = {
-    "deadline": None,
-    "derandomize": True,
-    # The folder is emptied after each command line.
-    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-}
+@pytest.fixture
+def explore(check, record_property):
+    """Run random command lines of one kind; those of right values must all succeed."""
+
+    def run(name, examples, **kind):
+        codes = Counter()
+
+        @settings(
+            max_examples=examples,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        @given(line=command_lines(name, **kind))
+        def one(line):
+            code = check(line)
+            codes[code] += 1
+            assert kind or code == 0, line
+
+        one()
+        # That many lines succeeded, so that what they leave was checked.
+        assert kind or codes[0] >= examples // 2
+        for code, count in codes.items():
+            record_property(f"{name}, {' '.join(kind) or 'right'}, exit code {code}", count)
+
+    return run
+
+
 ignores_warnings = pytest.mark.filterwarnings("ignore")
+every_command = pytest.mark.parametrize("name", COMMANDS)
 
 
 @ignores_warnings
-@settings(max_examples=20, **reruns)
-@given(line=command_lines())
-def test_some_random_command_lines(cli, here, line):
-    check(cli, here, line)
+@every_command
+def test_the_command_lines_to_vary_succeed(check, name):
+    for base, arguments, _ in BASES[name]:
+        assert check([name, *base, *arguments]) == 0
 
 
+@ignores_warnings
+@every_command
+def test_some_random_command_lines(explore, name):
+    explore(name, 2)
+    explore(name, 3, wrong=True)
+
+
+# With --junitxml, the report has the number of lines with each exit code.
 @pytest.mark.deep
 @ignores_warnings
-@settings(max_examples=2000, **{**reruns, "derandomize": False})
-@given(line=command_lines())
-def test_many_random_command_lines(cli, here, line):
-    check(cli, here, line)
+@every_command
+def test_many_random_command_lines(explore, name):
+    assert sum(LINES.values()) == 2000
+    explore(name, LINES[name] // 2)
+    explore(name, LINES[name] // 4, mixed=True)
+    explore(name, LINES[name] // 4, wrong=True)

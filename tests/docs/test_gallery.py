@@ -21,7 +21,8 @@ def gallery():
 @pytest.fixture(scope="module")
 def sections(gallery):
     """The text of each figure's section, by its name."""
-    parts = re.split(r"^### `(.+)`$", gallery.page(FIGURES, ROOT), flags=re.MULTILINE)
+    page = gallery.page(FIGURES, ROOT)
+    parts = re.split(r"^### .+\n\n`(.+?)`(?=:|$)", page, flags=re.MULTILINE)
     names = parts[1::2]
     assert len(set(names)) == len(names)
     return dict(zip(names, parts[2::2], strict=True))

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
@@ -269,6 +270,21 @@ def test_the_law_of_the_number_above_a_threshold_is_a_law(shape):
     np.testing.assert_allclose(law.sum(axis=1), 1, atol=1e-10)
     mean = law @ np.arange(shape[1] + 1)
     assert (np.diff(mean) < 1e-10).all()
+
+
+def test_the_small_matrices_are_computed_with_one_thread(monkeypatch):
+    """Whatever the caller has set; more threads would only wait for one another."""
+    seen = set()
+    indicators = low_rank_exact._indicators
+
+    def spy(*args):
+        seen.update(one["num_threads"] for one in threadpool_info())
+        return indicators(*args)
+
+    monkeypatch.setattr(low_rank_exact, "_indicators", spy)
+    with threadpool_limits(2):
+        low_rank_exact._leading_energy.__wrapped__(5, 4, 2, 1.0)
+    assert seen == {1}
 
 
 @pytest.mark.parametrize(
