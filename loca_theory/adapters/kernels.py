@@ -21,8 +21,8 @@ from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.transposed import spectra_to_columns_
 
 # Tokens are processed in equal blocks of at most about this many entries. On a CPU, smaller blocks
-# stay in the cache, but a transform of 340 tokens takes nearly as long as one of 512. This size took
-# the least time at 768x768 and as little as any at 4096x4096. A GPU needs large blocks.
+# stay in the cache, but a transform of 340 tokens takes nearly as long as one of 512. This was the
+# fastest size at 768x768, and no slower than others at 4096x4096. A GPU needs large blocks.
 _BLOCK, _BLOCK_ON_DEVICE = 2**19, 2**24
 
 Gradients = tuple[torch.Tensor, torch.Tensor]
