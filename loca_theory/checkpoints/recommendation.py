@@ -121,14 +121,14 @@ def _dependence(error: MeanError) -> str:
         return "Low rank retains as much as it would of independent entries."
     if abs(left) <= _BACK * abs(gap):
         return (
-            f"Rank truncation leaves {error.error:.0%} where independent entries would leave "
-            f"{error.iid_error:.0%}; shuffling the entries brings that back "
-            f"({error.shuffled_error:.0%}), so the cause is dependence, not the distribution."
+            f"At r = {error.r}, the error of low rank is {error.error:.0%} of the energy; for "
+            f"independent entries it would be {error.iid_error:.0%}. After shuffling the entries "
+            f"it is {error.shuffled_error:.0%}, so the cause is dependence, not the distribution."
         )
     return (
-        f"Rank truncation leaves {error.error:.0%} where independent entries would leave "
-        f"{error.iid_error:.0%}, and {error.shuffled_error:.0%} of the shuffled entries: "
-        "dependence and distribution both contribute."
+        f"At r = {error.r}, the error of low rank is {error.error:.0%} of the energy; for "
+        f"independent entries it would be {error.iid_error:.0%}. After shuffling the entries it "
+        f"is {error.shuffled_error:.0%}: dependence and distribution both contribute."
     )
 
 

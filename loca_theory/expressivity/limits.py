@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
+from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting
 from loca_theory.increments import MarchenkoPastur
@@ -115,8 +116,9 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]
         The crossings in increasing order of r/K, to about 1e-12.
 
     Raises:
-        InvalidArgumentError: the accounting has no limit.
+        InvalidArgumentError: the accounting is unknown or has no limit.
     """
+    accounting = member(Accounting, "accounting", accounting)
     if accounting not in _CHOSEN:
         msg = f'accounting="{accounting}" has no limit: an index costs more in a larger matrix; '
         msg += f"choose from {', '.join(_CHOSEN)}"

@@ -1,7 +1,9 @@
 """LoCA as a method of PEFT: what its users call, on small models of several families."""
 
 import copy
+import errno
 import io
+import os
 import pickle
 import re
 import sys
@@ -9,6 +11,7 @@ import zlib
 from collections import OrderedDict
 from functools import partial
 from importlib import import_module, metadata, reload
+from pathlib import Path
 
 import pytest
 import torch
@@ -521,6 +524,31 @@ def test_the_card_says_what_to_import(tmp_path):
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert text.count("import loca_theory.adapters") == 1
     assert "PeftModel.from_pretrained" in text
+
+
+def test_a_full_disk_leaves_the_card_of_peft_whole(tmp_path, monkeypatch):
+    model = adapted()
+    model.save_pretrained(tmp_path / "room")
+    whole = (tmp_path / "room" / "README.md").read_text(encoding="utf-8")
+    write = Path.write_text
+
+    def write_text(path, text, *arguments, **options):
+        written = text[: len(text) // 2] if registration.HOW_TO_LOAD in text else text
+        write(path, written, *arguments, **options)
+        if written != text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(ResourceError, match=r"cannot write .*README\.md: No space left"):
+        model.save_pretrained(tmp_path / "full")
+    monkeypatch.undo()
+    left = (tmp_path / "full" / "README.md").read_text(encoding="utf-8")
+    assert left
+    assert whole.startswith(left.rstrip())
+    assert not list((tmp_path / "full").glob("*.partial"))
+    # With room again, the same call ends as if nothing had happened.
+    model.save_pretrained(tmp_path / "full")
+    assert (tmp_path / "full" / "README.md").read_text(encoding="utf-8") == whole
 
 
 def test_the_configuration_is_the_same_after_its_file(tmp_path):

@@ -119,6 +119,8 @@ WRONG = [
     "ä", "a\nb", "\udcff", "--", "None", "[", "x" * 300, "no/such/folder", "hub:", "cuda:99", "%s",
     "csv.reader", "os:getcwd", "no_module:x", "0", "0.5", "1.5", "gaussian", "R", "400B", "help",
 ]  # fmt: skip
+# Not every value of the first goes with every value of the others.
+APART = {"--methods": {"--sampler", "--engine", "--protocols"}}
 # These start processes or wait for a network, and have tests of their own.
 NEVER = {"--jobs", "--backend", "--scheduler", "--debug", "--deep", "--help", "--ledger"}
 # How many lines the deep tier tries, 2,000 together: the fewer, the longer one takes.
@@ -162,6 +164,9 @@ def command_lines(draw, name, *, mixed=False, wrong=False):
         if mixed or flag_of(one) not in unfit
     ]
     chosen = draw(st.lists(st.sampled_from(options), unique=True, min_size=wrong, max_size=4))
+    if not mixed:
+        without = set().union(*(APART.get(flag_of(one), set()) for one in chosen))
+        chosen = [one for one in chosen if flag_of(one) not in without]
     words = [
         [flag_of(one), *([] if one.is_flag else [draw(st.sampled_from(right_values(one)))])]
         for one in chosen

@@ -8,6 +8,7 @@ from scipy import integrate, optimize, stats
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
+    Accounting,
     coefficient_fraction,
     expected_leading_energy,
     expected_top_sum,
@@ -194,6 +195,13 @@ def test_both_methods_have_the_crossings_error(crossings):
         lower, upper = (errors[method] for method in (crossing.lower, crossing.upper))
         assert lower(crossing.ratio - 1e-3) < upper(crossing.ratio - 1e-3)
         assert lower(crossing.ratio + 1e-3) > upper(crossing.ratio + 1e-3)
+
+
+def test_an_accounting_may_be_named():
+    assert limit_crossings("dof") == limit_crossings(Accounting.DOF)
+    assert limit_crossings("dof")[0].ratio == pytest.approx(0.32675, abs=1e-5)
+    with pytest.raises(InvalidArgumentError, match="unknown accounting 'dofs'"):
+        limit_crossings("dofs")
 
 
 def test_the_ordering_of_theorem_1_holds_below_the_first_crossing():

@@ -20,6 +20,7 @@ from packaging.version import Version
 from loca_theory.adapters.search.files import SEARCH_FILE, load_search, save_search
 from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.errors import ResourceError
+from loca_theory.sweeps import write_atomically
 
 # The tests in tests/adapters pass with PEFT from the first version up to before the second.
 TESTED = ("0.21", "0.22")
@@ -237,4 +238,5 @@ def _extend(enum: Any) -> None:
 def _explain(card: Path) -> None:
     text = card.read_text(encoding="utf-8")
     if HOW_TO_LOAD.strip() not in text:
-        card.write_text(text.rstrip() + "\n" + HOW_TO_LOAD, encoding="utf-8")
+        whole = text.rstrip() + "\n" + HOW_TO_LOAD
+        write_atomically(card, lambda partial: partial.write_text(whole, encoding="utf-8"))
