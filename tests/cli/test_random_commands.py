@@ -84,6 +84,7 @@ RIGHT = {
     "--protocols": ["same-draw", "iid-reference", "same-draw,iid-reference"],
     "--block": ["1", "2"],
     "--rho-columns": ["0", "0.3"],
+    "--draws": ["2", "3"],
     "--null-draws": ["400", "401"],
     "--level": ["0.05", "0.1"],
     "--search": ["central", "swap,pursuit", "all"],
