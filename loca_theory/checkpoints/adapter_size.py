@@ -22,6 +22,8 @@ from loca_theory.errors import InvalidArgumentError
 Method = Literal["loca", "lora"]
 TITLES = {"loca": "LoCA", "lora": "LoRA"}
 _CHOICES = {**TITLES, "best": "the better of the two"}
+# More than any matrix has; larger numbers do not fit the integers of NumPy.
+_MOST = 2**53
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,12 @@ class AdapterSize:
 
     def _check_limits(self) -> None:
         _arguments.fields_to_int(self, "floor")
-        if self.floor < 0 or (self.cap is not None and self.cap < self.floor):
-            msg = f"floor must be from 0 to cap, not {self.floor}"
+        if self.cap is not None:
+            object.__setattr__(self, "cap", min(self.cap, _MOST))
+        if not 0 <= self.floor <= (_MOST if self.cap is None else self.cap):
+            msg = (
+                f"floor must be from 0 to {_MOST if self.cap is None else 'cap'}, not {self.floor}"
+            )
             raise InvalidArgumentError(msg)
         if self.floor or self.cap is not None:
             if not self.is_split:

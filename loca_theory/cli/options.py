@@ -56,7 +56,7 @@ class Common:
 
 
 class Folder(click.Path):
-    """The path of a folder; an empty path, as from an unset shell variable, is an error."""
+    """The path of a folder; an empty path, as from an unset variable, and bytes are errors."""
 
     def __init__(self, *, file_okay: bool = True) -> None:
         super().__init__(file_okay=file_okay, path_type=Path)
@@ -66,6 +66,11 @@ class Folder(click.Path):
         if value == "":
             self.fail("the name of the folder is empty; give a name, or omit the option",
                       param, ctx)  # fmt: skip
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            # Arrow and safetensors take names in UTF-8 alone.
+            self.fail("the name of the folder is not valid UTF-8; choose another", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def note(text: str, *, quiet: bool) -> None:
-    """Print a note on stderr."""
+    """Print a note on stderr, on one line even if it names a file with a line break in its name."""
     if not quiet:
-        click.echo(f"note: {text}", err=True)
+        click.echo(f"note: {' '.join(text.splitlines())}", err=True)
 
 
 class Bar:

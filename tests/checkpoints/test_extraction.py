@@ -255,6 +255,7 @@ BAD = {
     "no total": (("lora",), {"allocate": "much"}, "'much' is not a size of an adapter"),
     "all and more": (("lora",), {"energy": 1.1}, "must be above 0 and at most 1, not 1.1"),
     "floor": (("lora",), {"allocate": 9, "floor": 3, "cap": 2}, "floor must be from 0 to cap"),
+    "huge floor": (("lora",), {"allocate": 9, "floor": 10**30}, r"floor must be from 0 to \d{16}"),
     "cap of a rank": (("lora",), {"rank": 9, "cap": 2}, 'pass allocate="4MB" or energy=0.9 as'),
     "cap of two kinds": (("best",), {"allocate": 9, "cap": 2}, "which method best mixes"),
     "components of both": (("best",), {"components": 3}, "components is for LoCA only"),

@@ -241,3 +241,17 @@ def test_an_output_that_knows_no_mathematical_signs_gets_question_marks(process)
     done = process(*ANSWER, PYTHONIOENCODING="ascii")
     assert (done.code, done.err) == (0, "")
     assert "16 ? 16: expected relative error" in done.out
+
+
+@pytest.mark.parametrize("command", ["methods", "figures"])
+def test_a_folder_whose_name_is_not_utf_8_is_a_usage_error(cli, here, command):
+    done = cli(command, "--out", "\udcff")
+    assert done.code == 2
+    assert "the name of the folder is not valid UTF-8; choose another" in done.err
+    assert not list(here.iterdir())
+
+
+def test_a_note_is_one_line_whatever_it_names(cli):
+    done = cli("methods", "R", "--out", "a\nb")
+    assert done.code == 0
+    assert all(line.startswith("note: wrote a b/") for line in done.err.splitlines())
