@@ -1,5 +1,9 @@
 """Where a search starts: at locations by gradient, or where a checkpoint left it."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -7,7 +11,7 @@ from torch import nn
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, LocationTraining
 from loca_theory.adapters.search.files import SEARCH_FILE, load_search, save_search
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import dct2
 
 from .searching import (
@@ -294,6 +298,22 @@ DAMAGES = {
         {"loca_search": '{"step": 0, "layers": [{}, {}]}'}, {"0.a": torch.ones(2)}
     ),
 }
+
+
+def test_a_full_disk_leaves_the_earlier_search_file_whole(tmp_path, monkeypatch):
+    save_search(training_of(*SHAPES), tmp_path)
+    before = (tmp_path / SEARCH_FILE).read_bytes()
+    write = Path.write_bytes
+
+    def write_half(path, data):
+        write(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    with pytest.raises(ResourceError, match=f"cannot write .*{SEARCH_FILE}: No space left"):
+        save_search(training_of(*SHAPES, search="forward"), tmp_path)
+    assert (tmp_path / SEARCH_FILE).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [SEARCH_FILE]
 
 
 @pytest.mark.parametrize("spoil", DAMAGES.values(), ids=DAMAGES)

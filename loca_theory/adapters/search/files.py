@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import write_atomically
 
 SEARCH_FILE = "loca_search.safetensors"
 _HEADER = "loca_search"
@@ -23,6 +24,9 @@ def save_search(training: LocationTraining, folder: Path) -> None:
     Args:
         training: The search.
         folder: Where the adapter lies.
+
+    Raises:
+        ResourceError: the file cannot be written; an earlier one stays as it was.
     """
     path = folder / SEARCH_FILE
     if training.is_over:
@@ -39,7 +43,7 @@ def save_search(training: LocationTraining, folder: Path) -> None:
         }
         layers.append({k: v for k, v in layer.items() if not isinstance(v, torch.Tensor)})
     header = {_HEADER: json.dumps({**state, "layers": layers})}
-    save_file(tensors, path, metadata=header)
+    write_atomically(path, lambda partial: partial.write_bytes(save(tensors, metadata=header)))
 
 
 def load_search(training: LocationTraining, path: Path) -> None:
