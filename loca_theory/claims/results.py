@@ -18,8 +18,9 @@ from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 from loca_theory.claims.summary import count_errata, counts
 from loca_theory.errors import LocaTheoryError, ResourceError
-from loca_theory.sweeps import Result, rows, write_atomically
-from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps import Result
+from loca_theory.sweeps.files import writable_folder, write_atomically
+from loca_theory.sweeps.results import rows
 
 if TYPE_CHECKING:
     import pandas as pd

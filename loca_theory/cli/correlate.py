@@ -10,7 +10,8 @@ from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
 from loca_theory.cli.stores import open_store, running, write_result
-from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
+from loca_theory.dependence import STRUCTURES
+from loca_theory.dependence.protocols import Protocol, find_protocols
 from loca_theory.expressivity import Budget
 
 
@@ -146,7 +147,7 @@ def command(
       loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
     """
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.dependence import Study
+    from loca_theory.dependence.study import Study
 
     if size is not None and shape is not None:
         msg = "give either --K (square matrices) or --shape PxQ"
@@ -171,7 +172,7 @@ def command(
         block=block,
         null_draws=null_draws,
     )
-    with running(common, open_store(common, study.version), "sweeping") as runner:
+    with running(common, open_store(common), "sweeping") as runner:
         result = study.run(runner)
     if common.out:
         write_result(result, common)

@@ -10,7 +10,7 @@ from loca_theory.cli.output import console, plain_table, print_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from loca_theory.dependence import CrossingRow, PowerRow
+    from loca_theory.dependence.results import CrossingRow, PowerRow
 
 _SHORT = {"rho": "ρ", "low-frequency": "low freq."}
 _PROTOCOLS = {

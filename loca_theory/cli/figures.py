@@ -51,7 +51,6 @@ def command(
       loca-theory figures sim_1 sim_2 sim_3
       loca-theory figures --results figures --out drawn
     """
-    common.cluster.check()
     find = partial(
         plotting.find_drawing,
         results=results,
@@ -94,7 +93,7 @@ def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:
         note(f"{paper.label}: drawn from {tables}", quiet=common.quiet)
         drawn = drawing.draw()
     else:
-        store = ResultStore(common.folder / "points", drawing.source.version)
+        store = ResultStore(common.folder / "points")
         with running(common, store, paper.label) as runner:
             drawn = drawing.draw(runner)
     files = [str(path) for path in drawn.files]

@@ -13,7 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from loca_theory.expressivity import Engine, ErrorRow, Method
+from loca_theory.expressivity import Method
+from loca_theory.expressivity.methods import Engine
+from loca_theory.expressivity.simulation import ErrorRow
 
 Row = Mapping[str, Any]
 

@@ -18,19 +18,12 @@ from loca_theory.cli.options import (
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
-from loca_theory.cli.stores import note_idle, open_store, running, write_result
-from loca_theory.expressivity import (
-    DEFAULT_METHODS,
-    LARGEST_EXACT_RANK,
-    LARGEST_EXACT_SIZE,
-    METHODS,
-    Accounting,
-    Budget,
-    Engine,
-    Sampler,
-    Simulation,
-)
-from loca_theory.expressivity.simulation import DEFAULT_DRAWS, engines_of, squares
+from loca_theory.cli.stores import open_store, running, write_result
+from loca_theory.expressivity import METHODS, Accounting, Budget
+from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE
+from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine
+from loca_theory.expressivity.monte_carlo import Sampler
+from loca_theory.expressivity.simulation import DEFAULT_DRAWS, Simulation, engines_of, squares
 
 # More draws are a typing error: their standard errors are needlessly small, and their list would
 # fill the memory.
@@ -134,11 +127,9 @@ def command(
     simulation.check_memory(common.jobs)
     # Exact values alone are not worth a store.
     stored = common.out is not None or simulation.draws_errors
-    store = open_store(common, simulation.version) if stored else None
+    store = open_store(common) if stored else None
     with running(common, store, "simulating") as runner:
         result = simulation.run(runner)
-    if not stored:
-        note_idle(store, common)
     _note_gaps(simulation, common)
     if common.out:
         write_result(result, common)

@@ -9,10 +9,10 @@ from pathlib import Path
 from loca_theory import ResourceError
 from loca_theory.cli.options import Common
 from loca_theory.cli.progress import note, progress_bar
-from loca_theory.sweeps import Backend, Result, ResultStore, Runner
+from loca_theory.sweeps import Result, ResultStore, Runner
 
 
-def open_store(common: Common, version: str) -> ResultStore | None:
+def open_store(common: Common) -> ResultStore | None:
     """Open the store of finished points, from which a killed run can be resumed.
 
     Without ``--out`` the store is in the default folder; it is None if that folder cannot be
@@ -22,7 +22,7 @@ def open_store(common: Common, version: str) -> ResultStore | None:
         ResourceError: the folder that the user gave cannot be written to.
     """
     try:
-        return ResultStore(common.folder / "points", version)
+        return ResultStore(common.folder / "points")
     except ResourceError:
         if common.out:
             raise
@@ -46,15 +46,14 @@ def running(
         The runner for all computations.
     """
     with progress_bar(doing, unit, quiet=common.quiet) as progress:
-        yield Runner(store, common.jobs, common.cluster, progress)
+        yield Runner(store, common.jobs, progress)
     _report_rejected(store, common)
 
 
 def _report_rejected(store: ResultStore | None, common: Common) -> None:
-    """Print notes on an idle cluster, rejected files and results of another version."""
+    """Print notes on rejected files and results of another version."""
     if store is None:
         return
-    note_idle(store, common)
     for line in store.rejected:
         note(line, quiet=common.quiet)
     if count := store.outdated():
@@ -75,13 +74,3 @@ def write_result(result: Result, common: Common) -> None:
 
     folder = common.folder
     note_written([*result.save(folder), *save_pictures(result, folder)], common)
-
-
-def note_idle(store: ResultStore | None, common: Common) -> None:
-    """Print a note if a cluster that the user chose had nothing to compute."""
-    backend = common.cluster.backend
-    if backend is Backend.LOKY or (store and store.saved):
-        return
-    is_stored = store is not None and store.loaded
-    why = "everything is stored already" if is_stored else "formulas are evaluated in this process"
-    note(f"{why}, so {backend} had nothing to compute", quiet=common.quiet)

@@ -8,17 +8,11 @@ from pathlib import Path
 import click
 
 from loca_theory import LocaTheoryError, ResourceError
-from loca_theory.claims import (
-    Entry,
-    Ledger,
-    Tier,
-    Verdict,
-    Verification,
-    VerificationResult,
-    load_ledger,
-    read_entries,
-)
-from loca_theory.claims.entries import version
+from loca_theory.claims import Ledger, Verdict, VerificationResult, load_ledger
+from loca_theory.claims.entries import Entry
+from loca_theory.claims.measurement import Tier
+from loca_theory.claims.results import read_entries
+from loca_theory.claims.verification import Verification
 from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
@@ -135,7 +129,7 @@ def command(
 
 
 def _run(verification: Verification, common: Common) -> VerificationResult:
-    store = open_store(common, version())
+    store = open_store(common)
     try:
         with running(common, store, "checking", "claims") as runner:
             return verification.run(runner)

@@ -26,7 +26,7 @@ import torch
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import generator
-from loca_theory.transforms import dct_matrix
+from loca_theory.transforms.matrices import dct_matrix
 
 SAMPLES = 5000
 _MOST = 4096

@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import expected_top_sum_of_unequal
+from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
 
 
 def cosine_variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:

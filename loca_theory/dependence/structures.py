@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,16 +67,28 @@ class Structure:
         energy: Function of (p, q, value) that returns :math:`E\|W\|^2`.
         factors: Function of (p, q, value) that returns A (p×p) and B (q×q) of the covariance
             Σ = A ⊗ B; None if Σ is not separable.
+        option: The argument of the function that made the structure, if it has one.
     """
 
     name: str
     parameter: str
     title: str
     reference: str
-    bounds: Callable[[int, int], tuple[float, float]]
-    family: Callable[[int, int, np.random.Generator], Family]
-    energy: Callable[[int, int, float], float]
-    factors: Callable[[int, int, float], tuple[_Array, _Array]] | None = None
+    bounds: Callable[[int, int], tuple[float, float]] = field(compare=False)
+    family: Callable[[int, int, np.random.Generator], Family] = field(compare=False)
+    energy: Callable[[int, int, float], float] = field(compare=False)
+    factors: Callable[[int, int, float], tuple[_Array, _Array]] | None = field(
+        default=None, compare=False
+    )
+    option: float | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to workers by name and option, because closures cannot be pickled."""
+        return find_structure, (self.name, self.option)
+
+    def describe(self) -> dict[str, Any]:
+        """What distinguishes the structure from every other."""
+        return {"name": self.name, "option": self.option}
 
     def check(self, p: int, q: int, value: float) -> None:
         """Check that a value of the parameter is in range for p×q matrices.
@@ -173,6 +185,7 @@ def ar1(rho_columns: float | None = None) -> Structure:
         family,
         _unit_energy,
         factors,
+        rho_columns,
     )
 
 
@@ -219,6 +232,7 @@ def blocks(block: int | None = None) -> Structure:
         family,
         _unit_energy,
         factors,
+        block,
     )
 
 
@@ -275,6 +289,7 @@ def spiked(spikes: int = 1) -> Structure:
         lambda p, q: (0.0, 1 - _OPEN),
         family,
         lambda p, q, fraction: p * q / (1 - fraction),
+        option=spikes,
     )
 
 

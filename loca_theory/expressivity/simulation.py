@@ -27,9 +27,11 @@ from loca_theory.expressivity.monte_carlo import (
     MonteCarlo,
     Sampler,
     Series,
-    store_version,
 )
-from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
+from loca_theory.sweeps import Result, Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import rows
+from loca_theory.sweeps.runner import DEFAULT_RUNNER, has_context
 
 DEFAULT_DRAWS = 100
 
@@ -222,7 +224,7 @@ class Simulation:
         if name == "cpu" or (name == "auto" and not self.uses_dense_sampler):
             return replace(self, device="cpu")  # without importing torch
         # Imports torch.
-        from loca_theory.transforms import resolve_device
+        from loca_theory.transforms.devices import resolve_device
 
         return replace(self, device=resolve_device(name))
 
@@ -241,11 +243,6 @@ class Simulation:
             **({"titles": titles} if titles else {}),
         }
 
-    @property
-    def version(self) -> str:
-        """Version of the code and libraries that the Monte Carlo errors depend on."""
-        return store_version()
-
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table.
 
@@ -254,9 +251,8 @@ class Simulation:
                 all of them.
 
         Raises:
-            InvalidArgumentError: the address of the cluster's scheduler is not valid.
-            ResourceError: the simulation does not fit in memory, the cluster cannot be reached, or
-                a result cannot be stored.
+            ResourceError: the simulation does not fit in memory, a result cannot be stored, or a
+                worker fails.
             SweepInterruptedError: the user pressed Ctrl-C.
         """
         self.check_memory(runner.jobs)
@@ -318,11 +314,13 @@ class Simulation:
         """
         if not self.draws_errors:
             return
+        is_single = self.device != "cpu" or has_context()
         p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])
         check_memory(
             self._budget(p, q, max(self.ranks)),
             dense=self.uses_dense_sampler,
-            processes=joblib.effective_n_jobs(jobs) if self.device == "cpu" else 1,
+            # In a context of joblib the draws may be made on other machines.
+            processes=1 if is_single else joblib.effective_n_jobs(jobs),
             device=self.device,
         )
 

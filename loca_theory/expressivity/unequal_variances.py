@@ -61,7 +61,7 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
     Raises:
         InvalidArgumentError: a variance is negative or not finite, or count is negative.
 
-    >>> from loca_theory.expressivity import expected_top_sum
+    >>> from loca_theory.expressivity.order_statistics import expected_top_sum
     >>> round(expected_top_sum_of_unequal([3.0] * 500, 20) / expected_top_sum(500, 20, 1), 12)
     3.0
     """

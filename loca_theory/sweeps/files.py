@@ -22,23 +22,24 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         ResourceError: the file cannot be written; nothing is left behind under either name.
     """
+    temporary = None
     try:
         handle, name = tempfile.mkstemp(
             prefix=f"{path.stem}.", suffix=f"{path.suffix}{TEMPORARY_SUFFIX}", dir=path.parent
         )
         os.close(handle)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    temporary = Path(name)
-    try:
+        temporary = Path(name)
         write(temporary)
-        temporary.chmod(0o666 & ~_umask())
+        os.umask(mask := os.umask(0))
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _cannot_write(path, error) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        if temporary:
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            msg = f'cannot write {path}: {reason}; choose another folder="..."'
+            raise ResourceError(msg) from error
         raise
 
 
@@ -62,14 +63,3 @@ def writable_folder(folder: Path, argument: str = "folder") -> Path:
         msg = f'cannot write to {folder}: {reason}; choose another {argument}="..."'
         raise ResourceError(msg) from error
     return folder
-
-
-def _cannot_write(where: Path | str, error: OSError) -> ResourceError:
-    reason = error.strerror or str(error)
-    return ResourceError(f'cannot write {where}: {reason}; choose another folder="..."')
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

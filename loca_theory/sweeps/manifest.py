@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loca_theory._version import __version__
-from loca_theory.sweeps.versions import library_version
+from loca_theory.sweeps.version import library_version
 
 _LIBRARIES = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
 

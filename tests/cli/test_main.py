@@ -16,7 +16,7 @@ from loca_theory.cli import main
 from loca_theory.cli.command import Command, Group
 from loca_theory.cli.main import group
 from loca_theory.cli.options import Folder
-from loca_theory.sweeps import SweepInterruptedError
+from loca_theory.sweeps.runner import SweepInterruptedError
 
 ANSWER = ("simulate", "--K", 16, "--r", 1, "--engine", "exact")
 COMMANDS = group.list_commands(click.Context(group))

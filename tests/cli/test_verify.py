@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from loca_theory.claims import Estimate, Measurement, Setting, Tier, load_ledger
+from loca_theory.claims import Estimate, Measurement, Setting, load_ledger
 from loca_theory.claims.checks import fourier
 from loca_theory.claims.ledger import by_section
+from loca_theory.claims.measurement import Tier
 
 QUICK = ("--quick", "--jobs", "1")
 

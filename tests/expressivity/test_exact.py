@@ -10,14 +10,10 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    LARGEST_EXACT_RANK,
-    METHODS,
-    Accounting,
-    Budget,
-    exact_error,
-)
-from loca_theory.transforms import RealSpectrum, dct2
+from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
+from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK
+from loca_theory.transforms import dct2
+from loca_theory.transforms.real_spectrum import RealSpectrum
 
 # Sums of some hundred terms of order one; the functions behind promise a relative 1e-13.
 ROUNDING = 1e-12

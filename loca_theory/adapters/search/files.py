@@ -12,7 +12,7 @@ from safetensors.torch import save
 
 from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import write_atomically
 
 SEARCH_FILE = "loca_search.safetensors"
 _HEADER = "loca_search"

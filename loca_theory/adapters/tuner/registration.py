@@ -20,7 +20,7 @@ from packaging.version import Version
 from loca_theory.adapters.search.files import SEARCH_FILE, load_search, save_search
 from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import write_atomically
 
 # The tests in tests/adapters pass with PEFT from the first version up to before the second.
 TESTED = ("0.21", "0.22")

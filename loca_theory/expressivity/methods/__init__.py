@@ -41,6 +41,9 @@ from loca_theory.expressivity.methods.registry import (
     existing_methods,
     find_method,
     find_methods,
+    identities,
+    identity,
+    is_recognisable,
     own_titles,
 )
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
@@ -95,5 +98,8 @@ __all__ = [
     "existing_methods",
     "find_method",
     "find_methods",
+    "identities",
+    "identity",
+    "is_recognisable",
     "own_titles",
 ]

@@ -217,6 +217,23 @@ def own_titles(methods: Iterable[Method]) -> dict[str, str]:
     return {one.name: one.title for one in methods if one.name not in METHODS and one.title}
 
 
+def identity(method: Method) -> str | dict[str, str | None]:
+    """What distinguishes a method from every other: its name, or the definition of a user's own."""
+    if method.name in METHODS:
+        return method.name
+    return {"name": method.name, "definition": definition(method)}
+
+
+def identities(methods: Iterable[Method]) -> list[str | dict[str, str | None]]:
+    """The :func:`identity` of each method."""
+    return [identity(method) for method in methods]
+
+
+def is_recognisable(method: Method) -> bool:
+    """Whether a stored result of the method can be told from one of another definition."""
+    return method.name in METHODS or definition(method) is not None
+
+
 def definition(method: Method) -> str | None:
     """Digest that distinguishes a user's method from another of the same name in a store.
 
