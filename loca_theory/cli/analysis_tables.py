@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from loca_theory.checkpoints.recommendation import SHOWN
-from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.progress import note
@@ -96,6 +94,8 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     is_wide = out.width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
     used = dict.fromkeys(error.method for error in result.errors)
+    from loca_theory.checkpoints.settings import ANALYSED
+
     usual = {method.name for method in ANALYSED}
     columns += [_Column(name, _error(name)) for name in used if name not in usual]
     for method, heading in _ALLOCATED.items():
@@ -143,6 +143,8 @@ def _scientific(value: float | None) -> str:
 
 def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
     def cell(matrix: Matrix, found: Mapping[str, MatrixError]) -> str:
+        from loca_theory.checkpoints.recommendation import SHOWN
+
         del matrix
         if method not in found:
             return ""

@@ -14,7 +14,6 @@ from loca_theory.cli.options import DEFAULT_OUT, DEVICE, SEED, WORKERS, Common, 
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import running
-from loca_theory.sweeps import ResultStore
 
 if TYPE_CHECKING:
     from loca_theory.plotting import Drawing
@@ -93,6 +92,8 @@ def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:
         note(f"{paper.label}: drawn from {tables}", quiet=common.quiet)
         drawn = drawing.draw()
     else:
+        from loca_theory.sweeps import ResultStore
+
         store = ResultStore(common.folder / "points")
         with running(common, store, paper.label) as runner:
             drawn = drawing.draw(runner)

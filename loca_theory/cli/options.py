@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from loca_theory.cli.choices import ACCOUNTINGS
 from loca_theory.cli.cluster import BACKENDS, cluster
-from loca_theory.expressivity import Accounting
 
 DEFAULT_OUT = Path("loca-results")
 # End of the help of --out, for commands that store only partial results without it.
@@ -125,8 +125,8 @@ DEVICE = default_option(
 )
 ACCOUNTING = default_option(
     "--accounting",
-    type=click.Choice([one.value for one in Accounting]),
-    default=Accounting.PAPER.value,
+    type=click.Choice(ACCOUNTINGS),
+    default=ACCOUNTINGS[0],
     help="What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
     "costs one number, and so does its location if the method selects it by looking at the matrix "
     "(random locations are free); main-text: as paper, with twice as many locations for F2; "

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from loca_theory import ResourceError
 from loca_theory.cli.options import Common
 from loca_theory.cli.progress import note, progress_bar
-from loca_theory.sweeps import Result, ResultStore, Runner
+from loca_theory.errors import ResourceError
+
+if TYPE_CHECKING:
+    from loca_theory.sweeps import Result, ResultStore, Runner
 
 
 def open_store(common: Common) -> ResultStore | None:
@@ -21,6 +24,8 @@ def open_store(common: Common) -> ResultStore | None:
     Raises:
         ResourceError: the folder that the user gave cannot be written to.
     """
+    from loca_theory.sweeps import ResultStore
+
     try:
         return ResultStore(common.folder / "points")
     except ResourceError:
@@ -45,6 +50,8 @@ def running(
     Yields:
         The runner for all computations.
     """
+    from loca_theory.sweeps import Runner
+
     with progress_bar(doing, unit, quiet=common.quiet) as progress:
         yield Runner(store, common.jobs, progress)
     _report_rejected(store, common)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from loca_theory import LocaTheoryError, ResourceError
-from loca_theory.claims import Ledger, Verdict, VerificationResult, load_ledger
-from loca_theory.claims.entries import Entry
-from loca_theory.claims.measurement import Tier
-from loca_theory.claims.results import read_entries
-from loca_theory.claims.verification import Verification
 from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import note_written, open_store, running
+from loca_theory.errors import LocaTheoryError, ResourceError
+
+if TYPE_CHECKING:
+    from loca_theory.claims import Ledger, VerificationResult
+    from loca_theory.claims.entries import Entry
+    from loca_theory.claims.verification import Verification
 
 _NOT_SUPPORTED = 3
 
@@ -99,6 +100,11 @@ def command(
     if quick and deep:
         msg = "--quick and --deep exclude each other"
         raise click.UsageError(msg)
+    from loca_theory.claims import Verdict, load_ledger
+    from loca_theory.claims.measurement import Tier
+    from loca_theory.claims.results import read_entries
+    from loca_theory.claims.verification import Verification
+
     ledger = load_ledger(ledger_path)
     if ledger_path:
         _check_figures(ledger)

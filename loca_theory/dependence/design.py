@@ -158,10 +158,12 @@ class Design:
                 continue
             if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
-                msg = f"{method.name} has no value under {', '.join(self.protocols)}; leave it "
+                msg = f"{method.display_name} has no value under "
+                msg += f"{', '.join(self.protocols)}; leave it "
                 msg += f'out, or use protocols="{other}"'
             else:
-                msg = f"{method.name} does not approximate matrices and has no exact error; leave "
+                msg = f"{method.display_name} does not approximate matrices and has no "
+                msg += "exact error; leave "
                 msg += "it out, or define its approximate(matrix, budget, rng)"
             raise InvalidArgumentError(msg)
 

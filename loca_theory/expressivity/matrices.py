@@ -182,7 +182,7 @@ def dense_errors(
     p, q = budgets[0].p, budgets[0].q
     drawn = torch.from_numpy(matrix_rng.standard_normal((p, q)))
     way_out = 'use sampler="reduced", a smaller matrix or device="cpu"'
-    with device_memory(f"{found.name} of a dense {p}x{q} matrix", device, way_out):
+    with device_memory(f"{found.display_name} of a dense {p}x{q} matrix", device, way_out):
         w = drawn.to(device)
         energy = float(w.square().sum())
         return 1.0 - retained_energies(w, found, budgets, choice_rng) / energy
@@ -194,7 +194,8 @@ def _checked(
     """The checked matrix, scaled by a power of two so that nothing overflows, and the exponent."""
     for method in methods:
         if not method.can_approximate:
-            msg = f"{method.name} is only a formula for the error and cannot approximate a matrix; "
+            msg = f"{method.display_name} is only a formula for the error and cannot "
+            msg += "approximate a matrix; "
             msg += "use another method"
             raise InvalidArgumentError(msg)
     matrix, exponent = balanced(value, "matrix")

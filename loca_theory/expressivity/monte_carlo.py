@@ -137,7 +137,7 @@ class MonteCarlo:
             InvalidArgumentError: a method does not.
         """
         for one in series:
-            name = one.method.name
+            name = one.method.display_name
             first = Budget(one.p, one.q, one.ranks[0], self.accounting, self.value_bits)
             if Engine.MONTE_CARLO not in one.method.engines(first):
                 msg = f"{name} is a formula and cannot be simulated; use the exact engine"

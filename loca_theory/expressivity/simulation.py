@@ -186,7 +186,7 @@ class Simulation:
             for method in self.methods:
                 method.check_budget(budget)
         if not any(engines for *_, engines in self._plan):
-            names = ", ".join(method.name for method in self.methods)
+            names = ", ".join(method.display_name for method in self.methods)
             engines = ", ".join(self.engines or (Engine.EXACT, Engine.MONTE_CARLO))
             msg = f"nothing to compute: no engine of ({engines}) can evaluate any "
             msg += f"method of ({names}) at these shapes; choose another engine"

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from loca_theory._arguments import fields_to_int, path
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
+from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.store import Cell, ResultStore
 
 _Cell = TypeVar("_Cell", bound=Cell)
@@ -82,7 +83,8 @@ class Runner:
     def __post_init__(self) -> None:
         fields_to_int(self, "jobs")
         if not (self.store is None or isinstance(self.store, ResultStore)):
-            object.__setattr__(self, "store", ResultStore(path("store", self.store)))
+            folder = writable_folder(path("store", self.store), "store")
+            object.__setattr__(self, "store", ResultStore(folder))
         if not (self.progress is None or callable(self.progress)):
             msg = f"progress must be a function of (finished, total), not {self.progress!r}"
             raise InvalidArgumentError(msg)

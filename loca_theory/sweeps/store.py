@@ -95,7 +95,7 @@ class ResultStore:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = writable_folder(Path(folder), "store")
+        self.folder = writable_folder(Path(folder))
         self.rejected: list[str] = []
         self._prefixes: dict[str, set[str]] = {}
         self._remove_abandoned()

@@ -103,7 +103,7 @@ def failing(cli, monkeypatch):
         def fail(*_, **__):
             raise error
 
-        monkeypatch.setattr("loca_theory.expressivity.Simulation.run", fail)
+        monkeypatch.setattr("loca_theory.expressivity.simulation.Simulation.run", fail)
         return cli(*ANSWER, *options)
 
     return run
@@ -181,7 +181,7 @@ def test_a_mistake_of_the_program_is_not_dressed_up(monkeypatch, here):
     def fail(*_, **__):
         raise ZeroDivisionError("a bug")  # noqa: EM101
 
-    monkeypatch.setattr("loca_theory.expressivity.Simulation.run", fail)
+    monkeypatch.setattr("loca_theory.expressivity.simulation.Simulation.run", fail)
     monkeypatch.setattr(sys, "argv", ["loca-theory", *map(str, ANSWER)])
     with pytest.raises(ZeroDivisionError, match="a bug"):
         main()

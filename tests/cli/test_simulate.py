@@ -585,7 +585,7 @@ def test_bad_input_is_one_line_and_nothing_else(cli, here, arguments, code, mess
 @pytest.mark.parametrize("out", ["file", "file/deeper"])
 def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monkeypatch, out):
     (here / "file").write_text("kept")
-    monkeypatch.setattr("loca_theory.expressivity.Simulation.run", None)
+    monkeypatch.setattr("loca_theory.expressivity.simulation.Simulation.run", None)
     done = cli(*SMALL, "--out", out)
     assert re.fullmatch(
         r"loca-theory: cannot write to [^\n]+: file is a file; choose another --out DIR\n", done.err

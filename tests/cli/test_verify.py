@@ -289,7 +289,7 @@ def test_ctrl_c_inside_a_check_counts_claims(cli, monkeypatch):
     def interrupted(point):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loca_theory.convergence.simulation.compute", interrupted)
+    monkeypatch.setattr("loca_theory.convergence.simulation.evaluate", interrupted)
     done = cli("verify", "parseval.", "toy.recovery", *QUICK)
     assert (done.code, done.out) == (130, "")
     assert done.err == (

@@ -213,7 +213,8 @@ def test_a_count_beyond_the_matrix_is_refused():
 
 WITHOUT_TORCH = """
 import json, sys
-from loca_theory.expressivity import DEFAULT_METHODS, Engine, Simulation, find_methods
+from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_methods
+from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import Runner
 exact = Simulation(((12, 12),), (1, 2), DEFAULT_METHODS, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
 methods = find_methods(["R", "D"])

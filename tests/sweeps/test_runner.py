@@ -396,7 +396,8 @@ def test_workers_run_with_one_thread_each(at_once, monkeypatch):
 
 IMPORTS_TORCH_INSIDE = """
 import os, sys
-from loca_theory.sweeps import Point, Runner
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.store import Point
 assert "torch" not in sys.modules
 before = dict(os.environ)
 

@@ -222,7 +222,8 @@ def test_a_folder_in_the_files_location_is_rejected_and_then_an_error(store, poi
 
 KILLED_BEFORE_RENAME = """
 import os, pathlib, signal, sys
-from loca_theory.sweeps import Point, ResultStore
+from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps.store import Point
 
 point = Point("experiment", {"K": 16, "seed": 0, "ranks": [1, 2]})
 store = ResultStore(sys.argv[1])
@@ -259,7 +260,7 @@ def test_only_old_partial_files_are_removed(store, point):
 @pytest.mark.parametrize("below", ["", "deeper"], ids=["the folder itself", "its parent"])
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, below):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match=r"cannot write to .*choose another store="):
+    with pytest.raises(ResourceError, match=r"cannot write to .*choose another folder="):
         ResultStore(tmp_path / "file" / below)
 
 

@@ -56,7 +56,8 @@ class BlockLowRank(NamedMethod):
         if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
             return
         p, q, r = budget.p, budget.q, budget.r
-        msg = f"{self.name} needs p, q and r divisible by k = {self.k}, not {p}x{q} and r = {r}; "
+        msg = f"{self.display_name} needs p, q and r divisible by k = {self.k}, not {p}x{q} "
+        msg += f"and r = {r}; "
         if self.k < 1 or p % self.k or q % self.k:
             existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
             msg += f"k may be {existing}: BlockLowRank(name, k=...)"
@@ -152,7 +153,9 @@ class Kronecker(NamedMethod):
             return found
         a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
         cost = a * c + budget.p * budget.q // (a * c)
-        msg = f"{self.name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
+        msg = (
+            f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
+        )
         msg += f"{budget.q // c}; r = {budget.r} pays for {budget.random_coefficients}, so choose "
         msg += "a larger r"
         raise InvalidArgumentError(msg)

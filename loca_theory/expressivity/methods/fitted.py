@@ -89,7 +89,7 @@ class HadamardOfLowRank(FittedFactors):
         if rank:
             return rank
         least = 2 * (budget.p + budget.q)
-        msg = f"{self.name} needs two products of rank 1, which cost {least} numbers; r = "
+        msg = f"{self.display_name} needs two products of rank 1, which cost {least} numbers; r = "
         msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
         raise InvalidArgumentError(msg)
 
@@ -154,7 +154,8 @@ class ScaledRandomBases(FittedFactors):
         """
         d, count = min(budget.p, budget.q), budget.random_coefficients
         if 2 * d > count:
-            msg = f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for {count}, "
+            msg = f"{self.display_name} needs at least {2 * d} numbers; r = {budget.r} pays "
+            msg += f"for {count}, "
             msg += "so choose a larger r"
             raise InvalidArgumentError(msg)
         return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)

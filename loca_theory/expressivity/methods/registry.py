@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from loca_theory._arguments import as_tuple
-from loca_theory._lookup import find
+from loca_theory._lookup import unknown_name
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
@@ -43,6 +43,7 @@ from loca_theory.expressivity.methods.linear_families import (
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
+from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, key_of
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.subspace import (
     PaddedWavelet,
@@ -130,8 +131,7 @@ METHODS: dict[str, Method] = {
 }
 """The methods by name, in the order of tables and legends."""
 
-_DEFAULT = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
-DEFAULT_METHODS = tuple(METHODS[name] for name in _DEFAULT)
+DEFAULT_METHODS = tuple(METHODS[key] for key in DEFAULT_KEYS)
 """The methods of Theorem 1, FourierFT, S and RD, which ``simulate`` compares by default."""
 
 _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
@@ -150,7 +150,10 @@ def find_method(method: str | Method) -> Method:
     """
     if isinstance(method, str):
         if ":" not in method:
-            return find("method", method, METHODS)
+            if found := METHODS.get(key_of(method)):
+                return found
+            kind = "method"
+            raise unknown_name(kind, method, DISPLAY_NAMES.values())
         found, origin = _imported(method), method
     else:
         kind = method if isinstance(method, type) else type(method)
