@@ -28,8 +28,8 @@ def linear_layers(pairs: Mapping[str, CheckpointPair], total: TotalSize) -> set[
     found = {
         (layer.name, tuned)
         for tuned, pair in pairs.items()
-        for layer in layers_of(pair)
-        if layer.obstacle is None and not layer.kernel
+        for layer in layers_of(pair, None)
+        if not layer.obstacles
     }
     if not found:
         msg = "allocate splits a total among linear layers, and there is none to analyse; leave "
