@@ -106,15 +106,24 @@ class AsLoaded(Checkpoint):
             self.ignored[name] = f"not a parameter of {self.model.title}"
         elif name in source.entries:
             entry = source.entries[name]
-            tied_to = None if entry.tied_to is None else self._loaded_name(entry.tied_to)
+            # A tensor that others are tied to comes before them.
+            tied_to = next(
+                (n for n, made in self._sources.items() if made == (entry.tied_to,)), None
+            )
             self.entries[loaded] = replace(entry, tied_to=tied_to)
             self._sources[loaded] = (name,)
         else:
             side = "damaged" if name in source.damaged else "ignored"
             getattr(self, side)[loaded] = getattr(source, side)[name]
 
-    def _loaded_name(self, name: str) -> str | None:
-        return next((own for own, made in self._sources.items() if made == (name,)), None)
+    @property
+    def names(self) -> dict[str, str]:
+        """The model's name of each stored tensor that it has in this form."""
+        found = self._sources.items()
+        return {made[0]: own for own, made in found if self._is_stored(own)}
+
+    def _is_stored(self, own: str) -> bool:
+        return own not in self._conversions and self.entries[own].tied_to is None
 
     def _add_converted(self, one: Conversion) -> None:
         import torch
@@ -179,7 +188,7 @@ class AsLoaded(Checkpoint):
 
 def as_loaded(
     tuned: Checkpoint, base: Checkpoint, like: torch.nn.Module | Mapping[str, Any]
-) -> tuple[Checkpoint, Checkpoint, LoadedModel]:
+) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
     """Two checkpoints as a model has them after loading.
 
     Args:

@@ -37,17 +37,28 @@ class Layer:
         return self.own.removesuffix(".weight")
 
 
-def layers_of(pair: CheckpointPair, model: LoadedModel | None) -> list[Layer]:
+def layers_of(
+    pair: CheckpointPair, model: LoadedModel | None, names: Mapping[str, str] | None = None
+) -> list[Layer]:
     """Every matrix of a pair, also those with an obstacle.
 
-    Without a model, names tell what a weight is.
+    Args:
+        pair: The pair.
+        model: The model that the fine-tune is loaded into; without one, names tell what a weight
+            is.
+        names: The model's name of each tensor of the fine-tuned checkpoint that it has as it is
+            stored; by default the pair has the names of the model.
     """
     conv1d = model is None and pair.base is not None and stores_transposed(pair.base)
     layers = []
     for name, other in pair.names.items():
         # A bare model's names lack the prefix that the names in a model with a head have.
         own, shape = max(name, other, key=len), pair.stored_shape(name)
-        if model is None:
+        if names is not None:
+            own = names.get(other, "")
+        if not own:
+            obstacle, is_transposed = "stored in another form than the model has it", False
+        elif model is None:
             obstacle, is_transposed = _guessed_obstacle(own, shape), has_conv1d_name(own) and conv1d
         else:
             obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)

@@ -124,6 +124,8 @@ class LoadedModel:
         import torch
 
         path, _, leaf = name.rpartition(".")
+        if not path:
+            return "not the weight of a layer inside the model"
         module = self.modules.get(path, self.module)
         kind = type(module).__name__
         if isinstance(module, torch.nn.Embedding):

@@ -96,7 +96,7 @@ class MatrixAnalysis:
             matrix=replace(
                 self.matrix,
                 tuned=tuned,
-                module="" if layer.obstacle else layer.module,
+                module="" if "lora" in layer.obstacles else layer.module,
                 is_convolution=bool(layer.kernel),
             ),
             spectrum=replace(self.spectrum, tuned=tuned),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from loca_theory.checkpoints.as_loaded import as_loaded
+from loca_theory.checkpoints.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.checkpoint import Checkpoint
+from loca_theory.checkpoints.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs import CheckpointPair, adapter_folder, check_any
 from loca_theory.checkpoints.selection import Selection
@@ -41,25 +42,70 @@ def open_model_pair(
         raise InvalidArgumentError(msg)
     sides = open_checkpoint(tuned), open_checkpoint(base)
     is_from_files = is_path(tuned) and is_path(base)
-    # The fine-tuned side comes first: it may have a head that the base lacks.
-    likes = [module] if module is not None else [_like(tuned, sides[0]), _like(base, sides[1])]
-    reasons = []
-    for like in likes:
+    model = unchecked = None
+    try:
+        mine, other, model = _as_loaded(sides, (tuned, base), module)
+        sides, unchecked = (mine, other), model.unchecked
+    except UnknownModelError as error:
+        if module is not None:
+            raise InvalidArgumentError(str(error)) from error
+        unchecked = str(error)
+    pair = CheckpointPair(*sides, selection, is_from_files)
+    return check_any(pair), model, unchecked
+
+
+@dataclass(frozen=True)
+class ModelLayers:
+    """The matrices of a pair as layers of the model that the fine-tune is loaded into.
+
+    Attributes:
+        layers: Each matrix, by its name in the pair.
+        modules: Names of all modules of the model.
+        unchecked: Why names are not those of a model but of the checkpoint; usually None.
+    """
+
+    layers: dict[str, Layer]
+    modules: frozenset[str]
+    unchecked: str | None
+
+    @classmethod
+    def of(cls, pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
+        """The layers of a pair that has the names of the checkpoints.
+
+        Args:
+            pair: The pair.
+            base: Where its base comes from.
+            tuned: Where its fine-tune comes from.
+        """
+        model = names = unchecked = None
         try:
-            mine, other, model = as_loaded(*sides, like)
+            # An adapter has the names of its model.
+            if pair.base is not None:
+                view, _, model = _as_loaded((pair.tuned, pair.base), (tuned, base), None)
+                names = view.names
         except UnknownModelError as error:
-            reasons.append(str(error))
-        else:
-            pair = check_any(CheckpointPair(mine, other, selection, is_from_files))
-            return pair, model, model.unchecked
-    if module is not None:
-        raise InvalidArgumentError(reasons[0])
-    pair = check_any(CheckpointPair(sides[0], sides[1], selection, is_from_files))
-    return pair, None, reasons[0]
+            unchecked = str(error)
+        found = {one.name: one for one in layers_of(pair, model, names)}
+        return cls(found, frozenset(module_names(pair, model)), unchecked)
 
 
-def _like(source: Source, checkpoint: Checkpoint) -> torch.nn.Module | Mapping[str, Any]:
-    """What a source says of the model."""
+def _as_loaded(
+    sides: tuple[Checkpoint, Checkpoint],
+    sources: tuple[Source, Source],
+    module: torch.nn.Module | None,
+) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
+    """The fine-tune and the base as the model has them."""
     import torch
 
-    return source if isinstance(source, torch.nn.Module) else checkpoint.config
+    # The fine-tuned side comes first: it may have a head that the base lacks.
+    likes = [
+        source if isinstance(source, torch.nn.Module) else side.config
+        for source, side in zip(sources, sides, strict=True)
+    ]
+    reasons = []
+    for like in likes if module is None else [module]:
+        try:
+            return as_loaded(*sides, like)
+        except UnknownModelError as error:
+            reasons.append(str(error))
+    raise UnknownModelError(reasons[0])

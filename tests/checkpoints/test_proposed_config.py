@@ -8,6 +8,7 @@ from torch import nn
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.increments import PrintedTest
 from loca_theory.transforms import idct2
+from tests.checkpoints import zoo
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
 
@@ -194,3 +195,14 @@ def test_without_a_module_or_an_error_nothing_is_proposed():
     pair = {"fc.weight": torch.zeros(20, 20)}, {"fc.weight": low_rank(20, 20)}
     none = analyze(*pair, **(ASKED | {"ranks": (11,)}))
     assert (none.errors, none.config) == ((), "")
+
+
+@pytest.mark.parametrize("name", ["ViT", "BERT", "T5", "Mixtral", "DeepSeek-V3", "GPT-2"])
+def test_a_proposed_configuration_has_the_names_of_the_loaded_model(tmp_path, name):
+    """Whatever the file calls them, and only layers that PEFT can adapt."""
+    base, tuned = zoo.pair(name, tmp_path, biases=False)
+    found = analyze(base, tuned, ranks=[1])
+    modules = {one.module for one in found.matrices if one.module}
+    names = adapted(zoo.make(name), found.config)[0]
+    assert set(names) == modules
+    assert not any("relative_attention_bias" in one or "experts" in one for one in names)
