@@ -87,6 +87,14 @@ def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
     assert repr(page) == "Page()", "not the whole text"
 
 
+@pytest.mark.parametrize(
+    ("recorded", "first"), [({}, "loca-theory "), ({"argv": ["my", "line"]}, "my line\n")]
+)
+def test_a_command_line_is_shown_if_there_is_one(simulation, recorded, first):
+    found = replace(simulation, manifest=simulation.manifest | recorded)
+    assert f"<h2>Manifest</h2>\n<pre>{first}" in report(found).html
+
+
 def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
     rows = Texts(page.html).rows
     (heading,) = [row for row in rows if row[0] == "name" and "σ" in row]
