@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from loca_theory.checkpoints import peft_config
+from loca_theory.checkpoints.matrix import UNRELATED
 from loca_theory.checkpoints.names import module_of
 from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, Matrix
 from loca_theory.checkpoints.summary import MeanError, Totals
@@ -28,6 +29,19 @@ _BACK = 0.1
 # A smaller fraction of the energy makes no practical difference and may be the spread of small
 # matrices.
 _NOTICEABLE = 0.03
+
+
+def warning(total: Totals) -> str:
+    """The remark that W₀ and W′ are unrelated; "" if they are not, or W₀ is not known."""
+    cosine = total.median_weights_cosine
+    if cosine is None or cosine >= UNRELATED:
+        return ""
+    middle = "median " if total.matrices > 1 else ""
+    return (
+        f"The weights of the base and of the fine-tune are unrelated: the {middle}cosine between "
+        f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
+        "differences between two trainings, not changes by fine-tuning."
+    )
 
 
 def verdict(total: Totals, epsilon: float) -> str:

@@ -14,6 +14,7 @@ from loca_theory.checkpoints.recommendation import (
     allocated_config,
     allocations,
     verdict,
+    warning,
 )
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
@@ -83,6 +84,13 @@ class Analysis(Result):
         return summarise(self.matrices, self.errors, self.ranks)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each fine-tune whose weights are unrelated to those of the base."""
+        groups = self.summary.by_tuned
+        found = {one.name: text for one in groups if (text := warning(one))}
+        return tuple(f"{name}: {text}" if len(groups) > 1 else text for name, text in found.items())
+
+    @property
     def verdict(self) -> str:
         """Are the increments normal and independent, and which adapter is best?
 
@@ -131,7 +139,8 @@ class Analysis(Result):
                 for one in self.skipped
             ],
             "summary": {
-                **self.summary.to_json(), "verdict": self.verdict, "config": self.config
+                "warnings": list(self.warnings), **self.summary.to_json(), "verdict": self.verdict,
+                "config": self.config,
             },
             "manifest": self.manifest,
         }  # fmt: skip
@@ -153,7 +162,7 @@ class Analysis(Result):
         return shown if len(self.tuned) > 1 else shown.drop(columns="tuned")
 
     def _repr_html_(self) -> str:
-        """Verdict and overview; for a single matrix, all its statistics in one column."""
+        """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""
         if len(self.matrices) == 1:
             errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
             frame = self.to_frame().assign(**errors)
@@ -162,5 +171,6 @@ class Analysis(Result):
             table = self.overview().to_html(
                 max_rows=20, show_dimensions=True, border=0, index=False
             )
-        paragraphs = (f"<p>{escape(one)}</p>" for one in self.verdict.split("\n\n"))
+        texts = [*self.warnings, *self.verdict.split("\n\n")]
+        paragraphs = (f"<p>{escape(one)}</p>" for one in texts)
         return f"{''.join(paragraphs)}{table}"

@@ -20,6 +20,8 @@ class Matrix:
         mean: Mean of the entries.
         energy: Sum of the squared entries; None if it does not fit float64.
         relative_norm: ‖ΔW‖/‖W₀‖, Frobenius norms; None without a base, or if W₀ is 0.
+        weights_cosine: Cosine of the angle between W₀ and W′ as vectors, near 1 for a fine-tune;
+            None without a base, or if one of them is 0.
         zero_fraction: Proportion of entries that are exactly 0.
         excess_kurtosis: 0 for a normal law.
         tv: Total variation from a normal law, with the counting noise removed.
@@ -60,6 +62,7 @@ class Matrix:
     mean: float
     energy: float | None
     relative_norm: float | None
+    weights_cosine: float | None
     zero_fraction: float
     excess_kurtosis: float
     tv: float

@@ -60,8 +60,10 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
 
 
 def print_analysis(result: Analysis) -> None:
-    """Print a line per matrix, totals by kind and layer, the verdict and the skipped matrices."""
+    """Print warnings, a line per matrix, totals, the verdict and the skipped matrices."""
     out = console()
+    for text in result.warnings:
+        out.print(f"{text}\n", highlight=False, style="bold red", markup=False)
     summary = result.summary
     if result.matrices:
         _print_matrices(out, result)
@@ -174,6 +176,7 @@ _COLUMNS = (
     _Column("outside", lambda one, _: f"{one.outlier_mass:.0%}"),
     _Column("spikes", lambda one, _: str(one.spikes), only_wide=True),
     _Column("rel. norm", lambda one, _: _scientific(one.relative_norm), only_wide=True),
+    _Column("cosine", lambda one, _: _number(one.weights_cosine), only_wide=True),
     _Column("90% in", lambda one, _: str(one.rank_90)),
     _Column("R", _error("R")),
     _Column("shuf.", lambda _, found: f"{found['R'].shuffled_error:.3f}" if found else ""),
