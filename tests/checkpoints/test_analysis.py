@@ -242,8 +242,8 @@ WITH_UNITS = ("sigma", "mean", "mp_sigma")
 # The noise of the printed test has a size of its own.
 WITHOUT = {field.name for field in fields(Matrix)} - {
     "name", "tuned", "shape", "dtype", "kind", "layer", *WITH_UNITS, "energy", "relative_norm",
-    "tv_p_value_as_printed", "left_alignment", "right_alignment", "intruders", "subspace_error",
-    "note",
+    "weights_cosine", "tv_p_value_as_printed", "left_alignment", "right_alignment", "intruders",
+    "subspace_error", "note",
 }  # fmt: skip
 
 
@@ -301,6 +301,80 @@ def test_one_huge_side_is_analysed(base, tuned):
     change = b.double() - a.double()
     scale = float(change.abs().max())
     assert row.sigma == pytest.approx(scale * float((change / scale).std(correction=0)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "base", "tuned"),
+    [
+        pytest.param(torch.float32, 1.0, 1.0, id="float32"),
+        pytest.param(torch.float32, 1e-40, 1e-40, id="float32, subnormal"),
+        pytest.param(torch.float64, 1e300, 1e300, id="float64, large"),
+        pytest.param(torch.float64, 1e-300, 1e-300, id="float64, small"),
+        pytest.param(torch.float64, 1e-200, 1.0, id="far apart"),
+    ],
+)
+def test_the_cosine_of_the_weights_is_that_of_the_vectors(dtype, base, tuned):
+    source = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 600, 20, generator=source, dtype=torch.float64)
+    sides = [(base * first).to(dtype), (tuned * (0.3 * first + second)).to(dtype)]
+    (row,) = analyze(*({"w": side} for side in sides), **ASKED).matrices
+    # The range of an extended float holds the squares of all of these.
+    a, b = (side.double().numpy().astype(np.longdouble) for side in sides)
+    expected = float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+    assert 0.2 < expected < 0.4
+    # W′ is recomputed from W₀ and the rounded ΔW, which is at most twice as long.
+    assert row.weights_cosine == pytest.approx(expected, abs=4 * torch.finfo(dtype).eps)
+
+
+def test_without_weights_there_is_no_cosine():
+    zero, some = torch.zeros(20, 20), torch.eye(20)
+    for base, tuned in ((zero, some), (some, zero)):
+        found = analyze(base, tuned, **ASKED)
+        assert found.matrices[0].weights_cosine is None
+        assert found.warnings == ()
+
+
+def sides_of(*cosines):
+    """A base with one matrix per cosine, and another checkpoint at these cosines to it."""
+    rows = np.linalg.qr(np.random.default_rng(0).normal(size=(800, 2 * len(cosines))))[0].T
+    pairs = rows.reshape(len(cosines), 2, 20, 40)
+    base = {f"{i}.fc.weight": one for i, (one, _) in enumerate(pairs)}
+    other = {
+        f"{i}.fc.weight": cosine * one + (1 - cosine**2) ** 0.5 * two
+        for i, (cosine, (one, two)) in enumerate(zip(cosines, pairs, strict=True))
+    }
+    return base, other
+
+
+@pytest.mark.parametrize(
+    ("cosines", "said", "remarked"),
+    [
+        ((0.99, 0.98, 0.1), None, 1),
+        ((0.99, 0.2, 0.1), "the median cosine between them is 0.20, and", 2),
+        ((0.51,), None, 0),
+        ((0.49,), "the cosine between them is 0.49, and", 1),
+        ((-0.001,), "the cosine between them is 0.00, and", 1),
+    ],
+    ids=["one of three", "two of three", "related", "unrelated", "no sign of a rounded 0"],
+)
+def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, remarked):
+    found = analyze(*sides_of(*cosines), **ASKED)
+    cosine = pytest.approx(list(cosines), abs=1e-6)
+    assert [row.weights_cosine for row in found.matrices] == cosine
+    assert found.summary.all.median_weights_cosine == pytest.approx(np.median(cosines), abs=1e-6)
+    assert sum("unrelated to the base's weight" in row.note for row in found.matrices) == remarked
+    assert len(found.warnings) == (said is not None)
+    assert found.to_json()["summary"]["warnings"] == list(found.warnings)
+    if said is not None:
+        assert said in found.warnings[0]
+        assert found._repr_html_().startswith("<p>The weights of the base and of the fine-tune")
+
+
+def test_of_several_fine_tunes_the_unrelated_one_is_named():
+    base, other = sides_of(0.1)
+    (_, near) = sides_of(0.9)
+    (warning,) = analyze(base, near, other, **ASKED).warnings
+    assert warning.startswith("fine-tune 2: The weights of the base and of the fine-tune are unrel")
 
 
 NO_BULK = {
@@ -397,10 +471,11 @@ def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
 def test_one_matrix_is_its_own_increment(weights):
     base, tuned = (side["head.weight"] for side in weights)
     alone, pair = analyze(tuned - base, **ASKED), analyze(base, tuned, **ASKED)
-    # Only the base says how large the change is in proportion.
+    # Only the base says how large the change is in proportion, and whether it is one.
     size = pytest.approx(float((tuned - base).norm() / base.norm()), rel=1e-6)
     assert [row.relative_norm for row in (*alone.matrices, *pair.matrices)] == [None, size]
-    assert alone.matrices == (replace(pair.matrices[0], relative_norm=None),)
+    without = replace(pair.matrices[0], relative_norm=None, weights_cosine=None)
+    assert alone.matrices == (without,)
     assert [row.name for row in alone.matrices] == ["increment"]
     assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
     assert alone.config == "", "no module has that name"

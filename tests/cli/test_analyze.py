@@ -64,6 +64,27 @@ def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
         assert text in done.out
 
 
+def test_unrelated_checkpoints_are_said_to_be_first(cli, here, pair):
+    source = torch.Generator().manual_seed(1)
+    other = {
+        name: torch.randn(one.shape, generator=source)
+        for name, one in load_file(here / pair[0]).items()
+    }
+    save_file(other, here / "other.safetensors")
+    arguments = ("analyze", pair[0], "other.safetensors", "--r", "2", "--quiet")
+    text = "The weights of the base and of the fine-tune are unrelated: the median cosine"
+    done = cli(*arguments)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(text)
+    done = cli(*arguments, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["summary"]["warnings"][0].startswith(text)
+    done = cli(*arguments, "--format", "csv")
+    assert done.code == 0
+    assert done.err.startswith(f"note: {text}")
+    assert "weights_cosine" in done.out.splitlines()[0].split(",")
+
+
 def test_what_was_too_large_is_said_with_the_option(cli, here, pair):
     content = load_file(here / "tuned.safetensors")
     for name in pair:
