@@ -13,8 +13,10 @@ from loca_theory.checkpoints.computation import COMPARISON, INCREMENT, WEIGHTS, 
 from loca_theory.checkpoints.figure_data import figure_data, representative
 from loca_theory.checkpoints.fine_tunes import open_fine_tunes
 from loca_theory.checkpoints.layer_budgets import allocate_budgets, linear_layers
+from loca_theory.checkpoints.linear_layers import layers_of, module_names
 from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.pairs import CheckpointPair, Selection
+from loca_theory.checkpoints.peft_config import end_others
 from loca_theory.checkpoints.placement import placed, takes_seconds
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
@@ -137,6 +139,7 @@ def analyze(
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
                 "labels": list(pairs),
                 "prefixes": {label: one.prefix for label, one in pairs.items()},
+                "ambiguous_names": any(work.has_ambiguous_names(one) for one in pairs),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": None if total is None else str(total),
                 **settings.describe(),
@@ -178,6 +181,9 @@ class _Work:
         self, pairs: Mapping[str, CheckpointPair], settings: Settings, runner: Runner
     ) -> None:
         self._pairs, self._settings = pairs, settings
+        self._layers = {
+            tuned: {layer.name: layer for layer in layers_of(pair)} for tuned, pair in pairs.items()
+        }
         own = [definition(method) for method in settings.methods if method.name not in METHODS]
         self._own: list[Any] = [] if None in own else own
         store = runner.open_store(MatrixComputation.__call__)
@@ -206,8 +212,18 @@ class _Work:
             if "skipped" in result:
                 self._skip(Skipped(name, **result["skipped"]), tuned)
             else:
-                found.append(MatrixAnalysis.from_json(result).labelled(tuned))
+                found.append(
+                    MatrixAnalysis.from_json(result).labelled(tuned, self._layers[tuned][name])
+                )
         return found
+
+    def has_ambiguous_names(self, tuned: str) -> bool:
+        """Whether PEFT may take a list of modules of this fine-tune to fit other modules as well.
+
+        The names in an adapter do not show which other modules the model has.
+        """
+        pair, layers = self._pairs[tuned], self._layers[tuned].values()
+        return pair.base is None or end_others({one.module for one in layers}, module_names(pair))
 
     def weights(self, analyses: Iterable[MatrixAnalysis]) -> dict[str, list[float]]:
         """Squared singular values of W′ of the given matrices, by name; none without a base."""

@@ -31,6 +31,7 @@ from loca_theory.sweeps import generator
 if TYPE_CHECKING:
     import torch
 
+    from loca_theory.checkpoints.linear_layers import Layer
     from loca_theory.transforms.inputs import TensorLike
 
 FAR_FROM_LAW = 0.1
@@ -88,11 +89,16 @@ class MatrixAnalysis:
             tuple(stored["components"]),
         )
 
-    def labelled(self, tuned: str) -> MatrixAnalysis:
-        """The same results with the label of a fine-tune."""
+    def labelled(self, tuned: str, layer: Layer) -> MatrixAnalysis:
+        """The same results with the label of a fine-tune and the module of its model."""
         return replace(
             self,
-            matrix=replace(self.matrix, tuned=tuned),
+            matrix=replace(
+                self.matrix,
+                tuned=tuned,
+                module="" if layer.obstacle else layer.module,
+                is_convolution=bool(layer.kernel),
+            ),
             spectrum=replace(self.spectrum, tuned=tuned),
             errors=tuple(replace(error, tuned=tuned) for error in self.errors),
         )
@@ -124,7 +130,7 @@ def analyse_matrix(
         consume: Whether the increment may be overwritten, which saves a copy.
 
     Returns:
-        The analysis; the label of the fine-tune is empty.
+        The analysis; the label of the fine-tune and the module are empty.
 
     Raises:
         InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
@@ -215,6 +221,8 @@ def _analysed(
         dtype=dtype or str(increment.dtype).removeprefix("torch."),
         kind=kind_of(name),
         layer=layer_of(name),
+        module="",
+        is_convolution=False,
         sigma=counts.standard_deviation,
         mean=counts.mean,
         energy=energy,

@@ -93,9 +93,24 @@ def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str]
     PEFT takes an entry of a list to fit any name that ends with it after a dot. It compares a
     regular expression with the whole name.
     """
-    chosen = set(modules)
-    for other in set(others) - chosen:
-        parts = other.split(".")
-        if any(".".join(parts[i:]) in chosen for i in range(1, len(parts))):
-            return "|".join(re.escape(module) for module in modules)
-    return list(modules)
+    is_ambiguous = end_others(modules, set(others) - set(modules))
+    return expression(modules) if is_ambiguous else list(modules)
+
+
+def expression(modules: Sequence[str]) -> str:
+    """A regular expression that fits these modules only."""
+    return "|".join(re.escape(module) for module in modules)
+
+
+def end_others(modules: Collection[str], others: Collection[str]) -> bool:
+    """Whether the name of a module ends the name of another module, after a dot.
+
+    >>> end_others(["fc"], ["block.fc"])
+    True
+    """
+    endings = (parts[i:] for parts in map(_parts, others) for i in range(1, len(parts)))
+    return not {".".join(one) for one in endings}.isdisjoint(modules)
+
+
+def _parts(module: str) -> list[str]:
+    return module.split(".")

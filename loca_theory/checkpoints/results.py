@@ -7,11 +7,10 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from loca_theory.checkpoints.proposed_config import adapter_config, allocated_config
 from loca_theory.checkpoints.recommendation import (
     SHOWN,
-    adapter_config,
     agreements,
-    allocated_config,
     allocations,
     verdict,
     warning,
@@ -115,11 +114,16 @@ class Analysis(Result):
         """
         if len(self.tuned) > 1:
             return ""
+        is_ambiguous = self.manifest["grid"]["ambiguous_names"]
         if self.allocation:
-            return allocated_config(self.allocation)
-        fitting = {error.name for error in self.errors}
-        matrices = {one.name: one for one in self.matrices if one.name in fitting}
-        return adapter_config(list(matrices.values()), self.summary.all)
+            modules = {one.name: one.module for one in self.matrices}
+            return allocated_config(self.allocation, modules, has_ambiguous_names=is_ambiguous)
+        if not self.errors:
+            return ""
+        total = self.summary.all
+        fitting = {error.name for error in self.errors if error.r == total.errors[0].r}
+        matrices = [one for one in self.matrices if one.name in fitting]
+        return adapter_config(matrices, total, has_ambiguous_names=is_ambiguous)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""

@@ -16,6 +16,9 @@ class Matrix:
         dtype: Element type of the fine-tuned side, as it is stored.
         kind: ``query``, ``MLP in``, …, from the name; ``other`` if the name is not recognised.
         layer: Number of the layer, from the name.
+        module: Name of the module that holds the weight, in the model with a head; "" if PEFT has
+            no layer for it.
+        is_convolution: Whether it is a flattened kernel of a convolution.
         sigma: Standard deviation of the entries.
         mean: Mean of the entries.
         energy: Sum of the squared entries; None if it does not fit float64.
@@ -58,6 +61,8 @@ class Matrix:
     dtype: str
     kind: str
     layer: int | None
+    module: str
+    is_convolution: bool
     sigma: float
     mean: float
     energy: float | None

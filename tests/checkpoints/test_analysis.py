@@ -19,8 +19,9 @@ from loca_theory.checkpoints import (
 )
 from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.checkpoints.matrix_errors import shuffled
-from loca_theory.checkpoints.names import kind_of, layer_of, module_of
-from loca_theory.checkpoints.recommendation import adapter_config, verdict
+from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.proposed_config import adapter_config
+from loca_theory.checkpoints.recommendation import verdict
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
@@ -241,9 +242,9 @@ def test_the_increment_is_left_as_it_was():
 WITH_UNITS = ("sigma", "mean", "mp_sigma")
 # The noise of the printed test has a size of its own.
 WITHOUT = {field.name for field in fields(Matrix)} - {
-    "name", "tuned", "shape", "dtype", "kind", "layer", *WITH_UNITS, "energy", "relative_norm",
-    "weights_cosine", "tv_p_value_as_printed", "left_alignment", "right_alignment", "intruders",
-    "subspace_error", "note",
+    "name", "tuned", "shape", "dtype", "kind", "layer", "module", "is_convolution", *WITH_UNITS,
+    "energy", "relative_norm", "weights_cosine", "tv_p_value_as_printed", "left_alignment",
+    "right_alignment", "intruders", "subspace_error", "note",
 }  # fmt: skip
 
 
@@ -432,7 +433,10 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
     assert type(space["config"]).__name__ == config
     assert {field: getattr(space["config"], field) for field in size} == size
     # ``in_proj_weight`` is a parameter, and no module that an adapter could replace.
-    assert space["config"].target_modules == {"linear1", "linear2", "out_proj", "head"}
+    layers = [f"encoder.layers.{i}" for i in (0, 1)]
+    kinds = ("linear1", "linear2", "self_attn.out_proj")
+    expected = {f"{layer}.{kind}" for layer in layers for kind in kinds}
+    assert space["config"].target_modules == expected | {"head"}
 
 
 def test_a_verdict_on_nothing(weights):
@@ -617,33 +621,33 @@ def test_the_demonstration_is_two_trained_checkpoints_of_less_than_a_megabyte():
 
 
 NAMES = {
-    "model.layers.7.self_attn.q_proj.weight": ("query", 7, "q_proj"),
-    "model.layers.11.mlp.down_proj.weight": ("MLP out", 11, "down_proj"),
-    "encoder.layer.3.attention.self.value.weight": ("value", 3, "value"),
-    "encoder.layer.3.attention.output.dense.weight": ("attention output", 3, "output.dense"),
-    "encoder.layer.3.output.dense.weight": ("MLP out", 3, "output.dense"),
-    "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3, "intermediate.dense"),
-    "decoder.block.2.layer.2.DenseReluDense.wo.weight": ("MLP out", 2, "wo"),
-    "gpt_neox.layers.5.attention.dense.weight": ("attention output", 5, "attention.dense"),
-    "gpt_neox.layers.5.mlp.dense_h_to_4h.weight": ("MLP in", 5, "dense_h_to_4h"),
-    "gpt_neox.layers.5.mlp.dense_4h_to_h.weight": ("MLP out", 5, "dense_4h_to_h"),
-    "layers.4.mlp.Wi.weight": ("MLP in", 4, "Wi"),
-    "transformer.h.0.attn.c_attn.weight": ("query, key, value", 0, "c_attn"),
-    "transformer.h.0.attn.c_proj.weight": ("attention output", 0, "c_proj"),
-    "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0, "c_fc"),
-    "embeddings.word_embeddings.weight": ("embedding", None, "word_embeddings"),
-    "lm_head.weight": ("embedding", None, "lm_head"),
-    "model.layers.2.mlp.experts.down_proj[5]": ("MLP out", 2, "down_proj"),
-    "model.layers.2.block_sparse_moe.gate.weight": ("router", 2, "gate"),
-    "down_blocks.1.attentions.0.attn1.to_q.weight": ("query", 1, "to_q"),
-    "down_blocks.1.resnets.0.conv1.weight": ("convolution", 1, "conv1"),
-    "something": ("other", None, "something"),
+    "model.layers.7.self_attn.q_proj.weight": ("query", 7),
+    "model.layers.11.mlp.down_proj.weight": ("MLP out", 11),
+    "encoder.layer.3.attention.self.value.weight": ("value", 3),
+    "encoder.layer.3.attention.output.dense.weight": ("attention output", 3),
+    "encoder.layer.3.output.dense.weight": ("MLP out", 3),
+    "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3),
+    "decoder.block.2.layer.2.DenseReluDense.wo.weight": ("MLP out", 2),
+    "gpt_neox.layers.5.attention.dense.weight": ("attention output", 5),
+    "gpt_neox.layers.5.mlp.dense_h_to_4h.weight": ("MLP in", 5),
+    "gpt_neox.layers.5.mlp.dense_4h_to_h.weight": ("MLP out", 5),
+    "layers.4.mlp.Wi.weight": ("MLP in", 4),
+    "transformer.h.0.attn.c_attn.weight": ("query, key, value", 0),
+    "transformer.h.0.attn.c_proj.weight": ("attention output", 0),
+    "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0),
+    "embeddings.word_embeddings.weight": ("embedding", None),
+    "lm_head.weight": ("embedding", None),
+    "model.layers.2.mlp.experts.down_proj[5]": ("MLP out", 2),
+    "model.layers.2.block_sparse_moe.gate.weight": ("router", 2),
+    "down_blocks.1.attentions.0.attn1.to_q.weight": ("query", 1),
+    "down_blocks.1.resnets.0.conv1.weight": ("convolution", 1),
+    "something": ("other", None),
 }
 
 
 @pytest.mark.parametrize(("name", "expected"), NAMES.items(), ids=NAMES.keys())
 def test_names(name, expected):
-    assert (kind_of(name), layer_of(name), module_of(name)) == expected
+    assert (kind_of(name), layer_of(name)) == expected
 
 
 class Half(Method):

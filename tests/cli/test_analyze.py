@@ -58,7 +58,7 @@ def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
         "Every increment",
         "Totals by kind",
         "Totals by layer",
-        "LoraConfig(r=2",
+        "LoraConfig(\n    r=2,",
         "Left out: 1",
     ):
         assert text in done.out
@@ -100,7 +100,7 @@ def test_the_demonstration_needs_no_checkpoint(cli):
     done = cli("analyze", "--demo", "--include", "0.*q_proj", "--r", "4", "--quiet")
     assert (done.code, done.err) == (0, "")
     assert "The increment is" in done.out
-    assert "target_modules=['q_proj']" in done.out
+    assert "target_modules=['layers.0.attention.q_proj']" in done.out
 
 
 def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here, pair):
