@@ -109,6 +109,10 @@ def _value(value: Any) -> str:
     """Source of a value; a regular expression has one line per alternative."""
     if isinstance(value, str) and len(value) > _WIDTH:
         pieces = re.findall(r"[^|]*\|?", value)
-        value_source = "\n".join(repr(piece) for piece in pieces if piece)
-        return f"(\n{indent(value_source, '    ')}\n)"
-    return pformat(value, width=_WIDTH, compact=True, sort_dicts=False)
+        lines = "\n".join(repr(piece) for piece in pieces if piece)
+        return f"(\n{indent(lines, '    ')}\n)"
+    text = pformat(value, width=_WIDTH, compact=True, sort_dicts=False)
+    if "\n" not in text:
+        return text
+    # pformat aligns the lines below the first by one space.
+    return f"{text[0]}\n{indent(' ' + text[1:-1], '   ')},\n{text[-1]}"
