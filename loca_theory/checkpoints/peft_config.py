@@ -104,9 +104,6 @@ def end_others(modules: Collection[str], others: Collection[str]) -> bool:
     >>> end_others(["fc"], ["block.fc"])
     True
     """
-    endings = (parts[i:] for parts in map(_parts, others) for i in range(1, len(parts)))
-    return not {".".join(one) for one in endings}.isdisjoint(modules)
-
-
-def _parts(module: str) -> list[str]:
-    return module.split(".")
+    chosen = set(modules)
+    split = (other.split(".") for other in others)
+    return any(".".join(parts[i:]) in chosen for parts in split for i in range(1, len(parts)))

@@ -102,7 +102,7 @@ def _targets(modules: Sequence[str], *, has_ambiguous_names: bool) -> list[str] 
 
 def _source(module: str, name: str, arguments: Mapping[str, Any]) -> str:
     lines = indent("\n".join(f"{key}={_value(value)}," for key, value in arguments.items()), "    ")
-    return f"from {module} import {name}\n\nconfig = {name}(\n{lines}\n)\n"
+    return f"from {module} import {name}\n\nconfig = {name}(\n{lines}\n)"
 
 
 def _value(value: Any) -> str:
