@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from loca_theory.checkpoints.recommendation import SHOWN
-from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.progress import note
@@ -82,6 +80,9 @@ def print_analysis(result: Analysis) -> None:
 
 
 def _print_matrices(out: Console, result: Analysis) -> None:
+    # Imported here, because it loads scipy, which --help does not need.
+    from loca_theory.checkpoints import ANALYSED
+
     r = next((one.r for one in result.summary.all.errors), None)
     out.print("Every increment", style="bold")
     if r is not None:
@@ -144,6 +145,9 @@ def _scientific(value: float | None) -> str:
 def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
     def cell(matrix: Matrix, found: Mapping[str, MatrixError]) -> str:
         del matrix
+        # Imported here, because it loads torch, which --help does not need.
+        from loca_theory.checkpoints.recommendation import SHOWN
+
         if method not in found:
             return ""
         error = found[method].error
