@@ -38,12 +38,13 @@ def print_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> None
     writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
 
 
-class _SafeConsole(Console):
+class SafeConsole(Console):
     """A console that shows control characters as escapes, whatever text they are in."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
+        """Render as rich does, with escapes."""
         for one in super().render(renderable, options):
             yield one if one.control else Segment(printable(one.text, keep="\n"), one.style)
 
@@ -60,7 +61,7 @@ class _TableOfNames(Table):
 
 def console() -> Console:
     """Make a console for stdout, as wide as the terminal; in a pipe, nothing is cut off."""
-    out = _SafeConsole()
+    out = SafeConsole()
     if not out.is_terminal:
         out.width = _WIDTH_OF_FILES
     return out
