@@ -10,14 +10,15 @@ from pathlib import Path
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
+from loca_theory.claims.backing import point_of
 from loca_theory.claims.entries import DEFAULT_RESULTS, Entry, version
 from loca_theory.claims.ledger import CHECKS, Claim, Ledger
 from loca_theory.claims.measurement import Measurement, Tier
-from loca_theory.claims.observation import EXPERIMENT, measure
+from loca_theory.claims.observation import measure
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.results import VerificationResult
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, find_tables, manifest
+from loca_theory.sweeps import DEFAULT_RUNNER, Runner, find_tables, manifest
 
 
 def verify(
@@ -110,7 +111,9 @@ class Verification:
             claim.function()
         # The longest start first, so that none runs alone at the end.
         known = {claim.id: claim for claim in sorted(claims, key=lambda claim: -claim.cost)}
-        points = [self._point(claim) for claim in known.values()]
+        points = [
+            point_of(claim, self.tier, self.seed, self._digests(claim)) for claim in known.values()
+        ]
         compute = partial(measure, claims=known, results=self.results)
         store = runner.open_store(measure, CHECKS)
         found = replace(runner, store=store).run(points, compute)
@@ -138,19 +141,8 @@ class Verification:
             claims=tuple(entries[claim.id] for claim in claims),
         )
 
-    def _point(self, claim: Claim) -> Point:
-        return Point(
-            EXPERIMENT,
-            {
-                "claim": claim.id,
-                "check": claim.check,
-                "arguments": dict(claim.arguments),
-                "comparisons": claim.comparisons,
-                "tier": self.tier.value,
-                "seed": self.seed,
-                "tables": [_digest(path) for path in find_tables(self.results, claim.tables)],
-            },
-        )
+    def _digests(self, claim: Claim) -> list[str]:
+        return [_digest(path) for path in find_tables(self.results, claim.tables)]
 
 
 def _digest(path: Path) -> str:

@@ -9,12 +9,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
-from loca_theory.checkpoints.recommendation import SHOWN
-from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
+from loca_theory.cli.printable import printable
 from loca_theory.cli.progress import note
 
 if TYPE_CHECKING:
@@ -84,6 +82,9 @@ def print_analysis(result: Analysis) -> None:
 
 
 def _print_matrices(out: Console, result: Analysis) -> None:
+    # Imported here, because it loads scipy, which --help does not need.
+    from loca_theory.checkpoints import ANALYSED
+
     r = next((one.r for one in result.summary.all.errors), None)
     out.print("Every increment", style="bold")
     if r is not None:
@@ -116,8 +117,7 @@ def _print_matrices(out: Console, result: Analysis) -> None:
         cells = (column.cell(one, errors.get((one.name, one.tuned), {})) for column in columns)
         label = _label(one, is_wide=is_wide)
         label = f"{label}, {one.tuned}" if has_several else label
-        # Names come from files of unknown origin and must not be read as markup.
-        table.add_row(escape(label), *cells)
+        table.add_row(label, *cells)
     print_table(table, out)
     if len(result.matrices) > _MOST_ROWS:
         more = len(result.matrices) - _MOST_ROWS
@@ -146,6 +146,9 @@ def _scientific(value: float | None) -> str:
 def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
     def cell(matrix: Matrix, found: Mapping[str, MatrixError]) -> str:
         del matrix
+        # Imported here, because it loads torch, which --help does not need.
+        from loca_theory.checkpoints.recommendation import SHOWN
+
         if method not in found:
             return ""
         error = found[method].error
@@ -216,7 +219,7 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
             for key in columns
         ]
         table.add_row(
-            escape(group.name),
+            group.name,
             str(group.matrices),
             str(group.not_normal),
             f"{group.median_tv:.4f}",
@@ -242,7 +245,7 @@ def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
     for (first, second), mine in pairs.items():
         columns = ("cosine", "sign_conflict", "left_overlap", "right_overlap")[: 2 + len(more)]
         cells = (_middle(getattr(one, column) for one in mine) for column in columns)
-        table.add_row(escape(f"{first}, {second}"), str(len(mine)), *cells)
+        table.add_row(f"{first}, {second}", str(len(mine)), *cells)
     print_table(table, out)
     out.print()
 
@@ -286,7 +289,8 @@ def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]
     for text, names in list(groups.items())[:_MOST_REASONS]:
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         in_words = in_flags(text, click.get_current_context().command)
-        out.print(f"  {in_words}: {', '.join(names[:2])}{more}", highlight=False, markup=False)
+        line = printable(f"{in_words}: {', '.join(names[:2])}{more}")
+        out.print(f"  {line}", highlight=False, markup=False)
     if len(groups) > _MOST_REASONS:
         out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json", highlight=False)
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from loca_theory import ResourceError
 from loca_theory.cli.options import Common
 from loca_theory.cli.progress import note, progress_bar
-from loca_theory.sweeps import Backend, Result, ResultStore, Runner
+from loca_theory.sweeps import Backend, Result, ResultStore, Runner, code_version
+
+# Modules that run the experiment of the first: correlate simulates some of its methods as simulate.
+_SHARING = ("loca_theory.expressivity.monte_carlo", "loca_theory.dependence.draws")
 
 
 def open_store(common: Common, version: str) -> ResultStore | None:
@@ -57,7 +60,7 @@ def _report_rejected(store: ResultStore | None, common: Common) -> None:
     note_idle(store, common)
     for line in store.rejected:
         note(line, quiet=common.quiet)
-    if count := store.outdated():
+    if store.outdated() and (count := store.outdated(map(code_version, _SHARING))):
         line = f"{count} results in {store.folder} were computed by another version of the code; "
         note(f"{line}they were neither used nor deleted", quiet=common.quiet)
 

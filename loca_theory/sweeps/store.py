@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +47,23 @@ class ResultStore:
 
     def path(self, point: Point) -> Path:
         """Path of the point's file, whether or not it exists."""
-        return self.folder / f"{self._prefix(point.experiment)}{point.key(self.version)}.json"
+        prefix = _prefix(point.experiment, self.version)
+        return self.folder / f"{prefix}{point.key(self.version)}.json"
 
-    def _prefix(self, experiment: str) -> str:
-        return f"{experiment}@{self.version[:8]}-"
-
-    def outdated(self) -> int:
+    def outdated(self, present: Iterable[str] = ()) -> int:
         """Count results of the loaded experiments that another version of the code stored.
 
         They are neither used nor deleted.
+
+        Args:
+            present: Further versions of the present code, of computations that run the same
+                experiments as a part of theirs.
         """
         names = [path.name for path in self.folder.glob("*.json")]
+        versions = (self.version, *present)
         return sum(
-            name.startswith(f"{experiment}@") and not name.startswith(self._prefix(experiment))
+            name.startswith(f"{experiment}@")
+            and not any(name.startswith(_prefix(experiment, one)) for one in versions)
             for experiment in self._experiments
             for name in names
         )
@@ -122,6 +127,10 @@ class ResultStore:
                     path.unlink()
             except OSError:
                 continue  # another run removed it first, or it is not ours to remove
+
+
+def _prefix(experiment: str, version: str) -> str:
+    return f"{experiment}@{version[:8]}-"
 
 
 def _checksum(result: Any) -> str:

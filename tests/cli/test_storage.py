@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps import ResultStore, code_version
 
 COMMAND = ("simulate", "--r", 2, "--methods", "D", "--engine", "monte-carlo", "--draws", 25)
 COMMAND = (*COMMAND, "--quiet", "--jobs", 1)
@@ -122,6 +122,9 @@ def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch
             super().__init__(folder, version[::-1])
 
     monkeypatch.setattr("loca_theory.cli.stores.ResultStore", Other)
+    monkeypatch.setattr(
+        "loca_theory.cli.stores.code_version", lambda name: code_version(name)[::-1]
+    )
     second = cli(*sweep)
     assert (second.code, second.out) == (0, first.out)
     found = re.search(
@@ -132,3 +135,16 @@ def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch
     for path, digest in files.items():
         assert hashlib.sha256(path.read_bytes()).digest() == digest
     assert len(list(points.iterdir())) == 2 * len(files)
+
+
+def test_commands_that_share_an_experiment_are_of_one_version(cli, here):
+    """correlate draws its methods at independence as simulate does, in the same folder."""
+    sizes = ("--K", 16, "--r", 2, "--jobs", 1)
+    simulate = ("simulate", *sizes, "--methods", "D", "--engine", "monte-carlo", "--draws", 2)
+    correlate = ("correlate", *sizes, "--structures", "ar1", "--rho", "0,0.2", "--draws", 2)
+    for command in (simulate, (*correlate, "--null-draws", 400), (*simulate, "--seed", 1)):
+        done = cli(*command)
+        assert done.code == 0
+        assert "another version" not in done.err
+    stored = {path.name.rpartition("-")[0] for path in (here / "loca-results/points").iterdir()}
+    assert sum(name.startswith("expressivity.monte-carlo@") for name in stored) == 2
