@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loca_theory.checkpoints.conv1d import has_conv1d_name, stores_transposed
-from loca_theory.checkpoints.loaded_model import EXPERTS, LoadedModel
+from loca_theory.checkpoints.loaded_model import EXPERTS, READ_BY_ATTENTION, LoadedModel
 from loca_theory.checkpoints.matching import all_names, match_names
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs import CheckpointPair
 from loca_theory.checkpoints.stored_matrices import holds_experts
+from loca_theory.checkpoints.weight_names import FUSED_ATTENTION
+
+_OUTPUT = "out_proj.weight"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ def layers_of(
             stored; by default the pair has the names of the model.
     """
     conv1d = model is None and pair.base is not None and stores_transposed(pair.base)
+    tensors = set(all_names(pair.tuned))
     layers = []
     for name, other in pair.names.items():
         # A bare model's names lack the prefix that the names in a model with a head have.
@@ -59,7 +63,10 @@ def layers_of(
         if not own:
             obstacle, is_transposed = "stored in another form than the model has it", False
         elif model is None:
-            obstacle, is_transposed = _guessed_obstacle(own, shape), has_conv1d_name(own) and conv1d
+            obstacle = _guessed_obstacle(own, shape)
+            if other.removesuffix(_OUTPUT) + FUSED_ATTENTION in tensors:
+                obstacle = READ_BY_ATTENTION
+            is_transposed = has_conv1d_name(own) and conv1d
         else:
             obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
         if name in pair.notes:

@@ -19,6 +19,7 @@ from loca_theory.errors import LocaTheoryError
 if TYPE_CHECKING:
     import torch
 
+READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
 EXPERTS = "experts in one tensor: PEFT has no module for each of them"
 # Layers whose attributes the model reads, by its type: a layer of PEFT in their place is passed
 # over, or lacks the attribute.
@@ -139,7 +140,7 @@ class LoadedModel:
             return "grouped convolution: PEFT cannot adapt it"
         parent = self.modules.get(path.rpartition(".")[0], self.module)
         if isinstance(parent, torch.nn.MultiheadAttention):
-            return "read directly: MultiheadAttention uses this layer without calling it"
+            return READ_BY_ATTENTION
         model_type = getattr(getattr(self.module, "config", None), "model_type", None)
         if path.endswith(_READ_DIRECTLY.get(str(model_type), ())):
             return f"read directly: {self.title} uses this layer without calling it"

@@ -414,9 +414,9 @@ def test_totals_weigh_by_energy(analysis):
     ("best", "name", "config", "size"),
     [
         ("R", "LoRA", "LoraConfig", {"r": 2, "lora_alpha": 4}),
-        # The smallest of the matrices that are no embeddings has 48 rows and 48 columns.
-        ("D", "LoCA (best DCT coefficients)", "LoCAConfig", {"n_frequency": 96}),
-        ("FourierFT", "FourierFT", "FourierFTConfig", {"n_frequency": 192}),
+        # The smallest of the linear layers has 64 rows and 48 columns.
+        ("D", "LoCA (best DCT coefficients)", "LoCAConfig", {"n_frequency": 112}),
+        ("FourierFT", "FourierFT", "FourierFTConfig", {"n_frequency": 224}),
     ],
 )
 def test_the_verdict_names_the_winner_and_the_configuration_is_its(
@@ -432,10 +432,9 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
     exec(adapter_config(analysis.matrices, total), space)
     assert type(space["config"]).__name__ == config
     assert {field: getattr(space["config"], field) for field in size} == size
-    # ``in_proj_weight`` is a parameter, and no module that an adapter could replace.
+    # Attention uses ``in_proj_weight``, a parameter, and the weight of ``out_proj``.
     layers = [f"encoder.layers.{i}" for i in (0, 1)]
-    kinds = ("linear1", "linear2", "self_attn.out_proj")
-    expected = {f"{layer}.{kind}" for layer in layers for kind in kinds}
+    expected = {f"{layer}.linear{i}" for layer in layers for i in (1, 2)}
     assert space["config"].target_modules == expected | {"head"}
 
 

@@ -1,5 +1,7 @@
 """The configuration that an analysis proposes, as PEFT applies it to the model."""
 
+import warnings
+
 import peft
 import pytest
 import torch
@@ -99,7 +101,7 @@ MODELS = {
         ),
         [],
         {},
-        ["attn.out_proj", "fc"],
+        ["fc"],
     ),
 }
 
@@ -202,7 +204,14 @@ def test_a_proposed_configuration_has_the_names_of_the_loaded_model(tmp_path, na
     """Whatever the file calls them, and only layers that PEFT can adapt."""
     base, tuned = zoo.pair(name, tmp_path, biases=False)
     found = analyze(base, tuned, ranks=[1])
-    modules = {one.module for one in found.matrices if one.module}
-    names = adapted(zoo.make(name), found.config)[0]
+    modules = {
+        one.module
+        for one in found.matrices
+        if one.module and one.kind != "embedding"
+        if not (one.is_convolution and "LoraConfig" not in found.config)
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PEFT sets fan_in_fan_out for Conv1D
+        names = adapted(zoo.make(name), found.config)[0]
     assert set(names) == modules
     assert not any("relative_attention_bias" in one or "experts" in one for one in names)
