@@ -109,7 +109,9 @@ def _measure(pair: Path) -> Iterator[Row]:
     for extraction, adapter, split in _extractions(pair):
         with tempfile.TemporaryDirectory() as folder:
             extraction.save(folder)
-            encoder = peft.PeftModel.from_pretrained(loaded(pair / "base"), folder)
+            encoder = peft.PeftModel.from_pretrained(
+                loaded(pair / "base"), Path(folder, extraction.method)
+            )
             numbers = sum(one.numbers for one in extraction.matrices)
             yield measured(adapter, split, numbers, 1 - extraction.error, encoder)
         layers |= {one.name for one in extraction.matrices}

@@ -99,14 +99,15 @@ def test_a_result_comes_back_from_its_folder(tmp_path, results, name):
 
 # Arguments that have another form on the command line, and options that say how to print.
 SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "ledger", "demo"}
-# ``--list``, ``--strict``, ``--as-expected`` and ``--pictures`` are about what is printed or
-# written and how a run ends.
+# These options say what is checked, printed or written, and how a run ends.
 ONLY_TYPED = {
     "analyze": {"pictures"},
+    "extract": {"check"},
     "figures": {"labels"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected", "ledger_path"},
 }
-ONLY_TAKEN = {"figures": {"label"}, "verify": {"tier"}}
+# A module cannot be typed.
+ONLY_TAKEN = {"extract": {"model"}, "figures": {"label"}, "verify": {"tier"}}
 HOW = {"jobs", "backend", "scheduler", "out", "output_format", "quiet", "debug", "help"}
 
 

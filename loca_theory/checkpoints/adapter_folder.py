@@ -26,26 +26,27 @@ _OF_MODELS = re.compile(
 )
 
 
-def check_folder(folder: Path, *, is_mixed: bool = False) -> Path:
-    """Check that writing an adapter to this folder would not replace or disturb other files.
+def check_folder(folder: Path, method: str) -> Path:
+    """Check that writing adapters below this folder would not replace or disturb other files.
 
-    If the folder holds the weights of a model, an adapter beside them would be loaded on top of
-    them. An adapter or a README is replaced only if an extraction wrote it and it has not been
-    changed since.
+    An adapter is written to the folder ``lora`` or ``loca`` in it. If that holds the weights of a
+    model, an adapter beside them would be loaded on top of them. An adapter or a README is replaced
+    only if an extraction wrote it and it has not been changed since.
 
     Args:
-        folder: Folder for the adapter; it need not exist.
-        is_mixed: Whether two adapters are written, to the folders ``lora`` and ``loca`` in it.
+        folder: Folder for the results; it need not exist.
+        method: ``lora``, ``loca``, or ``best`` for both.
 
     Returns:
         The folder.
 
     Raises:
-        ResourceError: the folder holds part of a model, or an adapter or README that no extraction
-            wrote or that was changed since.
+        ResourceError: there is part of a model, or an adapter or README that no extraction wrote or
+            that was changed since.
     """
-    for one in (folder, *((folder / "lora", folder / "loca") if is_mixed else ())):
-        _check_one(one)
+    for one in ("lora", "loca"):
+        if method in (one, "best"):
+            _check_one(folder / one)
     return folder
 
 

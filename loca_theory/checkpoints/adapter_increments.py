@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from loca_theory.checkpoints.adapter_layers import (
     without_wrappers,
 )
 from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, Entry, read_json
-from loca_theory.checkpoints.layer_shapes import UNTOLD, LayerShapes, resized
+from loca_theory.checkpoints.layer_shapes import UNTOLD, LayerShapes, flattened, resized
 from loca_theory.checkpoints.lora_increments import LoraScales, lora_increment
 from loca_theory.checkpoints.peft_increments import peft_increment, prefix_of, with_largest
 from loca_theory.checkpoints.safetensors_files import SafetensorsCheckpoint
@@ -194,19 +194,23 @@ class AdapterIncrements(Checkpoint):
         )
 
     def _by_peft(self, layer: AdaptedLayer) -> torch.Tensor:
+        layers = self._with_largest(layer)
+        if layer.parameter != layer.module:
+            # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
+            layers = [replace(layer, module=layer.parameter, shape=flattened(layer.shape))]
         tensors = {
-            f"base_model.model.{layer.module}.{what}": one
+            f"base_model.model.{layers[0].module}.{what}": one
             for what, one in layer.load(self._source).items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
         return peft_increment(
             self._kind.name,
             self._config,
-            self._with_largest(layer),
+            layers,
             tensors,
             self._weight(layer.name) if self.needs_base else None,
             has_bias=f"{layer.name.removesuffix('weight')}bias" in self._base_entries(),
-        )
+        ).reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
         import torch

@@ -60,6 +60,11 @@ def _product(left: str, right: str) -> Callable[[Shapes], tuple[int, ...]]:
     return lambda of: (of[left][0], of[right][1]) if len(of[left]) == len(of[right]) == 2 else ()
 
 
+def _hadamard(of: Shapes) -> tuple[int, ...]:
+    # With a core, the factors are those of a kernel, whose number of dimensions the file lacks.
+    return () if "hada_t1" in of else _product("hada_w1_a", "hada_w1_b")(of)
+
+
 def _kronecker(of: Shapes) -> tuple[int, ...]:
     if "lokr_t2" in of:
         return ()
@@ -86,7 +91,7 @@ ADDITIVE: dict[str, Callable[[Shapes], tuple[int, ...]] | None] = {
     "FOURIERFT": None,
     "GRALORA": _blocks,
     "LOCA": None,  # a tensor of the file holds the shape
-    "LOHA": _product("hada_w1_a", "hada_w1_b"),
+    "LOHA": _hadamard,
     "LOKR": _kronecker,
     "PVERA": None,
     "RANDLORA": None,

@@ -20,7 +20,9 @@ from loca_theory.checkpoints.figure_data import figure_data, representative
 from loca_theory.checkpoints.fine_tunes import open_fine_tunes
 from loca_theory.checkpoints.layer_budgets import allocate_budgets, linear_layers
 from loca_theory.checkpoints.matrix import MatrixAnalysis
+from loca_theory.checkpoints.model_pair import ModelLayers
 from loca_theory.checkpoints.pairs import CheckpointPair, Selection
+from loca_theory.checkpoints.peft_config import end_others
 from loca_theory.checkpoints.placement import placed, takes_seconds
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
@@ -120,8 +122,13 @@ def analyze(
     )
     total = None if allocate is None else TotalSize.parse(allocate)
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
-    layers = set() if total is None else linear_layers(pairs, total)
-    work = _Work(pairs, settings, runner)
+    sources = tuned or (base,)
+    models = {
+        label: ModelLayers.of(pair, base, source)
+        for (label, pair), source in zip(pairs.items(), sources, strict=True)
+    }
+    layers = set() if total is None else linear_layers(models, total)
+    work = _Work(pairs, models, settings, runner)
     analyses = work.analyses()
     if is_array(base) and not analyses:
         msg = f"{work.skipped[0].reason}; pass a matrix with finite entries that differ"
@@ -133,6 +140,8 @@ def analyze(
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
                 "labels": list(pairs),
                 "prefixes": {label: one.prefix for label, one in pairs.items()},
+                "ambiguous_names": any(work.has_ambiguous_names(one) for one in pairs),
+                "unchecked": next((one.unchecked for one in models.values()), None),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": None if total is None else str(total),
                 **settings.describe(),
@@ -163,6 +172,7 @@ class _Work:
 
     Args:
         pairs: The pairs by label of the fine-tune.
+        models: Their matrices as layers of a model.
         settings: Settings for every increment.
         runner: Runs the points.
 
@@ -171,9 +181,13 @@ class _Work:
     """
 
     def __init__(
-        self, pairs: Mapping[str, CheckpointPair], settings: Settings, runner: Runner
+        self,
+        pairs: Mapping[str, CheckpointPair],
+        models: Mapping[str, ModelLayers],
+        settings: Settings,
+        runner: Runner,
     ) -> None:
-        self._pairs, self._settings = pairs, settings
+        self._pairs, self._models, self._settings = pairs, models, settings
         own = [definition(method) for method in settings.methods if method.name not in METHODS]
         self._own: list[Any] = [] if None in own else own
         # A method that has no definition as text cannot be recognised in a store.
@@ -201,8 +215,18 @@ class _Work:
             if "skipped" in result:
                 self._skip(Skipped(name, **result["skipped"]), tuned)
             else:
-                found.append(MatrixAnalysis.from_json(result).labelled(tuned))
+                layer = self._models[tuned].layers[name]
+                found.append(MatrixAnalysis.from_json(result).labelled(tuned, layer))
         return found
+
+    def has_ambiguous_names(self, tuned: str) -> bool:
+        """Whether PEFT may take a list of modules of this fine-tune to fit other modules as well.
+
+        The names in an adapter do not show which other modules the model has.
+        """
+        model = self._models[tuned]
+        own = {one.module for one in model.layers.values()}
+        return self._pairs[tuned].base is None or end_others(own, model.modules)
 
     def weights(self, analyses: Iterable[MatrixAnalysis]) -> dict[str, list[float]]:
         """Squared singular values of W′ of the given matrices, by name; none without a base."""

@@ -7,25 +7,22 @@ from typing import TYPE_CHECKING, Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.adapter_points import (
-    DTYPES,
-)
+from loca_theory.checkpoints.adapter_points import DTYPES
 from loca_theory.checkpoints.adapter_size import AdapterSize
 from loca_theory.checkpoints.extraction_result import Extraction
 from loca_theory.checkpoints.extractor import Extractor
-from loca_theory.checkpoints.pairs import open_pair
+from loca_theory.checkpoints.model_pair import open_model_pair
 from loca_theory.checkpoints.placement import placed
 from loca_theory.checkpoints.saved_modules import find_saved_modules
 from loca_theory.checkpoints.selection import Selection
 from loca_theory.checkpoints.sources import Source, describe, is_path
 from loca_theory.checkpoints.total_size import TotalSize
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 if TYPE_CHECKING:
-    pass
+    import torch
 
 
 def extract(
@@ -33,6 +30,7 @@ def extract(
     tuned: Source,
     method: Literal["loca", "lora", "best"] = "loca",
     *,
+    model: torch.nn.Module | None = None,
     rank: int | None = None,
     components: int | None = None,
     allocate: int | str | TotalSize | None = None,
@@ -49,9 +47,12 @@ def extract(
 ) -> Extraction:
     """Approximate each increment of a full fine-tune by the best adapter of a method and size.
 
-    The best adapter has the smallest squared error. Embeddings are left out because an adapter of
-    linear layers cannot represent them; ``save_modules`` stores them whole. Convolutions can have
-    LoRA only.
+    The best adapter has the smallest squared error. It is made for the model that the fine-tune is
+    loaded into: a module that was passed, or the class of transformers that ``config.json`` names.
+    This model decides the names of the weights, and which of them are of linear layers. Without
+    one, the names of the checkpoint do, and ``manifest["grid"]["unchecked"]`` says why.
+    Embeddings are left out because an adapter of linear layers cannot represent them;
+    ``save_modules`` stores them whole. Convolutions can have LoRA only.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
@@ -59,6 +60,8 @@ def extract(
         method: ``loca``: the largest DCT coefficients and their locations; ``lora``: the truncated
             singular value decomposition, split evenly between A and B; ``best``: for each matrix
             the one with the smaller error, in two adapters.
+        model: The model that the adapter is for, if neither checkpoint tells it. Its weights do
+            not matter.
         rank: LoRA's rank. For LoCA it sets the paper's budget: (p + q) rank / 2 coefficients, each
             with a location that costs as much as the coefficient.
         components: Number of LoCA's coefficients per matrix, instead of a rank.
@@ -84,8 +87,8 @@ def extract(
 
     Raises:
         InvalidArgumentError: not exactly one of rank, components, allocate and energy is given, the
-            total is too small, no matrix is left, or the fine-tuned checkpoint is an adapter
-            already.
+            total is too small, no matrix is left, the fine-tuned checkpoint is an adapter already,
+            or ``model`` is another model or has a weight in another shape.
         ResourceError: a file is damaged or cannot be read, or there is not enough memory.
 
     Example:
@@ -100,14 +103,12 @@ def extract(
     find("dtype", dtype, DTYPES)
     patterns = _arguments.as_tuple(save_modules)
     runner = _arguments.instance("runner", runner, Runner)
-    pair = open_pair(base, tuned, Selection(include, exclude, max_size, smallest_side=1))
-    if pair.base is None:
-        msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
-        raise InvalidArgumentError(msg)
+    selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
+    pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
     device = resolve_device(device)
     runner = placed(runner, [pair], device)
-    saved = find_saved_modules(pair, patterns)
-    extractor = Extractor(pair, size, dtype, device, runner, saved)
+    saved = find_saved_modules(pair, patterns, loaded)
+    extractor = Extractor(pair, size, dtype, device, runner, saved, loaded)
     extractor.choose_layers()
     rows, tensors = extractor.run()
     grid = {
@@ -116,12 +117,14 @@ def extract(
         "allocate": None if size.allocate is None else str(size.allocate), "energy": energy,
         "floor": floor, "cap": cap, "save_modules": list(patterns), "include": include,
         "exclude": exclude, "max_size": max_size,
+        "model": None if loaded is None else loaded.title, "unchecked": unchecked,
     }  # fmt: skip
     return Extraction(
         manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),
         matrices=tuple(rows),
         skipped=tuple(extractor.skipped),
         adapters=extractor.adapters(_name(base), rows, tensors),
+        given={"base": base, "finetuned": tuned},
     )
 
 

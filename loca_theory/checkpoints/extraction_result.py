@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loca_theory import _arguments
 from loca_theory.checkpoints.adapter_folder import (
-    WEIGHTS,
     check_folder,
     read_adapter,
     remove_adapter,
@@ -20,6 +19,7 @@ from loca_theory.checkpoints.adapter_folder import (
 from loca_theory.checkpoints.adapter_size import TITLES
 from loca_theory.checkpoints.peft_config import PREFIX
 from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.sources import Source
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
@@ -36,7 +36,7 @@ base_model: {base}
 The best approximation of a full fine-tune by a {title} adapter, matrix by matrix, with {budget}.
 {error}Left out: {left_out}.
 
-Its weights have names such as `{first}`. Load it into the model class that uses these names.
+{names}
 
 ```python
 {code}
@@ -50,6 +50,8 @@ from peft import PeftModel
 
 model = PeftModel.from_pretrained(base_model, "PATH/lora").merge_and_unload()
 model = PeftModel.from_pretrained(model, "PATH/loca")"""
+# The weights of the model and the sum W + ΔW are rounded to float32.
+_AGREES = 1e-4
 _IMPORT = 'import loca_theory.adapters  # pip install "loca-theory[adapters]"\n'
 
 
@@ -71,6 +73,8 @@ class ExtractedMatrix:
         least_error: Lower bound of the error over all increments together with any split of the
             total, from the linear relaxation; the same in every row. None as ``uniform_error``.
         energy: Squared norm of the increment.
+        loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
+            merged the adapter; None before :meth:`Extraction.verify`.
     """
 
     name: str
@@ -84,6 +88,7 @@ class ExtractedMatrix:
     uniform_error: float | None
     least_error: float | None
     energy: float
+    loaded_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,17 @@ class Extraction(Result):
         matrices: Size and error of the adapter, by matrix.
         skipped: Tensors that are not part of the adapter.
         adapters: The adapter by its method: one, or ``lora`` and ``loca`` of disjoint layers.
+        given: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
+        output_error: Squared distance between the outputs of the model with the adapter and those
+            of the fine-tune, divided by that between the base's and the fine-tune's; None before
+            :meth:`verify` with inputs.
     """
 
     matrices: tuple[ExtractedMatrix, ...] = rows(ExtractedMatrix)
     skipped: tuple[Skipped, ...] = rows(Skipped)
     adapters: Mapping[str, Adapter] = field(default_factory=dict, compare=False)
+    given: Mapping[str, Source] = field(default_factory=dict, compare=False)
+    output_error: float | None = field(default=None, compare=False)
     command: ClassVar[str] = "extract"
 
     @property
@@ -135,6 +146,46 @@ class Extraction(Result):
         """Lower bound of the same for any split of the total; None if there is none."""
         return self.matrices[0].least_error if self.matrices else None
 
+    def verify(self, model: torch.nn.Module | None = None, inputs: Any = None) -> Extraction:
+        """Load the adapter with PEFT into the model of the base, merge it, and measure its errors.
+
+        Args:
+            model: The model with the weights of the base; by default it is loaded from the base.
+                It is not changed.
+            inputs: Inputs of the model, as a tensor, a tuple or a dictionary of arguments, on which
+                to compare its outputs with those of the fine-tune.
+
+        Returns:
+            The same result with ``loaded_error`` in its matrices and, given inputs,
+            ``output_error``.
+
+        Raises:
+            InvalidArgumentError: the model is not known, or is another one.
+            ResourceError: PEFT is not installed, or cannot load the adapter.
+        """
+        from loca_theory.checkpoints.verification import loaded_errors
+
+        given = self.given or self.manifest["grid"]
+        errors, output_error = loaded_errors(
+            given["base"],
+            given["finetuned"],
+            {method: (one.tensors, one.config) for method, one in self.adapters.items()},
+            [one.name for one in self.matrices],
+            model,
+            inputs,
+        )
+        rows = (replace(one, loaded_error=errors[one.name]) for one in self.matrices)
+        return replace(self, matrices=tuple(rows), output_error=output_error)
+
+    @property
+    def disagreements(self) -> list[str]:
+        """Matrices whose error in the loaded model is not the one that was computed."""
+        return [
+            one.name
+            for one in self.matrices
+            if one.loaded_error is not None and abs(one.loaded_error - one.error) > _AGREES
+        ]
+
     def _mean(self, errors: Sequence[float]) -> float:
         total = sum(one.energy for one in self.matrices)
         weighted = zip(errors, self.matrices, strict=True)
@@ -147,29 +198,28 @@ class Extraction(Result):
             "error": self.error,
             "uniform_error": self.uniform_error,
             "least_error": self.least_error,
+            "output_error": self.output_error,
             "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
             "manifest": self.manifest,
         }
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write the adapter in PEFT's format, and the tables beside it.
+        """Write each adapter in PEFT's format to the folder ``lora`` or ``loca``, tables beside it.
 
-        A mixed result is written as two adapters in ``lora`` and ``loca`` below the folder.
+        The adapter's folder holds nothing else than the adapter and its card.
 
         Raises:
             ResourceError: the folder cannot be written to, or holds part of a model, or an adapter
                 or README that no extraction wrote.
         """
         folder = _arguments.path("folder", folder)
-        writable_folder(check_folder(folder, is_mixed=self.method == "best"))
-        for one in (folder, *(folder / method for method in TITLES)):
-            remove_adapter(one)
+        writable_folder(check_folder(folder, self.method))
+        for method in TITLES:
+            remove_adapter(folder / method)
         paths = []
         for method, adapter in self.adapters.items():
-            path = folder / method if self.method == "best" else folder
-            paths += write_adapter(
-                writable_folder(path), adapter.tensors, adapter.config, self._card(method)
-            )
+            path, card = writable_folder(folder / method), self._card(method)
+            paths += write_adapter(path, adapter.tensors, adapter.config, card)
         return paths + super().save(folder)
 
     @classmethod
@@ -180,11 +230,8 @@ class Extraction(Result):
             ResourceError: a file is missing, or another version of the package wrote it.
         """
         tables, folder = super().load(folder), Path(folder)
-        if tables.method == "best":
-            found = {one: folder / one for one in TITLES if (folder / one / WEIGHTS).is_file()}
-        else:
-            found = {tables.method: folder}
-        adapters = {method: Adapter(*read_adapter(path)) for method, path in found.items()}
+        methods = dict.fromkeys(one.method for one in tables.matrices if one.numbers)
+        adapters = {method: Adapter(*read_adapter(folder / method)) for method in methods}
         return replace(tables, adapters=adapters)
 
     def _card(self, method: str) -> str:
@@ -211,10 +258,29 @@ class Extraction(Result):
             title=TITLES[method],
             budget=self._budget(method),
             error=f"{error} are not part of the adapter. ",
-            first=mine[0].name,
+            names=self._names(mine[0].name),
             left_out=reasons(self.skipped),
             code=_LOAD_BOTH if is_mixed else load,
         )
+
+    def _names(self, first: str) -> str:
+        grid = self.manifest["grid"]
+        if grid["model"] is not None:
+            text = (
+                f"It is for a loaded `{grid['model']}`, which calls its weights such as `{first}`."
+            )
+            return f"{text} {self.note}".rstrip()
+        return f"Its weights have names such as `{first}`. {self.note}"
+
+    @property
+    def note(self) -> str:
+        """What of the names is not checked, and why; "" if everything is."""
+        grid = self.manifest["grid"]
+        if grid["unchecked"] is None:
+            return ""
+        if grid["model"] is not None:
+            return f"Not checked: {grid['unchecked']}."
+        return f"Names are those of the file; not checked against a model: {grid['unchecked']}."
 
     def _budget(self, method: str) -> str:
         grid = self.manifest["grid"]

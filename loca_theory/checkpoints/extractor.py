@@ -20,6 +20,7 @@ from loca_theory.checkpoints.checkpoint import DamagedError
 from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, reasons
 from loca_theory.checkpoints.extraction_rows import Split, row_of
 from loca_theory.checkpoints.linear_layers import Layer, layers_of, module_names
+from loca_theory.checkpoints.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs import CheckpointPair
 from loca_theory.checkpoints.peft_config import adapter_config, parameter_prefix
 from loca_theory.checkpoints.rows import Skipped
@@ -44,6 +45,7 @@ class Extractor:
         device: Where the linear algebra runs.
         runner: How matrices are computed.
         saved: Modules that are stored whole.
+        model: The model that the adapter is for; None if only names are known.
     """
 
     pair: CheckpointPair
@@ -52,28 +54,32 @@ class Extractor:
     device: str
     runner: Runner
     saved: SavedModules
+    model: LoadedModel | None
 
     def choose_layers(self) -> None:
         """Find the layers that can have an adapter.
 
         Raises:
-            InvalidArgumentError: there is none.
+            InvalidArgumentError: there is none, or the model has one in another shape.
         """
         self.layers: list[Layer] = []
         # A tensor that is stored whole is part of the adapter, so it is not skipped.
         whole = set(self.saved.tensors.values())
         self.skipped = [one for one in self.pair.skipped if one.name not in whole]
-        for layer in layers_of(self.pair):
+        for layer in layers_of(self.pair, self.model):
             if self.saved.contains(layer.own):
                 continue
-            obstacle = layer.obstacle
-            if layer.kernel and "lora" not in self.size.methods:
-                obstacle = obstacle or "convolution: LoCA adapts linear layers only"
-            if obstacle:
-                self.skipped.append(Skipped(layer.name, obstacle))
-            else:
+            if self._methods(layer):
                 self.layers.append(layer)
+            else:
+                obstacle = layer.obstacles[self.size.methods[0]]
+                self.skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
+        if self.model is not None:
+            shapes = [(one.own, self.pair.stored_shape(one.name)) for one in self.layers]
+            if wrong := self.model.misfits(shapes):
+                msg = f"{self.model.title} has these weights in other shapes: {', '.join(wrong)}; "
+                raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')
 
     def run(self) -> tuple[list[ExtractedMatrix], dict[str, dict[str, torch.Tensor]]]:
         """Compute the rows of all matrices, and the tensors of the adapters by layer.
@@ -113,7 +119,7 @@ class Extractor:
 
     def _methods(self, layer: Layer) -> list[str]:
         """Methods that a layer can have."""
-        return [one for one in self.size.methods if one == "lora" or not layer.kernel]
+        return [one for one in self.size.methods if one not in layer.obstacles]
 
     def _split(self) -> Split:
         """Compute the energy profiles, and split the total; layers without one are skipped."""
@@ -176,7 +182,7 @@ class Extractor:
         """The adapters by method; modules that are stored whole go to the first one."""
         import torch
 
-        others, saved = module_names(self.pair), self.saved
+        others, saved = module_names(self.pair, self.model), self.saved
         transposed = {layer.own for layer in self.layers if layer.is_transposed}
         found: dict[str, Adapter] = {}
         for method in self.size.methods:
@@ -197,7 +203,6 @@ class Extractor:
                 others,
                 is_transposed=any(one.name in transposed for one in mine),
                 saved_modules=() if found else saved.entries,
-                ensure_weight_tying=not found and saved.has_tied_head,
             )
             found[method] = Adapter(parameters, config)
         return found

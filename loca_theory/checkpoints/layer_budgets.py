@@ -8,16 +8,15 @@ import numpy as np
 
 from loca_theory.checkpoints.allocation import allocate
 from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
-from loca_theory.checkpoints.linear_layers import layers_of
 from loca_theory.checkpoints.matrix import MatrixAnalysis
-from loca_theory.checkpoints.pairs import CheckpointPair
+from loca_theory.checkpoints.model_pair import ModelLayers
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 
 
-def linear_layers(pairs: Mapping[str, CheckpointPair], total: TotalSize) -> set[tuple[str, str]]:
+def linear_layers(models: Mapping[str, ModelLayers], total: TotalSize) -> set[tuple[str, str]]:
     """Names and fine-tunes of the matrices that share the total: weights of linear layers.
 
     Checked before anything is computed.
@@ -26,10 +25,10 @@ def linear_layers(pairs: Mapping[str, CheckpointPair], total: TotalSize) -> set[
         InvalidArgumentError: there is none, or the total does not pay for one coefficient.
     """
     found = {
-        (layer.name, tuned)
-        for tuned, pair in pairs.items()
-        for layer in layers_of(pair)
-        if layer.obstacle is None and not layer.kernel
+        (name, tuned)
+        for tuned, model in models.items()
+        for name, layer in model.layers.items()
+        if not layer.obstacles
     }
     if not found:
         msg = "allocate splits a total among linear layers, and there is none to analyse; leave "

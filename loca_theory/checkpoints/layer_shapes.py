@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,9 @@ UNTOLD = "its shape is only in the base"
 """Why a weight is left out whose shape the adapter does not tell."""
 
 _MATRIX_DIMENSIONS, _STACK_DIMENSIONS = 2, 3
-_LOCA_SHAPE = "loca_spectrum.shape"
+_LOCA, _LOCA_SHAPE = "LOCA", "loca_spectrum.shape"
+# Names of embeddings. LoCA's file has p×q of their weights q×p, and not what their layers are.
+_EMBEDDING = re.compile(r"embed(?!_out)(?!.*proj)|^w[pt]e$|^shared$")
 _GATE_UP = "gate_up_proj"
 # Tensors of plain LoRA that matter only in training, and their reasons.
 _TRAINING_ONLY = ("lora_velora", "lora_monteclora")
@@ -131,6 +134,8 @@ class LayerShapes:
     ) -> AdaptedLayer:
         """A layer whose weight is not in the base, or not in a shape that fits."""
         own = self.names.any(name)
+        turned = self._is_loca_embedding(module)
+        shape = shape[::-1] if turned and shape is not None else shape
         is_vocabulary = kind_of(name) == "embedding"
         if own is not None and self.base is not None and own in self.base.damaged:
             raise UnfitError(self.base.damaged[own])
@@ -139,7 +144,7 @@ class LayerShapes:
             if self.kind.needs_weights or shape is None:
                 msg = "not in the base checkpoint by this name: tied to another weight"
                 raise _LeftOutError(msg)
-            return self._layer(name, module, keys, shape, is_transposed=False)
+            return self._layer(name, module, keys, shape, is_transposed=turned)
         if own is not None and is_vocabulary and shape is not None:
             was = self._base[own].shape
             if was[1:] == shape[1:]:
@@ -177,6 +182,8 @@ class LayerShapes:
         PEFT notes in ``fan_in_fan_out`` only whether the layer that it adapted last is a
         ``Conv1D``. A head comes last and is none.
         """
+        if self._is_loca_embedding(name.removesuffix(".weight")):
+            return True
         flag = bool(self.config.get("fan_in_fan_out"))
         modules = [without_wrappers(raw) for raw in self.layers]
         if not any(has_conv1d_name(f"{module}.weight") for module in modules):
@@ -186,6 +193,10 @@ class LayerShapes:
         if self.base is not None and has_fused_attention(self.base):
             return stores_transposed(self.base)
         return flag or any(layer_of(module) is None for module in modules)
+
+    def _is_loca_embedding(self, module: str) -> bool:
+        last = module.rpartition(".")[2]
+        return self.kind.name == _LOCA and _EMBEDDING.search(last) is not None
 
     # --- parameters that are targeted by name, such as those of all experts ----------------------
 
@@ -212,15 +223,24 @@ class LayerShapes:
     def _parameter_fits(self, name: str, keys: Mapping[str, str]) -> bool:
         if self.base is None:
             return True
+        if self.kind.name == _LOCA:
+            return self._loca_parameter(name, keys) is not None
         try:
             factors = self._factors(keys)
         except (UnfitError, KeyError):
             return False
         return self.names.find(name, factors.fits_parameter) is not None
 
+    def _loca_parameter(self, name: str, keys: Mapping[str, str]) -> str | None:
+        """The base's name of a parameter, whose matrices LoCA adapts as one below the other."""
+        flat = self._own_shape(keys)
+        return self.names.find(name, lambda weight: flattened(weight.shape) == flat)
+
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
+        if self.kind.name == _LOCA:
+            return self._of_loca_parameter(module, name, keys)
         if self.kind.by_peft:
-            raise _LeftOutError("PEFT has target_parameters for plain LoRA only")  # noqa: EM101
+            raise _LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
         if (
             self.base is None
             and len(targeted_parameters(module, parameter_patterns(self.config))) > 1
@@ -252,6 +272,19 @@ class LayerShapes:
         stacked = experts if len(shape) == _STACK_DIMENSIONS else None
         return AdaptedLayer(own, module, keys, shape, turned, stacked, name)
 
+    def _of_loca_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
+        if self.base is None:
+            raise _LeftOutError(UNTOLD)
+        own = self._loca_parameter(name, keys)
+        if own is None:
+            raise _of_another_model(name, self._own_shape(keys))
+        targeted = targeted_parameters(module, parameter_patterns(self.config))
+        if sum(self._parameter_fits(one, keys) for one in targeted) > 1:
+            msg = "one of several parameters of this shape in a module, and the file does not tell "
+            raise _LeftOutError(msg + "which; merge the adapter and analyse the merged checkpoint")
+        shape = self._base[own].shape
+        return AdaptedLayer(own, module, keys, shape, False, None, name)
+
     def _experts_transposed(self, own: str, product: tuple[int, ...]) -> bool:
         """Whether the base stores each expert's weight as q×p."""
         shape = self._base[own].shape[1:]
@@ -267,6 +300,11 @@ def _matrices_of(weight: tuple[int, ...], *, can_turn: bool) -> list[tuple[int, 
     if len(weight) > _MATRIX_DIMENSIONS:
         return [weight, (weight[0], math.prod(weight[1:]))]
     return [weight, weight[::-1]] if can_turn else [weight]
+
+
+def flattened(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the matrices of a stack, one below the other, as LoCA adapts a parameter."""
+    return (math.prod(shape[:-1]), *shape[-1:])
 
 
 class _LeftOutError(Exception):

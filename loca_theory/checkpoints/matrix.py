@@ -24,6 +24,7 @@ from loca_theory.sweeps import generator
 if TYPE_CHECKING:
     import torch
 
+    from loca_theory.checkpoints.linear_layers import Layer
     from loca_theory.transforms.inputs import TensorLike
 
 FAR_FROM_LAW = 0.1
@@ -32,8 +33,11 @@ FAR_FROM_LAW = 0.1
 The spectrum of independent entries is within this distance if p and q are at least about 30.
 """
 
+UNRELATED = 0.5
+"""Cosine between W₀ and W′ below which one is not a fine-tune of the other."""
+
 _FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
-_ROWS_AT_ONCE = 1024
+_ROWS_AT_ONCE = 256
 _CELLS = 8  # cells of the fine grid per cell of the figure
 
 
@@ -78,11 +82,16 @@ class MatrixAnalysis:
             tuple(stored["components"]),
         )
 
-    def labelled(self, tuned: str) -> MatrixAnalysis:
-        """The same results with the label of a fine-tune."""
+    def labelled(self, tuned: str, layer: Layer) -> MatrixAnalysis:
+        """The same results with the label of a fine-tune and the module of its model."""
         return replace(
             self,
-            matrix=replace(self.matrix, tuned=tuned),
+            matrix=replace(
+                self.matrix,
+                tuned=tuned,
+                module="" if "lora" in layer.obstacles else layer.module,
+                is_convolution=bool(layer.kernel),
+            ),
             spectrum=replace(self.spectrum, tuned=tuned),
             errors=tuple(replace(error, tuned=tuned) for error in self.errors),
         )
@@ -114,7 +123,7 @@ def analyse_matrix(
         consume: Whether the increment may be overwritten, which saves a copy.
 
     Returns:
-        The analysis; the label of the fine-tune is empty.
+        The analysis; the label of the fine-tune and the module are empty.
 
     Raises:
         InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
@@ -149,10 +158,10 @@ def _analysed(
     consume = consume or given.device.type != torch.device(settings.device).type
     given = given.to(settings.device)
     counts = histogram(given)
-    base_norm, found = None, NOT_COMPARED
+    base_norm, cosine, found = None, None, NOT_COMPARED
     if weights is not None:
         before = usable(weights, "weights").detach().to(settings.device)
-        base_norm = _norm(before)
+        base_norm, cosine = _norm_and_cosine(before, given)
         if settings.subspaces is not None and base_norm:
             found = compare_subspaces(given, before, settings.subspaces)
         del before, weights
@@ -163,6 +172,8 @@ def _analysed(
     eigenvalues = squared_singular_values(change)
     p, q = change.shape
     notes = [note] if note else []
+    if cosine is not None and cosine < UNRELATED:
+        notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
     variation = calibrated_test(
         counts,
         generator(settings.seed, "increments.bootstrap", name),
@@ -203,10 +214,13 @@ def _analysed(
         dtype=dtype or str(increment.dtype).removeprefix("torch."),
         kind=kind_of(name),
         layer=layer_of(name),
+        module="",
+        is_convolution=False,
         sigma=counts.standard_deviation,
         mean=counts.mean,
         energy=energy,
         relative_norm=_relative(float(eigenvalues.sum()), exponent, base_norm),
+        weights_cosine=cosine,
         zero_fraction=counts.zero_fraction,
         excess_kurtosis=counts.excess_kurtosis,
         tv=variation.estimate,
@@ -250,14 +264,32 @@ def _component_profile(change: torch.Tensor) -> tuple[float, ...]:
     return tuple((found.retained / found.energy).tolist())
 
 
-def _norm(weights: torch.Tensor) -> float | None:
-    """Frobenius norm; None if an entry is not finite."""
-    largest = float(weights.abs().max())
+def _norm_and_cosine(
+    weights: torch.Tensor, change: torch.Tensor
+) -> tuple[float | None, float | None]:
+    """Frobenius norm of W₀, and the cosine between W₀ and W′ = W₀ + ΔW; None if undefined."""
+    largest = _largest(weights)
     if not math.isfinite(largest) or not largest:
-        return largest if largest == 0 else None
+        return largest if largest == 0 else None, None
+    scale = max(largest, _largest(change))
+    squares, others, products = [], [], []
     # In pieces, so that no temporary tensor is as large as W₀.
-    pieces = (rows.double() / largest for rows in weights.split(_ROWS_AT_ONCE))
-    return largest * math.sqrt(math.fsum(float(piece.square().sum()) for piece in pieces))
+    pieces = zip(weights.split(_ROWS_AT_ONCE), change.split(_ROWS_AT_ONCE), strict=True)
+    for rows, changes in pieces:
+        after = changes.double() / scale
+        after += rows.double() / scale
+        before = rows.double() / largest
+        squares.append(float(before.square().sum()))
+        others.append(float(after.square().sum()))
+        products.append(float((before * after).sum()))
+    norm, other = math.sqrt(math.fsum(squares)), math.sqrt(math.fsum(others))
+    cosine = min(max(math.fsum(products) / (norm * other), -1.0), 1.0) if other else None
+    return largest * norm, cosine
+
+
+def _largest(matrix: torch.Tensor) -> float:
+    """Largest magnitude of the entries; not finite if one of them is not."""
+    return max(abs(float(end)) for end in matrix.aminmax())
 
 
 def _relative(energy: float, exponent: int, base_norm: float | None) -> float | None:

@@ -37,9 +37,3 @@ def kind_of(name: str) -> str:
 def layer_of(name: str) -> int | None:
     """Number of the layer: the first number among the dotted parts of the name."""
     return next((int(part) for part in name.split(".") if part.isdigit()), None)
-
-
-def module_of(name: str) -> str:
-    """The last part of the module's name, as PEFT's ``target_modules`` takes it."""
-    parts = re.sub(r"\[\d+\]$", "", name).removesuffix(".weight").split(".")
-    return parts[-1] if len(parts) < 2 or parts[-1] != "dense" else ".".join(parts[-2:])

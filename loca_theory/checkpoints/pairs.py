@@ -242,7 +242,7 @@ def open_pair(
     if is_array(first):
         # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
-    folder = _adapter(first if second is None else second)
+    folder = adapter_folder(first if second is None else second)
     files = is_path(first) and (second is None or is_path(second))
     if folder is not None:
         # The adapter holds the whole increment, or computes it from the base.
@@ -257,6 +257,15 @@ def open_pair(
             raise InvalidArgumentError(msg)
     else:
         pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen, files)
+    return check_any(pair)
+
+
+def check_any(pair: CheckpointPair) -> CheckpointPair:
+    """The pair, if it has a matrix, or one that is damaged.
+
+    Raises:
+        InvalidArgumentError: it has none.
+    """
     if not pair.names and not any(one.damaged for one in pair.skipped):
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
@@ -266,8 +275,12 @@ def open_pair(
     return pair
 
 
-def _adapter(source: Source) -> Path | None:
-    """The folder of the adapter at a path; None for any other source."""
+def adapter_folder(source: Source) -> Path | None:
+    """The folder of the adapter at a path, or of the only one below it; None for any other source.
+
+    Raises:
+        InvalidArgumentError: there is no such path, or it holds several adapters.
+    """
     if not is_path(source):
         return None
     folder = resolve(source)
@@ -275,6 +288,8 @@ def _adapter(source: Source) -> Path | None:
         return folder if folder.is_dir() else None
     inside = sorted(one.name for one in folder.iterdir() if is_adapter(one))
     if inside and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        if len(inside) == 1:
+            return folder / inside[0]
         msg = f"{folder} holds adapters in folders of their own ({', '.join(inside)}); pass one of "
         msg += "these folders"
         raise InvalidArgumentError(msg)

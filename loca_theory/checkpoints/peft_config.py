@@ -29,7 +29,6 @@ def adapter_config(
     *,
     is_transposed: bool = False,
     saved_modules: Sequence[str] = (),
-    ensure_weight_tying: bool = False,
 ) -> dict[str, Any]:
     """Configuration of an adapter of the modules with a size above 0.
 
@@ -40,8 +39,6 @@ def adapter_config(
         others: Names of all modules of the model, so that none is adapted by mistake.
         is_transposed: Whether a module stores its weight transposed.
         saved_modules: Modules that are stored whole, as entries of ``modules_to_save``.
-        ensure_weight_tying: Whether two of these share a weight. PEFT can tie them for LoRA only;
-            otherwise each has a copy.
     """
     adapted = {module: size for module, size in sizes.items() if size}
     usual = Counter(adapted.values()).most_common(1)[0][0] if adapted else 1
@@ -71,7 +68,6 @@ def adapter_config(
         "lora_dropout": 0.0,
         "rank_pattern": patterns,
         "alpha_pattern": patterns,
-        **({"ensure_weight_tying": True} if ensure_weight_tying else {}),
     }
 
 
@@ -93,9 +89,21 @@ def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str]
     PEFT takes an entry of a list to fit any name that ends with it after a dot. It compares a
     regular expression with the whole name.
     """
+    is_ambiguous = end_others(modules, set(others) - set(modules))
+    return expression(modules) if is_ambiguous else list(modules)
+
+
+def expression(modules: Sequence[str]) -> str:
+    """A regular expression that fits these modules only."""
+    return "|".join(re.escape(module) for module in modules)
+
+
+def end_others(modules: Collection[str], others: Collection[str]) -> bool:
+    """Whether the name of a module ends the name of another module, after a dot.
+
+    >>> end_others(["fc"], ["block.fc"])
+    True
+    """
     chosen = set(modules)
-    for other in set(others) - chosen:
-        parts = other.split(".")
-        if any(".".join(parts[i:]) in chosen for i in range(1, len(parts))):
-            return "|".join(re.escape(module) for module in modules)
-    return list(modules)
+    split = (other.split(".") for other in others)
+    return any(".".join(parts[i:]) in chosen for parts in split for i in range(1, len(parts)))

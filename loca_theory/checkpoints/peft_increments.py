@@ -7,6 +7,7 @@ except by methods whose layers share projections of the largest layer's size.
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ _NOT_PASSED = {
 _SINGLE_PRECISION = ("PSOFT",)
 _PRUNED = "ADALORA"
 _FEEDFORWARD = "feedforward_modules"
+_PROPORTIONAL, _SPECTRUM, _SCALES = "proportional_parameters", ".waveft_spectrum", ".ia3_l"
 _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 
 
@@ -110,7 +112,8 @@ def peft_increment(
             skeleton = torch.nn.Module()
             for i, one in enumerate(layers):
                 empty = torch.zeros((), dtype=wide).expand(one.shape)
-                _add_layer(skeleton, one, start.clone() if i == 0 else empty, has_bias=has_bias)
+                made = _empty_layer(one, _groups(one, tensors), has_bias=has_bias)
+                _add_layer(skeleton, one.module, made, start.clone() if i == 0 else empty)
             settings = _settings(kind, config, layers, tensors, mutates=mutates)
             # On the meta device, sizes that only the configuration has need no memory.
             on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
@@ -147,33 +150,38 @@ def _import(kind: str) -> None:
         raise InvalidArgumentError(msg)
 
 
-def _add_layer(
-    skeleton: torch.nn.Module, layer: AdaptedLayer, weight: torch.Tensor, *, has_bias: bool
-) -> None:
+def _add_layer(skeleton: torch.nn.Module, name: str, made: Any, weight: torch.Tensor) -> None:
     """Add an empty layer with this weight to a module, under its name in the model."""
     import torch
 
-    *path, last = layer.module.split(".")
+    *path, last = name.split(".")
     at = skeleton
     for part in path:
         if part not in dict(at.named_children()):
             at.add_module(part, torch.nn.Module())
         at = at.get_submodule(part)
-    made = _empty_layer(layer, has_bias=has_bias)
     made.weight = torch.nn.Parameter(weight, requires_grad=False)
     if getattr(made, "bias", None) is not None:
         made.bias = torch.nn.Parameter(weight.new_zeros(made.bias.shape), requires_grad=False)
     at.add_module(last, made)
 
 
-def _empty_layer(layer: AdaptedLayer, *, has_bias: bool) -> Any:
+def _groups(layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor]) -> int:
+    """Groups of a convolution whose channels IA³ scales: each kernel sees one group of inputs."""
+    scales = [one.shape[1] for name, one in tensors.items() if name.endswith(_SCALES)]
+    groups, odd = divmod(scales[0] if scales else 0, layer.shape[1])
+    return 1 if odd or not groups or layer.shape[0] % groups else groups
+
+
+def _empty_layer(layer: AdaptedLayer, groups: int, *, has_bias: bool) -> Any:
     import torch
 
     shape = layer.shape
     with torch.device("meta"):
         if len(shape) in _CONVOLUTIONS:
             build = getattr(torch.nn, _CONVOLUTIONS[len(shape)])
-            return build(shape[1], shape[0], shape[2:], bias=has_bias)
+            inputs = groups * shape[1]
+            return build(inputs, shape[0], shape[2:], bias=has_bias, groups=groups)
         if any("embedding" in what for what in layer.keys):
             return torch.nn.Embedding(shape[0], shape[1])
         if layer.is_transposed:
@@ -203,9 +211,14 @@ def _settings(
         passed["rank_pattern"] = _pruned(config, layers[0].module)
     if _FEEDFORWARD in known:
         # IA³ scales the inputs of these layers, and the outputs of others.
-        scales = [one.shape for name, one in tensors.items() if name.endswith("ia3_l")]
-        is_input = bool(scales) and scales[0][0] == 1
+        names, module = passed.get(_FEEDFORWARD) or (), layers[0].module
+        is_pattern = isinstance(names, str)
+        is_input = re.fullmatch(names, module) if is_pattern else module.endswith(tuple(names))
         passed[_FEEDFORWARD] = passed["target_modules"] if is_input else []
+    if passed.get(_PROPORTIONAL):
+        # WaveFT splits its total by the sizes of all layers; the file has this layer's part.
+        own = next((one.numel() for name, one in tensors.items() if name.endswith(_SPECTRUM)), 0)
+        passed |= {_PROPORTIONAL: False, "n_frequency": own, "n_frequency_pattern": {}}
     if kind in _SHARING:
         # The shared projections are made at once, with as many rows or columns as this.
         rank, most = passed.get("r"), max((one.numel() for one in tensors.values()), default=0)

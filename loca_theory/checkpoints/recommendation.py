@@ -1,13 +1,12 @@
-"""The verdict on an analysis in one paragraph, and an adapter configuration to paste."""
+"""The verdict on an analysis in one paragraph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from loca_theory.checkpoints import peft_config
-from loca_theory.checkpoints.names import module_of
-from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, Matrix
+from loca_theory.checkpoints.matrix import UNRELATED
+from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
 from loca_theory.checkpoints.summary import MeanError, Totals
 
 ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
@@ -21,13 +20,24 @@ A user's own methods are added after them.
 
 # A split may retain less than the best by this fraction of the energy without a remark.
 _NOTICEABLE_GAP = 0.01
-# LoRA's α in units of its rank.
-_ALPHA = 2
 # Shuffling restores the independent error if at most this fraction of the difference remains.
 _BACK = 0.1
 # A smaller fraction of the energy makes no practical difference and may be the spread of small
 # matrices.
 _NOTICEABLE = 0.03
+
+
+def warning(total: Totals) -> str:
+    """The remark that W₀ and W′ are unrelated; "" if they are not, or W₀ is not known."""
+    cosine = total.median_weights_cosine
+    if cosine is None or cosine >= UNRELATED:
+        return ""
+    middle = "median " if total.matrices > 1 else ""
+    return (
+        f"The weights of the base and of the fine-tune are unrelated: the {middle}cosine between "
+        f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
+        "differences between two trainings, not changes by fine-tuning."
+    )
 
 
 def verdict(total: Totals, epsilon: float) -> str:
@@ -41,7 +51,7 @@ def verdict(total: Totals, epsilon: float) -> str:
         return "No matrix could be analysed."
     normal = total.matrices - total.not_normal
     parts = [_normality(normal, total.matrices, epsilon, total.median_tv), _spectrum(total)]
-    errors = _by_rank(total)
+    errors = errors_by_rank(total)
     if errors:
         parts.append(_dependence(next(iter(errors.values()))["R"]))
         first, *others = (_winner(mine, r) for r, mine in errors.items())
@@ -50,7 +60,7 @@ def verdict(total: Totals, epsilon: float) -> str:
     return " ".join(parts)
 
 
-def _by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
+def errors_by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
     """Mean errors by rank, in the given order, and by method."""
     found: dict[int, dict[str, MeanError]] = {}
     for error in total.errors:
@@ -166,72 +176,3 @@ def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str
         )
         sentences.append(f"{text}.")
     return sentences
-
-
-def adapter_config(matrices: Sequence[Matrix], total: Totals) -> str:
-    """Python source of a PEFT configuration for the best adapter, ready to paste.
-
-    Args:
-        matrices: The matrices that have errors; only names that end in ``.weight`` are weights of
-            modules.
-        total: Totals over all of them; the first rank sets the budget.
-
-    Returns:
-        The source; "" if no weight of a module is left.
-    """
-    modules = [one for one in matrices if one.name.endswith(".weight")]
-    if not total.errors or not modules:
-        return ""
-    r, errors = next(iter(_by_rank(total).items()))
-    layers = [one for one in modules if one.kind != "embedding"] or modules
-    targets = sorted({module_of(one.name) for one in layers})
-    best = min(ADAPTERS, key=lambda method: errors[method].error)
-    # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
-    p, q = min((one.shape for one in layers), key=sum)
-    match best:
-        case "R":
-            module, config = "peft", f"LoraConfig(r={r}, lora_alpha={_ALPHA * r}"
-        case "D":
-            module, config = "loca_theory.adapters", f"LoCAConfig(n_frequency={(p + q) * r // 2}"
-        case _:
-            module, config = "peft", f"FourierFTConfig(n_frequency={(p + q) * r}"
-    name = config.partition("(")[0]
-    return f"from {module} import {name}\n\nconfig = {config}, target_modules={targets})"
-
-
-def allocated_config(sizes: Sequence[AllocatedMatrix]) -> str:
-    """Python source of a PEFT configuration with a size for each matrix, ready to paste.
-
-    The adapter is that of LoRA and LoCA that retains more.
-
-    Args:
-        sizes: The split of a total, for both methods.
-
-    Returns:
-        The source; "" if no weight of a module is left.
-    """
-    retained = dict.fromkeys((one.method for one in sizes), 0.0)
-    for one in sizes:
-        retained[one.method] += one.energy * one.retained
-    best = max(retained, key=lambda method: retained[method], default="R")
-    modules = {
-        one.name.removesuffix(".weight"): one.size
-        for one in sizes
-        if one.method == best and one.size
-    }
-    if not modules:
-        return ""
-    found = peft_config.adapter_config("lora" if best == "R" else "loca", None, modules, modules)
-    targets, usual = found["target_modules"], found["r" if best == "R" else "n_frequency"]
-    if best == "R":
-        ranks = found["rank_pattern"]
-        alphas = {name: _ALPHA * rank for name, rank in ranks.items()}
-        module, name = "peft", "LoraConfig"
-        lines = [f"r={usual}", f"lora_alpha={_ALPHA * usual}", f"target_modules={targets!r}"]
-        lines += [f"rank_pattern={ranks!r}", f"alpha_pattern={alphas!r}"]
-    else:
-        module, name = "loca_theory.adapters", "LoCAConfig"
-        lines = [f"n_frequency={usual}", f"target_modules={targets!r}"]
-        lines += [f"n_frequency_pattern={found['n_frequency_pattern']!r}"]
-    arguments = "".join(f"    {line},\n" for line in lines)
-    return f"from {module} import {name}\n\nconfig = {name}(\n{arguments})"

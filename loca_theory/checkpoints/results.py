@@ -7,13 +7,13 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from loca_theory.checkpoints.proposed_config import adapter_config, allocated_config
 from loca_theory.checkpoints.recommendation import (
     SHOWN,
-    adapter_config,
     agreements,
-    allocated_config,
     allocations,
     verdict,
+    warning,
 )
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
@@ -84,6 +84,13 @@ class Analysis(Result):
         return summarise(self.matrices, self.errors, self.ranks)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for each fine-tune whose weights are unrelated to those of the base."""
+        groups = self.summary.by_tuned
+        found = {one.name: text for one in groups if (text := warning(one))}
+        return tuple(f"{name}: {text}" if len(groups) > 1 else text for name, text in found.items())
+
+    @property
     def verdict(self) -> str:
         """Are the increments normal and independent, and which adapter is best?
 
@@ -108,11 +115,16 @@ class Analysis(Result):
         """
         if len(self.tuned) > 1:
             return ""
+        is_ambiguous = self.manifest["grid"]["ambiguous_names"]
         if self.allocation:
-            return allocated_config(self.allocation)
-        fitting = {error.name for error in self.errors}
-        matrices = {one.name: one for one in self.matrices if one.name in fitting}
-        return adapter_config(list(matrices.values()), self.summary.all)
+            modules = {one.name: one.module for one in self.matrices}
+            return allocated_config(self.allocation, modules, has_ambiguous_names=is_ambiguous)
+        if not self.errors:
+            return ""
+        total = self.summary.all
+        fitting = {error.name for error in self.errors if error.r == total.errors[0].r}
+        matrices = [one for one in self.matrices if one.name in fitting]
+        return adapter_config(matrices, total, has_ambiguous_names=is_ambiguous)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
@@ -132,7 +144,8 @@ class Analysis(Result):
                 for one in self.skipped
             ],
             "summary": {
-                **self.summary.to_json(), "verdict": self.verdict, "config": self.config
+                "warnings": list(self.warnings), **self.summary.to_json(), "verdict": self.verdict,
+                "config": self.config,
             },
             "manifest": self.manifest,
         }  # fmt: skip
@@ -154,7 +167,7 @@ class Analysis(Result):
         return shown if len(self.tuned) > 1 else shown.drop(columns="tuned")
 
     def _repr_html_(self) -> str:
-        """Verdict and overview; for a single matrix, all its statistics in one column."""
+        """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""
         if len(self.matrices) == 1:
             errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
             frame = self.to_frame().assign(**errors)
@@ -163,5 +176,6 @@ class Analysis(Result):
             table = self.overview().to_html(
                 max_rows=20, show_dimensions=True, border=0, index=False
             )
-        paragraphs = (f"<p>{escape(one)}</p>" for one in self.verdict.split("\n\n"))
+        texts = [*self.warnings, *self.verdict.split("\n\n")]
+        paragraphs = (f"<p>{escape(one)}</p>" for one in texts)
         return f"{''.join(paragraphs)}{table}"

@@ -16,10 +16,15 @@ class Matrix:
         dtype: Element type of the fine-tuned side, as it is stored.
         kind: ``query``, ``MLP in``, …, from the name; ``other`` if the name is not recognised.
         layer: Number of the layer, from the name.
+        module: Name of the module that holds the weight, in the model with a head; "" if PEFT has
+            no layer for it.
+        is_convolution: Whether it is a flattened kernel of a convolution.
         sigma: Standard deviation of the entries.
         mean: Mean of the entries.
         energy: Sum of the squared entries; None if it does not fit float64.
         relative_norm: ‖ΔW‖/‖W₀‖, Frobenius norms; None without a base, or if W₀ is 0.
+        weights_cosine: Cosine of the angle between W₀ and W′ as vectors, near 1 for a fine-tune;
+            None without a base, or if one of them is 0.
         zero_fraction: Proportion of entries that are exactly 0.
         excess_kurtosis: 0 for a normal law.
         tv: Total variation from a normal law, with the counting noise removed.
@@ -56,10 +61,13 @@ class Matrix:
     dtype: str
     kind: str
     layer: int | None
+    module: str
+    is_convolution: bool
     sigma: float
     mean: float
     energy: float | None
     relative_norm: float | None
+    weights_cosine: float | None
     zero_fraction: float
     excess_kurtosis: float
     tv: float

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from loca_theory.checkpoints.checkpoint import Checkpoint
 from loca_theory.checkpoints.linear_layers import module_names, names_in_full
+from loca_theory.checkpoints.loaded_model import LoadedModel
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs import CheckpointPair
 from loca_theory.checkpoints.peft_config import PREFIX
@@ -32,13 +33,11 @@ class SavedModules:
         tensors: Name of each tensor on the fine-tuned side, by its name in the model with a head.
         modules: Names of the modules that hold them, in the model with a head.
         entries: These modules as PEFT's ``modules_to_save``.
-        has_tied_head: Whether an embedding and the head that shares its weight are among them.
     """
 
     tensors: dict[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
-    has_tied_head: bool = False
 
     def contains(self, name: str) -> bool:
         """Whether a tensor belongs to one of the modules."""
@@ -63,14 +62,18 @@ class SavedModules:
         return found
 
 
-def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedModules:
+def find_saved_modules(
+    pair: CheckpointPair, patterns: Sequence[str], model: LoadedModel | None
+) -> SavedModules:
     """Find the modules with a tensor whose name contains a match.
 
-    A module is stored with all its tensors.
+    A module is stored with all its tensors, and so is each module that shares a matrix with it:
+    PEFT gives each a copy.
 
     Args:
         pair: The pair of checkpoints.
         patterns: Regular expressions.
+        model: The model; without one, names tell which head shares its weight.
 
     Raises:
         InvalidArgumentError: an expression is not valid or matches no tensor, or a matching tensor
@@ -99,6 +102,8 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
     if "" in chosen:
         msg = "save_modules must not match a tensor of the model itself; choose tensors of modules"
         raise InvalidArgumentError(msg)
+    if model is not None:
+        chosen |= dict.fromkeys(_sharing(chosen, model))
     # A module inside another one is stored with it.
     modules = [one for one in chosen if not any(one.startswith(f"{other}.") for other in chosen)]
     tensors = {
@@ -106,15 +111,26 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
         for name, tuned in own.items()
         if any(name.startswith(f"{module}.") for module in modules)
     }
-    if (embedding := _token_embedding(own, tensors)) and (
-        head := _tied_head(own, tensors[embedding], pair.tuned)
+    if (
+        model is None
+        and (embedding := _token_embedding(own, tensors))
+        and (head := _tied_head(own, tensors[embedding], pair.tuned))
     ):
         modules.append(head.rpartition(".")[0])
         tensors[head] = tensors[embedding]
-    else:
-        head = None
-    entries = tuple(entry_of(module, module_names(pair)) for module in modules)
-    return SavedModules(tensors, tuple(modules), entries, has_tied_head=head is not None)
+    others = module_names(pair, model)
+    entries = tuple(entry_of(module, others) for module in modules)
+    return SavedModules(tensors, tuple(modules), entries)
+
+
+def _sharing(modules: Collection[str], model: LoadedModel) -> list[str]:
+    """Modules that share a matrix with one of some modules, under other names."""
+    return [
+        other.rpartition(".")[0]
+        for name, others in model.ties.items()
+        if len(model.shapes[name]) > 1 and name.rpartition(".")[0] in modules
+        for other in others
+    ]
 
 
 def entry_of(module: str, others: Collection[str]) -> str:

@@ -65,6 +65,7 @@ class Totals:
         median_stable_rank: Median stable rank.
         median_zero_fraction: Median proportion of zeros.
         median_relative_norm: Median of ‖ΔW‖/‖W₀‖.
+        median_weights_cosine: Median cosine between W₀ and W′.
         median_rank_90: Median of the smallest rank that retains 90% of the energy.
         errors: Mean errors, rank by rank.
     """
@@ -83,6 +84,7 @@ class Totals:
     median_stable_rank: float | None
     median_zero_fraction: float | None
     median_relative_norm: float | None
+    median_weights_cosine: float | None
     median_rank_90: float | None
     errors: tuple[MeanError, ...]
 
@@ -154,6 +156,7 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
         median_stable_rank=_median(one.stable_rank for one in matrices),
         median_zero_fraction=_median(one.zero_fraction for one in matrices),
         median_relative_norm=_median(one.relative_norm for one in matrices),
+        median_weights_cosine=_median(one.weights_cosine for one in matrices),
         median_rank_90=_median(one.rank_90 for one in matrices),
         errors=tuple(errors),
     )

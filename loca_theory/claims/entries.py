@@ -33,6 +33,7 @@ class Entry:
         seconds: Duration of the check.
         data: Digests of the stored tables that the check read.
         version: Version of the code that measured it.
+        backed: Whether this run or a stored observation has its numbers.
     """
 
     claim: Claim
@@ -43,6 +44,7 @@ class Entry:
     seconds: float
     data: tuple[str, ...]
     version: str
+    backed: bool = True
 
     @cached_property
     def decision(self) -> Decision:

@@ -71,6 +71,7 @@ class ClaimCell(Cell):
         tier: How much work the check does.
         seed: Root seed.
         tables: Digests of the stored tables that the check reads.
+        measured_by: Version of the code that measured it; empty for the present code.
     """
 
     experiment = EXPERIMENT
@@ -79,6 +80,12 @@ class ClaimCell(Cell):
     tier: Tier
     seed: int
     tables: tuple[str, ...]
+    measured_by: str = field(default="", compare=False)
+
+    @property
+    def version(self) -> str:
+        """Version of the code that measured it."""
+        return self.measured_by or super().version
 
     @property
     def packages(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

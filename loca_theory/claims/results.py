@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
+from loca_theory.claims.backing import store_observations, with_observations
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger
 from loca_theory.claims.markdown import WRITTEN_BY, markdown
@@ -70,7 +71,8 @@ class VerificationResult(Result):
         - both have the same tier and code, but different seeds and verdicts. The first verdict
           counts, since trying seeds until one gives the desired verdict would always succeed.
 
-        If the two entries read different tables, only the first exception applies.
+        If the two entries read different tables, or no stored observation backs the old one, only
+        the first exception applies.
         """
         latest = {one.id: one for one in earlier}
         for one in self.claims:
@@ -108,13 +110,15 @@ class VerificationResult(Result):
     def save(self, folder: str | Path) -> list[Path]:
         """Write claims.json, CLAIMS.md and claims.parquet, merged with those of earlier runs.
 
-        Each file is written completely or not at all.
+        The observations are stored beside them, in ``points``. Each file is written completely or
+        not at all.
 
         Raises:
             ResourceError: the folder cannot be written to, or it has a CLAIMS.md or claims.json
                 that was not written by a run.
         """
         folder = writable_folder(_arguments.path("folder", folder))
+        store_observations(folder, self.claims)
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
         page, written = markdown(together.claims, self.ledger), [folder / name for name in _NAMES]
@@ -150,6 +154,7 @@ def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
 
     An entry is dropped if its claim is no longer in the ledger, or now has another check, other
     arguments or another number of estimates. The other measurements are judged by the current rule.
+    Their numbers are those of the stored observations; an entry without one is not backed.
 
     Raises:
         ResourceError: the folder has a claims.json or CLAIMS.md that was not written by a run.
@@ -171,10 +176,12 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
                 {"estimates": one["estimates"], "note": one["remark"], "verdict": one["designed"]}
             )
             run = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
-            version, claim = one["version"], claims.get(one["id"])
-            if claim and claim.definition == one["definition"] and not claim.objection(found):
+            version, claim = str(one["version"]), claims.get(one["id"])
+            if claim and claim.definition == one["definition"]:
                 entries.append(Entry(claim, found, ledger.error_rate(claim), *run, version))
-        return tuple(entries), document.get("manifest", {})
+        backed = with_observations(path.parent, entries)
+        fitting = tuple(one for one in backed if not one.claim.objection(one.measurement))
+        return fitting, document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"
         raise ResourceError(msg) from error
@@ -183,7 +190,7 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
 def _replaces(new: Entry, old: Entry) -> bool:
     if Verdict.NOT_RUN in (new.verdict, old.verdict):
         return old.verdict is Verdict.NOT_RUN
-    if new.data != old.data:
+    if not old.backed or new.data != old.data:
         return True
     deeper = new.tier.depth - old.tier.depth
     if deeper or old.stale:

@@ -9,10 +9,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
+from loca_theory.cli.printable import printable
 from loca_theory.cli.progress import note
 
 if TYPE_CHECKING:
@@ -58,8 +58,10 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
 
 
 def print_analysis(result: Analysis) -> None:
-    """Print a line per matrix, totals by kind and layer, the verdict and the skipped matrices."""
+    """Print warnings, a line per matrix, totals, the verdict and the skipped matrices."""
     out = console()
+    for text in result.warnings:
+        out.print(f"{text}\n", highlight=False, style="bold red", markup=False)
     summary = result.summary
     if result.matrices:
         _print_matrices(out, result)
@@ -80,6 +82,9 @@ def print_analysis(result: Analysis) -> None:
 
 
 def _print_matrices(out: Console, result: Analysis) -> None:
+    # Imported here, because it loads scipy, which --help does not need.
+    from loca_theory.checkpoints import ANALYSED
+
     r = next((one.r for one in result.summary.all.errors), None)
     out.print("Every increment", style="bold")
     if r is not None:
@@ -94,8 +99,6 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     is_wide = out.width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
     used = dict.fromkeys(error.method for error in result.errors)
-    from loca_theory.checkpoints.settings import ANALYSED
-
     usual = {method.name for method in ANALYSED}
     columns += [_Column(name, _error(name)) for name in used if name not in usual]
     for method, heading in _ALLOCATED.items():
@@ -114,8 +117,7 @@ def _print_matrices(out: Console, result: Analysis) -> None:
         cells = (column.cell(one, errors.get((one.name, one.tuned), {})) for column in columns)
         label = _label(one, is_wide=is_wide)
         label = f"{label}, {one.tuned}" if has_several else label
-        # Names come from files of unknown origin and must not be read as markup.
-        table.add_row(escape(label), *cells)
+        table.add_row(label, *cells)
     print_table(table, out)
     if len(result.matrices) > _MOST_ROWS:
         more = len(result.matrices) - _MOST_ROWS
@@ -146,6 +148,8 @@ def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
         from loca_theory.checkpoints.recommendation import SHOWN
 
         del matrix
+        # Imported here, because it loads torch, which --help does not need.
+
         if method not in found:
             return ""
         error = found[method].error
@@ -176,6 +180,7 @@ _COLUMNS = (
     _Column("outside", lambda one, _: f"{one.outlier_mass:.0%}"),
     _Column("spikes", lambda one, _: str(one.spikes), only_wide=True),
     _Column("rel. norm", lambda one, _: _scientific(one.relative_norm), only_wide=True),
+    _Column("cosine", lambda one, _: _number(one.weights_cosine), only_wide=True),
     _Column("90% in", lambda one, _: str(one.rank_90)),
     _Column("R", _error("R")),
     _Column("shuf.", lambda _, found: f"{found['R'].shuffled_error:.3f}" if found else ""),
@@ -215,7 +220,7 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
             for key in columns
         ]
         table.add_row(
-            escape(group.name),
+            group.name,
             str(group.matrices),
             str(group.not_normal),
             f"{group.median_tv:.4f}",
@@ -241,7 +246,7 @@ def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
     for (first, second), mine in pairs.items():
         columns = ("cosine", "sign_conflict", "left_overlap", "right_overlap")[: 2 + len(more)]
         cells = (_middle(getattr(one, column) for one in mine) for column in columns)
-        table.add_row(escape(f"{first}, {second}"), str(len(mine)), *cells)
+        table.add_row(f"{first}, {second}", str(len(mine)), *cells)
     print_table(table, out)
     out.print()
 
@@ -285,7 +290,8 @@ def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]
     for text, names in list(groups.items())[:_MOST_REASONS]:
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         in_words = in_flags(text, click.get_current_context().command)
-        out.print(f"  {in_words}: {', '.join(names[:2])}{more}", highlight=False, markup=False)
+        line = printable(f"{in_words}: {', '.join(names[:2])}{more}")
+        out.print(f"  {line}", highlight=False, markup=False)
     if len(groups) > _MOST_REASONS:
         out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json", highlight=False)
 

@@ -196,6 +196,8 @@ def command(
         case "json":
             print_json(result.to_json())
         case "csv":
+            for text in result.warnings:
+                note(text, quiet=False)
             print_matrices(result.matrices, checkpoints.Matrix)
             if result.allocation or result.comparisons:
                 line = (

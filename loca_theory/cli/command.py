@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
+from loca_theory.cli.printable import printable
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 
 _ERROR, _USAGE, _INTERRUPTED = 1, 2, 130
@@ -110,5 +111,5 @@ def _fail(name: str, message: str, code: int, *, debug: bool) -> NoReturn:
         import traceback
 
         traceback.print_exc()
-    click.echo(f"{name}: {' '.join(message.split())}", err=True)
+    click.echo(f"{name}: {printable(' '.join(message.split()))}", err=True)
     sys.exit(code)

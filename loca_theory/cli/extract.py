@@ -19,6 +19,7 @@ from loca_theory.cli.options import (
 )
 from loca_theory.cli.output import console, plain_table, print_json, print_table
 from loca_theory.cli.stores import note_written, open_store, running
+from loca_theory.errors import ResourceError
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
@@ -92,23 +93,31 @@ _SIZE = (
     default="float32",
     help="Type of the stored numbers.",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Load the adapter with PEFT into the model of BASE, and compare its errors there.",
+)
 @options(
     *_SIZE,
     *SELECTION,
     DEVICE,
     *WORKERS,
-    out="Folder for the adapter. It must not contain a model, or an adapter from elsewhere.  "
+    out="Folder for the tables; the adapter is written to lora or loca below it.  "
     f"[default: {DEFAULT_OUT}]",
 )
-def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any) -> int:
+def command(
+    *, common: Common, base: str, tuned: str, method: Any, check: bool, **asked: Any
+) -> int:
     """Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.
 
-    PEFT can load the adapter; for LoCA, import loca_theory.adapters first. For each linear layer,
-    LoCA stores the largest DCT coefficients of the weight change, and LoRA the truncated singular
-    value decomposition. With --r, LoCA stores (p + q) R / 2 coefficients of a p×q matrix, because
-    the paper counts a coefficient and its location as one number each. With --allocate or --energy,
-    sizes differ from matrix to matrix; the spectra on which they depend are stored in the folder,
-    and a killed run continues from them.
+    PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If config.json names a
+    class of transformers, it decides which weights are of linear layers, and their names. For each
+    linear layer, LoCA stores the largest DCT coefficients of the weight change, and LoRA the
+    truncated singular value decomposition. With --r, LoCA stores (p + q) R / 2 coefficients of a
+    p×q matrix, because the paper counts a coefficient and its location as one number each. With
+    --allocate or --energy, sizes differ from matrix to matrix; the spectra on which they depend are
+    stored in the folder, and a killed run continues from them.
 
     \b
     Examples:
@@ -119,13 +128,15 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory import checkpoints
 
-    checkpoints.check_folder(common.folder, is_mixed=method == "best")
+    checkpoints.check_folder(common.folder, method)
     is_split = asked["allocate"] is not None or asked["energy"] is not None
     store = open_store(common) if is_split else None
     with running(common, store, "extracting", "matrices") as runner:
         result = checkpoints.extract(
             base, tuned, method, **asked, device=common.device, runner=runner
         )
+    if check:
+        result = result.verify()
     written = result.save(common.folder)
     match common.output_format:
         case "json":
@@ -135,6 +146,11 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
         case _:
             _print(result, common.folder)
     note_written(written, common)
+    if result.disagreements:
+        names = ", ".join(result.disagreements[:3])
+        msg = f"{len(result.disagreements)} matrices have another error once PEFT has loaded the "
+        msg += f"adapter: {names}; leave them out with exclude"
+        raise ResourceError(msg)
     return note_damaged(result.skipped)
 
 
@@ -143,7 +159,8 @@ def _print(result: Extraction, folder: Path) -> None:
     is_mixed = result.method == "best"
     sizes = ("r", "components") if is_mixed else ("components",)
     sizes = ("r",) if result.method == "lora" else sizes
-    table = plain_table("matrix", "shape", *sizes, "numbers", "error")
+    checked = ("loaded",) * any(one.loaded_error is not None for one in result.matrices)
+    table = plain_table("matrix", "shape", *sizes, "numbers", "error", *checked)
     for one in result.matrices[:_MOST_ROWS]:
         counts = [getattr(one, size) for size in sizes]
         table.add_row(
@@ -152,6 +169,7 @@ def _print(result: Extraction, folder: Path) -> None:
             *("" if count is None else str(count) for count in counts),
             f"{one.numbers:,}",
             f"{one.error:.3f}",
+            *(f"{one.loaded_error:.3f}" for _ in checked),
         )
     print_table(table, out)
     if len(result.matrices) > _MOST_ROWS:
@@ -172,7 +190,9 @@ def _print(result: Extraction, folder: Path) -> None:
             f"{1 - result.least_error:.1%}.",
             highlight=False,
         )
-    where = " and ".join(str(folder / one) for one in result.adapters) if is_mixed else str(folder)
+    if result.note:
+        out.print(result.note, highlight=False, markup=False)
+    where = " and ".join(str(folder / one) for one in result.adapters)
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", highlight=False, markup=False, soft_wrap=True)
     print_skipped(out, result.skipped)

@@ -6,13 +6,16 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
+from loca_theory.cli.printable import csv_cell, printable
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
@@ -36,12 +39,33 @@ def print_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> None
     """Print rows as CSV on stdout, by default with the columns of the first; None is empty."""
     writer = csv.DictWriter(sys.stdout, columns or list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+
+
+class SafeConsole(Console):
+    """A console that shows control characters as escapes, whatever text they are in."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render as rich does, with escapes."""
+        for one in super().render(renderable, options):
+            yield one if one.control else Segment(printable(one.text, keep="\n"), one.style)
+
+
+class _TableOfNames(Table):
+    """A table whose first column has names of unknown origin, which must not be read as markup."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        name, *others = cells
+        super().add_row(
+            Text(printable(name)) if isinstance(name, str) else name, *others, **options
+        )
 
 
 def console() -> Console:
     """Make a console for stdout, as wide as the terminal; in a pipe, nothing is cut off."""
-    out = Console()
+    out = SafeConsole()
     if not out.is_terminal:
         out.width = _WIDTH_OF_FILES
     return out
@@ -54,7 +78,7 @@ def plain_table(name: str, *headings: str) -> Table:
         name: Heading of the first column, which names the rows.
         headings: Headings of the other columns, which hold numbers.
     """
-    table = Table(
+    table = _TableOfNames(
         box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
     )
     table.add_column(name, overflow="fold")

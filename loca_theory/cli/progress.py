@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from loca_theory.cli.printable import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task, TaskID
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 def note(text: str, *, quiet: bool) -> None:
     """Print a note on stderr, on one line even if it names a file with a line break in its name."""
     if not quiet:
-        click.echo(f"note: {' '.join(text.splitlines())}", err=True)
+        click.echo(f"note: {printable(' '.join(text.splitlines()))}", err=True)
 
 
 class Bar:

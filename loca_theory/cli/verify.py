@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,8 @@ def command(
     one or several measured numbers into the verdict. A name that ends in a dot stands for all
     claims whose names begin with it. If you check a claim again, the files in --out keep the result
     with more random draws (--deep makes the most, --quick the fewest). With equally many draws,
-    they keep the earlier result if another seed gives another verdict.
+    they keep the earlier result if another seed gives another verdict. An earlier result whose
+    observation is not stored in points/ is replaced.
 
     \b
     Examples:
@@ -171,6 +172,7 @@ def _check_figures(ledger: Ledger) -> None:
 def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
     """Print a note if the files keep earlier observations, with the verdicts that differ."""
     latest = {one.id: one for one in result.joined(earlier).claims}
+    _note_unbacked(earlier, latest, common)
     pairs = [(one, latest[one.id]) for one in result.claims if latest[one.id] is not one]
     if not pairs:
         return
@@ -184,6 +186,18 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
     text = f"CLAIMS.md keeps the observations of earlier runs for {len(pairs)} of these claims"
     text += f", {older} of them with older code" if older else ""
     text += f"; differing verdicts: {', '.join(differing)}" if differing else "; no verdict differs"
+    note(text, quiet=common.quiet)
+
+
+def _note_unbacked(earlier: Sequence[Entry], latest: Mapping[str, Entry], common: Common) -> None:
+    """Print a note on earlier results that no stored observation backs."""
+    unbacked = [one for one in earlier if not one.backed]
+    if not unbacked:
+        return
+    kept = sum(latest[one.id] is one for one in unbacked)
+    text = f"no observation is stored in {common.folder}/points for {len(unbacked)} earlier "
+    text += f"results: {len(unbacked) - kept} measured again and replaced"
+    text += f", {kept} kept until you verify them again" if kept else ""
     note(text, quiet=common.quiet)
 
 

@@ -83,6 +83,9 @@ _STATISTICS = dict(
             "Frobenius norm of the change, relative to that of the base's weight.",
             ".3g", _SIZE, Scale.WIDE,
         ),
+        _of("weights_cosine", "cos(W₀, W′)",
+            "Cosine of the angle between the base's weight and the fine-tuned one: almost 1 for a "
+            "fine-tune, below 0.5 if the two are unrelated.", ".3f", _SIZE),
         _of("sigma", "σ", "Standard deviation of the entries of the change.", ".3g", _SIZE,
             Scale.WIDE),
         _of("energy", "energy", "Sum of the squared entries of the change.", ".3g", _SIZE,

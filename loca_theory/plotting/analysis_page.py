@@ -46,6 +46,7 @@ def analysis_page(result: Analysis) -> str:
         "analysis.html.j2",
         title=f"Increments of {count} " + ("matrix" if count == 1 else "matrices"),
         lead=_sources(result),
+        warnings=result.warnings,
         verdict=result.verdict.split("\n\n"),
         config=result.config,
         means=_means(result),

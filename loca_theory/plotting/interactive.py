@@ -38,7 +38,7 @@ def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
     rows = result.matrices
     ranks = sorted({error.r for error in result.errors})
     spectra = {identity(one): one for one in result.spectra}
-    fractions = {r: [_coefficient_fraction(result, row, r) for row in rows] for r in ranks}
+    fractions = _coefficient_fractions(result, ranks)
     return {
         "columns": [
             {
@@ -69,13 +69,19 @@ def _numbers(column: Column, rows: Sequence[Matrix]) -> list[float | None] | Non
     return found if any(value is not None for value in found) else None
 
 
-def _coefficient_fraction(result: Analysis, row: Matrix, r: int) -> float | None:
-    """Fraction of all coefficients that the budget pays for; None if it exceeds the matrix."""
-    p, q = row.shape
-    if r > min(p, q):
-        return None
-    budget = Budget(p, q, r, result.manifest["grid"]["accounting"])
-    return float(f"{budget.chosen_coefficients / (p * q):.6g}")
+def _coefficient_fractions(result: Analysis, ranks: Iterable[int]) -> dict[int, list[float | None]]:
+    """Fraction of all coefficients that each budget pays for; None if it exceeds the matrix."""
+    accounting = result.manifest["grid"]["accounting"]
+    # A matrix has errors at a rank if and only if the budget fits it.
+    fitting = {(*identity(error), error.r) for error in result.errors}
+
+    def fraction(row: Matrix, r: int) -> float | None:
+        if (*identity(row), r) not in fitting:
+            return None
+        p, q = row.shape
+        return float(f"{Budget(p, q, r, accounting).chosen_coefficients / (p * q):.6g}")
+
+    return {r: [fraction(row, r) for row in result.matrices] for r in ranks}
 
 
 def _line(fractions: Iterable[float]) -> dict[str, list[float]]:

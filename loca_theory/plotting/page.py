@@ -85,8 +85,6 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
     if getattr(result, "command", None) == "analyze":
         return Page(analysis_page(cast("Analysis", result)))
     known = views(result)
-    if result.command == "analyze":
-        return Page(analysis_page(cast("Analysis", result)))
     if drawn is None:
         images = [png(view.draw()) for view in known]
     else:

@@ -24,7 +24,8 @@ class Cell:
 
     The fields are all that the result depends on besides the code. They hold numbers, texts, None,
     enumerations, dataclasses and tuples of these; the metadata ``describe`` of a field is a
-    function that makes such data from any other value.
+    function that makes such data from any other value. A field that is not compared
+    (``compare=False``) is not part of the key.
 
     Attributes:
         experiment: Name of what is computed.
@@ -49,6 +50,7 @@ class Cell:
         parameters = {
             one.name: one.metadata.get("describe", _plain)(getattr(self, one.name))
             for one in dataclasses.fields(cast("Any", self))
+            if one.compare
         }
         return {"experiment": self.experiment, "parameters": parameters}
 

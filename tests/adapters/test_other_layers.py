@@ -250,6 +250,22 @@ def test_what_cannot_be_adapted_is_refused(layer, message):
         get_peft_model(Net(layer()), config_of(n_frequency=9))
 
 
+@pytest.mark.parametrize(
+    "targets",
+    [
+        {"target_modules": "all-linear"},
+        {"target_modules": [], "target_parameters": ["out_proj.weight"]},
+    ],
+    ids=["module", "parameter"],
+)
+def test_the_output_of_an_attention_that_never_calls_it_is_refused(targets):
+    config = LoCAConfig(n_frequency=9, **targets)
+    with pytest.raises(
+        InvalidArgumentError, match=r"layer\.out_proj.*: .* an adapter would do nothing"
+    ):
+        get_peft_model(Net(nn.MultiheadAttention(8, 2)), config)
+
+
 def test_an_embedding_of_tied_weights_is_warned_of_as_for_other_methods():
     base = llama(tie_word_embeddings=True)
     config = config_of()

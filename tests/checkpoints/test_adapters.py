@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import re
@@ -11,10 +12,11 @@ from dataclasses import fields
 import peft
 import pytest
 import torch
+import transformers
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from safetensors.torch import load_file, save_file
 
-import loca_theory.adapters  # noqa: F401  # registers LoCA
+from loca_theory.adapters import LoCAConfig
 from loca_theory.checkpoints import Selection, open_pair
 from loca_theory.checkpoints.adapter_increments import AdapterIncrements
 from loca_theory.checkpoints.adapter_kinds import ADDITIVE, KNOWN, AdapterKind
@@ -113,6 +115,7 @@ CASES = {
     "VERA": {"r": 16},
     "VERA without its projections": {"r": 16, "save_projection": False},
     "WAVEFT": {"n_frequency": 20},
+    "WAVEFT by size": {"n_frequency": 20, "proportional_parameters": True},
     "LORA with DoRA": {"r": 4, "use_dora": True},
     "LORA with KaSA": {"r": 4, "kasa_config": peft.KasaConfig()},
     "LORA of diagonal blocks": {"r": 4, "use_bdlora": BLOCKS},
@@ -143,6 +146,49 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
     else:
         with pytest.raises(InvalidArgumentError, match="pass the base as well: BASE ADAPTER"):
             open_pair(adapter)
+
+
+class Convolutions(torch.nn.Module):
+    """Kernels of each sort: of one entry, in groups, and with as many inputs as outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = torch.nn.Conv2d(4, 24, 3)
+        self.point = torch.nn.Conv2d(18, 20, 1)
+        self.square = torch.nn.Conv2d(16, 16, 3)
+        self.grouped = torch.nn.Conv2d(8, 24, 3, groups=2)
+        self.single = torch.nn.Conv2d(32, 32, 5, groups=32)
+        self.line = torch.nn.Conv1d(6, 20, 3)
+
+
+KERNELS = ["wide", "point", "square", "grouped", "single"]
+CONVOLUTIONS = {
+    "LOHA": {"r": 4, "target_modules": [*KERNELS, "line"]},
+    "LOHA of kernels": {
+        "r": 4, "use_effective_conv2d": True, "target_modules": [*KERNELS, "line"],
+    },
+    "IA3 of outputs": {"target_modules": KERNELS, "feedforward_modules": []},
+    "IA3 of inputs": {"target_modules": KERNELS, "feedforward_modules": KERNELS},
+    "IA3 of some": {
+        "target_modules": ".*(wide|square|grouped)", "feedforward_modules": ".*(square|grouped)",
+    },
+    "LOCA": {"n_frequency": 20, "target_modules": ["wide", "square"]},
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_are_what_peft_merges(tmp_path, case):
+    config = config_of(case.partition(" ")[0], **CONVOLUTIONS[case])
+    torch.manual_seed(0)
+    original = Convolutions()
+    base, folder = adapt(tmp_path, config, copy.deepcopy(original))
+    expected = merged(folder, original)
+    pair = open_pair(base, folder)
+    assert set(pair.names) == {name for name, one in expected.items() if one.ndim > 1 and one.any()}
+    for name in pair.names:
+        found, want = pair.increment(name).double(), expected[name].flatten(1)
+        assert (found - want).norm() < 1e-5 * want.norm()
 
 
 def test_every_type_and_option_of_peft_is_decided(tmp_path):
@@ -382,6 +428,74 @@ def test_experts_in_one_tensor(tmp_path, layout, order):
     assert alone.entries == {}
     assert set(alone.ignored) == set(increments.entries)
     assert all("only the base tells which" in reason for reason in alone.ignored.values())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("kind", ["Mixtral", "Qwen2Moe"])
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "reversed"])
+def test_parameters_that_loca_adapts(tmp_path, kind, order):
+    def original():
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{kind}Config")(
+            vocab_size=40, hidden_size=16, intermediate_size=24, moe_intermediate_size=24,
+            shared_expert_intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, num_experts=18, num_local_experts=18,
+        )  # fmt: skip
+        return transformers.AutoModelForCausalLM.from_config(config)
+
+    config = LoCAConfig(
+        n_frequency=20, scaling=2.0, target_modules=["q_proj"],
+        target_parameters=["experts.gate_up_proj", "experts.down_proj", "gate.weight"][::order],
+        n_frequency_pattern={"experts.down_proj": 31},
+    )  # fmt: skip
+    base, folder = adapt(tmp_path, config, original())
+    expected = {name: one for name, one in merged(folder, original()).items() if one.any()}
+    increments = AdapterIncrements(folder, open_checkpoint(base))
+    assert set(increments.entries) == set(expected)
+    assert len(expected) == 4
+    for name, want in expected.items():
+        found = increments.load(name).double()
+        assert (found - want).norm() < 1e-5 * want.norm()
+    stack = "model.layers.0.mlp.experts.down_proj"
+    assert torch.equal(increments.load_expert(stack, 2), increments.load(stack)[2])
+    assert f"{stack}[2]" in open_pair(base, folder).names
+    # The file has all matrices of a stack as one, and not their number.
+    alone = AdapterIncrements(folder).ignored
+    assert {alone[name] for name in expected if "mlp" in name} == {"its shape is only in the base"}
+
+
+def test_equal_parameters_that_loca_adapts_are_left_out(tmp_path):
+    """PEFT nests their tensors without names, in an order that only the model's code tells."""
+    experts = Experts((3, 32, 32), (3, 32, 32), is_transposed=False)
+    targets = ["experts.gate_up_proj", "experts.down_proj"]
+    config = LoCAConfig(n_frequency=20, target_modules=[], target_parameters=targets)
+    base, folder = adapt(tmp_path, config, torch.nn.ModuleDict({"experts": experts}))
+    ignored = AdapterIncrements(folder, open_checkpoint(base)).ignored
+    assert set(ignored) == set(targets)
+    assert all("the file does not tell which; merge the adapter" in one for one in ignored.values())
+
+
+@pytest.mark.parametrize("vocabulary", [40, 32], ids=["tall", "square"])
+def test_embeddings_that_loca_adapts(tmp_path, vocabulary):
+    def original():
+        made = model()
+        made.embed = torch.nn.Embedding(vocabulary, 32)
+        return made
+
+    config = LoCAConfig(n_frequency=20, target_modules=["embed", "v"])
+    base, folder = adapt(tmp_path, config, original())
+    expected = merged(folder, original())
+    pair, alone = open_pair(base, folder), open_pair(folder)
+    assert sorted(pair.names) == sorted(alone.names) == ["embed.weight", *WEIGHTS[1::2]]
+    for name in pair.names:
+        want = expected[name]
+        assert (pair.increment(name).double() - want).norm() < 1e-5 * want.norm()
+        assert torch.equal(alone.increment(name), pair.increment(name))
+    shorter = load_file(base)
+    shorter["embed.weight"] = shorter["embed.weight"][:30].clone()
+    save_file(shorter, base)
+    reason = f"resized from 30x32 to {vocabulary}x32"
+    assert AdapterIncrements(folder, open_checkpoint(base)).ignored["embed.weight"] == reason
 
 
 @pytest.mark.parametrize("target", ["gate_up_proj", "down_proj"])

@@ -18,8 +18,9 @@ from loca_theory.checkpoints import (
 )
 from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.checkpoints.matrix_errors import shuffled
-from loca_theory.checkpoints.names import kind_of, layer_of, module_of
-from loca_theory.checkpoints.recommendation import adapter_config, verdict
+from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.proposed_config import adapter_config
+from loca_theory.checkpoints.recommendation import verdict
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
@@ -240,9 +241,9 @@ def test_the_increment_is_left_as_it_was():
 WITH_UNITS = ("sigma", "mean", "mp_sigma")
 # The noise of the printed test has a size of its own.
 WITHOUT = {field.name for field in fields(Matrix)} - {
-    "name", "tuned", "shape", "dtype", "kind", "layer", *WITH_UNITS, "energy", "relative_norm",
-    "tv_p_value_as_printed", "left_alignment", "right_alignment", "intruders", "subspace_error",
-    "note",
+    "name", "tuned", "shape", "dtype", "kind", "layer", "module", "is_convolution", *WITH_UNITS,
+    "energy", "relative_norm", "weights_cosine", "tv_p_value_as_printed", "left_alignment",
+    "right_alignment", "intruders", "subspace_error", "note",
 }  # fmt: skip
 
 
@@ -302,6 +303,80 @@ def test_one_huge_side_is_analysed(base, tuned):
     assert row.sigma == pytest.approx(scale * float((change / scale).std(correction=0)), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "base", "tuned"),
+    [
+        pytest.param(torch.float32, 1.0, 1.0, id="float32"),
+        pytest.param(torch.float32, 1e-40, 1e-40, id="float32, subnormal"),
+        pytest.param(torch.float64, 1e300, 1e300, id="float64, large"),
+        pytest.param(torch.float64, 1e-300, 1e-300, id="float64, small"),
+        pytest.param(torch.float64, 1e-200, 1.0, id="far apart"),
+    ],
+)
+def test_the_cosine_of_the_weights_is_that_of_the_vectors(dtype, base, tuned):
+    source = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 600, 20, generator=source, dtype=torch.float64)
+    sides = [(base * first).to(dtype), (tuned * (0.3 * first + second)).to(dtype)]
+    (row,) = analyze(*({"w": side} for side in sides), **ASKED).matrices
+    # The range of an extended float holds the squares of all of these.
+    a, b = (side.double().numpy().astype(np.longdouble) for side in sides)
+    expected = float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+    assert 0.2 < expected < 0.4
+    # W′ is recomputed from W₀ and the rounded ΔW, which is at most twice as long.
+    assert row.weights_cosine == pytest.approx(expected, abs=4 * torch.finfo(dtype).eps)
+
+
+def test_without_weights_there_is_no_cosine():
+    zero, some = torch.zeros(20, 20), torch.eye(20)
+    for base, tuned in ((zero, some), (some, zero)):
+        found = analyze(base, tuned, **ASKED)
+        assert found.matrices[0].weights_cosine is None
+        assert found.warnings == ()
+
+
+def sides_of(*cosines):
+    """A base with one matrix per cosine, and another checkpoint at these cosines to it."""
+    rows = np.linalg.qr(np.random.default_rng(0).normal(size=(800, 2 * len(cosines))))[0].T
+    pairs = rows.reshape(len(cosines), 2, 20, 40)
+    base = {f"{i}.fc.weight": one for i, (one, _) in enumerate(pairs)}
+    other = {
+        f"{i}.fc.weight": cosine * one + (1 - cosine**2) ** 0.5 * two
+        for i, (cosine, (one, two)) in enumerate(zip(cosines, pairs, strict=True))
+    }
+    return base, other
+
+
+@pytest.mark.parametrize(
+    ("cosines", "said", "remarked"),
+    [
+        ((0.99, 0.98, 0.1), None, 1),
+        ((0.99, 0.2, 0.1), "the median cosine between them is 0.20, and", 2),
+        ((0.51,), None, 0),
+        ((0.49,), "the cosine between them is 0.49, and", 1),
+        ((-0.001,), "the cosine between them is 0.00, and", 1),
+    ],
+    ids=["one of three", "two of three", "related", "unrelated", "no sign of a rounded 0"],
+)
+def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, remarked):
+    found = analyze(*sides_of(*cosines), **ASKED)
+    cosine = pytest.approx(list(cosines), abs=1e-6)
+    assert [row.weights_cosine for row in found.matrices] == cosine
+    assert found.summary.all.median_weights_cosine == pytest.approx(np.median(cosines), abs=1e-6)
+    assert sum("unrelated to the base's weight" in row.note for row in found.matrices) == remarked
+    assert len(found.warnings) == (said is not None)
+    assert found.to_json()["summary"]["warnings"] == list(found.warnings)
+    if said is not None:
+        assert said in found.warnings[0]
+        assert found._repr_html_().startswith("<p>The weights of the base and of the fine-tune")
+
+
+def test_of_several_fine_tunes_the_unrelated_one_is_named():
+    base, other = sides_of(0.1)
+    (_, near) = sides_of(0.9)
+    (warning,) = analyze(base, near, other, **ASKED).warnings
+    assert warning.startswith("fine-tune 2: The weights of the base and of the fine-tune are unrel")
+
+
 NO_BULK = {
     "nearly constant": lambda: torch.full((20, 24), 0.1).index_put(
         (torch.tensor(3), torch.tensor(4)), torch.tensor(0.10000001)
@@ -338,9 +413,9 @@ def test_totals_weigh_by_energy(analysis):
     ("best", "name", "config", "size"),
     [
         ("R", "LoRA", "LoraConfig", {"r": 2, "lora_alpha": 4}),
-        # The smallest of the matrices that are no embeddings has 48 rows and 48 columns.
-        ("D", "LoCA (best DCT coefficients)", "LoCAConfig", {"n_frequency": 96}),
-        ("FourierFT", "FourierFT", "FourierFTConfig", {"n_frequency": 192}),
+        # The smallest of the linear layers has 64 rows and 48 columns.
+        ("D", "LoCA (best DCT coefficients)", "LoCAConfig", {"n_frequency": 112}),
+        ("FourierFT", "FourierFT", "FourierFTConfig", {"n_frequency": 224}),
     ],
 )
 def test_the_verdict_names_the_winner_and_the_configuration_is_its(
@@ -356,8 +431,10 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
     exec(adapter_config(analysis.matrices, total), space)
     assert type(space["config"]).__name__ == config
     assert {field: getattr(space["config"], field) for field in size} == size
-    # ``in_proj_weight`` is a parameter, and no module that an adapter could replace.
-    assert space["config"].target_modules == {"linear1", "linear2", "out_proj", "head"}
+    # Attention uses ``in_proj_weight``, a parameter, and the weight of ``out_proj``.
+    layers = [f"encoder.layers.{i}" for i in (0, 1)]
+    expected = {f"{layer}.linear{i}" for layer in layers for i in (1, 2)}
+    assert space["config"].target_modules == expected | {"head"}
 
 
 def test_a_verdict_on_nothing(weights):
@@ -396,10 +473,11 @@ def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
 def test_one_matrix_is_its_own_increment(weights):
     base, tuned = (side["head.weight"] for side in weights)
     alone, pair = analyze(tuned - base, **ASKED), analyze(base, tuned, **ASKED)
-    # Only the base says how large the change is in proportion.
+    # Only the base says how large the change is in proportion, and whether it is one.
     size = pytest.approx(float((tuned - base).norm() / base.norm()), rel=1e-6)
     assert [row.relative_norm for row in (*alone.matrices, *pair.matrices)] == [None, size]
-    assert alone.matrices == (replace(pair.matrices[0], relative_norm=None),)
+    without = replace(pair.matrices[0], relative_norm=None, weights_cosine=None)
+    assert alone.matrices == (without,)
     assert [row.name for row in alone.matrices] == ["increment"]
     assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
     assert alone.config == "", "no module has that name"
@@ -541,33 +619,33 @@ def test_the_demonstration_is_two_trained_checkpoints_of_less_than_a_megabyte():
 
 
 NAMES = {
-    "model.layers.7.self_attn.q_proj.weight": ("query", 7, "q_proj"),
-    "model.layers.11.mlp.down_proj.weight": ("MLP out", 11, "down_proj"),
-    "encoder.layer.3.attention.self.value.weight": ("value", 3, "value"),
-    "encoder.layer.3.attention.output.dense.weight": ("attention output", 3, "output.dense"),
-    "encoder.layer.3.output.dense.weight": ("MLP out", 3, "output.dense"),
-    "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3, "intermediate.dense"),
-    "decoder.block.2.layer.2.DenseReluDense.wo.weight": ("MLP out", 2, "wo"),
-    "gpt_neox.layers.5.attention.dense.weight": ("attention output", 5, "attention.dense"),
-    "gpt_neox.layers.5.mlp.dense_h_to_4h.weight": ("MLP in", 5, "dense_h_to_4h"),
-    "gpt_neox.layers.5.mlp.dense_4h_to_h.weight": ("MLP out", 5, "dense_4h_to_h"),
-    "layers.4.mlp.Wi.weight": ("MLP in", 4, "Wi"),
-    "transformer.h.0.attn.c_attn.weight": ("query, key, value", 0, "c_attn"),
-    "transformer.h.0.attn.c_proj.weight": ("attention output", 0, "c_proj"),
-    "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0, "c_fc"),
-    "embeddings.word_embeddings.weight": ("embedding", None, "word_embeddings"),
-    "lm_head.weight": ("embedding", None, "lm_head"),
-    "model.layers.2.mlp.experts.down_proj[5]": ("MLP out", 2, "down_proj"),
-    "model.layers.2.block_sparse_moe.gate.weight": ("router", 2, "gate"),
-    "down_blocks.1.attentions.0.attn1.to_q.weight": ("query", 1, "to_q"),
-    "down_blocks.1.resnets.0.conv1.weight": ("convolution", 1, "conv1"),
-    "something": ("other", None, "something"),
+    "model.layers.7.self_attn.q_proj.weight": ("query", 7),
+    "model.layers.11.mlp.down_proj.weight": ("MLP out", 11),
+    "encoder.layer.3.attention.self.value.weight": ("value", 3),
+    "encoder.layer.3.attention.output.dense.weight": ("attention output", 3),
+    "encoder.layer.3.output.dense.weight": ("MLP out", 3),
+    "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3),
+    "decoder.block.2.layer.2.DenseReluDense.wo.weight": ("MLP out", 2),
+    "gpt_neox.layers.5.attention.dense.weight": ("attention output", 5),
+    "gpt_neox.layers.5.mlp.dense_h_to_4h.weight": ("MLP in", 5),
+    "gpt_neox.layers.5.mlp.dense_4h_to_h.weight": ("MLP out", 5),
+    "layers.4.mlp.Wi.weight": ("MLP in", 4),
+    "transformer.h.0.attn.c_attn.weight": ("query, key, value", 0),
+    "transformer.h.0.attn.c_proj.weight": ("attention output", 0),
+    "transformer.h.0.mlp.c_fc.weight": ("MLP in", 0),
+    "embeddings.word_embeddings.weight": ("embedding", None),
+    "lm_head.weight": ("embedding", None),
+    "model.layers.2.mlp.experts.down_proj[5]": ("MLP out", 2),
+    "model.layers.2.block_sparse_moe.gate.weight": ("router", 2),
+    "down_blocks.1.attentions.0.attn1.to_q.weight": ("query", 1),
+    "down_blocks.1.resnets.0.conv1.weight": ("convolution", 1),
+    "something": ("other", None),
 }
 
 
 @pytest.mark.parametrize(("name", "expected"), NAMES.items(), ids=NAMES.keys())
 def test_names(name, expected):
-    assert (kind_of(name), layer_of(name), module_of(name)) == expected
+    assert (kind_of(name), layer_of(name)) == expected
 
 
 class Half(Method):

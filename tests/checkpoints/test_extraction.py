@@ -99,12 +99,21 @@ def written(folder, size=10):
 
 def test_an_extracted_adapter_can_be_replaced_by_another(tmp_path):
     _, folder = written(tmp_path)
-    first = (folder / "adapter_model.safetensors").read_bytes()
-    assert check_folder(folder) == folder
-    (folder / "notes.txt").write_text("mine")
+    weights, notes = (folder / "loca" / name for name in ("adapter_model.safetensors", "notes.txt"))
+    first = weights.read_bytes()
+    assert check_folder(folder, "loca") == folder
+    notes.write_text("mine")
     written(tmp_path, size=20)
-    assert (folder / "adapter_model.safetensors").read_bytes() != first
-    assert (folder / "notes.txt").read_text() == "mine"
+    assert weights.read_bytes() != first
+    assert notes.read_text() == "mine"
+
+
+def test_the_folder_of_an_adapter_holds_nothing_else(tmp_path):
+    _, folder = written(tmp_path)
+    assert {one.name for one in (folder / "loca").iterdir()} == {
+        "README.md", "adapter_config.json", "adapter_model.safetensors",
+    }  # fmt: skip
+    assert (folder / "extract-matrices.parquet").is_file()
 
 
 def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
@@ -125,7 +134,7 @@ def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match="cut short"):
             found.save(folder)
         monkeypatch.setattr(adapter_folder, "write_atomically", write)
-        assert check_folder(folder) == folder
+        assert check_folder(folder, "loca") == folder
         found.save(folder)
 
 
@@ -136,11 +145,11 @@ def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
      "adapter_model.safetensors", "adapter_model.bin"],
 )  # fmt: skip
 def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name):
-    folder = tmp_path / "adapter"
-    folder.mkdir()
+    folder = tmp_path / "adapter" / "loca"
+    folder.mkdir(parents=True)
     (folder / name).write_bytes(b"not ours")
     with pytest.raises(
-        ResourceError, match=rf"adapter holds {re.escape(name)}, which no extraction wrote"
+        ResourceError, match=rf"loca holds {re.escape(name)}, which no extraction wrote"
     ):
         written(tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"not ours"}
@@ -151,19 +160,13 @@ def test_an_adapter_that_was_changed_since_is_not_replaced(tmp_path, name):
     found, folder = written(tmp_path)
     if name.endswith(".safetensors"):
         save_file(
-            adapter_of(found).tensors, folder / name, {"format": "pt"}
+            adapter_of(found).tensors, folder / "loca" / name, {"format": "pt"}
         )  # as PEFT does after training
     else:
-        (folder / name).write_text("edited")
-    with pytest.raises(ResourceError, match=r"adapter holds \w.*; choose a new folder"):
-        check_folder(folder)
-
-
-def test_a_folder_with_results_of_other_commands_takes_an_adapter(tmp_path):
-    for name in ("claims.json", "simulate.parquet", "points"):
-        (tmp_path / name).mkdir()
-    assert check_folder(tmp_path) == tmp_path
-    assert check_folder(tmp_path / "new") == tmp_path / "new"
+        (folder / "loca" / name).write_text("edited")
+    with pytest.raises(ResourceError, match=r"loca holds \w.*; choose a new folder"):
+        check_folder(folder, "best")
+    assert check_folder(folder, "lora") == folder
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
@@ -189,7 +192,7 @@ def test_peft_loads_it_and_gets_the_increments(tmp_path, method):
 
     model = Model()
     model.load_state_dict(base)
-    adapted = peft.PeftModel.from_pretrained(model, tmp_path / "adapter")
+    adapted = peft.PeftModel.from_pretrained(model, tmp_path / "adapter" / method)
     merged = adapted.merge_and_unload().state_dict()
     for row in found.matrices:
         delta = tuned[row.name] - base[row.name]
@@ -236,12 +239,12 @@ def test_sizes_that_differ_are_in_the_configuration(tmp_path):
     _, _, pair = checkpoints(tmp_path)
     found = extract(*pair, "loca", rank=2)
     found.save(tmp_path / "out")
-    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    config = json.loads((tmp_path / "out" / "loca" / "adapter_config.json").read_text())
     sizes = {**config["n_frequency_pattern"], "usual": config["n_frequency"]}
     assert sorted(sizes.values()) == [44, 68]
-    stored = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    stored = load_file(tmp_path / "out" / "loca" / "adapter_model.safetensors")
     assert stored["base_model.model.a.0.up.loca_spectrum.coefficients"].shape == (68,)
-    assert "import loca_theory.adapters" in (tmp_path / "out" / "README.md").read_text()
+    assert "import loca_theory.adapters" in (tmp_path / "out" / "loca" / "README.md").read_text()
 
 
 BAD = {
@@ -288,7 +291,7 @@ def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
     assert adapter_of(found).config["base_model_name_or_path"] == "org/model"
     assert [one.name for one in found.matrices] == ["0.weight"]
     found.save(tmp_path / "adapter")
-    assert 'base_model: "org/model"' in (tmp_path / "adapter" / "README.md").read_text()
+    assert 'base_model: "org/model"' in (tmp_path / "adapter" / "loca" / "README.md").read_text()
 
 
 def test_selection_applies(tmp_path):

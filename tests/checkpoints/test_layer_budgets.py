@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loca_theory.checkpoints import EnergyProfile, allocate, analyze, demo_pair, open_pair
-from loca_theory.checkpoints.recommendation import allocated_config
+from loca_theory.checkpoints.proposed_config import allocated_config
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.transforms import dct2
@@ -57,7 +57,8 @@ def test_the_configuration_gives_each_module_its_size(analysis, method):
     """As PEFT applies it to the modules of the model."""
     rows = [row for row in analysis.allocation if row.method == method]
     scope = {}
-    exec(allocated_config(rows), scope)
+    modules = {row.name: row.name.removesuffix(".weight") for row in rows}
+    exec(allocated_config(rows, modules), scope)
     config = scope["config"]
     model = torch.nn.Module()
     for row in rows:
@@ -80,7 +81,7 @@ def test_the_configuration_gives_each_module_its_size(analysis, method):
     if method == "R":
         alphas = {adapted.get_submodule(r.name[:-7]).scaling["default"] for r in rows if r.size}
         assert alphas == {2.0}
-        assert analysis.config == allocated_config(analysis.allocation)
+        assert analysis.config == allocated_config(analysis.allocation, modules)
 
 
 def test_bytes_pay_for_stored_numbers_and_locations():

@@ -58,10 +58,31 @@ def test_people_get_a_table_a_verdict_and_a_configuration(cli, pair):
         "Every increment",
         "Totals by kind",
         "Totals by layer",
-        "LoraConfig(r=2",
+        "LoraConfig(\n    r=2,",
         "Left out: 1",
     ):
         assert text in done.out
+
+
+def test_unrelated_checkpoints_are_said_to_be_first(cli, here, pair):
+    source = torch.Generator().manual_seed(1)
+    other = {
+        name: torch.randn(one.shape, generator=source)
+        for name, one in load_file(here / pair[0]).items()
+    }
+    save_file(other, here / "other.safetensors")
+    arguments = ("analyze", pair[0], "other.safetensors", "--r", "2", "--quiet")
+    text = "The weights of the base and of the fine-tune are unrelated: the median cosine"
+    done = cli(*arguments)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(text)
+    done = cli(*arguments, "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["summary"]["warnings"][0].startswith(text)
+    done = cli(*arguments, "--format", "csv")
+    assert done.code == 0
+    assert done.err.startswith(f"note: {text}")
+    assert "weights_cosine" in done.out.splitlines()[0].split(",")
 
 
 def test_what_was_too_large_is_said_with_the_option(cli, here, pair):
@@ -79,7 +100,7 @@ def test_the_demonstration_needs_no_checkpoint(cli):
     done = cli("analyze", "--demo", "--include", "0.*q_proj", "--r", "4", "--quiet")
     assert (done.code, done.err) == (0, "")
     assert "The increment is" in done.out
-    assert "target_modules=['q_proj']" in done.out
+    assert "target_modules=['layers.0.attention.q_proj']" in done.out
 
 
 def test_out_stores_tables_figures_and_a_page_that_needs_nothing_else(cli, here, pair):

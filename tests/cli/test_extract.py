@@ -4,8 +4,10 @@ import json
 import shutil
 
 import pandas as pd
+import peft
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 
@@ -35,10 +37,11 @@ def test_an_adapter_is_written_with_its_errors(cli, here, pair, arguments, kind,
     assert [row["numbers"] for row in document["rows"]] == [numbers] * 2
     assert all(0 < row["error"] < 1 for row in document["rows"])
     assert document["skipped"] == [{"name": "norm.weight", "reason": "not a matrix: 1 dimensions"}]
-    config = json.loads((here / "adapter" / "adapter_config.json").read_text())
+    folder = here / "adapter" / kind.lower()
+    config = json.loads((folder / "adapter_config.json").read_text())
     assert config["peft_type"] == kind
     assert config["target_modules"] == ["layers.0.q_proj", "layers.1.q_proj"]
-    assert load_file(here / "adapter" / "adapter_model.safetensors")
+    assert load_file(folder / "adapter_model.safetensors")
     stored = pd.read_parquet(here / "adapter" / "extract-matrices.parquet")
     assert stored["error"].tolist() == [row["error"] for row in document["rows"]]
 
@@ -55,7 +58,8 @@ def test_csv_has_a_line_a_matrix(cli, pair):
     lines = done.out.splitlines()
     assert (
         lines[0]
-        == "name,shape,method,r,components,numbers,error,gap,uniform_error,least_error,energy"
+        == "name,shape,method,r,components,numbers,error,gap,uniform_error,least_error,energy,"
+        "loaded_error"
     )
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
 
@@ -64,26 +68,26 @@ def test_csv_has_a_line_a_matrix(cli, pair):
 def test_the_result_says_where_the_adapter_is(cli, here, pair, out):
     folder = out[-1] if out else "loca-results"
     done = cli("extract", *pair, "--components", "100", *out, "--quiet")
-    assert f"The adapter is in {folder}.\n" in done.out
+    assert f"The adapter is in {folder}/loca.\n" in done.out
     done = cli("extract", *pair, "--components", "100", *out, "--quiet", "--format", "json")
     assert json.loads(done.out)["files"] == [
         f"{folder}/{name}"
-        for name in ("adapter_model.safetensors", "README.md", "adapter_config.json",
+        for name in ("loca/adapter_model.safetensors", "loca/README.md", "loca/adapter_config.json",
                      "extract-matrices.parquet", "extract-matrices.manifest.json",
                      "extract-skipped.parquet", "extract-skipped.manifest.json")
     ]  # fmt: skip
 
 
 def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, pair, monkeypatch):
-    folder = here / "model"
-    folder.mkdir()
+    folder = here / "model" / "lora"
+    folder.mkdir(parents=True)
     shutil.copy(here / pair[1], folder / "model.safetensors")
     (folder / "README.md").write_text("about my model", encoding="utf-8")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    done = cli("extract", "none", "none", "--r", "2", "--out", "model")
+    done = cli("extract", "none", "none", "--method", "lora", "--r", "2", "--out", "model")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(
-        "loca-theory: model holds model.safetensors, which no extraction wrote"
+        "loca-theory: model/lora holds model.safetensors, which no extraction wrote"
     )
     assert len(done.err.splitlines()) == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -127,7 +131,7 @@ def test_a_total_is_split_and_compared_with_uniform_sizes(cli, here, pair, metho
     again = cli(*arguments, "--format", "json")
     document = json.loads(again.out)
     assert document["error"] < document["uniform_error"]
-    stored = load_file(here / "adapter" / "adapter_model.safetensors")
+    stored = load_file(here / "adapter" / method / "adapter_model.safetensors")
     parameters = [value for name, value in stored.items() if not name.endswith(".shape")]
     assert sum(one.numel() * one.element_size() for one in parameters) <= 2000
     # The second run has found the spectra of the first.
@@ -139,16 +143,17 @@ def test_the_smallest_adapter_that_retains_a_fraction_in_bfloat16(cli, here, pai
     shared = ("--jobs", 1, "--device", "cpu", "--out", "adapter", "--format", "json", "--quiet")
     done = cli("extract", *pair, *size, *shared)
     assert 0.45 < json.loads(done.out)["error"] < 0.5 + 1e-4
-    stored = load_file(here / "adapter" / "adapter_model.safetensors")
+    stored = load_file(here / "adapter" / "lora" / "adapter_model.safetensors")
     assert {one.dtype for one in stored.values()} == {torch.bfloat16}
 
 
 def test_modules_are_stored_whole(cli, here, pair):
     done = cli("extract", *pair, "--r", "2", "--save-module", "norm", "--out", "adapter")
     assert done.code == 0
-    config = json.loads((here / "adapter" / "adapter_config.json").read_text())
+    folder = here / "adapter" / "loca"
+    config = json.loads((folder / "adapter_config.json").read_text())
     assert config["modules_to_save"] == ["norm"]
-    stored = load_file(here / "adapter" / "adapter_model.safetensors")
+    stored = load_file(folder / "adapter_model.safetensors")
     assert torch.equal(stored["base_model.model.norm.weight"], torch.ones(48))
 
 
@@ -164,6 +169,56 @@ def test_a_mixed_result_has_two_folders(cli, here, pair):
     done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter")
     assert done.code == 1
     assert "adapter/lora holds config.json, which no extraction wrote" in done.err
+
+
+def models(here):
+    """Folders of a tiny transformer and a fine-tune of it."""
+    config = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=23,
+    )  # fmt: skip
+    for seed, name in enumerate(("base", "tuned")):
+        torch.manual_seed(seed)
+        transformers.LlamaForCausalLM(config).save_pretrained(here / name)
+    return "base", "tuned"
+
+
+def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):
+    arguments = ("extract", *models(here), "--r", "2", "--check", "--out", "adapter")
+    done = cli(*arguments, "--quiet")
+    assert done.code == 0
+    assert "error  loaded" in done.out
+    assert "not checked" not in done.out
+    document = json.loads(cli(*arguments, "--format", "json", "--quiet").out)
+    for row in document["rows"]:
+        assert row["loaded_error"] == pytest.approx(row["error"], abs=1e-5)
+    # PEFT that puts the adapter elsewhere is found out.
+    monkeypatch.setattr(peft.PeftModel, "from_pretrained", lambda model, folder: Unchanged(model))
+    done = cli(*arguments, "--quiet")
+    assert done.code == 1
+    assert "8 matrices have another error once PEFT has loaded the adapter: " in done.err
+
+
+class Unchanged:
+    """An adapter that changes nothing."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def eval(self):
+        return self
+
+    def merge_and_unload(self):
+        return self.model
+
+
+def test_names_that_no_model_confirms_are_said(cli, pair):
+    done = cli("extract", *pair, "--components", "100", "--quiet")
+    said = "Names are those of the file; not checked against a model: no config.json names the"
+    assert said in " ".join(done.out.split())
+    done = cli("extract", *pair, "--components", "100", "--check")
+    assert (done.code, done.out) == (2, "")
+    assert "the model is not known (no config.json names the class of the model)" in done.err
 
 
 WRONG = {

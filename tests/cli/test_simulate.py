@@ -16,11 +16,10 @@ import click
 import pandas as pd
 import pytest
 from PIL import Image
-from rich.console import Console
 
 import loca_theory
 from loca_theory.cli.main import group
-from loca_theory.cli.output import print_errors
+from loca_theory.cli.output import SafeConsole, print_errors
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods import DEFAULT_METHODS
 from loca_theory.expressivity.simulation import ErrorRow
@@ -290,8 +289,8 @@ def test_no_number_is_cut_off(cli, monkeypatch, capfd, options):
     exact = {round(row["error"], 4) for row in rows if row["engine"] == "exact"}
     for columns in (80, 50, None):
         if columns:
-            terminal = functools.partial(Console, width=columns, force_terminal=True)
-            monkeypatch.setattr("loca_theory.cli.output.Console", terminal)
+            terminal = functools.partial(SafeConsole, width=columns, force_terminal=True)
+            monkeypatch.setattr("loca_theory.cli.output.SafeConsole", terminal)
         else:
             monkeypatch.undo()
         print_errors([ErrorRow(**row) for row in rows], list(METHODS.values()))

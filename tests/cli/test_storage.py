@@ -128,3 +128,16 @@ def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch
     for path, digest in files.items():
         assert hashlib.sha256(path.read_bytes()).digest() == digest
     assert len(list(points.iterdir())) == 2 * len(files)
+
+
+def test_commands_that_share_an_experiment_are_of_one_version(cli, here):
+    """correlate draws its methods at independence as simulate does, in the same folder."""
+    sizes = ("--K", 16, "--r", 2, "--jobs", 1)
+    simulate = ("simulate", *sizes, "--methods", "D", "--engine", "monte-carlo", "--draws", 2)
+    correlate = ("correlate", *sizes, "--structures", "ar1", "--rho", "0,0.2", "--draws", 2)
+    for command in (simulate, (*correlate, "--null-draws", 400), (*simulate, "--seed", 1)):
+        done = cli(*command)
+        assert done.code == 0
+        assert "another version" not in done.err
+    stored = {path.name.rpartition("-")[0] for path in (here / "loca-results/points").iterdir()}
+    assert sum(name.startswith("expressivity.monte-carlo@") for name in stored) == 1

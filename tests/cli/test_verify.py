@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from loca_theory.claims import Estimate, Measurement, Setting, load_ledger
+from loca_theory.claims import Estimate, Measurement, Setting, VerificationResult, load_ledger
 from loca_theory.claims.checks import fourier
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import by_section
 from loca_theory.claims.measurement import Tier
 
@@ -123,13 +124,18 @@ def test_no_decision_where_one_is_due_can_fail(cli, here, monkeypatch):
 
 
 def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
-    cli("verify", "condition-u", "parseval.unitary", "--jobs", "1")
+    ledger = load_ledger()
+    claims = ledger.find(["condition-u", "parseval.unitary"])
+    of_older_code = (Tier.DEFAULT, 0, 0.1, (), "before")
+    VerificationResult(
+        manifest={},
+        ledger=ledger,
+        claims=tuple(
+            Entry(claim, Measurement.exact(7.0), ledger.error_rate(claim), *of_older_code)
+            for claim in claims
+        ),
+    ).save("loca-results")
     path = here / "loca-results" / "claims.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
-    for one in document["claims"]:
-        one["version"] = "before"
-        one["estimates"][0]["value"] = 7.0
-    path.write_text(json.dumps(document), encoding="utf-8")
     done = cli("verify", "condition-u", "theorem2.cosine-law", *QUICK)
     assert "supported under assumptions" in done.out
     assert (
@@ -142,6 +148,57 @@ def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
     done = cli("verify", "condition-u", "parseval.unitary", "--jobs", "1")
     assert "keeps" not in done.err
     assert not any(one["stale"] for one in json.loads(path.read_text(encoding="utf-8"))["claims"])
+
+
+def stored(here):
+    text = (here / "loca-results" / "claims.json").read_text(encoding="utf-8")
+    return json.loads(text)["claims"]
+
+
+def forge(here, **changes):
+    """Write a false result into claims.json by hand."""
+    path = here / "loca-results" / "claims.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    for one in document["claims"]:
+        one["estimates"][0] |= {"value": 7.0}
+        one |= {"verdict": "not supported", "observed": 7.0, **changes}
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+FORGED = {
+    "numbers": {},
+    "a deeper tier": {"tier": "deep"},
+    "another seed": {"seed": 5},
+    "older code": {"tier": "deep", "version": "before"},
+}
+
+
+@pytest.mark.parametrize("changes", FORGED.values(), ids=FORGED.keys())
+def test_a_forged_result_does_not_outlive_a_run(cli, here, changes):
+    names = ("condition-u", "parseval.unitary")
+    cli("verify", *names, *QUICK)
+    honest = stored(here)
+    forge(here, **changes)
+    done = cli("verify", *names, *QUICK)
+    assert done.code == 0
+    assert stored(here) == honest
+    is_said = "for 2 earlier results: 2 measured again and replaced\n" in done.err
+    assert is_said == bool(changes)
+
+
+def test_a_run_of_other_claims_restores_what_was_observed(cli, here):
+    cli("verify", "condition-u", *QUICK)
+    honest = stored(here)
+    forge(here)
+    done = cli("verify", "sigma.sum", *QUICK)
+    assert honest[0] in stored(here)
+    assert "no observation is stored" not in done.err
+    forge(here, tier="deep")
+    done = cli("verify", "sigma.sum", *QUICK)
+    assert (
+        "no observation is stored in loca-results/points for 2 earlier results: 1 measured "
+        "again and replaced, 1 kept until you verify them again"
+    ) in done.err
 
 
 def test_no_line_is_broken_in_a_terminal(cli, monkeypatch):

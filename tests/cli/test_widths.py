@@ -79,10 +79,10 @@ def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
     shown = plain(cli("analyze", *pair, "--r", "2", "--quiet").out)
     tables = shown[: shown.index("Totals by layer")]
     assert "…" not in tables
-    code = [line for line in shown.splitlines() if line.startswith(("from ", "config = "))]
-    assert max(len(line) for line in shown.splitlines() if line not in code) <= width
-    compile("\n".join(code), "what is copied", "exec")  # no line of it is broken
-    assert len(code) == 2
+    code = re.search(r"^from .*?^\)$", shown, flags=re.MULTILINE | re.DOTALL)[0]
+    assert max(map(len, shown.replace(code, "").splitlines())) <= width
+    compile(code, "what is copied", "exec")  # no line of it is broken
+    assert "config = " in code
     # Three matrices, each with its errors of R (and shuffled), D and S.
     assert len(re.findall(r"0\.\d{3}(?!\d)", tables)) >= 3 * 4
     assert {"R", "shuf.", "D", "S", "TV", "p", "outside"} <= set(tables.split())

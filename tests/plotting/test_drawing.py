@@ -113,6 +113,6 @@ def test_a_folder_of_results_has_to_be_there():
 def test_an_unknown_figure_lists_those_there_are():
     with pytest.raises(
         InvalidArgumentError,
-        match="unknown figure 'sim_9'; did you mean sim_3. Otherwise choose from sim_1, ",
+        match=r"unknown figure 'sim_9'; did you mean sim_3\? Otherwise choose from sim_1, ",
     ):
         figure("sim_9")

@@ -87,6 +87,24 @@ def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
     assert repr(page) == "Page()", "not the whole text"
 
 
+@pytest.mark.parametrize(
+    ("recorded", "first"), [({}, "loca-theory "), ({"argv": ["my", "line"]}, "my line\n")]
+)
+def test_a_command_line_is_shown_if_there_is_one(simulation, recorded, first):
+    found = replace(simulation, manifest=simulation.manifest | recorded)
+    assert f"<h2>Manifest</h2>\n<pre>{first}" in report(found).html
+
+
+def test_unrelated_checkpoints_are_said_to_be_before_the_verdict(page):
+    source = torch.Generator().manual_seed(0)
+    sides = [{"fc.weight": torch.randn(24, 20, generator=source)} for _ in range(2)]
+    found = analyze(*sides, ranks=[2])
+    texts = Texts(report(found).html).texts
+    assert texts.index(found.warnings[0]) < texts.index(found.verdict.split("\n\n")[0])
+    assert "cos(W₀, W′)" in texts
+    assert 'class="warning"' not in page.html
+
+
 def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
     rows = Texts(page.html).rows
     (heading,) = [row for row in rows if row[0] == "name" and "σ" in row]

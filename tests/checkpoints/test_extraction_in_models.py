@@ -1,0 +1,339 @@
+"""Adapters in the models that they are for: what is loaded has the errors that were printed."""
+
+import json
+import pickle
+import re
+import sys
+import warnings
+
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
+from loca_theory.checkpoints import Extraction, extract, open_checkpoint
+from loca_theory.checkpoints.as_loaded import AsLoaded, as_loaded
+from loca_theory.checkpoints.loaded_model import LoadedModel
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.transforms import idct2
+from tests.checkpoints.zoo import MODELS, fine_tuned, make, pair
+
+# float32 holds W + ΔW to 6e-8 of W, and here ΔW is not much smaller than W.
+TOLERANCE = 1e-5
+TIED = ("BERT-MLM", "T5", "BART", "Whisper", "GPT-2", "Llama-tied")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Folders of a base and a fine-tune by the name of a model, each made once."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            made[name] = pair(name, tmp_path_factory.mktemp("pair"), biases=False)
+        return made[name]
+
+    return of
+
+
+def loaded(name, folder):
+    return getattr(transformers, MODELS[name][0]).from_pretrained(folder).eval()
+
+
+def with_adapter(model, folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PEFT can tie modules for LoRA only
+        return peft.PeftModel.from_pretrained(model, folder)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_checkpoint_as_loaded_is_what_transformers_loads(pairs, name):
+    base, tuned = map(open_checkpoint, pairs(name))
+    for view, folder in zip(as_loaded(tuned, base, tuned.config), pairs(name)[::-1], strict=False):
+        expected = loaded(name, folder).state_dict()
+        assert view.entries.keys() == expected.keys()
+        sent = pickle.loads(pickle.dumps(view))
+        for own, value in expected.items():
+            assert torch.equal(sent.load(own), value)
+            assert view.entries[own].shape == value.shape
+            assert list(view.stored(own))
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+@pytest.mark.parametrize("name", MODELS)
+def test_errors_in_the_loaded_model_are_those_printed(pairs, tmp_path, name, method):
+    found = extract(*pairs(name), method, rank=3)
+    assert found.note == ""
+    found.save(tmp_path)
+    before, goal = (loaded(name, folder).state_dict() for folder in pairs(name))
+    adapted = with_adapter(loaded(name, pairs(name)[0]), tmp_path / method)
+    with torch.no_grad():
+        adapted(**MODELS[name][3])  # it runs before it is merged
+    after = adapted.merge_and_unload().state_dict()
+    rows = {one.name: one for one in found.matrices}
+    assert rows.keys() <= after.keys()
+    for own, value in after.items():
+        change = (goal[own] - before[own]).double().square().sum()
+        left = float((goal[own] - value).double().square().sum() / change) if change else 0.0
+        if own in rows:
+            assert left == pytest.approx(rows[own].error, abs=TOLERANCE)
+        else:
+            torch.testing.assert_close(value, before[own], rtol=0, atol=0)
+    # Every other matrix is named, with a reason.
+    skipped = {one.name for one in found.skipped}
+    matrices = {own for own, value in goal.items() if value.ndim > 1 and "running" not in own}
+    assert matrices <= rows.keys() | skipped
+
+
+def test_layers_that_an_adapter_would_change_in_silence_are_left_out(pairs):
+    reasons = {}
+    methods = {
+        "T5": "loca",
+        "Mamba": "lora",
+        "DeepSeek-V3": "lora",
+        "Whisper": "lora",
+        "Mixtral": "loca",
+    }
+    for name, method in methods.items():
+        found = extract(*pairs(name), method, rank=1)
+        reasons |= {f"{name}: {one.name}": one.reason for one in found.skipped}
+    bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    assert reasons[f"T5: {bias}"] == "embedding: not a linear layer"
+    assert "MambaForCausalLM uses" in reasons["Mamba: backbone.layers.0.mixer.out_proj.weight"]
+    assert "for one of experts" in reasons["DeepSeek-V3: model.layers.0.mlp.up_proj.weight"]
+    assert "read directly" in reasons["Whisper: model.encoder.conv1.weight"]
+    router = reasons["Mixtral: model.layers.0.mlp.gate.weight"]
+    assert router == "not the weight of a linear layer: weight of MixtralTopKRouter"
+    experts = reasons["Mixtral: model.layers.0.mlp.experts.gate_up_proj"]
+    assert experts.startswith("experts in one tensor")
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+@pytest.mark.parametrize("name", ["ViT", "Llama", "Qwen2-MoE", "Mixtral"])
+def test_a_selection_of_one_layer_adapts_that_layer_only(pairs, tmp_path, name, method):
+    found = extract(*pairs(name), method, rank=2, include=r"layers\.1\..*q_proj")
+    (row,) = found.matrices
+    found.save(tmp_path)
+    adapted = with_adapter(loaded(name, pairs(name)[0]), tmp_path / method)
+    changed = {own for own, one in adapted.named_modules() if hasattr(one, "base_layer")}
+    assert changed == {f"base_model.model.{row.name.removesuffix('.weight')}"}
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+@pytest.mark.parametrize("name", TIED)
+def test_with_everything_stored_the_outputs_are_those_of_the_fine_tune(
+    pairs, tmp_path, name, method
+):
+    """An embedding brings what is tied to it, under all names of the model."""
+    # The whole increment of every layer, and every other module whole.
+    size = {"rank": 64} if method == "lora" else {"components": 10**6}
+    rest = "embed|wte|wpe|shared|norm|LayerNorm|ln_|conv|relative"
+    found = extract(*pairs(name), method, **size, save_modules=rest)
+    tokens = MODELS[name][3]
+    found.save(tmp_path)
+    adapted = with_adapter(loaded(name, pairs(name)[0]), tmp_path / method)
+    with torch.no_grad():
+        base, goal = (loaded(name, folder)(**tokens).logits for folder in pairs(name))
+        ours = adapted(**tokens).logits
+    assert float((goal - ours).norm() / (goal - base).norm()) < 1e-3
+    assert found.verify(inputs=tokens).output_error < 1e-6
+
+
+def test_two_sides_of_which_one_has_a_head(tmp_path):
+    """The model is that of the fine-tune; the names of the base lack its prefix."""
+    base, tuned = tmp_path / "base", tmp_path / "tuned"
+    model = fine_tuned(make("BERT"))
+    model.save_pretrained(tuned)
+    make("BERT").bert.save_pretrained(base)
+    found = extract(base, tuned, "lora", rank=2)
+    assert found.manifest["grid"]["model"] == "BertForSequenceClassification"
+    assert found.matrices[0].name.startswith("bert.encoder.layer.0.attention")
+    assert found.verify().disagreements == []
+
+
+# --- the check ------------------------------------------------------------------------------------
+
+
+def test_verify_measures_the_loaded_model(pairs, tmp_path):
+    base, tuned = pairs("ViT")
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    weights = load_file(tuned / "model.safetensors")
+    # Five cosines of rank 5: LoCA holds them with the fewest numbers.
+    spectrum = nn.functional.pad(torch.eye(5), (0, 27))
+    name = "classifier.weight"
+    weights[name] = load_file(base / "model.safetensors")[name] + idct2(spectrum)
+    save_file(weights, mixed / "model.safetensors", {"format": "pt"})
+    (mixed / "config.json").write_bytes((tuned / "config.json").read_bytes())
+    found = extract(base, mixed, "best", rank=3)
+    assert set(found.adapters) == {"lora", "loca"}
+    found.save(tmp_path)
+    for one in (found, Extraction.load(tmp_path)):
+        verified = one.verify(inputs=MODELS["ViT"][3])
+        for row in verified.matrices:
+            assert row.loaded_error == pytest.approx(row.error, abs=TOLERANCE)
+        assert verified.disagreements == []
+        assert 0 < verified.output_error < 2
+    # Errors that were wrong are found.
+    adapter = next(iter(found.adapters["lora"].tensors))
+    found.adapters["lora"].tensors[adapter].zero_()
+    assert len(found.verify().disagreements) == 1
+
+
+def test_verify_takes_a_model_of_any_kind():
+    torch.manual_seed(0)
+    base, tuned = (nn.Sequential(nn.Linear(20, 24), nn.Tanh(), nn.Linear(24, 4)) for _ in "ab")
+    tuned[0].bias, tuned[2].bias = base[0].bias, base[2].bias
+    found = extract(base.state_dict(), tuned.state_dict(), "lora", rank=24)
+    with pytest.raises(
+        InvalidArgumentError, match=r"not known \(no config.json .*pass it as model"
+    ):
+        found.verify()
+    inputs = torch.randn(3, 20, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(InvalidArgumentError, match="Sequential cannot be built from its class"):
+        found.verify(base, inputs)
+    assert found.verify(base).disagreements == []
+    assert extract(base, tuned, "lora", rank=24).verify(inputs=inputs).output_error < 1e-9
+    assert not hasattr(base[0], "base_layer")
+
+
+def test_what_peft_cannot_load_is_said(pairs):
+    found = extract(*pairs("Llama"), "lora", rank=2)
+    found.adapters["lora"].config["target_modules"] = ["nothing"]
+    with pytest.raises(ResourceError, match="PEFT cannot load the adapter into LlamaForCausalLM"):
+        found.verify()
+
+
+# --- which model ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (None, "no config.json names the class of the model"),
+        ({"architectures": []}, "no config.json names the class"),
+        ({"architectures": ["path"]}, r"asks for path: transformers \S+ does not have it"),
+        ({"architectures": ["TheirModel"]}, r"TheirModel: transformers \S+ does not have it"),
+        (
+            {"architectures": ["TheirModel"], "auto_map": {"AutoModel": "code.TheirModel"}},
+            "TheirModel: code of its own, which is not executed",
+        ),
+        ({"hidden_size": "wide"}, "transformers cannot build LlamaForCausalLM from config.json: "),
+        ({"num_hidden_layers": 10**9}, "1000000000 layers, more than there are tensors"),
+        ({"hidden_size": 64}, "LlamaForCausalLM is not the model of the fine-tuned checkpoint"),
+        (
+            {"architectures": ["BertModel"], "model_type": "bert"},
+            "BertModel is not the model of the fine-tuned checkpoint: it has only 0% of the",
+        ),
+    ],
+    ids=str,
+)
+def test_without_a_model_names_are_those_of_the_file(pairs, tmp_path, config, reason):
+    folders = []
+    for folder in pairs("Llama"):
+        copy = tmp_path / folder.name
+        copy.mkdir()
+        save_file(load_file(folder / "model.safetensors"), copy / "model.safetensors")
+        if config is not None:
+            known = json.loads((folder / "config.json").read_text())
+            (copy / "config.json").write_text(json.dumps({**known, **config}))
+        folders.append(copy)
+    found = extract(*folders, "lora", rank=2)
+    assert found.manifest["grid"]["model"] is None
+    assert found.note.startswith("Names are those of the file; not checked against a model: ")
+    assert re.search(reason, found.note)
+    assert "model.layers.0.self_attn.q_proj.weight" in {one.name for one in found.matrices}
+    found.save(tmp_path / "out")
+    assert found.note in (tmp_path / "out" / "lora" / "README.md").read_text()
+
+
+def test_names_are_checked_where_transformers_has_no_conversions(pairs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers.conversion_mapping", None)
+    found = extract(*pairs("Llama"), "lora", rank=2)
+    assert found.manifest["grid"]["model"] == "LlamaForCausalLM"
+    assert found.verify().disagreements == []
+    tuned = open_checkpoint(pairs("ViT")[1])
+    view = AsLoaded(tuned, LoadedModel.of_config(tuned.config, most_layers=99))
+    assert "not a parameter of ViTForImageClassification" in view.ignored.values()
+
+
+def test_without_peft_it_is_said_what_is_not_checked(pairs, monkeypatch):
+    monkeypatch.setattr("loca_theory.checkpoints.loaded_model.find_spec", lambda name: None)
+    found = extract(*pairs("Llama"), "lora", rank=2)
+    assert found.manifest["grid"]["model"] == "LlamaForCausalLM"
+    assert found.note.startswith("Not checked: what PEFT makes of them: it is not installed")
+
+
+def test_a_part_that_is_damaged_or_missing_spoils_what_is_made_of_it(pairs, tmp_path):
+    base, tuned = pairs("DINOv2-SwiGLU")
+    weights = load_file(tuned / "model.safetensors")
+    name = next(own for own in weights if own.endswith("weights_in.weight"))
+    weights[name] = torch.zeros(3, 3, 3)
+    checkpoint = open_checkpoint(weights)
+    _, _, model = as_loaded(*map(open_checkpoint, (tuned, base)), open_checkpoint(tuned).config)
+    view = AsLoaded(checkpoint, model)
+    shapes = {own: one.shape for own, one in view.entries.items() if ".0.mlp.gate" in own}
+    assert all(model.shapes[own] != shape for own, shape in shapes.items() if "weight" in own)
+    checkpoint.damaged[name] = "cut short"
+    del checkpoint.entries[name]
+    first = name.replace("weights_in", "gate_proj")
+    assert AsLoaded(checkpoint, model).damaged == {first: "cut short"}
+
+
+class Own(nn.Module):
+    """Layers that only their classes tell apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.tok = nn.Embedding(16, 16)
+        self.attention = nn.MultiheadAttention(16, 2, bias=False)
+        self.grouped = nn.Conv1d(16, 16, 3, groups=4, bias=False)
+        self.up = nn.Linear(16, 24, bias=False)
+        self.down = nn.Linear(24, 16, bias=False)
+        self.again = nn.Linear(24, 16, bias=False)
+        self.again.weight = self.down.weight
+
+
+def own_pair():
+    torch.manual_seed(0)
+    base, tuned = Own(), Own()
+    fine_tuned(tuned)
+    return base, tuned
+
+
+@pytest.mark.parametrize("how", ["base", "tuned", "model"])
+def test_a_module_that_is_passed_decides(how):
+    base, tuned = own_pair()
+    states = {"base": base.state_dict(), "tuned": tuned.state_dict()}
+    modules = {"base": base, "tuned": tuned, "model": base}
+    found = extract(**{**states, how: modules[how]}, method="lora", rank=2)
+    assert found.manifest["grid"]["model"] == "Own"
+    assert [one.name for one in found.matrices] == ["up.weight"]
+    assert {one.name: one.reason.partition(":")[0] for one in found.skipped} == {
+        "tok.weight": "embedding",
+        "attention.in_proj_weight": "not the weight of a linear layer",
+        "attention.out_proj.weight": "read directly",
+        "grouped.weight": "grouped convolution",
+        "down.weight": "shares its weight with again.weight",
+        "again.weight": "tied to down.weight",
+    }
+
+
+def test_a_model_that_does_not_fit_is_refused():
+    base, tuned = (one.state_dict() for one in own_pair())
+    with pytest.raises(InvalidArgumentError, match="Linear is not the model of the fine-tuned"):
+        extract(base, tuned, rank=1, model=nn.Linear(2, 2))
+    other = Own()
+    other.up = nn.Linear(16, 25, bias=False)
+    with pytest.raises(InvalidArgumentError, match=r"other shapes: up.weight \(24x16\); pass the"):
+        extract(base, tuned, rank=1, model=other)
+
+
+def test_a_module_inside_a_wrapper_has_its_names_without_the_prefix():
+    base, tuned = own_pair()
+    wrapped = {f"module.{name}": value for name, value in tuned.state_dict().items()}
+    found = extract(base, wrapped, "lora", rank=2)
+    assert [one.name for one in found.matrices] == ["up.weight"]

@@ -1,0 +1,116 @@
+"""Tiny models of many architectures, with fine-tunes of them, as folders."""
+
+import torch
+import transformers
+
+_TEXT = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "vocab_size": 61, "max_position_embeddings": 40,
+}  # fmt: skip
+_IMAGE = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "image_size": 16, "patch_size": 4, "num_labels": 5,
+}  # fmt: skip
+_T5 = {
+    "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 32, "vocab_size": 61,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+_BART = {
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "vocab_size": 61,
+    "max_position_embeddings": 40, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+    "decoder_start_token_id": 2, "forced_eos_token_id": None,
+}  # fmt: skip
+_DEEPSEEK = {
+    "moe_intermediate_size": 24, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2,
+    "topk_group": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24,
+    "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "num_key_value_heads": 2,
+}  # fmt: skip
+TOKENS = {"input_ids": torch.arange(3, 19).reshape(2, 8)}
+_PIXELS = {"pixel_values": torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16)}
+_BOTH = {**TOKENS, "decoder_input_ids": TOKENS["input_ids"].flip(1)}
+_SOUND = {
+    "input_features": torch.linspace(-1, 1, 8 * 32).reshape(1, 8, 32),
+    "decoder_input_ids": TOKENS["input_ids"][:1],
+}
+
+MODELS = {
+    "ViT": ("ViTForImageClassification", "ViTConfig", _IMAGE, _PIXELS),
+    "DeiT": ("DeiTForImageClassification", "DeiTConfig", _IMAGE, _PIXELS),
+    "DINOv2": ("Dinov2ForImageClassification", "Dinov2Config", _IMAGE, _PIXELS),
+    "DINOv2-SwiGLU": (
+        "Dinov2ForImageClassification", "Dinov2Config", {**_IMAGE, "use_swiglu_ffn": True}, _PIXELS,
+    ),
+    "Swin": (
+        "SwinForImageClassification", "SwinConfig",
+        {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2, "image_size": 16,
+         "patch_size": 2, "num_labels": 5},
+        _PIXELS,
+    ),
+    "BERT": ("BertForSequenceClassification", "BertConfig", _TEXT, TOKENS),
+    "BERT-MLM": ("BertForMaskedLM", "BertConfig", _TEXT, TOKENS),
+    "RoBERTa": (
+        "RobertaForSequenceClassification", "RobertaConfig", {**_TEXT, "pad_token_id": 1}, TOKENS,
+    ),
+    "T5": ("T5ForConditionalGeneration", "T5Config", _T5, _BOTH),
+    "BART": ("BartForConditionalGeneration", "BartConfig", _BART, _BOTH),
+    "Whisper": (
+        "WhisperForConditionalGeneration", "WhisperConfig",
+        {**_BART, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 40,
+         "suppress_tokens": None, "begin_suppress_tokens": None},
+        _SOUND,
+    ),
+    "GPT-2": (
+        "GPT2LMHeadModel", "GPT2Config",
+        {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 61, "n_positions": 40}, TOKENS,
+    ),
+    "Llama": ("LlamaForCausalLM", "LlamaConfig", _TEXT, TOKENS),
+    "Llama-tied": (
+        "LlamaForCausalLM", "LlamaConfig", {**_TEXT, "tie_word_embeddings": True}, TOKENS,
+    ),
+    "Qwen2-MoE": (
+        "Qwen2MoeForCausalLM", "Qwen2MoeConfig",
+        {**_TEXT, "num_key_value_heads": 2, "moe_intermediate_size": 24, "num_experts": 4,
+         "shared_expert_intermediate_size": 40, "num_experts_per_tok": 2},
+        TOKENS,
+    ),
+    "Mixtral": (
+        "MixtralForCausalLM", "MixtralConfig",
+        {**_TEXT, "num_key_value_heads": 2, "num_local_experts": 4}, TOKENS,
+    ),
+    "DeepSeek-V3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", {**_TEXT, **_DEEPSEEK}, TOKENS),
+    "Mamba": (
+        "MambaForCausalLM", "MambaConfig",
+        {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61}, TOKENS,
+    ),
+}  # fmt: skip
+
+
+def make(name, seed=0):
+    """A model with random weights."""
+    cls, config, options, _ = MODELS[name]
+    torch.manual_seed(seed)
+    return getattr(transformers, cls)(getattr(transformers, config)(**options)).eval()
+
+
+def fine_tuned(model, *, of_rank=3, biases=True):
+    """Change a model's parameters in place: matrices by a low rank and some noise."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for one in model.parameters():
+            noise = 0.01 * torch.randn(one.shape, generator=generator)
+            if one.ndim == 2:
+                left = torch.randn(one.shape[0], of_rank, generator=generator)
+                right = torch.randn(of_rank, one.shape[1], generator=generator)
+                noise = 0.1 * noise + 0.02 * left @ right
+            if one.ndim != 1 or biases:
+                one.add_(noise)
+    return model
+
+
+def pair(name, folder, **options):
+    """Folders of a base and a fine-tune as ``save_pretrained`` writes them."""
+    base, tuned = folder / "base", folder / "tuned"
+    make(name).save_pretrained(base)
+    fine_tuned(make(name), **options).save_pretrained(tuned)
+    return base, tuned

@@ -1,0 +1,93 @@
+"""Names in checkpoints that would steer a terminal or be formulas in a spreadsheet."""
+
+import csv
+import io
+import json
+from unicodedata import category
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from loca_theory.cli.output import console, plain_table, print_csv, print_table
+from loca_theory.cli.printable import printable
+
+NAMES = [
+    "layers.0.\x1b[2Jcleared.weight",
+    "layers.0.two\nlines.weight",
+    "layers.0.\u202eturned\x9b1m.weight",
+    "layers.0.[bold]markup.weight",
+    "=1+1.weight",
+    "@sum.weight",
+]
+SKIPPED, DAMAGED = "layers.1.\x1b]0;title\x07\nnorm", "layers.2.\x1b[31mdamaged.weight"
+COMMANDS = {
+    "analyze": ("--r", "2"),
+    "extract": ("--components", "20", "--out", "adapter"),
+}
+
+
+@pytest.fixture
+def pair(here):
+    source = torch.Generator().manual_seed(0)
+    base = {name: torch.randn(20, 24, generator=source) for name in (*NAMES, DAMAGED)}
+    tuned = {name: one + torch.randn(one.shape, generator=source) for name, one in base.items()}
+    tuned[DAMAGED][0, 0] = torch.nan
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content | {SKIPPED: torch.ones(4)}, here / f"{name}.safetensors")
+    return "base.safetensors", "tuned.safetensors"
+
+
+def steering(text):
+    """Characters that a terminal obeys instead of showing them."""
+    return {one for one in text if category(one) in ("Cc", "Cf", "Zl", "Zp")} - {"\n"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_table_and_notes_show_escapes(cli, pair, command):
+    done = cli(command, *pair, *COMMANDS[command])
+    assert done.code == 4
+    assert not steering(done.out + done.err)
+    for name in NAMES:
+        assert printable(name.removesuffix(".weight")) in done.out
+    assert r"layers.1.\x1b]0;title\x07\nnorm" in done.out
+    assert r"the first: layers.2.\x1b[31mdamaged.weight" in done.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_csv_has_no_escapes_and_no_formulas(cli, pair, command):
+    done = cli(command, *pair, *COMMANDS[command], "--format", "csv")
+    assert not steering(done.out + done.err)
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    expected = {printable(name) for name in NAMES[:4]} | {"'=1+1.weight", "'@sum.weight"}
+    assert {row["name"] for row in rows} == expected
+    assert all(float(row["energy" if "energy" in row else "sigma"]) for row in rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_has_the_names_as_they_are(cli, pair, command):
+    done = cli(command, *pair, *COMMANDS[command], "--format", "json", "--quiet")
+    assert not steering(done.out)
+    document = json.loads(done.out)
+    assert {row["name"] for row in document["rows"]} == set(NAMES)
+    assert {one["name"] for one in document["skipped"]} == {SKIPPED, DAMAGED}
+
+
+def test_an_error_shows_escapes(cli):
+    done = cli("analyze", "\x1b[31mnone", "\x1b[31mnone")
+    assert done.err == "loca-theory: there is no file or folder \\x1b[31mnone\n"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_numbers_stay_numbers_and_formulas_become_text(capsys, start):
+    print_csv([{"name": f"{start}1", "value": -1.5, "nothing": None}])
+    assert capsys.readouterr().out.splitlines()[1] == f"'{printable(start)}1,-1.5,"
+
+
+def test_no_cell_of_a_table_steers(capsys):
+    table = plain_table("name\x1b[1m", "value")
+    table.add_row("a\nb", "\x1b[31m1")
+    print_table(table, console())
+    out = capsys.readouterr().out
+    assert not steering(out)
+    assert r"a\nb" in out
