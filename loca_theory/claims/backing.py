@@ -39,11 +39,7 @@ def with_observations(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def store_observations(folder: Path, entries: Sequence[Entry]) -> None:
-    """Store the observations that are not in the folder yet.
-
-    Raises:
-        ResourceError: the folder cannot be written to.
-    """
+    """Store the observations that are not in the folder yet."""
     store = ResultStore(folder / _POINTS)
     for one in entries:
         cell, observed = _cell(one), one.measurement

@@ -155,9 +155,6 @@ def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
     An entry is dropped if its claim is no longer in the ledger, or now has another check, other
     arguments or another number of estimates. The other measurements are judged by the current rule.
     Their numbers are those of the stored observations; an entry without one is not backed.
-
-    Raises:
-        ResourceError: the folder has a claims.json or CLAIMS.md that was not written by a run.
     """
     data, page = (folder / name for name in _NAMES)
     if page.is_file() and WRITTEN_BY not in page.read_text(encoding="utf-8", errors="replace"):

@@ -77,10 +77,6 @@ class Verification:
         seed: Root seed.
         results: Folder of the experiments' tables, searched with its subfolders; None for
             ``loca-results`` if that folder exists.
-
-    Raises:
-        InvalidArgumentError: a claim is unknown.
-        ResourceError: the folder of tables does not exist.
     """
 
     ledger: Ledger = field(default_factory=load_ledger)
@@ -100,14 +96,7 @@ class Verification:
             raise ResourceError(msg)
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> VerificationResult:
-        """Check every claim.
-
-        Args:
-            runner: How to run; each claim is one cell of the sweep.
-
-        Raises:
-            LedgerError: a check does not exist, or does not take the arguments of its claim.
-        """
+        """Check every claim."""
         claims = self.ledger.find(self.names)
         for claim in claims:
             claim.function()

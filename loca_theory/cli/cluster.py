@@ -16,13 +16,7 @@ _TIMEOUT_S = 10
 
 @contextmanager
 def cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[None]:
-    """Open a context of joblib on the workers that the user named; none for ``loky``.
-
-    Args:
-        backend: One of :data:`BACKENDS`.
-        scheduler: Address of a running scheduler; None starts workers on this machine.
-        jobs: Number of workers to start; −1 for one per core.
-    """
+    """Open a context of joblib on the workers that the user named; none for ``loky``."""
     if backend == BACKENDS[0]:
         if scheduler is not None:
             msg = 'scheduler="..." needs backend="dask" or backend="ray"'

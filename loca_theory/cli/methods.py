@@ -92,15 +92,6 @@ def chosen_methods(
 
     ``all`` stands for the package's methods that exist at every budget. Modules in the current
     folder are found too, as with ``python -m``.
-
-    Args:
-        names: The names.
-        budgets: The budgets.
-        quiet: Whether to omit the notes on methods that do not exist.
-
-    Raises:
-        InvalidArgumentError: a name is unknown, a module cannot be imported, or two methods have
-            the same name.
     """
     from loca_theory.expressivity.methods import existing_methods, find_methods
 

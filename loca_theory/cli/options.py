@@ -72,13 +72,7 @@ class Folder(click.Path):
 
 
 def options(*own: Decorator, out: str) -> Decorator:
-    """Add shared options to a command, which receives their values as one argument, ``common``.
-
-    Args:
-        own: The options that affect the command: ``SEED``, ``DEVICE``, ``*WORKERS`` and others. It
-            also gets ``--out``, ``--format``, ``--quiet`` and ``--debug``.
-        out: Help of ``--out``.
-    """
+    """Add shared options to a command, which receives their values as one argument, ``common``."""
     with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -72,12 +72,7 @@ def console() -> Console:
 
 
 def plain_table(name: str, *headings: str) -> Table:
-    """Make a table with a rule under its head and no other lines.
-
-    Args:
-        name: Heading of the first column, which names the rows.
-        headings: Headings of the other columns, which hold numbers.
-    """
+    """Make a table with a rule under its head and no other lines."""
     table = _TableOfNames(
         box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
     )

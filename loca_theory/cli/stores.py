@@ -20,9 +20,6 @@ def open_store(common: Common) -> ResultStore | None:
 
     Without ``--out`` the store is in the default folder; it is None if that folder cannot be
     written to.
-
-    Raises:
-        ResourceError: the folder that the user gave cannot be written to.
     """
     from loca_theory.sweeps import ResultStore
 
@@ -40,12 +37,6 @@ def running(
     common: Common, store: ResultStore | None, doing: str, unit: str = "blocks"
 ) -> Iterator[Runner]:
     """Make the runner with a progress bar, and print notes on the store at the end.
-
-    Args:
-        common: The common options.
-        store: The store of finished points.
-        doing: Text before the bar.
-        unit: Name of the things that the bar counts, in the plural.
 
     Yields:
         The runner for all computations.

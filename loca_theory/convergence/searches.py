@@ -31,11 +31,6 @@ class Search:
     A component is a coefficient with its location in the spectrum. Every step of a run evaluates
     the gradient once, and either updates the coefficients or moves the components. The base class
     itself never moves components.
-
-    Args:
-        state: The batch.
-        noise: Function of a number n that draws n standard exponential numbers per problem, as one
-            row per problem.
     """
 
     descends = True
@@ -50,27 +45,11 @@ class Search:
         return False
 
     def move(self, progress: float) -> None:
-        """Move the components once.
-
-        Args:
-            progress: Fraction already elapsed of the steps in which components may move, in [0, 1).
-        """
+        """Move the components once."""
 
 
 class Gradient(Search):
-    r"""Gradient descent on continuous locations and on the coefficients, in alternating phases.
-
-    Args:
-        state: The batch.
-        noise: As in :class:`Search`.
-        rule: The finite difference that approximates the gradient.
-        momentum: Momentum of the updates of the locations (heavy ball).
-        jitter: Initial scale, in indices, of Laplace noise that is added to each update; it falls
-            linearly to zero.
-        reach: Initial distance, as a fraction of the size, from a location to the neighbours that
-            enter the finite difference. The distance shrinks to one index, and the difference is
-            divided by it.
-    """
+    r"""Gradient descent on continuous locations and on the coefficients, in alternating phases."""
 
     def __init__(
         self,
@@ -151,12 +130,6 @@ class Swap(Search):
     Components move in the last step of each period. If the curvature is used, a component moves
     only if the predicted decrease exceeds its saliency. If it is not used, the number of components
     that move falls over time, as in dynamic sparse training.
-
-    Args:
-        state: The batch.
-        noise: As in :class:`Search`.
-        use_curvature: If True, locations are ranked by predicted decrease, and components by
-            saliency. If False, they are ranked by the magnitudes of gradient and coefficient.
     """
 
     def __init__(self, state: State, noise: Noise, *, use_curvature: bool = True) -> None:
@@ -209,13 +182,6 @@ class CyclicPursuit(Reselection):
     """In each move, compute the gradient without one component, and move it to the best location.
 
     The components take turns.
-
-    Args:
-        state: The batch.
-        noise: As in :class:`Search`.
-        temperature: Initial scale of the Gumbel noise that is added to the logarithm of each
-            predicted decrease. The scale falls linearly to zero; the standard deviation of the
-            noise is about 1.3 times the scale.
     """
 
     def __init__(self, state: State, noise: Noise, *, temperature: float = 0.0) -> None:
@@ -345,9 +311,5 @@ SEARCHES: dict[str, SearchKind] = {
 
 
 def find_search(name: str) -> SearchKind:
-    """Return the search with the given name.
-
-    Raises:
-        InvalidArgumentError: the name is unknown; the message lists the known names.
-    """
+    """Return the search with the given name."""
     return find("search", name, SEARCHES)

@@ -134,13 +134,7 @@ def _run(cell: ToyCell, *, traced: bool = False) -> tuple[State, dict[str, list[
 
 
 def advance(search: Search, steps: int, end: int) -> Iterator[int]:
-    """Yield the number of each step, and then take it; each evaluates the gradient once.
-
-    Args:
-        search: The search, with its state.
-        steps: Number of steps.
-        end: Number of steps after which the locations are frozen.
-    """
+    """Yield the number of each step, and then take it; each evaluates the gradient once."""
     for step in range(steps):
         yield step
         if step < end and search.moves_at(step):

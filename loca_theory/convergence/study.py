@@ -115,9 +115,6 @@ class ConvergenceStudy:
         steps: Gradient evaluations per problem.
         rates: Learning rates.
         seed: Root seed.
-
-    Raises:
-        InvalidArgumentError: a name is unknown or repeated, or a number is out of range.
     """
 
     searches: tuple[str, ...] = tuple(SEARCHES)
@@ -180,14 +177,7 @@ class ConvergenceStudy:
         return self.problems or default_problems(size)
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> ToyResult:
-        """Solve all problems.
-
-        Args:
-            runner: Runner that solves the problems. It reports no progress for the traces.
-
-        Raises:
-            ResourceError: workers or the store fail; finished blocks are in the store.
-        """
+        """Solve all problems."""
         # The innermost loop is over searches, so that the problems of a block are drawn only once.
         configurations = list(product(self.families(), self.interpretations, self.searches))
         cells = [
@@ -296,16 +286,7 @@ class ConvergenceStudy:
 def _trace_rows(
     case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
 ) -> Iterator[TraceRow]:
-    """Yield the trace of one problem: true components, then learned ones at every recorded step.
-
-    Args:
-        case: ``recovered`` or ``not recovered``.
-        chosen: The search by whose outcome the problem was chosen.
-        search: The search that is traced.
-        number: Number of the problem.
-        family: Family of the problem.
-        trace: Result of :func:`~loca_theory.convergence.simulation.evaluate_trace`.
-    """
+    """Yield the trace of one problem: true components, then learned ones at every recorded step."""
     problem = (case, chosen, search, number, family.size)
     for n, entry in enumerate(trace["truth"]):
         yield TraceRow(*problem, "truth", 0, n, *entry, loss=0.0)

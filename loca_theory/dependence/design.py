@@ -64,11 +64,6 @@ class Design:
             rows.
         block: Rows, and columns, of a block of ``blocks``; None for the largest common divisor of
             p and q up to 16.
-
-    Raises:
-        InvalidArgumentError: a name is unknown, a rank does not fit, a value is out of range, a
-            parameter belongs to none of the structures, or a method has no value under any of the
-            protocols.
     """
 
     p: int

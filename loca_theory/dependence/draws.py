@@ -131,16 +131,7 @@ def _retained(
     eigenvalues: NDArray[np.float64],
     path: tuple[Any, ...],
 ) -> dict[str, NDArray[np.float64]]:
-    """Retained energies of each method, from a known decomposition and DCT.
-
-    Args:
-        methods: The methods.
-        budgets: Budgets, one per rank.
-        matrix: One draw.
-        spectrum: Its DCT.
-        eigenvalues: Its squared singular values, smallest first.
-        path: Seed path of the draw, to which the name of a method with random choices is appended.
-    """
+    """Retained energies of each method, from a known decomposition and DCT."""
     retained: dict[str, NDArray[np.float64]] = {}
     transformed: list[CoordinateMethod] = []
     for method in methods:

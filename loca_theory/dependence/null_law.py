@@ -32,15 +32,7 @@ class NullCell(Cell):
 
 
 def null_cells(p: int, q: int, draws: int, seed: int) -> list[NullCell]:
-    """Cells for the statistics of independent N(0, 1) entries.
-
-    Args:
-        p: Rows; for centred matrices one less, because a centred p×q matrix has the law of a
-            (p−1)×q one.
-        q: Columns.
-        draws: Number of draws.
-        seed: Root seed.
-    """
+    """Cells for the statistics of independent N(0, 1) entries."""
     return [
         NullCell(p, q, seed, (start, min(start + BLOCK, draws))) for start in range(0, draws, BLOCK)
     ]

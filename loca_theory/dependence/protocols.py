@@ -34,9 +34,5 @@ class Protocol(StrEnum):
 
 
 def find_protocols(names: str | Iterable[str]) -> tuple[Protocol, ...]:
-    """Find protocols by their names.
-
-    Raises:
-        InvalidArgumentError: a name is unknown; the message lists the known names.
-    """
+    """Find protocols by their names."""
     return tuple(member(Protocol, "protocol", name) for name in as_tuple(names))

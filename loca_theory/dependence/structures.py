@@ -91,11 +91,7 @@ class Structure:
         return {"name": self.name, "option": self.option}
 
     def check(self, p: int, q: int, value: float) -> None:
-        """Check that a value of the parameter is in range for p×q matrices.
-
-        Raises:
-            InvalidArgumentError: the value is out of range; the message gives the range.
-        """
+        """Check that a value of the parameter is in range for p×q matrices."""
         low, high = self.bounds(p, q)
         if not low <= value <= high:
             beyond = (low, high) == (-1 + _OPEN, 1 - _OPEN), high == 1 - _OPEN
@@ -369,14 +365,6 @@ _MAKERS: dict[str, Callable[[Any], Structure]] = {"ar1": ar1, "blocks": blocks, 
 
 
 def find_structure(name: str, option: float | None = None) -> Structure:
-    """Find a structure by its name.
-
-    Args:
-        name: Name of the structure.
-        option: The argument of :func:`ar1`, :func:`blocks` or :func:`spiked`; None for its default.
-
-    Raises:
-        InvalidArgumentError: the name is unknown, or the option is out of range.
-    """
+    """Find a structure by its name."""
     found = find("structure", name, STRUCTURES)
     return found if option is None else _MAKERS[name](option)

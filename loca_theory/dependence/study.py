@@ -125,14 +125,7 @@ class Study(Design):
     """A :class:`Design` that can be run; it takes the same arguments."""
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> CorrelationResult:
-        """Compute the tables.
-
-        Args:
-            runner: Runner that computes the draws.
-
-        Raises:
-            ResourceError: the workers or the store fail; finished blocks remain in the store.
-        """
+        """Compute the tables."""
         configurations = [
             (name, value) for name in self.structures for value in self._all_values(name)
         ]

@@ -70,9 +70,6 @@ class Catalogue:
         simulated_ranks: Those of the methods that can only be simulated; empty for none of these.
         draws: Number of Monte Carlo draws.
         seed: Root seed.
-
-    Raises:
-        InvalidArgumentError: a value is out of range.
     """
 
     p: int = 768
@@ -102,15 +99,7 @@ class Catalogue:
         }
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> CatalogueResult:
-        """Compute the table.
-
-        Args:
-            runner: Runner that computes the Monte Carlo draws.
-
-        Raises:
-            ResourceError: the simulation does not fit in memory, or a result cannot be stored.
-            SweepInterruptedError: the user pressed Ctrl-C.
-        """
+        """Compute the table."""
         found = []
         for method in METHODS.values():
             simulation = self._simulation(method)

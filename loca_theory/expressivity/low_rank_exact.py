@@ -61,18 +61,8 @@ def expected_leading_energy(
 ) -> _Array:
     r"""E Σ_{i≤k} σ_i² of a p×q matrix of independent N(0, 1), for k = 0, …, r.
 
-    Args:
-        p: Rows.
-        q: Columns; min(p, q) at most :data:`LARGEST_EXACT_SIZE`.
-        r: Largest rank, at most min(p, q) and :data:`LARGEST_EXACT_RANK`; None for min(p, q).
-        refinement: Factor for the number of quadrature nodes and basis functions. Two values give
-            two grids, whose difference estimates the error.
-
     Returns:
         Array of length r + 1; relative error below 1e-12.
-
-    Raises:
-        InvalidArgumentError: the matrix is empty or too large, or r is out of range.
 
     >>> from loca_theory.expressivity.low_rank_exact import expected_leading_energy
     >>> float(expected_leading_energy(2, 2, 1)[1])  # 2 + π/2

@@ -85,9 +85,6 @@ class MonteCarlo:
         accounting: What is charged to a budget.
         value_bits: Bits of a stored number.
         device: ``cpu`` or a CUDA device, for the dense sampler.
-
-    Raises:
-        InvalidArgumentError: draws or seed is out of range.
     """
 
     draws: int
@@ -110,16 +107,8 @@ class MonteCarlo:
     ) -> list[list[Estimate]]:
         """Estimate every series.
 
-        Args:
-            series: The series to estimate.
-            runner: Runner that computes the blocks. On a GPU a single process does all the work,
-                because several would compete for the device.
-
         Returns:
             For each series one :class:`Estimate` per rank.
-
-        Raises:
-            InvalidArgumentError: a method does not support the sampler of its series.
         """
         self.check(series)
         if self.device != "cpu":
@@ -131,11 +120,7 @@ class MonteCarlo:
         return [_estimates(moments) for moments in merged]
 
     def check(self, series: Sequence[Series]) -> None:
-        """Check that every method supports the sampler of its series.
-
-        Raises:
-            InvalidArgumentError: a method does not.
-        """
+        """Check that every method supports the sampler of its series."""
         for one in series:
             name = one.method.display_name
             first = Budget(one.p, one.q, one.ranks[0], self.accounting, self.value_bits)

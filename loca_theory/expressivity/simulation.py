@@ -157,9 +157,6 @@ class Simulation:
         sampler: Sampler; None for the reduced sampler if the method has one, and the dense one
             otherwise.
         device: Device of the dense sampler.
-
-    Raises:
-        InvalidArgumentError: a value is out of range, or no engine can evaluate any method.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -215,12 +212,7 @@ class Simulation:
         return {name: sorted(ranks) for name, ranks in found.items()}
 
     def on_device(self, name: str) -> Simulation:
-        """Copy of this simulation on the device that a name such as ``auto`` resolves to.
-
-        Raises:
-            InvalidArgumentError: the name is not the name of a device.
-            ResourceError: the name is a CUDA device and CUDA is not available.
-        """
+        """Copy of this simulation on the device that a name such as ``auto`` resolves to."""
         if name == "cpu" or (name == "auto" and not self.uses_dense_sampler):
             return replace(self, device="cpu")  # without importing torch
         # Imports torch.
@@ -244,17 +236,7 @@ class Simulation:
         }
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
-        """Compute the table.
-
-        Args:
-            runner: Runner that computes the Monte Carlo draws; on a GPU a single process computes
-                all of them.
-
-        Raises:
-            ResourceError: the simulation does not fit in memory, a result cannot be stored, or a
-                worker fails.
-            SweepInterruptedError: the user pressed Ctrl-C.
-        """
+        """Compute the table."""
         self.check_memory(runner.jobs)
         series = list(self._series())
         simulated = {
@@ -304,14 +286,7 @@ class Simulation:
         )
 
     def check_memory(self, jobs: int = -1) -> None:
-        """Check that the simulation fits in memory, before anything is allocated or written.
-
-        Args:
-            jobs: Number of worker processes; −1 for one per core. On a GPU there is always one.
-
-        Raises:
-            ResourceError: the simulation needs more memory than is free.
-        """
+        """Check that the simulation fits in memory, before anything is allocated or written."""
         if not self.draws_errors:
             return
         is_single = self.device != "cpu" or has_context()

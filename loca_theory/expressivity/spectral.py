@@ -198,11 +198,7 @@ def compare_with_low_rank(
 
 
 def _weights(singular_values: ArrayLike, budget: Budget) -> Array:
-    """The energy fractions w of the singular values, largest first.
-
-    Raises:
-        InvalidArgumentError: see :func:`spectral_error`.
-    """
+    """The energy fractions w of the singular values, largest first."""
     p, q = budget.p, budget.q
     wanted = f"singular_values must be the {min(p, q)} singular values of a {p}x{q} matrix"
     try:

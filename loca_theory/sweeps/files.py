@@ -13,15 +13,7 @@ TEMPORARY_SUFFIX = ".partial"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name in its folder, and rename it when it is complete.
-
-    Args:
-        path: Path of the file. Its folder must exist.
-        write: Function that writes the content to the path it is given.
-
-    Raises:
-        ResourceError: the file cannot be written; nothing is left behind under either name.
-    """
+    """Write a file under a temporary name in its folder, and rename it when it is complete."""
     temporary = None
     try:
         handle, name = tempfile.mkstemp(
@@ -44,15 +36,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def writable_folder(folder: Path, argument: str = "folder") -> Path:
-    """Create a folder if needed, and check that files can be created in it.
-
-    Args:
-        folder: The folder.
-        argument: Name of the caller's argument, for the message.
-
-    Raises:
-        ResourceError: the folder cannot be created or written to.
-    """
+    """Create a folder if needed, and check that files can be created in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

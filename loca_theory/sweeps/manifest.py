@@ -21,12 +21,6 @@ def manifest(
 ) -> dict[str, Any]:
     """Describe a run so that it can be understood and repeated.
 
-    Args:
-        grid: The expanded grid and options, after defaults.
-        seed: Root seed; None if nothing is random.
-        device: Device of the tensors.
-        dtype: Precision of the tensors.
-
     Returns:
         Plain data: version, git commit and dirty flag (null outside a checkout), the arguments,
         versions of the libraries (found without importing them), platform, threads, time.

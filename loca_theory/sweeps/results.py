@@ -175,10 +175,6 @@ def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[Path]:
     """Find stored tables by name in a folder and its subfolders, sorted.
 
     Tables in folders named ``quick`` are skipped, because they come from trial runs.
-
-    Args:
-        folder: Folder to search; None finds nothing.
-        patterns: Names without ``.parquet``, with wildcards; one of them must match.
     """
     if folder is None:
         return []
@@ -196,17 +192,8 @@ def store_rows(
 
     A run killed between the two leaves no manifest, so a manifest always belongs to its table.
 
-    Args:
-        rows: The rows, all with the same keys, or a data frame of them.
-        manifest: How the rows were computed, as plain data.
-        folder: Folder of the files; created if it does not exist.
-        name: Name of the files, without suffixes.
-
     Returns:
         The two files.
-
-    Raises:
-        ResourceError: the folder cannot be written to.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -228,11 +215,7 @@ def store_rows(
 
 
 def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Read the table and the manifest that :func:`store_rows` wrote.
-
-    Raises:
-        ResourceError: a file is missing or cannot be read.
-    """
+    """Read the table and the manifest that :func:`store_rows` wrote."""
     table, manifest = _read(folder, name)
     return table.to_pandas(), manifest
 

@@ -48,11 +48,7 @@ class BlockLowRank(NamedMethod):
         return (budget.p + budget.q) * budget.r
 
     def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`.
-
-        Raises:
-            InvalidArgumentError: k does not divide p, q and r.
-        """
+        """See :class:`~loca_theory.expressivity.Method`."""
         if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
             return
         p, q, r = budget.p, budget.q, budget.r
@@ -143,11 +139,7 @@ class Kronecker(NamedMethod):
         return small + budget.p * budget.q // small
 
     def factor(self, budget: Budget) -> tuple[int, int]:
-        """Rows and columns of A.
-
-        Raises:
-            InvalidArgumentError: the budget does not pay for any shape.
-        """
+        """Rows and columns of A."""
         found = _factor(budget.p, budget.q, budget.random_coefficients)
         if found:
             return found

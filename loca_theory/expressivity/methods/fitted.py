@@ -80,11 +80,7 @@ class HadamardOfLowRank(FittedFactors):
     """LoHa: Ŵ = (B₁A₁)⊙(B₂A₂), two products of rank ⌊r/2⌋, with as many numbers as LoRA."""
 
     def rank(self, budget: Budget) -> int:
-        """Rank of each product: each costs as much as LoRA's.
-
-        Raises:
-            InvalidArgumentError: the budget does not pay for rank 1.
-        """
+        """Rank of each product: each costs as much as LoRA's."""
         rank = budget.random_coefficients // (2 * (budget.p + budget.q))
         if rank:
             return rank
@@ -147,11 +143,7 @@ class ScaledRandomBases(FittedFactors):
     """
 
     def rank(self, budget: Budget) -> int:
-        """The rank s of each basis.
-
-        Raises:
-            InvalidArgumentError: the budget does not pay for s = d.
-        """
+        """The rank s of each basis."""
         d, count = min(budget.p, budget.q), budget.random_coefficients
         if 2 * d > count:
             msg = f"{self.display_name} needs at least {2 * d} numbers; r = {budget.r} pays "

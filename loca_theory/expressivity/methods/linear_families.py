@@ -71,12 +71,7 @@ class BlockCirculant(LinearFamily):
         return budget.p * budget.q // self.block(budget)
 
     def block(self, budget: Budget) -> int:
-        """The block size.
-
-        Raises:
-            InvalidArgumentError: no common divisor of p and q is large enough, or ``block_size`` is
-                not one that is.
-        """
+        """The block size."""
         p, q = budget.p, budget.q
         existing = [b for b in divisors(math.gcd(p, q)) if p * q <= b * budget.random_coefficients]
         if self.block_size in existing or (self.block_size is None and existing):

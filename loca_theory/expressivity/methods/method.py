@@ -217,12 +217,7 @@ class Method:
 def checked_approximation(
     method: Method, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None
 ) -> torch.Tensor:
-    """Call :meth:`Method.approximate` and check Ŵ; return it in the matrix's type, on its device.
-
-    Raises:
-        InvalidArgumentError: the method fails, or returns anything but a real, finite tensor of
-            the matrix's shape.
-    """
+    """Call :meth:`Method.approximate`, and return Ŵ in the matrix's type, on its device."""
     import torch
 
     found = _call(method, "approximate", matrix, budget, rng)
@@ -246,16 +241,6 @@ def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
     """Call a function of a method and check that it returns one number per budget.
 
     With a single budget, rather than a sequence, the function must return a number.
-
-    Args:
-        method: The method.
-        function: ``expected_errors``, ``limit``, ``sample``, ``retained_energies`` or
-            ``mean_retained_energies``.
-        arguments: Arguments of the function; they include one budget or one sequence of budgets.
-
-    Raises:
-        InvalidArgumentError: the function fails, or returns anything else or numbers that are not
-            finite.
     """
     counts = [(len(one),) for one in arguments if isinstance(one, Sequence)]
     (shape,) = counts or [()]

@@ -138,16 +138,7 @@ _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "s
 
 
 def find_method(method: str | Method) -> Method:
-    """Find a method by its name or by ``module:attribute``, or check a given one.
-
-    Args:
-        method: The name of a method of the package, or your own: an instance of :class:`Method`, a
-            subclass that takes no arguments, or the ``module:attribute`` of either.
-
-    Raises:
-        InvalidArgumentError: no method has this name, the module cannot be imported or has no such
-            attribute, or the object is not a method or defines none of a method's functions.
-    """
+    """Find a method by its name or by ``module:attribute``, or check a given one."""
     if isinstance(method, str):
         if ":" not in method:
             if found := METHODS.get(key_of(method)):
@@ -185,11 +176,7 @@ def find_method(method: str | Method) -> Method:
 
 
 def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
-    """Find several methods as :func:`find_method` does.
-
-    Raises:
-        InvalidArgumentError: as for :func:`find_method`, or two methods have the same name.
-    """
+    """Find several methods as :func:`find_method` does."""
     found = [find_method(one) for one in as_tuple(methods)]
     names = [method.name for method in found]
     for name in names:
