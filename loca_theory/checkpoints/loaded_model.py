@@ -73,7 +73,7 @@ class LoadedModel:
         """
         kind = _class_named(config)
         try:
-            settings = kind.config_class.from_dict(dict(config))
+            settings = kind.config_class.from_dict(_harmless(dict(config)))
             layers = getattr(settings.get_text_config(), "num_hidden_layers", 0)
             # Whoever wrote the file must not decide how long this takes.
             module = None if layers > most_layers else _empty(kind, settings)
@@ -215,6 +215,19 @@ def _class_named(config: Mapping[str, Any]) -> Any:
         why = "code of its own, which is not executed"
     msg = f"config.json asks for {name}: {why}"
     raise UnknownModelError(msg)
+
+
+def _harmless(value: Any) -> Any:
+    """A configuration without what would make transformers fetch kernels or weights."""
+    if isinstance(value, list):
+        return [_harmless(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: name != "use_pretrained_backbone" and _harmless(one)
+        for name, one in value.items()
+        if not name.endswith("_implementation")
+    }
 
 
 def _empty(kind: Any, settings: Any) -> torch.nn.Module:

@@ -250,6 +250,24 @@ def test_without_a_model_names_are_those_of_the_file(pairs, tmp_path, config, re
     assert found.note in (tmp_path / "out" / "lora" / "README.md").read_text()
 
 
+def test_kernels_and_weights_that_a_configuration_asks_for_are_not_fetched(pairs, monkeypatch):
+    def fetch(self, implementation, *_, **__):
+        fetched.append(implementation)
+        return "eager"
+
+    fetched = []
+    name = "_check_and_adjust_attn_implementation"
+    monkeypatch.setattr(transformers.PreTrainedModel, name, fetch)
+    config = dict(open_checkpoint(pairs("Llama")[1]).config)
+    asked = {"attn_implementation": "org/kernel", "_attn_implementation": "org/kernel"}
+    parts = [{**asked, "use_pretrained_backbone": True}]
+    LoadedModel.of_config({**config, **asked, "parts": parts}, most_layers=99)
+    assert fetched
+    assert "org/kernel" not in fetched
+    found = LoadedModel.of_config({**config, "parts": parts}, most_layers=99).module.config
+    assert found.parts == [{"use_pretrained_backbone": False}]
+
+
 def test_names_are_checked_where_transformers_has_no_conversions(pairs, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers.conversion_mapping", None)
     found = extract(*pairs("Llama"), "lora", rank=2)
