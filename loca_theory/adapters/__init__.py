@@ -2,8 +2,8 @@
 
 - :class:`CosineSpectrum`: coefficients a, locations l and the ΔW that they define;
   :class:`LoCALinear`: a frozen linear layer with a spectrum.
-- :class:`AlternatingSchedule`: when coefficients and when locations are learned. :func:`follow` lets
-  a search for locations follow an optimiser.
+- :class:`AlternatingSchedule`: when coefficients and when locations are learned. :func:`follow`
+  lets a search for locations follow an optimiser.
 - :class:`LoCAConfig`, :class:`LoCAModel`, :class:`LoCALayer`: LoCA as a method of Hugging Face
   PEFT. Importing this package registers it if PEFT is installed. :class:`LoCACallback`: the search
   in the Trainer of transformers. These four need the extra ``adapters``.

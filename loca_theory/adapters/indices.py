@@ -84,7 +84,7 @@ def mistake(
     """Describe what is wrong with a saved spectrum; None if nothing is.
 
     Args:
-        saved: Its ``coefficients``, ``indices``, ``shape``, ``offset`` and ``steps``; None if missing.
+        saved: Its ``coefficients``, ``indices``, ``shape``, ``offset`` and ``steps``, or None.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """

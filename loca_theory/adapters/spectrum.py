@@ -302,6 +302,9 @@ class CosineSpectrum(nn.Module):
         """Whether a search records the gradient of the output y in this step.
 
         Compiled code is the same in all steps of a search, and asks the search when it runs.
+
+        Raises:
+            InvalidArgumentError: nn.DataParallel runs a search that records.
         """
         if self.search is None or not y.requires_grad:
             return False
@@ -332,7 +335,8 @@ class CosineSpectrum(nn.Module):
 
     @property
     def _rule(self) -> LocationGradient:
-        return "central" if is_prune_and_regrow(self.location_search) else self.location_search
+        rule: Any = self.location_search
+        return "central" if is_prune_and_regrow(rule) else rule
 
     def _inputs(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Coefficients in float32 at least, and the locations if a search differentiates them."""

@@ -369,7 +369,7 @@ def test_a_component_that_moves_forgets_its_momentum_and_no_other_does(search, m
         before, saved = all_indices(model), []
         for layer in spectra(model):
 
-            def noted(*given, layer=layer, run=layer.search.prune_and_regrow):
+            def noted(*given, layer=layer, run=layer.search.prune_and_regrow, saved=saved):
                 saved.append((layer, optimizer.state[layer.coefficients][name].clone()))
                 return run(*given)
 

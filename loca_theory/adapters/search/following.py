@@ -37,7 +37,8 @@ def follow(
     Args:
         model: A model with layers that have a schedule.
         optimizer: The optimiser, of torch. None only adds the parameters: call it so before
-            DistributedDataParallel or ``fully_shard`` wraps the model, and again with the optimiser.
+            DistributedDataParallel or ``fully_shard`` wraps the model, and again with the
+            optimiser.
         scaler: The GradScaler of the loss, if any; ``swap`` needs its scale.
 
     Returns:
@@ -89,7 +90,8 @@ class Following:
         held = [(n, s, group) for n, s, group in numbered if group is not None]
         self._groups = {spectrum: group for _, spectrum, group in held}
         # By how many steps each layer is ahead, so that not all record at once.
-        self._ahead = {s: n * s.schedule.period // len(spectra) for n, s, _ in held}
+        periods = {s: s.schedule.period if s.schedule else 1 for s in spectra}
+        self._ahead = {s: n * periods[s] // len(spectra) for n, s, _ in held}
         self._offsets = {s: s.offset for _, s, _ in held if s.offset is not None}
         self._add_offsets()
         for spectrum in self._ahead:

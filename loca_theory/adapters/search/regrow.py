@@ -201,13 +201,13 @@ class PruneAndRegrow(RecordingSearch):
         spectrum, schedule = self.spectrum, self.spectrum.schedule
         recorded = self._take_recorded()
         before = self._flat_indices()
-        if self._reselects:
-            out = spectrum.dropped.nonzero()[:, 0]
+        out = spectrum.dropped.nonzero()[:, 0] if self._reselects else None
+        if out is not None:
             spectrum.dropped.zero_()
         if recorded is None:
             return torch.zeros_like(before, dtype=torch.bool)
         decreases = recorded.predicted_decreases(use_curvature=not self._is_raw)
-        if self._reselects:
+        if out is not None:
             return self._move(reselect(before, out, decreases), resets=True)
         first = schedule.first_recorded(step, spectrum.start_steps)
         curvature = None

@@ -52,7 +52,7 @@ class GradientStatistics(nn.Module):
         for name in SUMS:
             self.register_buffer(name, None)
 
-    def _sums(self) -> list[torch.Tensor]:
+    def _sums(self) -> list[Any]:
         return [getattr(self, name) for name in SUMS]
 
     def keep(self) -> None:
@@ -86,9 +86,12 @@ class GradientStatistics(nn.Module):
 
     def has_gradient(self) -> bool:
         """Whether a gradient other than zero was recorded."""
-        return self.row_power is not None and bool(self.row_power.any())
+        _, rows, _ = self._sums()
+        return rows is not None and bool(rows.any())
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any
+    ) -> None:
         for name in SUMS:
             saved = state_dict.get(prefix + name)
             if getattr(self, name) is None and saved is not None:

@@ -150,6 +150,11 @@ class LoCAConfig(PeftConfig):
                 msg = f"{name} must be True or False, not {getattr(self, name)!r}"
                 raise InvalidArgumentError(msg)
 
+    def search_schedule(self) -> AlternatingSchedule | None:
+        """The schedule of a layer that is trained and whose locations are not fixed, else None."""
+        is_fixed = self.alternating_steps == 0 and self.init_locations == "random"
+        return None if self.inference_mode or is_fixed else self.schedule()
+
     def schedule(self) -> AlternatingSchedule:
         """The schedule of the phases in which coefficients and locations are learned."""
         return AlternatingSchedule(

@@ -72,7 +72,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
             implementation=config.implementation,
             seed=(config.random_loc_seed, zlib.crc32(self.name.encode())),
             name=self.name,
-            schedule=None if config.inference_mode else config.schedule(),
+            schedule=config.search_schedule(),
             location_search=config.location_search,
             init_locations=config.init_locations,
             location_lr=config.location_lr,

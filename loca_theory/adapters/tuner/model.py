@@ -49,8 +49,8 @@ class LoCAModel(BaseTuner):
             if not any(_matches(pattern, name) for name in layers):
                 warnings.warn(f"n_frequency_pattern {pattern!r} matches no layer", stacklevel=2)
 
-    @staticmethod
-    def _remove_adapter_name_from_key(key: str, adapter_name: str) -> str:
+    @classmethod
+    def _remove_adapter_name_from_key(cls, key: str, adapter_name: str) -> str:
         return key.replace(f"{_SPECTRUM}{adapter_name}.", _SPECTRUM)
 
     @classmethod
@@ -62,19 +62,17 @@ class LoCAModel(BaseTuner):
         Raises:
             InvalidArgumentError: an earlier version of this package saved the state.
         """
-        remap = super()._remap_adapter_state_dict_for_load
-        keys = {
-            key: new
-            for new, key in remap(model, config, adapter_name, {k: k for k in state_dict}).items()
-        }
+        same: Any = {key: key for key in state_dict}
+        found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, same)
+        names: dict[Any, str] = {key: name for name, key in found.items()}
         for key in state_dict:
-            layer, _, name = key.partition(_SPECTRUM)
-            if name in OLD_KEYS:
-                raise InvalidArgumentError(old_checkpoint(layer, [name]))
-            beside = keys.get(f"{layer}{_SPECTRUM}indices", "")
-            if name and beside:
-                keys[key] = beside.removesuffix("indices") + name
-        return {keys[key]: value for key, value in state_dict.items()}
+            layer, _, end = key.partition(_SPECTRUM)
+            if end in OLD_KEYS:
+                raise InvalidArgumentError(old_checkpoint(layer, [end]))
+            beside = names.get(f"{layer}{_SPECTRUM}indices")
+            if end and beside:
+                names[key] = beside.removesuffix("indices") + end
+        return {names[key]: value for key, value in state_dict.items()}
 
     def _prepare_adapter_config(self, peft_config: Any, model_config: dict[str, Any]) -> Any:
         """Take PEFT's target modules of the architecture, which parameters can do without."""
