@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import write_atomically
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

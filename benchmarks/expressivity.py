@@ -35,19 +35,11 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
-from loca_theory.expressivity import (
-    METHODS,
-    Budget,
-    MonteCarlo,
-    Sampler,
-    Series,
-    exact_error,
-    expected_leading_energy,
-    expected_top_sum,
-    leading_rows,
-    low_rank_exact,
-    sample_leading_eigenvalues,
-)
+from loca_theory.expressivity import METHODS, Budget, exact_error, low_rank_exact
+from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
+from loca_theory.expressivity.order_statistics import expected_top_sum
 
 PACKAGES = ("numpy", "scipy", "torch", "pandas", "click", "rich")
 _SIZE, _RANKS = 4096, range(8, 33)

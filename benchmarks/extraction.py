@@ -27,7 +27,7 @@ from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
 from benchmarks.increments import make_pair
 from loca_theory.checkpoints import EnergyProfile, allocate, extract, open_pair
-from loca_theory.increments import truncated_svd
+from loca_theory.increments.truncated_svd import truncated_svd
 
 PACKAGES = ("numpy", "torch", "safetensors")
 _RANK = 16

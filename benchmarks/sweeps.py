@@ -2,7 +2,7 @@
 
 Run from the checkout: ``python -m benchmarks.sweeps [--out FILE.json]``.
 
-- *overhead*: points of about 50 ms in the engine, each stored in a file, compared with a plain loop
+- *overhead*: cells of about 50 ms in the engine, each stored in a file, compared with a plain loop
   over the same calls, both in this process on one thread.
 - *workers*: the appendix's draws of one structure at 9 values with one and with two workers, each
   on one BLAS thread so that they use at most two cores; a loop over the same blocks with BLAS on
@@ -13,6 +13,7 @@ Run from the checkout: ``python -m benchmarks.sweeps [--out FILE.json]``.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +25,44 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
-from loca_theory.dependence import Study
-from loca_theory.dependence.draws import compute
-from loca_theory.dependence.draws import point as draw_block
-from loca_theory.sweeps import Point, ResultStore, Runner
+from loca_theory.dependence import STRUCTURES
+from loca_theory.dependence.draws import DrawCell, evaluate
+from loca_theory.dependence.study import Study
+from loca_theory.sweeps import Cell, ResultStore, Runner
 
 PACKAGES = ("numpy", "scipy", "torch", "joblib")
-_POINTS = 60
+_CELLS = 60
 
 
-def work(point: Point) -> dict[str, Any]:
+@dataclass(frozen=True)
+class WorkCell(Cell):
+    """Work of about 50 ms."""
+
+    experiment = "benchmark"
+
+    seed: int
+
+
+def work(cell: WorkCell) -> dict[str, Any]:
     """Compute eigenvalues for about 50 ms."""
-    matrix = np.random.default_rng(point.parameters["seed"]).standard_normal((260, 260))
+    matrix = np.random.default_rng(cell.seed).standard_normal((260, 260))
     largest = [float(np.linalg.eigvalsh(matrix @ matrix.T + i)[-1]) for i in range(18)]
     return {"largest": largest}
 
 
 def measure_overhead() -> list[dict[str, Any]]:
     """Compare the engine with a store and a bare loop."""
-    points = [Point("benchmark", {"seed": seed}) for seed in range(_POINTS)]
+    cells = [WorkCell(seed) for seed in range(_CELLS)]
 
     def engine() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            Runner(ResultStore(Path(folder), "v"), jobs=1).run(points, work)
+            Runner(ResultStore(folder), jobs=1).run(cells, work)
 
     def loop() -> None:
         torch.set_num_threads(1)
         with threadpool_limits(1):
-            for point in points:
-                work(point)
+            for cell in cells:
+                work(cell)
 
     timings = interleaved({"bare loop": Rival(loop), "engine": Rival(engine)}, block_seconds=0)
     bare = timings["bare loop"]
@@ -74,7 +84,7 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
         null_draws=500,
     )
     blocks = [
-        draw_block("equicorrelated", value, 300, 300, study.ranks, 0, (start, start + 25))
+        DrawCell(STRUCTURES["equicorrelated"], value, 300, 300, study.ranks, 0, (start, start + 25))
         for value in grid
         for start in range(0, 100, 25)
     ]
@@ -83,12 +93,12 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
 
     def all_threads() -> None:
         for block in blocks:
-            compute(block)
+            evaluate(block)
 
     timings = interleaved(
         {
-            "draws, one worker": Rival(lambda: one.run(blocks, compute)),
-            "draws, two workers": Rival(lambda: two.run(blocks, compute)),
+            "draws, one worker": Rival(lambda: one.run(blocks, evaluate)),
+            "draws, two workers": Rival(lambda: two.run(blocks, evaluate)),
             "draws, a loop, BLAS on all cores": Rival(all_threads),
             "study, one worker": Rival(lambda: study.run(one)),
             "study, two workers": Rival(lambda: study.run(two)),

@@ -24,7 +24,8 @@ from rich.table import Table
 from benchmarks._measure import Rival, environment, interleaved
 from benchmarks._records import write_json
 from benchmarks._transforms import floor, normal, scipy_transform
-from loca_theory.transforms import dct2, idct2, idct2_sparse
+from loca_theory.transforms import dct2, idct2
+from loca_theory.transforms.sparse import idct2_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

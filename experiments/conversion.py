@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 from experiments.finetuning.printing import number, print_table
 from loca_theory.cli.command import Command
-from loca_theory.increments import energy_ranks
+from loca_theory.increments.ranks import energy_ranks
 
 SIZES = ((768, (1000, 5000, 10_000), 5), (4096, (1000, 10_000, 150_000), 1))
 """K of K × K matrices, numbers of components, and draws."""

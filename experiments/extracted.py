@@ -28,7 +28,8 @@ from experiments.minilm import HEAD, TESTED_FRACTION, Classifier, measured_accur
 from loca_theory.checkpoints import Extraction, extract, open_checkpoint
 from loca_theory.cli.command import Command
 from loca_theory.cli.output import console, plain_table, print_table
-from loca_theory.sweeps import manifest, store_rows
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import store_rows
 
 RANKS = (1, 4, 16)
 _NAME = "extracted"

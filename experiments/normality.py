@@ -21,14 +21,9 @@ from rich.table import Table
 from scipy import stats
 
 from loca_theory.cli.command import Command
-from loca_theory.increments import (
-    AcceptanceError,
-    Histogram,
-    PrintedTest,
-    Tail,
-    calibrated_test,
-    histogram,
-)
+from loca_theory.increments import PrintedTest, calibrated_test
+from loca_theory.increments.histogram import Histogram, histogram
+from loca_theory.increments.printed_test import AcceptanceError, Tail
 
 Draw = Callable[[np.random.Generator, int], Any]
 LEVEL = 0.05

@@ -39,7 +39,7 @@ from experiments.finetuning.protocol import Configuration, Row, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import Point
+from loca_theory.sweeps.store import Point
 
 # The other variants of LoCA differ in how they search, which no number here but the losses sees.
 ADAPTERS = ("lora", "dora", "fourierft", "waveft", "shira", "c3a", "loca-v1", "loca",

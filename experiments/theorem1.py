@@ -18,14 +18,10 @@ from loca_theory.cli.command import Command
 from loca_theory.cli.options import WORKERS, Common, default_option, options
 from loca_theory.cli.output import console, print_csv, print_json
 from loca_theory.cli.stores import open_store, running, write_result
-from loca_theory.expressivity import (
-    THEOREM_1_ORDER,
-    Accounting,
-    Ordering,
-    OrderingRow,
-    limit_crossings,
-)
-from loca_theory.sweeps import DEFAULT_RUNNER
+from loca_theory.expressivity import Accounting, Ordering
+from loca_theory.expressivity.limits import limit_crossings
+from loca_theory.expressivity.ordering import THEOREM_1_ORDER, OrderingRow
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 _LARGEST_SMALL = 40
 # Variants at small sizes: the bounds M1 and M2 on F2 that the proof uses, and the other
@@ -48,7 +44,7 @@ def main(common: Common, largest: int) -> None:
     Example: python -m experiments.theorem1 --largest 60
     """
     study = Ordering(tuple(range(4, largest + 1)))
-    store = open_store(common, study.version)
+    store = open_store(common)
     with running(common, store, "deciding", "sizes") as runner:
         result = study.run(runner)
     if common.out:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar, cast
 
@@ -21,13 +21,24 @@ def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
         known: The table.
 
     Raises:
-        InvalidArgumentError: the name is unknown; the message lists the known names.
+        InvalidArgumentError: the name is unknown; the message suggests the nearest name and lists
+            all.
     """
     try:
         return known[cast("str", name)]
     except (KeyError, TypeError):  # unknown, or not hashable
-        msg = f"unknown {what} {name!r}; choose from {', '.join(known)}"
-        raise InvalidArgumentError(msg) from None
+        raise unknown_name(what, name, known) from None
+
+
+def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgumentError:
+    """The error of an unknown name, which suggests the nearest."""
+    from difflib import get_close_matches
+
+    of = {one.casefold(): one for one in known}
+    nearest = get_close_matches(str(name).casefold(), of, 1)
+    hint = f"did you mean {of[nearest[0]]}? Otherwise " if nearest else ""
+    msg = f"unknown {what} {name!r}; {hint}choose from {', '.join(of.values())}"
+    return InvalidArgumentError(msg)
 
 
 def member(kind: type[_E], what: str, value: object) -> _E:

@@ -7,7 +7,7 @@ import pytest
 
 import loca_theory as loca
 from loca_theory.expressivity import approximate, retained_energies
-from loca_theory.sweeps import Cluster, Result
+from loca_theory.sweeps import Result
 
 MATRIX = np.random.default_rng(0).standard_normal((8, 8))
 
@@ -91,8 +91,6 @@ BAD = [
     (lambda: loca.figure(["sim_1"]), "unknown figure ['sim_1']; choose from"),
     # objects
     (lambda: loca.Runner(jobs="x"), "jobs must be a whole number, not 'x'"),
-    (lambda: loca.Runner(cluster="ray"), "cluster must be a Cluster, not 'ray'"),
-    (lambda: Cluster("rey"), "unknown backend 'rey'; choose from loky, dask, ray"),
     (lambda: loca.Runner(store=5), "store must be a path, not 5"),
     (lambda: loca.Runner(progress=5), "progress must be a function of (finished, total), not 5"),
     (lambda: loca.Budget("a", 2, 1), "p must be a whole number, not 'a'"),
@@ -128,7 +126,6 @@ def test_numbers_of_numpy_and_names_are_plain():
     assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a location take 16 + 6 bits
     found = simulate(methods="R", engine="all", draws=np.int64(2), seed=np.int64(1))
     assert (found.rows[-1].draws, found.manifest["seed"]) == (2, 1)
-    assert Cluster("dask").backend.name == "DASK"
 
 
 def test_a_file_is_no_folder_and_a_folder_no_file(tmp_path):

@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,10 +62,16 @@ def test_exact_answers_import_no_torch():
     assert imported_by(answer).isdisjoint({"torch", "pandas", "matplotlib", "rich", "click"})
 
 
-def test_what_is_offered_is_listed():
-    assert set(dir(loca)) == set(loca.__all__) > {"simulate", "analyze", "verify", "plot"}
-    with pytest.raises(AttributeError, match="no attribute 'simulated'"):
-        loca.simulated  # noqa: B018
+PACKAGES = sorted(path.parent.name for path in Path(loca.__file__).parent.glob("*/__init__.pyi"))
+
+
+@pytest.mark.parametrize("package", ["", *PACKAGES])
+def test_what_is_exported_is_listed_and_there(package):
+    module = import_module(f"loca_theory.{package}".rstrip("."))
+    assert set(dir(module)) == set(module.__all__) > set()
+    assert all(getattr(module, name) is not None for name in module.__all__)
+    with pytest.raises(AttributeError, match=f"{module.__name__} attribute nothing"):
+        module.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(("kind", "make"), RESULTS, ids=NAMES)
@@ -140,8 +147,3 @@ def test_a_folder_keeps_what_was_computed(tmp_path):
     again = loca.simulate(16, ranks=1, methods="R", draws=3, engine="monte-carlo", runner=runner)
     assert again.rows == first.rows
     assert stored == {path: path.stat().st_mtime_ns for path in (tmp_path / "points").iterdir()}
-
-
-def test_every_exported_name_is_where_it_is_said_to_be():
-    for name, module in loca._EXPORTS.items():
-        assert getattr(loca, name) is getattr(import_module(f"loca_theory.{module}"), name)

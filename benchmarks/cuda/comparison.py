@@ -17,7 +17,7 @@ import torch
 from benchmarks._measure import Rival, Timing, interleaved
 from benchmarks._rivals import MissingRivalError
 from benchmarks.cuda.session import Row, Session, quietly
-from loca_theory.transforms import dct_matrix
+from loca_theory.transforms.matrices import dct_matrix
 
 Step = Callable[[], object]
 Build = Callable[[], tuple[Step, Mapping[str, Any]]]

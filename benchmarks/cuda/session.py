@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import torch
 
-from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import write_atomically
 from loca_theory.transforms.devices import is_out_of_memory
 
 Row = dict[str, Any]

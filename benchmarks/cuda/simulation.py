@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.cuda.comparison import verdict
 from benchmarks.cuda.session import Row, Session
-from loca_theory.expressivity import DEFAULT_METHODS, Engine, ErrorRow, find_methods
+from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
-from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.expressivity.simulation import ErrorRow, Simulation, squares
 from loca_theory.sweeps import Runner
 
 # (K, ranks, methods, draws, seconds on the CPU); the large loads have only methods of dense linear

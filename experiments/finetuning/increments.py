@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from loca_theory.expressivity import Accounting, Budget, mean_retained_energies
+from loca_theory.expressivity import Accounting, Budget
+from loca_theory.expressivity.matrices import mean_retained_energies
 
 # Methods and accountings: "paper" charges chosen locations, "trainable" does not.
 METHODS = ("F1", "V1", "FourierFT", "F3", "D", "S")

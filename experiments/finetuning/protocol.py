@@ -15,8 +15,8 @@ from typing import Any
 
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.tasks import Prepared
-from experiments.finetuning.training import EXPERIMENT, METRIC
-from loca_theory.sweeps import Point
+from experiments.finetuning.training import EXPERIMENT, METRIC, PACKAGES
+from loca_theory.sweeps.store import Point
 
 Row = dict[str, Any]
 # Settings that a run does not depend on, or that its parameters list separately.
@@ -91,6 +91,7 @@ def point(
             "analyse": dict(analyse or _NOTHING),
             "device": device,
         },
+        PACKAGES,
     )
 
 

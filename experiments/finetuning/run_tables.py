@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import find_tables
+from loca_theory.sweeps.results import find_tables
 
 # Settings of LoCA that runs may differ in, and which are columns of their tables.
 SETTINGS = ("scaling", "alternating", "location_rate")

@@ -26,16 +26,12 @@ from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import METRIC, compute, layer_shape
 from loca_theory.cli.progress import progress_bar
 from loca_theory.plotting import find_figure, save_figure
-from loca_theory.sweeps import (
-    Point,
-    ResultStore,
-    Runner,
-    code_version,
-    manifest,
-    store_rows,
-)
+from loca_theory.sweeps import ResultStore, Runner
 from loca_theory.sweeps.files import writable_folder
-from loca_theory.transforms import resolve_device
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.store import Point
+from loca_theory.transforms.devices import resolve_device
 
 Analysis = Callable[[Configuration, tuple[int, ...]], Mapping[str, Any] | None]
 
@@ -221,13 +217,13 @@ class Session:
             for configuration, rate, seeds in wanted
         ]
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
-        distinct = list({one.key(""): one for one in points}.values())
+        distinct = list({one.key(): one for one in points}.values())
         results = self.compute(distinct, compute, title, in_words=_in_words)
-        of_key = {one.key(""): result for one, result in zip(distinct, results, strict=True)}
+        of_key = {one.key(): result for one, result in zip(distinct, results, strict=True)}
         return [
             Finished(configuration, one, seed, result)
             for (configuration, _, seeds), one in zip(wanted, points, strict=True)
-            for seed, result in zip(seeds, of_key[one.key("")]["runs"], strict=True)
+            for seed, result in zip(seeds, of_key[one.key()]["runs"], strict=True)
         ]
 
     def compute(
@@ -253,11 +249,11 @@ class Session:
         Returns:
             One result per point, in the order of the points.
         """
-        store = ResultStore(self.out / "runs", code_version(work))
+        store = ResultStore(self.out / "runs")
         self.say(title)
         with progress_bar(title, unit, quiet=self.quiet) as bar:
             jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
-            results = Runner(store, jobs, progress=bar).run(
+            results = Runner(store, jobs, bar).run(
                 points,
                 partial(work, folder=self.out / "tasks"),
                 (lambda *one: bar.title(in_words(*one))) if bar and in_words else None,

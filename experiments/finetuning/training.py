@@ -20,9 +20,26 @@ from experiments.finetuning.tasks.transformer import (
     adopt_parameters,
     group_losses,
 )
-from loca_theory.sweeps import Point, generator
+from loca_theory.sweeps import generator
+from loca_theory.sweeps.store import Point
 
 EXPERIMENT = "finetuning"
+PACKAGES = (
+    "experiments.finetuning.increments",
+    "experiments.finetuning.methods",
+    "experiments.finetuning.parameters",
+    "experiments.finetuning.run",
+    "experiments.finetuning.settings",
+    "experiments.finetuning.tasks",
+    "experiments.finetuning.training",
+    "loca_theory.adapters",
+    "loca_theory.expressivity",
+    "loca_theory.increments",
+    "loca_theory.locations",
+    "loca_theory.sweeps.random",
+    "loca_theory.transforms",
+)
+"""The packages and modules whose code trains."""
 METRIC = "accuracy"
 _EVALUATED_AT_ONCE = 100
 # A run also counts as diverged if its final loss exceeds this multiple of the first step's loss. A

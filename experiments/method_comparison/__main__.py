@@ -25,8 +25,7 @@ from experiments.finetuning.session import Session
 from experiments.finetuning.tasks import load
 from experiments.finetuning.training import Group
 from experiments.method_comparison.records import record
-from loca_theory.sweeps import write_atomically
-from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps.files import writable_folder, write_atomically
 
 TASK = "generation"
 METHODS = ("loca", "lora", "dora", "fourierft", "waveft", "c3a", "shira")

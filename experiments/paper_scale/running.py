@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -24,9 +25,10 @@ from experiments.paper_scale.prepared import Paths, Prepare, Prepared
 from experiments.paper_scale.settings import Choice, Settings, resolve
 from experiments.paper_scale.trainers import last_checkpoint, make_trainer, steps_of
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import Point, is_stored, load_rows, manifest, store_rows
 from loca_theory.sweeps.files import writable_folder
-from loca_theory.sweeps.versions import library_version
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import is_stored, load_rows, store_rows
+from loca_theory.sweeps.version import library_version
 
 # Increase this number when the meaning of a row changes.
 _VERSION = "2"
@@ -55,10 +57,10 @@ def run(choice: Choice, paths: Paths, prepare: Prepare) -> tuple[dict[str, Any],
     """
     settings, method = resolve(choice), find_method(choice.method)
     described = describe(choice, settings, paths)
-    point = Point(f"paper-scale-{choice.family.name}", described)
+    content = json.dumps([choice.family.name, described, _VERSION], sort_keys=True)
     name = "-".join(
         (choice.family.name, choice.task, choice.size, choice.method, f"seed{choice.seed}",
-         point.key(_VERSION)[:_KEY])
+         hashlib.sha256(content.encode()).hexdigest()[:_KEY])
     )  # fmt: skip
     stored = _stored(paths.out, name)
     if stored is not None:

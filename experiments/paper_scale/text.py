@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from loca_theory.sweeps import write_atomically
+from loca_theory.sweeps.files import write_atomically
 
 _IGNORED = -100
 

@@ -16,9 +16,10 @@ from loca_theory.adapters.pattern import (
     sparse_product,
 )
 from loca_theory.locations.gradient import NEIGHBOURS, Sample, location_gradient
-from loca_theory.transforms import dct2, dct_matrix, idct2, rows_to_spectra, spectra_to_rows
+from loca_theory.transforms import dct2, idct2
 from loca_theory.transforms.dct_paths import float32_products
-from loca_theory.transforms.transposed import spectra_to_columns_
+from loca_theory.transforms.matrices import dct_matrix
+from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_columns_, spectra_to_rows
 
 # Tokens are processed in equal blocks of at most about this many entries. On a CPU, smaller blocks
 # stay in the cache, but a transform of 340 tokens takes nearly as long as one of 512. This was the

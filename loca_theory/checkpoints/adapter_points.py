@@ -21,11 +21,12 @@ from loca_theory.checkpoints.best_adapters import (
     energy_of,
 )
 from loca_theory.checkpoints.checkpoint import DamagedError
+from loca_theory.checkpoints.computation import PACKAGES
 from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
 from loca_theory.checkpoints.linear_layers import Layer
 from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
 from loca_theory.increments import squared_singular_values
-from loca_theory.sweeps import Point
+from loca_theory.sweeps.store import Point
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,7 @@ class LeftOutError(Exception):
 def point_of(experiment: str, layer: Layer, **asked: Any) -> Point:
     """The computation for one layer."""
     labels = {"name": layer.name, "transposed": layer.is_transposed, "kernel": list(layer.kernel)}
-    return Point(experiment, {**labels, **asked})
+    return Point(experiment, {**labels, **asked}, PACKAGES)
 
 
 def profile_point(point: Point, pair: CheckpointPair, device: str) -> dict[str, Any]:

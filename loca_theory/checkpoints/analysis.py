@@ -9,7 +9,13 @@ from typing import Any
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.checkpoints.computation import COMPARISON, INCREMENT, WEIGHTS, MatrixComputation
+from loca_theory.checkpoints.computation import (
+    COMPARISON,
+    INCREMENT,
+    PACKAGES,
+    WEIGHTS,
+    MatrixComputation,
+)
 from loca_theory.checkpoints.figure_data import figure_data, representative
 from loca_theory.checkpoints.fine_tunes import open_fine_tunes
 from loca_theory.checkpoints.layer_budgets import allocate_budgets, linear_layers
@@ -25,23 +31,13 @@ from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_a
 from loca_theory.checkpoints.stored_matrices import Experts
 from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Accounting, Method, find_methods
-from loca_theory.expressivity.methods import METHODS, definition, own_titles
+from loca_theory.expressivity import Accounting, Method
+from loca_theory.expressivity.methods import METHODS, definition, find_methods, own_titles
 from loca_theory.increments import PrintedTest
-from loca_theory.sweeps import (
-    DEFAULT_RUNNER,
-    Cluster,
-    Point,
-    ResultStore,
-    Runner,
-    code_version,
-    manifest,
-)
-
-
-def version() -> str:
-    """Version of the code and libraries that a stored analysis depends on."""
-    return code_version(MatrixComputation.__call__)
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.store import Point
 
 
 def analyze(
@@ -110,7 +106,7 @@ def analyze(
         >>> [error.method for error in found.errors]
         ['R', 'F1', 'FourierFT', 'F2', 'F3', 'D', 'S']
     """
-    from loca_theory.transforms import resolve_device
+    from loca_theory.transforms.devices import resolve_device
 
     runner = _arguments.instance("runner", runner, Runner)
     settings = Settings(
@@ -194,12 +190,11 @@ class _Work:
         self._pairs, self._models, self._settings = pairs, models, settings
         own = [definition(method) for method in settings.methods if method.name not in METHODS]
         self._own: list[Any] = [] if None in own else own
-        store = runner.open_store(MatrixComputation.__call__)
         # A method that has no definition as text cannot be recognised in a store.
-        self._store: ResultStore | None = None if None in own else store
+        self._store = None if None in own else runner.store
         runner = replace(placed(runner, pairs.values(), settings.device), store=self._store)
         # Nor can it be sent to a worker.
-        self._runner = replace(runner, jobs=1, cluster=Cluster()) if None in own else runner
+        self._runner = replace(runner, jobs=1) if None in own else runner
         self._is_long = takes_seconds(pairs.values())
         self._compute = MatrixComputation(pairs, settings)
         self.skipped = [
@@ -267,8 +262,7 @@ class _Work:
         self, points: list[Point], *, is_shown: bool = True
     ) -> Iterator[tuple[Point, dict[str, Any]]]:
         runner = self._runner if is_shown else replace(self._runner, progress=None)
-        # Without points, a cluster would only be checked.
-        found = runner.run(points, self._compute, is_long=self._is_long) if points else []
+        found = runner.run(points, self._compute, is_long=self._is_long)
         return zip(points, found, strict=True)
 
     def _point(self, experiment: str, name: str, *tuned: str) -> Point | None:
@@ -288,7 +282,7 @@ class _Work:
         elif self._own:
             asked["own"] = self._own
         who = {"tuned": tuned[0]} if len(tuned) == 1 else {"tuned": list(tuned)}
-        return Point(experiment, {"name": name, **who, "entries": digests, **asked})
+        return Point(experiment, {"name": name, **who, "entries": digests, **asked}, PACKAGES)
 
     def _skip(self, one: Skipped, tuned: str) -> None:
         self.skipped.append(replace(one, tuned=tuned))

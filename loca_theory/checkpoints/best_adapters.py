@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loca_theory.increments import truncated_svd
+from loca_theory.increments.truncated_svd import truncated_svd
 
 if TYPE_CHECKING:
     import torch

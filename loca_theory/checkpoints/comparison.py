@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.subspaces import overlap
-from loca_theory.increments import truncated_svd
+from loca_theory.increments.truncated_svd import truncated_svd
 
 if TYPE_CHECKING:
     import torch

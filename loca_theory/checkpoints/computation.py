@@ -12,13 +12,23 @@ from loca_theory.checkpoints.matrix import analyse_matrix
 from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.increments import squared_singular_values
-from loca_theory.sweeps import Point
+from loca_theory.sweeps.store import Point
 
 if TYPE_CHECKING:
     import torch
 
 INCREMENT, WEIGHTS, COMPARISON = "increments", "weights", "comparisons"
 """Names of the three kinds of points."""
+PACKAGES = (
+    "loca_theory.adapters",
+    "loca_theory.checkpoints",
+    "loca_theory.expressivity",
+    "loca_theory.increments",
+    "loca_theory.locations",
+    "loca_theory.sweeps.random",
+    "loca_theory.transforms",
+)
+"""The packages whose code computes them."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.checkpoints.rows import EigenvalueHistogram
-from loca_theory.increments import BulkFit
+from loca_theory.increments.spectrum import BulkFit
 
 _CELLS = 40
 _LEADING = 12

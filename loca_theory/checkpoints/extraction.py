@@ -17,7 +17,9 @@ from loca_theory.checkpoints.saved_modules import find_saved_modules
 from loca_theory.checkpoints.selection import Selection
 from loca_theory.checkpoints.sources import Source, describe, is_path
 from loca_theory.checkpoints.total_size import TotalSize
-from loca_theory.sweeps import DEFAULT_RUNNER, Runner, manifest
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +97,7 @@ def extract(
         >>> len(found.matrices), found.error < found.uniform_error < 0.5
         (9, True)
     """
-    from loca_theory.transforms import resolve_device
+    from loca_theory.transforms.devices import resolve_device
 
     size = AdapterSize(method, rank, components, allocate, energy, floor, cap)
     find("dtype", dtype, DTYPES)

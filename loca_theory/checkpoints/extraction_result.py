@@ -20,8 +20,9 @@ from loca_theory.checkpoints.adapter_size import TITLES
 from loca_theory.checkpoints.peft_config import PREFIX
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sources import Source
-from loca_theory.sweeps import Result, rows
+from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps.results import rows
 
 if TYPE_CHECKING:
     import torch

@@ -123,13 +123,12 @@ class Extractor:
 
     def _split(self) -> Split:
         """Compute the energy profiles, and split the total; layers without one are skipped."""
-        store = self.runner.open_store(profile_point)
         points = [
             point_of(
                 _PROFILE,
                 layer,
                 methods=self._methods(layer),
-                entries=None if store is None else self._fingerprint(layer),
+                entries=None if self.runner.store is None else self._fingerprint(layer),
             )
             for layer in self.layers
         ]

@@ -12,19 +12,15 @@ from numpy.typing import NDArray
 from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    Budget,
-    Engine,
-    LowRank,
-    Method,
-    has_spectral_error,
-    mean_retained_energies,
-    spectral_error,
-)
+from loca_theory.expressivity import Budget, Method, spectral_error
+from loca_theory.expressivity.matrices import mean_retained_energies
+from loca_theory.expressivity.methods import Engine, LowRank
 from loca_theory.expressivity.methods.bases import ENTRIES
 from loca_theory.expressivity.methods.method import checked_numbers
 from loca_theory.expressivity.methods.selection import Selection
-from loca_theory.increments import leading_squared_singular_values, shuffle
+from loca_theory.expressivity.spectral import has_spectral_error
+from loca_theory.increments.eigenvalues import leading_squared_singular_values
+from loca_theory.increments.shuffling import shuffle
 from loca_theory.sweeps import generator
 
 if TYPE_CHECKING:

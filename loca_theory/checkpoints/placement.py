@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from loca_theory.checkpoints.pairs import CheckpointPair
-from loca_theory.sweeps import Backend, Cluster, Runner
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.runner import has_context
 
 # Total number of entries below which no worker processes start: to import torch would take them
 # longer than to compute anything.
@@ -30,8 +31,8 @@ def placed(runner: Runner, pairs: Iterable[CheckpointPair], device: str) -> Runn
     """
     pairs = list(pairs)
     if not all(one.is_from_files for one in pairs):
-        return replace(runner, jobs=1, cluster=Cluster())
-    if runner.cluster.backend is not Backend.LOKY:
+        return replace(runner, jobs=1)
+    if has_context():
         return runner
     entries = sum(math.prod(one.shape(name)) for one in pairs for name in one.names)
     is_here = entries < _SMALL or (device != "cpu" and runner.jobs == -1)

@@ -26,7 +26,8 @@ from loca_theory.checkpoints.rows import (
 )
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.checkpoints.summary import Summary, summarise
-from loca_theory.sweeps import Result, rows
+from loca_theory.sweeps import Result
+from loca_theory.sweeps.results import rows
 
 if TYPE_CHECKING:
     import pandas as pd

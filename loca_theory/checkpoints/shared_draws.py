@@ -12,7 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.increments import PrintedTest, null_statistics
+from loca_theory.increments import PrintedTest
+from loca_theory.increments.total_variation import null_statistics
 from loca_theory.sweeps import generator
 
 _Array = NDArray[np.float64]

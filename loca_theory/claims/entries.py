@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from loca_theory.claims.ledger import CHECKS, Claim, Section
+from loca_theory.claims.ledger import Claim, Section
 from loca_theory.claims.measurement import Estimate, Measurement, Tier
-from loca_theory.claims.observation import measure
+from loca_theory.claims.observation import packages_of
 from loca_theory.claims.rules import Decision, Verdict, decide
 from loca_theory.sweeps import code_version
 
@@ -102,7 +102,7 @@ class Entry:
     @property
     def stale(self) -> bool:
         """Whether another version of the code measured it."""
-        return self.version != version()
+        return self.version != version(self.claim)
 
     @property
     def changed(self) -> bool:
@@ -163,9 +163,9 @@ class Entry:
         }
 
 
-def version() -> str:
-    """Version of the code and libraries that measure; the code that judges does not count."""
-    return code_version(measure, CHECKS)
+def version(claim: Claim) -> str:
+    """Version of the code and libraries that measure a claim; the code that judges is not in it."""
+    return code_version(*packages_of(claim.check))
 
 
 def _how_to_make(claim: Claim) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from loca_theory.claims.measurement import Measurement, Setting, Tier
 from loca_theory.claims.rules import FAMILY_WISE, Rule, RuleChange, Verdict
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
-from loca_theory.sweeps import SweepInterruptedError
+from loca_theory.sweeps.runner import SweepInterruptedError
 
 EMPIRICAL = "empirical"
 KINDS = ("identity", "bound", "asymptotic", "Monte Carlo", EMPIRICAL)

@@ -19,8 +19,9 @@ from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 from loca_theory.claims.summary import count_errata, counts
 from loca_theory.errors import LocaTheoryError, ResourceError
-from loca_theory.sweeps import Result, rows, write_atomically
-from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps import Result
+from loca_theory.sweeps.files import writable_folder, write_atomically
+from loca_theory.sweeps.results import rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,9 +155,6 @@ def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
     An entry is dropped if its claim is no longer in the ledger, or now has another check, other
     arguments or another number of estimates. The other measurements are judged by the current rule.
     Their numbers are those of the stored observations; an entry without one is not backed.
-
-    Raises:
-        ResourceError: the folder has a claims.json or CLAIMS.md that was not written by a run.
     """
     data, page = (folder / name for name in _NAMES)
     if page.is_file() and WRITTEN_BY not in page.read_text(encoding="utf-8", errors="replace"):

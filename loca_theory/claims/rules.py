@@ -100,13 +100,7 @@ class Rule:
         return f"whole interval {', '.join(ranges)}"
 
     def judge(self, estimate: Estimate, index: int, error_rate: float) -> tuple[Verdict, float]:
-        """Verdict on one estimate, and its margin, which is positive if the estimate passes.
-
-        Args:
-            estimate: What was measured.
-            index: Index of the estimate among those of the claim.
-            error_rate: Probability with which the estimate's interval may miss the true value.
-        """
+        """Verdict on one estimate, and its margin, which is positive if the estimate passes."""
         low, high = estimate.interval(error_rate)
         if self.kind == "near":
             value, half = _pick(self.value, index), (high - low) / 2
@@ -165,18 +159,7 @@ class Decision:
 
 
 def decide(rule: Rule, found: Measurement, *, error_rate: float, assumes: bool) -> Decision:
-    """Judge the measurement of a claim.
-
-    Args:
-        rule: The claim's rule.
-        found: What its check measured.
-        error_rate: Probability with which each of its intervals may miss the true value.
-        assumes: Whether the check adds assumptions to the paper's own.
-
-    Raises:
-        InvalidArgumentError: the rule has bounds for another number of estimates, error_rate is not
-            between 0 and 1, or a measurement for the rule ``designed`` has no verdict.
-    """
+    """Judge the measurement of a claim."""
     if not found.estimates:
         return Decision(Verdict.NOT_RUN)
     if rule.length not in (1, len(found.estimates)):

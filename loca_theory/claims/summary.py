@@ -21,12 +21,7 @@ _SUBJECTS = dict(
 
 
 def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
-    """Number of claims on a subject with each verdict.
-
-    Args:
-        entries: The outcomes of the claims.
-        subject: One of :data:`loca_theory.claims.SUBJECTS`.
-    """
+    """Number of claims on a subject with each verdict."""
     found = Counter(one.verdict for one in entries if one.claim.subject == subject)
     return {verdict.value: found[verdict] for verdict in Verdict}
 

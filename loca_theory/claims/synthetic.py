@@ -17,7 +17,8 @@ def _student_entries(rng: np.random.Generator) -> Tables:
     # Here, because torch takes a while to import.
     import torch
 
-    from loca_theory.increments import calibrated_test, histogram
+    from loca_theory.increments import calibrated_test
+    from loca_theory.increments.histogram import histogram
 
     rows = []
     for number in range(5):

@@ -1,24 +1,26 @@
-"""Check claims as a sweep: each claim is one point, whose result is stored."""
+"""Check claims as a sweep: each claim is one cell, whose result is stored."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.claims.backing import point_of
-from loca_theory.claims.entries import DEFAULT_RESULTS, Entry, version
-from loca_theory.claims.ledger import CHECKS, Claim, Ledger
+from loca_theory.claims.entries import DEFAULT_RESULTS, Entry
+from loca_theory.claims.ledger import Claim, Ledger
 from loca_theory.claims.measurement import Measurement, Tier
-from loca_theory.claims.observation import measure
+from loca_theory.claims.observation import ClaimCell, measure
 from loca_theory.claims.reader import load_ledger
 from loca_theory.claims.results import VerificationResult
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import DEFAULT_RUNNER, Runner, find_tables, manifest
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import find_tables
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 
 def verify(
@@ -75,10 +77,6 @@ class Verification:
         seed: Root seed.
         results: Folder of the experiments' tables, searched with its subfolders; None for
             ``loca-results`` if that folder exists.
-
-    Raises:
-        InvalidArgumentError: a claim is unknown.
-        ResourceError: the folder of tables does not exist.
     """
 
     ledger: Ledger = field(default_factory=load_ledger)
@@ -98,37 +96,25 @@ class Verification:
             raise ResourceError(msg)
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> VerificationResult:
-        """Check every claim.
-
-        Args:
-            runner: How to run; each claim is one point of the sweep.
-
-        Raises:
-            LedgerError: a check does not exist, or does not take the arguments of its claim.
-        """
+        """Check every claim."""
         claims = self.ledger.find(self.names)
         for claim in claims:
             claim.function()
         # The longest start first, so that none runs alone at the end.
-        known = {claim.id: claim for claim in sorted(claims, key=lambda claim: -claim.cost)}
-        points = [
-            point_of(claim, self.tier, self.seed, self._digests(claim)) for claim in known.values()
-        ]
-        compute = partial(measure, claims=known, results=self.results)
-        store = runner.open_store(measure, CHECKS)
-        found = replace(runner, store=store).run(points, compute)
+        cells = [self._cell(claim) for claim in sorted(claims, key=lambda claim: -claim.cost)]
+        found = runner.run(cells, partial(measure, results=self.results))
         entries = {
-            name: Entry(
-                claim,
+            cell.claim.id: Entry(
+                cell.claim,
                 Measurement.from_json(one),
-                self.ledger.error_rate(claim),
+                self.ledger.error_rate(cell.claim),
                 self.tier,
                 self.seed,
                 one["seconds"],
-                tuple(point.parameters["tables"]),
-                version(),
+                cell.tables,
+                cell.version,
             )
-            for (name, claim), point, one in zip(known.items(), points, found, strict=True)
+            for cell, one in zip(cells, found, strict=True)
         }
         grid = {
             "claims": [claim.id for claim in claims],
@@ -141,8 +127,9 @@ class Verification:
             claims=tuple(entries[claim.id] for claim in claims),
         )
 
-    def _digests(self, claim: Claim) -> list[str]:
-        return [_digest(path) for path in find_tables(self.results, claim.tables)]
+    def _cell(self, claim: Claim) -> ClaimCell:
+        tables = (_digest(path) for path in find_tables(self.results, claim.tables))
+        return ClaimCell(claim, self.tier, self.seed, tuple(tables))
 
 
 def _digest(path: Path) -> str:

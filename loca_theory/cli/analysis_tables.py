@@ -145,9 +145,10 @@ def _scientific(value: float | None) -> str:
 
 def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
     def cell(matrix: Matrix, found: Mapping[str, MatrixError]) -> str:
+        from loca_theory.checkpoints.recommendation import SHOWN
+
         del matrix
         # Imported here, because it loads torch, which --help does not need.
-        from loca_theory.checkpoints.recommendation import SHOWN
 
         if method not in found:
             return ""

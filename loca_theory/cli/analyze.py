@@ -168,7 +168,7 @@ def command(
     from loca_theory import checkpoints
 
     sources = checkpoints.demo_pair() if base is None else (base, *tuned)
-    store = open_store(common, checkpoints.version()) if common.out else None
+    store = open_store(common) if common.out else None
     with running(common, store, "analysing", "matrices") as runner:
         result = checkpoints.analyze(
             *sources,

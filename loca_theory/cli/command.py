@@ -94,7 +94,7 @@ def _invoked(ctx: click.Context) -> click.Command:
 
 
 def _exit_code(error: LocaTheoryError) -> int:
-    from loca_theory.sweeps import SweepInterruptedError
+    from loca_theory.sweeps.runner import SweepInterruptedError
 
     if isinstance(error, SweepInterruptedError):
         return _INTERRUPTED

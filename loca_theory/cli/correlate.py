@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
+from loca_theory.cli.choices import PROTOCOLS, STRUCTURES
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, SEED, WORKERS, Common, default_option, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
 from loca_theory.cli.stores import open_store, running, write_result
-from loca_theory.dependence import STRUCTURES, Protocol, find_protocols
-from loca_theory.expressivity import Budget
 
 
 @click.command("correlate")
@@ -40,19 +39,20 @@ from loca_theory.expressivity import Budget
 @click.option(
     "--protocols",
     type=NameList(),
-    default=",".join(Protocol),
+    default=",".join(PROTOCOLS),
     metavar="NAMES",
     help="What the methods approximate. same-draw: all of them, the same matrix with dependent "
-    "entries; iid-reference: R (LoRA), this matrix, and the others, a matrix with independent "
+    "entries; iid-reference: LoRA, this matrix, and the others, a matrix with independent "
     "entries. Default: both.",
 )
 @click.option(
     "--methods",
     type=NameList(),
     metavar="NAMES",
-    help="Methods to compare with R and D, which are always included; 'all' stands for those of "
-    "the package. Name your own method as module:attribute. Default: F2, S and U under same-draw; "
-    "M1, M2 and U under iid-reference.",
+    help="Methods to compare with LoRA and LoCA, which are always included; 'all' stands for those "
+    "of the package. Name your own method as module:attribute. Default: Fourier pairs, entries and "
+    "random locations under same-draw; bounds of Fourier pairs and random locations under "
+    "iid-reference.",
 )
 @click.option(
     "--rho",
@@ -145,8 +145,10 @@ def command(
       loca-theory correlate --structures spiked --fraction 0..0.3..0.05 --format json
       loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
     """
-    # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.dependence import Study
+    # Imported here, because --help does not need them.
+    from loca_theory.dependence.protocols import find_protocols
+    from loca_theory.dependence.study import Study
+    from loca_theory.expressivity import Budget
 
     if size is not None and shape is not None:
         msg = "give either --K (square matrices) or --shape PxQ"
@@ -171,7 +173,7 @@ def command(
         block=block,
         null_draws=null_draws,
     )
-    with running(common, open_store(common, study.version), "sweeping") as runner:
+    with running(common, open_store(common), "sweeping") as runner:
         result = study.run(runner)
     if common.out:
         write_result(result, common)

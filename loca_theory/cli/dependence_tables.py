@@ -10,19 +10,19 @@ from loca_theory.cli.output import console, plain_table, print_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from loca_theory.dependence import CrossingRow, PowerRow
+    from loca_theory.dependence.results import CrossingRow, PowerRow
 
 _SHORT = {"rho": "ρ", "low-frequency": "low freq."}
 _PROTOCOLS = {
     "same-draw": "same-draw: all methods approximate the same matrix",
-    "iid-reference": "iid-reference: DCT selection approximates independent entries",
+    "iid-reference": "iid-reference: LoCA approximates independent entries",
 }
 
 
 def print_crossings(rows: Sequence[CrossingRow]) -> None:
-    """Print where R's error falls below D's: a table per protocol, a line per structure."""
+    """Print where LoRA's error falls below LoCA's: a table per protocol, a line per structure."""
     out = console()
-    out.print("Where LoRA overtakes DCT selection (R below D), 95% interval", style="bold")
+    out.print("Where LoRA overtakes LoCA, 95% interval", style="bold")
     ranks = list(dict.fromkeys(row.r for row in rows))
     for protocol in dict.fromkeys(row.protocol for row in rows):
         out.print()
@@ -51,7 +51,7 @@ def _crossings_table(rows: Sequence[CrossingRow], ranks: Sequence[int]) -> Table
     return table
 
 
-_FINDINGS = {"D throughout": "DCT wins", "R throughout": "LoRA wins", "R first": "LoRA first"}
+_FINDINGS = {"D throughout": "LoCA wins", "R throughout": "LoRA wins", "R first": "LoRA first"}
 
 
 def _interval(row: CrossingRow) -> str:

@@ -127,12 +127,10 @@ def command(
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory import checkpoints
-    from loca_theory.sweeps import code_version
 
     checkpoints.check_folder(common.folder, method)
     is_split = asked["allocate"] is not None or asked["energy"] is not None
-    code = "loca_theory.checkpoints.adapter_points"
-    store = open_store(common, code_version(code)) if is_split else None
+    store = open_store(common) if is_split else None
     with running(common, store, "extracting", "matrices") as runner:
         result = checkpoints.extract(
             base, tuned, method, **asked, device=common.device, runner=runner

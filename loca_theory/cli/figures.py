@@ -14,7 +14,6 @@ from loca_theory.cli.options import DEFAULT_OUT, DEVICE, SEED, WORKERS, Common, 
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import running
-from loca_theory.sweeps import ResultStore
 
 if TYPE_CHECKING:
     from loca_theory.plotting import Drawing
@@ -51,7 +50,6 @@ def command(
       loca-theory figures sim_1 sim_2 sim_3
       loca-theory figures --results figures --out drawn
     """
-    common.cluster.check()
     find = partial(
         plotting.find_drawing,
         results=results,
@@ -94,7 +92,9 @@ def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:
         note(f"{paper.label}: drawn from {tables}", quiet=common.quiet)
         drawn = drawing.draw()
     else:
-        store = ResultStore(common.folder / "points", drawing.source.version)
+        from loca_theory.sweeps import ResultStore
+
+        store = ResultStore(common.folder / "points")
         with running(common, store, paper.label) as runner:
             drawn = drawing.draw(runner)
     files = [str(path) for path in drawn.files]

@@ -13,6 +13,7 @@ from loca_theory.cli.options import Common, default_option, options
 from loca_theory.cli.output import console, plain_table, print_csv, print_json, print_table
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import note_written
+from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from loca_theory.expressivity import Budget, Method
@@ -63,13 +64,16 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
             print_csv(found)
         case _:
             costs = ("parameters", "stored bits")
-            table = plain_table("method", "oracle", *costs, "engines", "reference", "what it is")
+            table = plain_table(
+                "method", "key", "oracle", *costs, "engines", "reference", "what it is"
+            )
             for column in table.columns:
                 column.justify = "right" if column.header in costs else "left"
             for row in found:
                 is_oracle = "yes" if row["is_oracle"] else ""
                 parameters, bits = row["parameters"], row["stored_bits"]
                 table.add_row(
+                    display_name(row["name"]),
                     row["name"],
                     is_oracle,
                     "" if parameters is None else f"{parameters}",
@@ -88,15 +92,6 @@ def chosen_methods(
 
     ``all`` stands for the package's methods that exist at every budget. Modules in the current
     folder are found too, as with ``python -m``.
-
-    Args:
-        names: The names.
-        budgets: The budgets.
-        quiet: Whether to omit the notes on methods that do not exist.
-
-    Raises:
-        InvalidArgumentError: a name is unknown, a module cannot be imported, or two methods have
-            the same name.
     """
     from loca_theory.expressivity.methods import existing_methods, find_methods
 

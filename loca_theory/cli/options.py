@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Accounting
-from loca_theory.sweeps import Backend, Cluster, Runner
+from loca_theory.cli.choices import ACCOUNTINGS
+from loca_theory.cli.cluster import BACKENDS, cluster
 
 DEFAULT_OUT = Path("loca-results")
 # End of the help of --out, for commands that store only partial results without it.
@@ -38,7 +37,6 @@ class Common:
         seed: Root seed.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, as typed.
         jobs: Number of worker processes; −1 for one per core.
-        cluster: The workers.
     """
 
     output_format: str
@@ -47,7 +45,6 @@ class Common:
     seed: int = 0
     device: str = "cpu"
     jobs: int = 1
-    cluster: Cluster = field(default_factory=Cluster)
 
     @property
     def folder(self) -> Path:
@@ -75,23 +72,18 @@ class Folder(click.Path):
 
 
 def options(*own: Decorator, out: str) -> Decorator:
-    """Add shared options to a command, which receives their values as one argument, ``common``.
-
-    Args:
-        own: The options that affect the command: ``SEED``, ``DEVICE``, ``*WORKERS`` and others. It
-            also gets ``--out``, ``--format``, ``--quiet`` and ``--debug``.
-        out: Help of ``--out``.
-    """
+    """Add shared options to a command, which receives their values as one argument, ``common``."""
     with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def with_common(*, debug: bool, **given: Any) -> Any:
             del debug  # read by Command.main
-            if "backend" in given:
-                backend = Backend(given.pop("backend"))
-                given["cluster"] = Cluster(backend, given.pop("scheduler"))
-            shared = {name: given.pop(name) for name in _SHARED & set(given)}
-            return function(common=Common(**shared), **given)
+            where = given.pop("backend", BACKENDS[0]), given.pop("scheduler", None)
+            with cluster(*where, given.get("jobs", 1)):
+                if where[0] != BACKENDS[0]:
+                    given["jobs"] = -1  # all workers of the cluster
+                shared = {name: given.pop(name) for name in _SHARED & set(given)}
+                return function(common=Common(**shared), **given)
 
         with_common.__doc__ = function.__doc__
         with_common.__name__ = function.__name__
@@ -104,10 +96,9 @@ def options(*own: Decorator, out: str) -> Decorator:
 
 
 def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
-    try:
-        Runner(jobs=value)
-    except InvalidArgumentError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+    if value == 0 or value < -1:
+        msg = f"jobs must be a positive number, or -1 for one per core, not {value}"
+        raise click.BadParameter(msg, ctx, param)
     return value
 
 
@@ -128,8 +119,8 @@ DEVICE = default_option(
 )
 ACCOUNTING = default_option(
     "--accounting",
-    type=click.Choice([one.value for one in Accounting]),
-    default=Accounting.PAPER.value,
+    type=click.Choice(ACCOUNTINGS),
+    default=ACCOUNTINGS[0],
     help="What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
     "costs one number, and so does its location if the method selects it by looking at the matrix "
     "(random locations are free); main-text: as paper, with twice as many locations for F2; "
@@ -147,8 +138,8 @@ WORKERS = (
     ),
     default_option(
         "--backend",
-        type=click.Choice([backend.value for backend in Backend]),
-        default=Backend.LOKY.value,
+        type=click.Choice(BACKENDS),
+        default=BACKENDS[0],
         help="Where workers run: on this machine (loky), or on a dask or Ray cluster.",
     ),
     click.option(

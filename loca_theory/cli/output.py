@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -16,14 +16,18 @@ from rich.table import Table
 from rich.text import Text
 
 from loca_theory.cli.printable import csv_cell, printable
-from loca_theory.expressivity import Engine, ErrorRow, Method
+from loca_theory.expressivity.methods.names import display_name
+
+if TYPE_CHECKING:
+    from loca_theory.expressivity import Method
+    from loca_theory.expressivity.simulation import ErrorRow
 
 Row = Mapping[str, Any]
 
 # Width for pipes and files, so that nothing is cut off.
 _WIDTH_OF_FILES = 200
 _DECIMALS, _ROUNDING = 4, 1e-14
-_PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
+_PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -68,12 +72,7 @@ def console() -> Console:
 
 
 def plain_table(name: str, *headings: str) -> Table:
-    """Make a table with a rule under its head and no other lines.
-
-    Args:
-        name: Heading of the first column, which names the rows.
-        headings: Headings of the other columns, which hold numbers.
-    """
+    """Make a table with a rule under its head and no other lines."""
     table = _TableOfNames(
         box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
     )
@@ -149,9 +148,9 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         out.print()
     printed = {row.method for row in rows}
     named = [method for method in methods if method.name in printed]
-    width = max(len(method.name) for method in named)
+    width = max(len(method.display_name) for method in named)
     for method in named:
-        line = f"  {method.name:<{width}}  {method.title}"
+        line = f"  {method.display_name:<{width}}  {method.title}"
         out.print(line, style="dim", highlight=False, markup=False)
 
 
@@ -170,7 +169,7 @@ def _worst_first(rows: Sequence[ErrorRow]) -> list[str]:
 def _table(rows: Sequence[ErrorRow], *, between: str) -> Table:
     """Make the table of one shape; ``between`` separates a value from its standard error."""
     ranks = list(dict.fromkeys(row.r for row in rows))
-    cells = {(row.method, row.r, row.engine): row for row in rows}
+    cells = {(row.method, row.r, str(row.engine)): row for row in rows}
 
     def cell(method: str, r: int) -> str:
         known = (cells[method, r, e] for e in _PREFERRED if (method, r, e) in cells)
@@ -181,7 +180,7 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Table:
     for method in _worst_first(rows):
         columns.setdefault(tuple(cell(method, r) for r in ranks), []).append(method)
 
-    table = plain_table("r", *("\n".join(names) for names in columns.values()))
+    table = plain_table("r", *("\n".join(map(display_name, names)) for names in columns.values()))
     disagreement = [_largest_disagreement(cells, names, ranks) for names in columns.values()]
     table.show_footer = any(disagreement)
     table.columns[0].justify = "right"
@@ -193,9 +192,9 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Table:
 
 
 def _cell(row: ErrorRow, between: str) -> str:
-    if row.engine == Engine.ASYMPTOTIC:
+    if row.engine == "asymptotic":
         return f"≈ {row.error:.{_DECIMALS}f}"
-    if row.engine == Engine.EXACT:
+    if row.engine == "exact":
         return f"{row.error:.{_DECIMALS}f}"
     error = row.standard_error
     if error is None:
@@ -207,13 +206,13 @@ def _cell(row: ErrorRow, between: str) -> str:
 
 
 def _largest_disagreement(
-    cells: Mapping[tuple[str, int, Engine], ErrorRow], methods: Sequence[str], ranks: Sequence[int]
+    cells: Mapping[tuple[str, int, str], ErrorRow], methods: Sequence[str], ranks: Sequence[int]
 ) -> str:
     scores = []
     for method in methods:
         for r in ranks:
-            exact = cells.get((method, r, Engine.EXACT))
-            simulated = cells.get((method, r, Engine.MONTE_CARLO))
+            exact = cells.get((method, r, "exact"))
+            simulated = cells.get((method, r, "monte-carlo"))
             if exact and simulated and simulated.standard_error:
                 gap = abs(simulated.error - exact.error)
                 scores.append(gap / simulated.standard_error)

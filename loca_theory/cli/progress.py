@@ -41,11 +41,6 @@ class Bar:
 def progress_bar(title: str, unit: str, *, quiet: bool) -> Iterator[Bar | None]:
     """Show a bar with the remaining time if stderr is a terminal.
 
-    Args:
-        title: Text before the bar.
-        unit: Name of the counted things, in the plural.
-        quiet: Whether to show nothing.
-
     Yields:
         The bar; None if none is shown.
     """

@@ -37,14 +37,8 @@ class _ParsedList(click.ParamType):
 def parse_integers(text: str) -> tuple[int, ...]:
     """Parse a list of positive whole numbers.
 
-    Args:
-        text: Text such as ``8``, ``8,16,32``, ``8..32`` or ``8..32..4``; ranges include both ends.
-
     Returns:
         The numbers in increasing order, without duplicates.
-
-    Raises:
-        ValueError: the text has another form; the message says how to write it.
     """
     found: set[int] = set()
     for part in text.split(","):
@@ -132,15 +126,8 @@ class NameList(click.ParamType):
 def parse_numbers(text: str) -> tuple[float, ...]:
     """Parse a list of decimal numbers.
 
-    Args:
-        text: Text such as ``0.1``, ``0,0.1,0.3`` or ``0..0.4..0.01``; a range needs a step, and
-            includes both ends. Steps are decimal, so 0..0.3..0.1 is exactly 0, 0.1, 0.2, 0.3.
-
     Returns:
         The numbers in increasing order, without duplicates.
-
-    Raises:
-        ValueError: the text has another form; the message says how to write it.
     """
     found: set[Decimal] = set()
     for part in text.split(","):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+from loca_theory.cli.choices import ENGINES, SAMPLERS
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import (
     ACCOUNTING,
@@ -18,19 +21,11 @@ from loca_theory.cli.options import (
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.ranges import IntegerList, NameList, Shape
-from loca_theory.cli.stores import note_idle, open_store, running, write_result
-from loca_theory.expressivity import (
-    DEFAULT_METHODS,
-    LARGEST_EXACT_RANK,
-    LARGEST_EXACT_SIZE,
-    METHODS,
-    Accounting,
-    Budget,
-    Engine,
-    Sampler,
-    Simulation,
-)
-from loca_theory.expressivity.simulation import DEFAULT_DRAWS, engines_of, squares
+from loca_theory.cli.stores import open_store, running, write_result
+from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, display_name
+
+if TYPE_CHECKING:
+    from loca_theory.expressivity.simulation import Simulation
 
 # More draws are a typing error: their standard errors are needlessly small, and their list would
 # fill the memory.
@@ -46,14 +41,16 @@ _MOST_DRAWS = 10_000_000
 @click.option(
     "--methods",
     type=NameList(),
-    default=",".join(method.name for method in DEFAULT_METHODS),
+    default=",".join(DEFAULT_KEYS),
     metavar="NAMES",
-    help=f"Methods to compare: 'all', or names from {', '.join(METHODS)}. Name your own method as "
-    f"module:attribute. Default: {', '.join(method.name for method in DEFAULT_METHODS)}.",
+    help=f"Methods to compare: 'all', or names from {', '.join(DISPLAY_NAMES.values())}; a "
+    "letter of the paper and "
+    "any case of letters will do. Name your own method as module:attribute. Default: "
+    f"{', '.join(map(display_name, DEFAULT_KEYS))}.",
 )
 @click.option(
     "--engine",
-    type=click.Choice([*(engine.value for engine in Engine), "all"]),
+    type=click.Choice([*ENGINES, "all"]),
     help="How errors are computed. exact: the expectation, by formula; asymptotic: the limit of "
     "large matrices; monte-carlo: the mean of random draws; all: all three. Engines that a method "
     "does not have are skipped. Default: exact where the method has it, else "
@@ -70,13 +67,13 @@ _MOST_DRAWS = 10_000_000
 @default_option(
     "--draws",
     type=click.IntRange(max=_MOST_DRAWS),
-    default=DEFAULT_DRAWS,
+    default=100,
     metavar="INTEGER",
     help="Number of random draws.",
 )
 @click.option(
     "--sampler",
-    type=click.Choice([sampler.value for sampler in Sampler]),
+    type=click.Choice(SAMPLERS),
     help="How monte-carlo draws errors. reduced: from the law of the error, without a matrix; "
     "dense: by approximating random matrices. Default: reduced for the methods that have it, dense "
     "for the others.",
@@ -116,6 +113,10 @@ def command(
     if (sizes is None) == (shape is None):
         msg = "give either --K (square matrices) or --shape PxQ"
         raise click.UsageError(msg)
+    from loca_theory.expressivity import Accounting, Budget
+    from loca_theory.expressivity.monte_carlo import Sampler
+    from loca_theory.expressivity.simulation import Simulation, engines_of, squares
+
     shapes = squares(sizes) if sizes else (shape,) if shape else ()
     budgets = (
         Budget(p, q, r, Accounting(accounting), value_bits) for p, q in shapes for r in ranks
@@ -134,11 +135,9 @@ def command(
     simulation.check_memory(common.jobs)
     # Exact values alone are not worth a store.
     stored = common.out is not None or simulation.draws_errors
-    store = open_store(common, simulation.version) if stored else None
+    store = open_store(common) if stored else None
     with running(common, store, "simulating") as runner:
         result = simulation.run(runner)
-    if not stored:
-        note_idle(store, common)
     _note_gaps(simulation, common)
     if common.out:
         write_result(result, common)
@@ -152,18 +151,23 @@ def command(
 
 
 def _note_gaps(simulation: Simulation, common: Common) -> None:
+    from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE
+    from loca_theory.expressivity.methods import Engine
+
     for method in simulation.unevaluated_methods:
         chosen = simulation.engines or (Engine.EXACT, Engine.MONTE_CARLO)
         known = {one for budget in simulation.budgets for one in method.engines(budget)}
         others = sorted(known.difference(chosen), reverse=True)
         note(
-            f"{method.name} has no value from the engine {' or '.join(chosen)} at some of these "
+            f"{method.display_name} has no value from the engine {' or '.join(chosen)} at "
+            "some of these "
             f"ranks; use --engine {' or '.join(others)}",
             quiet=common.quiet,
         )
     for method, ranks in simulation.fallbacks.items():
         note(
-            f"{method} is simulated at r = {', '.join(map(str, ranks))}: it is exact up to "
+            f"{display_name(method)} is simulated at r = {', '.join(map(str, ranks))}: it "
+            "is exact up to "
             f"r = {LARGEST_EXACT_RANK} and min(p, q) = {LARGEST_EXACT_SIZE}",
             quiet=common.quiet,
         )

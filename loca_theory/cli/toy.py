@@ -8,7 +8,8 @@ from loca_theory.cli.options import PARTIAL_RESULTS, SEED, WORKERS, Common, defa
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running, write_result
-from loca_theory.convergence import DEFAULT_INTERPRETATION, INTERPRETATIONS
+from loca_theory.convergence import INTERPRETATIONS
+from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION
 
 _PRINTED = "gaussian"
 # What each interpretation changes.
@@ -97,7 +98,9 @@ def command(
     """
     chosen_conditions = tuple(dict.fromkeys(_condition(text) for text in conditions))
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.convergence import SEARCHES, ConvergenceStudy, Rates
+    from loca_theory.convergence import SEARCHES
+    from loca_theory.convergence.state import Rates
+    from loca_theory.convergence.study import ConvergenceStudy
 
     if searches == ("help",):
         for name, kind in SEARCHES.items():
@@ -114,7 +117,7 @@ def command(
         rates=Rates(lr, location_lr),
         seed=common.seed,
     )
-    with running(common, open_store(common, study.version), "searching") as runner:
+    with running(common, open_store(common), "searching") as runner:
         result = study.run(runner)
     if common.out:
         write_result(result, common)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from loca_theory.cli.output import console, plain_table, print_table
-from loca_theory.convergence import RecoveryRow
+from loca_theory.convergence.results import RecoveryRow
 
 _NOTES = (
     "solved: all locations that generated the data are found; diverged: not solved",

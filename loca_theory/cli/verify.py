@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from loca_theory import LocaTheoryError, ResourceError
-from loca_theory.claims import (
-    Entry,
-    Ledger,
-    Tier,
-    Verdict,
-    Verification,
-    VerificationResult,
-    load_ledger,
-    read_entries,
-)
-from loca_theory.claims.entries import version
 from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import note_written, open_store, running
+from loca_theory.errors import LocaTheoryError, ResourceError
+
+if TYPE_CHECKING:
+    from loca_theory.claims import Ledger, VerificationResult
+    from loca_theory.claims.entries import Entry
+    from loca_theory.claims.verification import Verification
 
 _NOT_SUPPORTED = 3
 
@@ -106,6 +101,11 @@ def command(
     if quick and deep:
         msg = "--quick and --deep exclude each other"
         raise click.UsageError(msg)
+    from loca_theory.claims import Verdict, load_ledger
+    from loca_theory.claims.measurement import Tier
+    from loca_theory.claims.results import read_entries
+    from loca_theory.claims.verification import Verification
+
     ledger = load_ledger(ledger_path)
     if ledger_path:
         _check_figures(ledger)
@@ -136,7 +136,7 @@ def command(
 
 
 def _run(verification: Verification, common: Common) -> VerificationResult:
-    store = open_store(common, version())
+    store = open_store(common)
     try:
         with running(common, store, "checking", "claims") as runner:
             return verification.run(runner)

@@ -76,11 +76,7 @@ INTERPRETATIONS: tuple[str, ...] = tuple(_CHANGES)
 
 
 def find_interpretation(name: str) -> Interpretation:
-    """Return an interpretation by name: one of :data:`INTERPRETATIONS`, or several joined by ``+``.
-
-    Raises:
-        InvalidArgumentError: a part is unknown, or two parts change the same setting.
-    """
+    """Find an interpretation: one of :data:`INTERPRETATIONS`, or several joined by ``+``."""
     changes: dict[str, Any] = {}
     for part in str(name).split("+"):
         if part not in _CHANGES:

@@ -26,7 +26,7 @@ import torch
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import generator
-from loca_theory.transforms import dct_matrix
+from loca_theory.transforms.matrices import dct_matrix
 
 SAMPLES = 5000
 _MOST = 4096
@@ -43,9 +43,6 @@ class Family:
         condition: Condition number of the fixed weights, at least 1 (1 for orthogonal matrices).
             Their singular values are log-spaced, and their expected Frobenius norm is the paper's.
             None for Gaussian weights, as in the paper.
-
-    Raises:
-        InvalidArgumentError: a value is out of range.
     """
 
     size: int = 6
@@ -121,13 +118,6 @@ def draw(
 
     The random draws of a problem depend on the family, the seed and its number only;
     interpretations scale the same draws.
-
-    Args:
-        family: The family of the problems.
-        interpretation: Sets the scales and the divisor of the loss.
-        seed: Root seed.
-        numbers: Numbers of the problems.
-        samples: Number n of samples.
     """
     drawn = [_draw(family, interpretation, seed, number, samples) for number in numbers]
     fields = [torch.from_numpy(np.stack(parts)) for parts in zip(*drawn, strict=True)]

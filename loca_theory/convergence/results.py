@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loca_theory.sweeps import Result
-from loca_theory.sweeps import rows as table
+from loca_theory.sweeps.results import rows as table
 
 
 @dataclass(frozen=True)

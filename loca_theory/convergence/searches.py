@@ -31,11 +31,6 @@ class Search:
     A component is a coefficient with its location in the spectrum. Every step of a run evaluates
     the gradient once, and either updates the coefficients or moves the components. The base class
     itself never moves components.
-
-    Args:
-        state: The batch.
-        noise: Function of a number n that draws n standard exponential numbers per problem, as one
-            row per problem.
     """
 
     descends = True
@@ -50,27 +45,11 @@ class Search:
         return False
 
     def move(self, progress: float) -> None:
-        """Move the components once.
-
-        Args:
-            progress: Fraction already elapsed of the steps in which components may move, in [0, 1).
-        """
+        """Move the components once."""
 
 
 class Gradient(Search):
-    r"""Gradient descent on continuous locations and on the coefficients, in alternating phases.
-
-    Args:
-        state: The batch.
-        noise: As in :class:`Search`.
-        rule: The finite difference that approximates the gradient.
-        momentum: Momentum of the updates of the locations (heavy ball).
-        jitter: Initial scale, in indices, of Laplace noise that is added to each update; it falls
-            linearly to zero.
-        reach: Initial distance, as a fraction of the size, from a location to the neighbours that
-            enter the finite difference. The distance shrinks to one index, and the difference is
-            divided by it.
-    """
+    r"""Gradient descent on continuous locations and on the coefficients, in alternating phases."""
 
     def __init__(
         self,
@@ -151,12 +130,6 @@ class Swap(Search):
     Components move in the last step of each period. If the curvature is used, a component moves
     only if the predicted decrease exceeds its saliency. If it is not used, the number of components
     that move falls over time, as in dynamic sparse training.
-
-    Args:
-        state: The batch.
-        noise: As in :class:`Search`.
-        use_curvature: If True, locations are ranked by predicted decrease, and components by
-            saliency. If False, they are ranked by the magnitudes of gradient and coefficient.
     """
 
     def __init__(self, state: State, noise: Noise, *, use_curvature: bool = True) -> None:
@@ -209,13 +182,6 @@ class CyclicPursuit(Reselection):
     """In each move, compute the gradient without one component, and move it to the best location.
 
     The components take turns.
-
-    Args:
-        state: The batch.
-        noise: As in :class:`Search`.
-        temperature: Initial scale of the Gumbel noise that is added to the logarithm of each
-            predicted decrease. The scale falls linearly to zero; the standard deviation of the
-            noise is about 1.3 times the scale.
     """
 
     def __init__(self, state: State, noise: Noise, *, temperature: float = 0.0) -> None:
@@ -268,69 +234,82 @@ class Pursuit(Search):
 
 @dataclass(frozen=True)
 class SearchKind:
-    """Title and constructor of a search.
+    """Name, title and constructor of a search.
 
     Attributes:
+        name: Name in tables and options.
         title: What the search does, in a few words.
         make: Function that makes the search from the batch and its noise.
     """
 
+    name: str
     title: str
     make: Callable[[State, Noise], Search]
 
 
 SEARCHES: dict[str, SearchKind] = {
-    "coefficients-only": SearchKind("learn the coefficients; locations do not move", Search),
-    "central": SearchKind("gradient by central differences, as in the paper", Gradient),
-    "forward": SearchKind(
-        "gradient by forward differences (V4)", partial(Gradient, rule="forward")
-    ),
-    "backward": SearchKind(
-        "gradient by backward differences (V5)", partial(Gradient, rule="backward")
-    ),
-    "eight-direction": SearchKind(
-        "gradient by the steepest of 8 one-sided differences (the paper's remark)",
-        partial(Gradient, rule="eight-direction"),
-    ),
-    "momentum": SearchKind(
-        "central differences, with momentum 0.9", partial(Gradient, momentum=0.9)
-    ),
-    "jitter": SearchKind(
-        "central differences, with noise that falls to zero", partial(Gradient, jitter=1.0)
-    ),
-    "shrinking": SearchKind(
-        "central differences over a distance that shrinks from K/2 to 1",
-        partial(Gradient, reach=0.5),
-    ),
-    "swap-raw": SearchKind(
-        "move components with the smallest |a| to locations with the largest |Z|",
-        partial(Swap, use_curvature=False),
-    ),
-    "swap": SearchKind(
-        "move components with the smallest a²h to locations with the largest Z²/h, if larger", Swap
-    ),
-    "reselect": SearchKind(
-        "compute Z without the smallest |a|, then move these components to the largest Z²/h",
-        Reselection,
-    ),
-    "cyclic-pursuit": SearchKind(
-        "compute Z without one component in turn, then move it to the largest Z²/h",
-        CyclicPursuit,
-    ),
-    "annealed-pursuit": SearchKind(
-        "cyclic-pursuit, with noise that falls to zero",
-        partial(CyclicPursuit, temperature=_TEMPERATURE),
-    ),
-    "pursuit": SearchKind(
-        "orthogonal matching pursuit, which fits coefficients by least squares", Pursuit
-    ),
+    kind.name: kind
+    for kind in (
+        SearchKind("coefficients-only", "learn the coefficients; locations do not move", Search),
+        SearchKind("central", "gradient by central differences, as in the paper", Gradient),
+        SearchKind(
+            "forward", "gradient by forward differences (V4)", partial(Gradient, rule="forward")
+        ),
+        SearchKind(
+            "backward", "gradient by backward differences (V5)", partial(Gradient, rule="backward")
+        ),
+        SearchKind(
+            "eight-direction",
+            "gradient by the steepest of 8 one-sided differences (the paper's remark)",
+            partial(Gradient, rule="eight-direction"),
+        ),
+        SearchKind(
+            "momentum", "central differences, with momentum 0.9", partial(Gradient, momentum=0.9)
+        ),
+        SearchKind(
+            "jitter",
+            "central differences, with noise that falls to zero",
+            partial(Gradient, jitter=1.0),
+        ),
+        SearchKind(
+            "shrinking",
+            "central differences over a distance that shrinks from K/2 to 1",
+            partial(Gradient, reach=0.5),
+        ),
+        SearchKind(
+            "swap-raw",
+            "move components with the smallest |a| to locations with the largest |Z|",
+            partial(Swap, use_curvature=False),
+        ),
+        SearchKind(
+            "swap",
+            "move components with the smallest a²h to locations with the largest Z²/h, if larger",
+            Swap,
+        ),
+        SearchKind(
+            "reselect",
+            "compute Z without the smallest |a|, then move these components to the largest Z²/h",
+            Reselection,
+        ),
+        SearchKind(
+            "cyclic-pursuit",
+            "compute Z without one component in turn, then move it to the largest Z²/h",
+            CyclicPursuit,
+        ),
+        SearchKind(
+            "annealed-pursuit",
+            "cyclic-pursuit, with noise that falls to zero",
+            partial(CyclicPursuit, temperature=_TEMPERATURE),
+        ),
+        SearchKind(
+            "pursuit",
+            "orthogonal matching pursuit, which fits coefficients by least squares",
+            Pursuit,
+        ),
+    )
 }
 
 
 def find_search(name: str) -> SearchKind:
-    """Return the search with the given name.
-
-    Raises:
-        InvalidArgumentError: the name is unknown; the message lists the known names.
-    """
+    """Return the search with the given name."""
     return find("search", name, SEARCHES)

@@ -1,21 +1,29 @@
-"""The toy experiment on a block of problems, as a point of a sweep."""
+"""The toy experiment on a block of problems, as a cell of a sweep."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import torch
 
-from loca_theory.convergence.interpretations import find_interpretation
+from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
-from loca_theory.convergence.searches import Noise, Search, find_search
+from loca_theory.convergence.searches import Noise, Search, SearchKind
 from loca_theory.convergence.state import Rates, State
-from loca_theory.sweeps import Point, code_version, generator
+from loca_theory.sweeps import Cell, generator
 
 EXPERIMENT, TRACE = "toy", "toy trace"
+PACKAGES = (
+    "loca_theory.convergence",
+    "loca_theory.locations",
+    "loca_theory.sweeps.random",
+    "loca_theory.transforms",
+)
+"""The packages whose code solves the problems."""
 # Steps between checks for divergence.
 _LOOK_EVERY = 50
 # A block has about this many spectrum entries, so that the overhead of a step is small. At larger
@@ -26,51 +34,50 @@ _TRACED = 200
 
 
 def block(size: int) -> int:
-    """Number of problems per point; fixed, so that a run with more problems extends this one."""
+    """Number of problems per cell; fixed, so that a run with more problems extends this one."""
     return max(_BLOCK_ENTRIES // size**2, min(_FEWEST, _MOST_ENTRIES // size**2), 1)
 
 
-def point(
-    family: Family,
-    interpretation: str,
-    search: str,
-    rates: Rates,
-    steps: int,
-    seed: int,
-    numbers: tuple[int, int],
-) -> Point:
-    """Make the sweep's point for a block of problems, or for the trace of one.
+def _name(search: SearchKind) -> str:
+    return search.name
 
-    Args:
+
+@dataclass(frozen=True)
+class ToyCell(Cell):
+    """A block of problems that one search solves under one interpretation.
+
+    Attributes:
         family: The family of the problems.
-        interpretation: Name of an interpretation.
-        search: Name of a search.
+        interpretation: The interpretation.
+        search: The search.
         rates: Learning rates.
         steps: Evaluations of the gradient.
         seed: Root seed.
-        numbers: Number of the first problem, and of the one after the last.
+        problems: Number of the first problem, and of the one after the last.
+        samples: Number of samples in the data of a problem.
     """
-    parameters = {
-        "size": family.size,
-        "components": family.components,
-        "condition": family.condition,
-        "samples": SAMPLES,
-        "interpretation": interpretation,
-        "search": search,
-        "rates": [rates.lr, rates.location_lr],
-        "steps": steps,
-        "seed": seed,
-        "problems": list(numbers),
-    }
-    return Point(EXPERIMENT, parameters)
+
+    experiment = EXPERIMENT
+    packages = PACKAGES
+
+    family: Family
+    interpretation: Interpretation
+    search: SearchKind = field(metadata={"describe": _name})
+    rates: Rates
+    steps: int
+    seed: int
+    problems: tuple[int, int]
+    samples: int = SAMPLES
 
 
-def version() -> str:
-    """Version of the code and libraries that the outcomes depend on."""
-    return code_version(compute, compute_trace)
+@dataclass(frozen=True)
+class TraceCell(ToyCell):
+    """One problem, whose trace is recorded."""
+
+    experiment = TRACE
 
 
-def compute(given: Point) -> dict[str, Any]:
+def evaluate(cell: ToyCell) -> dict[str, Any]:
     """Compute the outcomes of every problem of a block.
 
     Returns:
@@ -78,12 +85,12 @@ def compute(given: Point) -> dict[str, Any]:
         diverged; ``exact``, whether all are; ``loss``, the final loss in units of the loss at
         ΔW = 0, or None if it diverged.
     """
-    state, _ = _run(given)
+    state, _ = _run(cell)
     return outcomes(state)
 
 
 def outcomes(state: State) -> dict[str, list[Any]]:
-    """Outcomes of the problems; see :func:`compute`."""
+    """Outcomes of the problems; see :func:`evaluate`."""
     state.stop_diverged()
     indices, true = state.indices, state.problems.indices
     found = (true[:, :, None] == indices[:, None, :]).any(2).sum(1)
@@ -97,7 +104,7 @@ def outcomes(state: State) -> dict[str, list[Any]]:
     }
 
 
-def compute_trace(given: Point) -> dict[str, Any]:
+def evaluate_trace(cell: TraceCell) -> dict[str, Any]:
     """Compute the trace of one problem.
 
     Returns:
@@ -105,20 +112,17 @@ def compute_trace(given: Point) -> dict[str, Any]:
         is the start); ``losses`` at each of them, in units of the loss at ΔW = 0; ``components`` at
         each of them, as [row, column, coefficient]. Losses and coefficients that diverged are None.
     """
-    state, trace = _run(given, traced=True)
+    state, trace = _run(cell, traced=True)
     size, problems = state.problems.size, state.problems
     truth = zip(problems.indices[0].tolist(), problems.coefficients[0].tolist(), strict=True)
     return {"truth": [[*divmod(index, size), a] for index, a in truth], **trace}
 
 
-def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
-    p = given.parameters
-    family = Family(p["size"], p["components"], p["condition"])
-    problems = _problems(family, p["interpretation"], p["seed"], *p["problems"])
-    interpretation = find_interpretation(p["interpretation"])
-    state = State(problems, interpretation, Rates(*p["rates"]))
-    search = find_search(p["search"]).make(state, _noise(given))
-    steps, end = p["steps"], interpretation.moving_steps(p["steps"])
+def _run(cell: ToyCell, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
+    problems = _problems(cell.family, cell.interpretation, cell.seed, *cell.problems)
+    state = State(problems, cell.interpretation, cell.rates)
+    search = cell.search.make(state, _noise(cell))
+    steps, end = cell.steps, cell.interpretation.moving_steps(cell.steps)
     every = max(1, steps // _TRACED)
     trace: dict[str, list[Any]] = {"steps": [], "losses": [], "components": []}
     for step in advance(search, steps, end):
@@ -130,13 +134,7 @@ def _run(given: Point, *, traced: bool = False) -> tuple[State, dict[str, list[A
 
 
 def advance(search: Search, steps: int, end: int) -> Iterator[int]:
-    """Yield the number of each step, and then take it; each evaluates the gradient once.
-
-    Args:
-        search: The search, with its state.
-        steps: Number of steps.
-        end: Number of steps after which the locations are frozen.
-    """
+    """Yield the number of each step, and then take it; each evaluates the gradient once."""
     for step in range(steps):
         yield step
         if step < end and search.moves_at(step):
@@ -162,16 +160,18 @@ def _finite(value: float) -> float | None:
 
 
 @lru_cache(maxsize=4)
-def _problems(family: Family, interpretation: str, seed: int, first: int, end: int) -> Problems:
-    return draw(family, find_interpretation(interpretation), seed, range(first, end))
+def _problems(
+    family: Family, interpretation: Interpretation, seed: int, first: int, end: int
+) -> Problems:
+    return draw(family, interpretation, seed, range(first, end))
 
 
-def _noise(given: Point) -> Noise:
-    p = given.parameters
-    first, end = p["problems"]
-    rows = block(p["size"])
+def _noise(cell: ToyCell) -> Noise:
+    first, end = cell.problems
+    size, components = cell.family.size, cell.family.components
+    rows = block(size)
     number, within = divmod(first, rows)
-    source = generator(p["seed"], "toy search", p["search"], p["size"], p["components"], number)
+    source = generator(cell.seed, "toy search", cell.search.name, size, components, number)
 
     def draw_noise(count: int) -> torch.Tensor:
         # Draw for a whole block, so that a problem's noise does not depend on their number.

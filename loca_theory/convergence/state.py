@@ -20,9 +20,6 @@ class Rates:
     Attributes:
         lr: Learning rate of the coefficients.
         location_lr: Learning rate of the locations, in the unit of the interpretation.
-
-    Raises:
-        InvalidArgumentError: a learning rate is not positive and finite.
     """
 
     lr: float = 0.02

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, manifest
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
+_Kind = TypeVar("_Kind", bound=one.ToyCell)
 # Default numbers of problems: (largest size, number).
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
@@ -69,7 +72,7 @@ def toy(
 
     Raises:
         InvalidArgumentError: a name is unknown or repeated, or a number is out of range.
-        ResourceError: workers or the store fail; finished points are in the store.
+        ResourceError: workers or the store fail; finished blocks are in the store.
 
     >>> import loca_theory.convergence as convergence
     >>> found = convergence.toy(["coefficients-only", "swap"], problems=100, steps=400)
@@ -112,9 +115,6 @@ class ConvergenceStudy:
         steps: Gradient evaluations per problem.
         rates: Learning rates.
         seed: Root seed.
-
-    Raises:
-        InvalidArgumentError: a name is unknown or repeated, or a number is out of range.
     """
 
     searches: tuple[str, ...] = tuple(SEARCHES)
@@ -154,11 +154,6 @@ class ConvergenceStudy:
             raise InvalidArgumentError(msg)
         self.families()
 
-    @property
-    def version(self) -> str:
-        """Version of the code and libraries that the stored results depend on."""
-        return one.version()
-
     def families(self) -> list[Family]:
         """Every combination of size, components and condition."""
         return [Family(*each) for each in product(self.sizes, self.components, self.conditions)]
@@ -182,46 +177,54 @@ class ConvergenceStudy:
         return self.problems or default_problems(size)
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> ToyResult:
-        """Solve all problems.
-
-        Args:
-            runner: Runner that solves the problems. It reports no progress for the traces.
-
-        Raises:
-            ResourceError: workers or the store fail; finished points are in the store.
-        """
+        """Solve all problems."""
         # The innermost loop is over searches, so that the problems of a block are drawn only once.
         configurations = list(product(self.families(), self.interpretations, self.searches))
-        points = [
-            ((family, interpretation, search), self._point(family, interpretation, search, numbers))
+        cells = [
+            (
+                (family, interpretation, search),
+                self._cell(one.ToyCell, family, interpretation, search, numbers),
+            )
             for family, interpretation in product(self.families(), self.interpretations)
             for numbers in self._blocks(family)
             for search in self.searches
         ]
-        with runner.connected():
-            results = runner.run([point for _, point in points], one.compute)
-            outcomes: dict[Any, dict[str, list[Any]]] = {}
-            for (configuration, _), result in zip(points, results, strict=True):
-                saved = outcomes.setdefault(configuration, {"found": [], "exact": [], "loss": []})
-                for name, values in saved.items():
-                    values.extend(result[name])
-            return ToyResult(
-                manifest(grid=self.describe(), seed=self.seed),
-                rows=tuple(
-                    self._row(*configuration, outcomes[configuration])
-                    for configuration in configurations
-                ),
-                traces=tuple(self._traces(outcomes, runner)),
-            )
+        results = runner.run([cell for _, cell in cells], one.evaluate)
+        outcomes: dict[Any, dict[str, list[Any]]] = {}
+        for (configuration, _), result in zip(cells, results, strict=True):
+            saved = outcomes.setdefault(configuration, {"found": [], "exact": [], "loss": []})
+            for name, values in saved.items():
+                values.extend(result[name])
+        return ToyResult(
+            manifest(grid=self.describe(), seed=self.seed),
+            rows=tuple(
+                self._row(*configuration, outcomes[configuration])
+                for configuration in configurations
+            ),
+            traces=tuple(self._traces(outcomes, runner)),
+        )
 
     def _blocks(self, family: Family) -> list[tuple[int, int]]:
         size, total = one.block(family.size), self._problems(family.size)
         return [(start, min(start + size, total)) for start in range(0, total, size)]
 
-    def _point(
-        self, family: Family, interpretation: str, search: str, numbers: tuple[int, int]
-    ) -> Point:
-        return one.point(family, interpretation, search, self.rates, self.steps, self.seed, numbers)
+    def _cell(
+        self,
+        kind: type[_Kind],
+        family: Family,
+        interpretation: str,
+        search: str,
+        numbers: tuple[int, int],
+    ) -> _Kind:
+        return kind(
+            family,
+            find_interpretation(interpretation),
+            find_search(search),
+            self.rates,
+            self.steps,
+            self.seed,
+            numbers,
+        )
 
     def _row(
         self, family: Family, interpretation: str, search: str, outcomes: dict[str, list[Any]]
@@ -271,12 +274,11 @@ class ConvergenceStudy:
             if number is not None
             for search in traced
         ]
-        points = [
-            self._point(family, interpretation, search, (number, number + 1))
+        cells = [
+            self._cell(one.TraceCell, family, interpretation, search, (number, number + 1))
             for _, search, number in wanted
         ]
-        points = [Point(one.TRACE, point.parameters) for point in points]
-        traces = replace(runner, progress=None).run(points, one.compute_trace)
+        traces = replace(runner, progress=None).run(cells, one.evaluate_trace)
         for (case, search, number), trace in zip(wanted, traces, strict=True):
             yield from _trace_rows(case, chosen, search, number, family, trace)
 
@@ -284,16 +286,7 @@ class ConvergenceStudy:
 def _trace_rows(
     case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
 ) -> Iterator[TraceRow]:
-    """Yield the trace of one problem: true components, then learned ones at every recorded step.
-
-    Args:
-        case: ``recovered`` or ``not recovered``.
-        chosen: The search by whose outcome the problem was chosen.
-        search: The search that is traced.
-        number: Number of the problem.
-        family: Family of the problem.
-        trace: Result of :func:`~loca_theory.convergence.simulation.compute_trace`.
-    """
+    """Yield the trace of one problem: true components, then learned ones at every recorded step."""
     problem = (case, chosen, search, number, family.size)
     for n, entry in enumerate(trace["truth"]):
         yield TraceRow(*problem, "truth", 0, n, *entry, loss=0.0)

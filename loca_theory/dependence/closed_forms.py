@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    Budget,
-    expected_top_sum_with_outlier,
-    low_rank_fraction,
-)
+from loca_theory.expressivity import Budget
+from loca_theory.expressivity.limits import low_rank_fraction
+from loca_theory.expressivity.order_statistics import expected_top_sum_with_outlier
 
 _Array = NDArray[np.float64]
 _NODES, _FAR = 32, 9.0
@@ -47,16 +45,9 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
 
     .. math:: D(t) = E\,\bigl[(1 + t g^2)\, P(χ^2_3 < c^2/(1 + t g^2))\bigr] .
 
-    Args:
-        t: Energy of the spike over that of the independent part, θ²/(pq), not negative.
-        retained: The fraction f of the coefficients that is retained, in (0, 1).
-
     Returns:
         The loss relative to pq, in the limit of large matrices. At t = 0 it is the loss of the
         method D for independent entries.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
     """
     if t < 0 or not 0 < retained < 1:
         msg = "t must not be negative and retained must lie strictly between 0 and 1, "
@@ -80,13 +71,6 @@ def energy_retained_with_spike(fraction: float, retained: float) -> float:
     :math:`1 - D(t)/(1+t)`, where D(t) is :func:`selection_loss_with_spike`. Low rank retains more
     exactly if the r largest singular values hold a larger fraction of the energy. At the crossing
     the two are equal, which places a crossing on the phase diagram.
-
-    Args:
-        fraction: The energy fraction e of the spike, in [0, 1).
-        retained: The fraction f of the coefficients that is retained, in (0, 1).
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
     """
     if not 0 <= fraction < 1:
         msg = f"fraction must be at least 0 and below 1, not {fraction}"
@@ -104,18 +88,8 @@ def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> f
 
     .. math:: \frac{(p-1)(q-1)}{pq}\, L_R^{(p-1)(q-1)}(r-1) - \frac1{t\,pq}, \qquad θ^2 = t\,pq .
 
-    Args:
-        p: Rows.
-        q: Columns.
-        t: θ²/(pq); the spike must lie outside the bulk, θ⁴ > pq.
-        loss_without: Loss at rank r − 1 of an independent (p−1)×(q−1) matrix, relative to its own
-            energy.
-
     Returns:
         The loss relative to pq.
-
-    Raises:
-        InvalidArgumentError: the spike is hidden in the bulk.
     """
     if t * t * p * q <= 1:
         msg = f"a spike of t = {t:.4g} is hidden in the bulk at {p}x{q}; t must exceed "
@@ -139,20 +113,8 @@ def low_rank_loss_with_shared_mean(
 
     where the subtracted term is the mean of 1/θ², restricted to θ² > √(pq).
 
-    Args:
-        p: Rows.
-        q: Columns.
-        spread: The variance s² of θ: pq·ρ for Σ = I + ρ11ᵀ; for Σ = (1−ρ)I + ρ11ᵀ it is
-            pq·ρ/(1−ρ), in units of the variance 1−ρ of the independent part.
-        loss: Loss at rank r of an independent p×q matrix, relative to its own energy.
-        loss_without: Loss at rank r − 1 of an independent (p−1)×(q−1) matrix, relative to its own
-            energy.
-
     Returns:
         The loss relative to pq times the variance of the independent part.
-
-    Raises:
-        InvalidArgumentError: the spread is negative.
     """
     if spread < 0:
         msg = f"spread must not be negative, and is {spread}"
@@ -173,11 +135,6 @@ def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -
     11ᵀ is the DCT atom of frequency zero, so only the coefficient at that frequency depends on the
     mean: it is N(0, τ²), the other pq − 1 are N(0, σ²), and all are independent.
 
-    Args:
-        budget: Shape, rank and accounting.
-        noise: The variance σ² of all other coefficients.
-        atom: The variance τ² of the coefficient at frequency zero.
-
     Returns:
         The expected squared error; it is not divided by an energy.
     """
@@ -196,13 +153,6 @@ def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
     :math:`1 - R(ρ) = D(t)` for t and returns t/(1+t). R(ρ) is the fraction of the energy that rank
     truncation retains under the Marchenko–Pastur law, and D(t) is
     :func:`selection_loss_with_spike` at the paper's budget, f = ρ(1 + c)/2.
-
-    Args:
-        ratio: ρ = r/min(p, q), in (0, 1/2).
-        aspect: c = min(p, q)/max(p, q), in (0, 1].
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
     """
     if not (0 < ratio < 0.5 and 0 < aspect <= 1):
         msg = "ratio must lie strictly between 0 and 1/2 and aspect in (0, 1], "

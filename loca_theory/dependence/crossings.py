@@ -55,10 +55,6 @@ def find_crossings(
     advance together, so that the draws of one round can be computed at once. The confidence
     interval is that of the gap, divided by the gap's slope across the bracket.
 
-    Args:
-        grids: For each search, the increasing values and the gap (mean, standard error) at each.
-        gaps: Function that computes the gaps at further values.
-
     Returns:
         The crossing of each search; without a value if the gap does not change sign on the
         grid, or is not positive at the first value.

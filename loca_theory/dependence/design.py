@@ -12,8 +12,8 @@ from loca_theory import _arguments
 from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
 from loca_theory.dependence.structures import STRUCTURES, find_structure
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Budget, Engine, Method, find_methods
-from loca_theory.expressivity.methods import own_titles
+from loca_theory.expressivity import METHODS, Budget, Method
+from loca_theory.expressivity.methods import Engine, find_methods, own_titles
 
 DEFAULT_DRAWS, DEFAULT_NULL_DRAWS, DEFAULT_LEVEL = 100, 4000, 0.05
 _DEFAULT_GRIDS = {
@@ -64,11 +64,6 @@ class Design:
             rows.
         block: Rows, and columns, of a block of ``blocks``; None for the largest common divisor of
             p and q up to 16.
-
-    Raises:
-        InvalidArgumentError: a name is unknown, a rank does not fit, a value is out of range, a
-            parameter belongs to none of the structures, or a method has no value under any of the
-            protocols.
     """
 
     p: int
@@ -158,10 +153,12 @@ class Design:
                 continue
             if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
-                msg = f"{method.name} has no value under {', '.join(self.protocols)}; leave it "
+                msg = f"{method.display_name} has no value under "
+                msg += f"{', '.join(self.protocols)}; leave it "
                 msg += f'out, or use protocols="{other}"'
             else:
-                msg = f"{method.name} does not approximate matrices and has no exact error; leave "
+                msg = f"{method.display_name} does not approximate matrices and has no "
+                msg += "exact error; leave "
                 msg += "it out, or define its approximate(matrix, budget, rng)"
             raise InvalidArgumentError(msg)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -17,122 +17,96 @@ from loca_theory.dependence.detection import (
     low_frequency_fraction,
 )
 from loca_theory.dependence.protocols import COMPARED, DRAWN
-from loca_theory.dependence.structures import Family, find_structure
-from loca_theory.expressivity import (
-    METHODS,
-    Budget,
-    CoordinateMethod,
-    LowRank,
-    Method,
-    mean_retained_energies,
-)
+from loca_theory.dependence.structures import Family, Structure
+from loca_theory.expressivity import Budget, Method
+from loca_theory.expressivity.matrices import mean_retained_energies
+from loca_theory.expressivity.methods import CoordinateMethod, LowRank, identities, is_recognisable
 from loca_theory.expressivity.methods.bases import COSINE
-from loca_theory.increments import spectral_statistics, squared_singular_values
-from loca_theory.sweeps import Moments, Point, code_version, generator
+from loca_theory.expressivity.monte_carlo import PACKAGES as OF_ERRORS
+from loca_theory.increments import squared_singular_values
+from loca_theory.increments.spectrum import spectral_statistics
+from loca_theory.sweeps import Cell, generator
+from loca_theory.sweeps.random import Moments
 from loca_theory.transforms import dct2
 
 EXPERIMENT = "dependence"
-# Draws per point. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
+PACKAGES = ("loca_theory.dependence", *OF_ERRORS)
+"""The packages whose code computes losses and statistics."""
+# Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 25
-# Blocks with at most this many matrix entries (64 MiB) are cached between points.
+# Blocks with at most this many matrix entries (64 MiB) are cached between cells.
 _ENTRIES_IN_MEMORY = 2**23
-_NO_OWN_METHODS: Mapping[str, Method] = {}
 
 
-def point(
-    structure: str,
-    value: float,
-    p: int,
-    q: int,
-    ranks: tuple[int, ...],
-    seed: int,
-    draws: tuple[int, int],
-    *,
-    methods: Sequence[str] = tuple(method.name for method in DRAWN),
-    definitions: Mapping[str, str | None] | None = None,
-    with_centred: bool = False,
-    option: float | None = None,
-) -> Point:
-    """Sweep point for a block of draws of one structure at one value.
+@dataclass(frozen=True)
+class DrawCell(Cell):
+    """A block of draws of one structure at one value.
 
-    Args:
-        structure: Name of the structure.
+    Attributes:
+        structure: The structure.
         value: Value of its parameter.
         p: Rows.
         q: Columns.
         ranks: LoRA ranks.
         seed: Root seed.
         draws: First draw, and one past the last.
-        methods: Names of the methods applied to the draws, which must include :data:`COMPARED`.
-        definitions: Digests of the user's own methods, by name.
+        methods: The methods applied to the draws, which must include :data:`COMPARED`.
         with_centred: Whether to compute the statistics of the centred matrix as well.
-        option: Argument of the structure, see :meth:`Design.option`.
     """
-    parameters: dict[str, Any] = {
-        "structure": structure,
-        "value": value,
-        "p": p,
-        "q": q,
-        "ranks": list(ranks),
-        "methods": list(methods),
-        "seed": seed,
-        "draws": list(draws),
-        "with_centred": with_centred,
-        "option": option,
-    }
-    if definitions:
-        parameters["definitions"] = dict(definitions)
-    return Point(EXPERIMENT, parameters)
+
+    experiment = EXPERIMENT
+    packages = PACKAGES
+
+    structure: Structure = field(metadata={"describe": Structure.describe})
+    value: float
+    p: int
+    q: int
+    ranks: tuple[int, ...]
+    seed: int
+    draws: tuple[int, int]
+    methods: tuple[Method, ...] = field(default=DRAWN, metadata={"describe": identities})
+    with_centred: bool = False
+
+    @property
+    def is_storable(self) -> bool:
+        """Whether every method can be distinguished from others of the same name."""
+        return all(map(is_recognisable, self.methods))
 
 
-def version() -> str:
-    """Version of the code and libraries that the draws depend on."""
-    return code_version(compute)
-
-
-def compute(given: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[str, Any]:
+def evaluate(cell: DrawCell) -> dict[str, Any]:
     """Moments of the losses, and the statistics, over one block of draws.
 
     A loss is :math:`(\\|W\\|^2 - \\text{retained})/E\\|W\\|^2`. The retained energy is subtracted
     from the energy of the same draw, because the fluctuation that a shared mean adds to both would
     otherwise hide the difference.
 
-    Args:
-        given: The block.
-        own: The user's own methods, by name.
-
     Returns:
         ``losses``: moments for each method, one number per rank; ``gap``: moments of the loss of
         the method R minus the loss of D on the same draws; ``statistics``: each statistic's value
         in every draw; ``centred_statistics``: the same for the centred matrices, or None.
     """
-    parameters = given.parameters
-    p, q = parameters["p"], parameters["q"]
-    structure = find_structure(parameters["structure"], parameters["option"])
-    value = parameters["value"]
-    energy = structure.energy(p, q, value)
-    budgets = [Budget(p, q, r) for r in parameters["ranks"]]
-    methods = [own[name] if name in own else METHODS[name] for name in parameters["methods"]]
-    losses: dict[str, list[NDArray[np.float64]]] = {method.name: [] for method in methods}
+    p, q, structure = cell.p, cell.q, cell.structure
+    energy = structure.energy(p, q, cell.value)
+    budgets = [Budget(p, q, r) for r in cell.ranks]
+    losses: dict[str, list[NDArray[np.float64]]] = {method.name: [] for method in cell.methods}
     statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
     centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
-    start, stop = parameters["draws"]
-    block = (structure.name, parameters["option"], p, q, parameters["seed"], start, stop)
-    for draw, family in enumerate(_families(*block), start):
-        matrix = family(value)
+    start, stop = cell.draws
+    for draw, family in enumerate(_families(structure, p, q, cell.seed, start, stop), start):
+        matrix = family(cell.value)
         total = float(np.square(matrix).sum())
         tensor = torch.from_numpy(matrix)
         eigenvalues = squared_singular_values(tensor)
         spectrum = dct2(tensor)
         # The random choices of a method depend on the draw, but not on the value.
-        of_draw = (parameters["seed"], EXPERIMENT, p, q, structure.name, draw)
-        retained = _retained(methods, budgets, tensor, spectrum, eigenvalues, of_draw)
+        of_draw = (cell.seed, EXPERIMENT, p, q, structure.name, draw)
+        retained = _retained(cell.methods, budgets, tensor, spectrum, eigenvalues, of_draw)
         for name, energies in retained.items():
             losses[name].append((total - energies) / energy)
         found = spectral_statistics(eigenvalues, p, q)
         found["low-frequency"] = low_frequency_fraction(spectrum.numpy())
         _append(statistics, found)
-        if parameters["with_centred"]:
+        if cell.with_centred:
             rest = squared_singular_values(torch.from_numpy(centred(matrix)))
             found = spectral_statistics(rest, p - 1, q)
             # The first row of the spectrum holds the column means.
@@ -145,7 +119,7 @@ def compute(given: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[s
         "losses": {name: Moments.of(some).to_json() for name, some in losses.items()},
         "gap": Moments.of(gap).to_json(),
         "statistics": statistics,
-        "centred_statistics": centred_statistics if parameters["with_centred"] else None,
+        "centred_statistics": centred_statistics if cell.with_centred else None,
     }
 
 
@@ -157,16 +131,7 @@ def _retained(
     eigenvalues: NDArray[np.float64],
     path: tuple[Any, ...],
 ) -> dict[str, NDArray[np.float64]]:
-    """Retained energies of each method, from a known decomposition and DCT.
-
-    Args:
-        methods: The methods.
-        budgets: Budgets, one per rank.
-        matrix: One draw.
-        spectrum: Its DCT.
-        eigenvalues: Its squared singular values, smallest first.
-        path: Seed path of the draw, to which the name of a method with random choices is appended.
-    """
+    """Retained energies of each method, from a known decomposition and DCT."""
     retained: dict[str, NDArray[np.float64]] = {}
     transformed: list[CoordinateMethod] = []
     for method in methods:
@@ -184,27 +149,27 @@ def _retained(
 
 
 def _families(
-    name: str, option: float | None, p: int, q: int, seed: int, start: int, stop: int
+    structure: Structure, p: int, q: int, seed: int, start: int, stop: int
 ) -> Iterable[Family]:
     """The draws of a block, each a function of the value, for common random numbers on the grid.
 
-    Consecutive points differ only in the value, so the draws of the last block are cached if they
+    Consecutive cells differ only in the value, so the draws of the last block are cached if they
     are small.
     """
     if (stop - start) * p * q <= _ENTRIES_IN_MEMORY:
-        return _families_in_memory(name, option, p, q, seed, start, stop)
-    return (_family(name, option, p, q, seed, draw) for draw in range(start, stop))
+        return _families_in_memory(structure, p, q, seed, start, stop)
+    return (_family(structure, p, q, seed, draw) for draw in range(start, stop))
 
 
 @lru_cache(maxsize=1)
 def _families_in_memory(
-    name: str, option: float | None, p: int, q: int, seed: int, start: int, stop: int
+    structure: Structure, p: int, q: int, seed: int, start: int, stop: int
 ) -> tuple[Family, ...]:
-    return tuple(_family(name, option, p, q, seed, draw) for draw in range(start, stop))
+    return tuple(_family(structure, p, q, seed, draw) for draw in range(start, stop))
 
 
-def _family(name: str, option: float | None, p: int, q: int, seed: int, draw: int) -> Family:
-    return find_structure(name, option).family(p, q, generator(seed, EXPERIMENT, p, q, name, draw))
+def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> Family:
+    return structure.family(p, q, generator(seed, EXPERIMENT, p, q, structure.name, draw))
 
 
 @dataclass(frozen=True)
@@ -212,7 +177,7 @@ class Blocks:
     """The results of all blocks of draws of one structure at one value.
 
     Attributes:
-        results: The result of :func:`compute` for each block.
+        results: The result of :func:`evaluate` for each block.
     """
 
     results: Sequence[dict[str, Any]]

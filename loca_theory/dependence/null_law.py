@@ -3,48 +3,51 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from scipy import stats
 
-from loca_theory.expressivity import sample_leading_eigenvalues
-from loca_theory.increments import spectral_statistics
-from loca_theory.sweeps import Point, generator
+from loca_theory.dependence.draws import PACKAGES
+from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.increments.spectrum import spectral_statistics
+from loca_theory.sweeps import Cell, generator
 
 EXPERIMENT = "dependence.null"
-# Draws per point. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
+# Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 250
 
 
-def null_points(p: int, q: int, draws: int, seed: int) -> list[Point]:
-    """Sweep points for the statistics of independent N(0, 1) entries.
+@dataclass(frozen=True)
+class NullCell(Cell):
+    """A block of draws of the statistics of p×q matrices of independent N(0, 1) entries."""
 
-    Args:
-        p: Rows; for centred matrices one less, because a centred p×q matrix has the law of a
-            (p−1)×q one.
-        q: Columns.
-        draws: Number of draws.
-        seed: Root seed.
-    """
+    experiment = EXPERIMENT
+    packages = PACKAGES
+
+    p: int
+    q: int
+    seed: int
+    draws: tuple[int, int]
+
+
+def null_cells(p: int, q: int, draws: int, seed: int) -> list[NullCell]:
+    """Cells for the statistics of independent N(0, 1) entries."""
     return [
-        Point(
-            EXPERIMENT,
-            {"p": p, "q": q, "seed": seed, "draws": [start, min(start + BLOCK, draws)]},
-        )
-        for start in range(0, draws, BLOCK)
+        NullCell(p, q, seed, (start, min(start + BLOCK, draws))) for start in range(0, draws, BLOCK)
     ]
 
 
-def compute_null(given: Point) -> dict[str, Any]:
+def evaluate_null(cell: NullCell) -> dict[str, Any]:
     """Draw one block of the statistics ``T``, ``largest`` and ``spikes``.
 
     All singular values come from the bidiagonal model, so a draw costs one tridiagonal eigenvalue
     problem and no matrix.
     """
-    p, q, seed = (given.parameters[name] for name in ("p", "q", "seed"))
+    p, q = cell.p, cell.q
     found = []
-    for draw in range(*given.parameters["draws"]):
-        rng = generator(seed, EXPERIMENT, p, q, draw)
+    for draw in range(*cell.draws):
+        rng = generator(cell.seed, EXPERIMENT, p, q, draw)
         eigenvalues, _ = sample_leading_eigenvalues(p, q, min(p, q), rng)
         found.append(spectral_statistics(eigenvalues, p, q))
     return {name: [one[name] for one in found] for name in found[0]}

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from loca_theory._arguments import as_tuple
 from loca_theory._lookup import member
-from loca_theory.expressivity import Method, find_methods
+from loca_theory.expressivity import Method
+from loca_theory.expressivity.methods import find_methods
 
 COMPARED = find_methods(("R", "D"))
 """The methods that the crossings compare."""
@@ -33,9 +34,5 @@ class Protocol(StrEnum):
 
 
 def find_protocols(names: str | Iterable[str]) -> tuple[Protocol, ...]:
-    """Find protocols by their names.
-
-    Raises:
-        InvalidArgumentError: a name is unknown; the message lists the known names.
-    """
+    """Find protocols by their names."""
     return tuple(member(Protocol, "protocol", name) for name in as_tuple(names))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.sweeps import Result
-from loca_theory.sweeps import rows as table
+from loca_theory.sweeps.results import rows as table
 
 
 @dataclass(frozen=True)

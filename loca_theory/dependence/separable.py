@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import expected_top_sum_of_unequal
+from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
 
 
 def cosine_variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -47,9 +47,6 @@ def cosine_variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
 
     For another basis C they are ``((C @ A) * C).sum(axis=1)``, and for the entries themselves the
     diagonal of A.
-
-    Args:
-        covariance: The covariance A of the vector, n×n.
     """
     once = fft.dct(covariance, axis=0, norm="ortho")
     # Rounding errors may leave a variance of 0 slightly negative.
@@ -59,19 +56,11 @@ def cosine_variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
 def selection_loss_of_separable(a: ArrayLike, b: ArrayLike, count: int) -> float:
     r"""Expected loss of the N largest of independent coordinates of variances :math:`a_i b_j`.
 
-    Args:
-        a: Variances :math:`a_i` of the basis of the columns, shape (p,).
-        b: Variances :math:`b_j` of the basis of the rows, shape (q,).
-        count: The number N of retained coordinates.
-
     Returns:
         The expected squared error relative to :math:`E\|W\|^2 = \sum_i a_i \sum_j b_j`; 0 if that
         is 0. It is exact if the basis diagonalises both factors, up to the error of
         :func:`~loca_theory.expressivity.expected_top_sum_of_unequal`, and otherwise treats
         correlated coordinates as independent.
-
-    Raises:
-        InvalidArgumentError: a variance is negative or not finite, or count is negative.
 
     >>> lags = np.abs(np.subtract.outer(np.arange(64), np.arange(64)))
     >>> variances = cosine_variances(0.5 ** lags)

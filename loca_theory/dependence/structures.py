@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -67,23 +67,31 @@ class Structure:
         energy: Function of (p, q, value) that returns :math:`E\|W\|^2`.
         factors: Function of (p, q, value) that returns A (p×p) and B (q×q) of the covariance
             Σ = A ⊗ B; None if Σ is not separable.
+        option: The argument of the function that made the structure, if it has one.
     """
 
     name: str
     parameter: str
     title: str
     reference: str
-    bounds: Callable[[int, int], tuple[float, float]]
-    family: Callable[[int, int, np.random.Generator], Family]
-    energy: Callable[[int, int, float], float]
-    factors: Callable[[int, int, float], tuple[_Array, _Array]] | None = None
+    bounds: Callable[[int, int], tuple[float, float]] = field(compare=False)
+    family: Callable[[int, int, np.random.Generator], Family] = field(compare=False)
+    energy: Callable[[int, int, float], float] = field(compare=False)
+    factors: Callable[[int, int, float], tuple[_Array, _Array]] | None = field(
+        default=None, compare=False
+    )
+    option: float | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to workers by name and option, because closures cannot be pickled."""
+        return find_structure, (self.name, self.option)
+
+    def describe(self) -> dict[str, Any]:
+        """What distinguishes the structure from every other."""
+        return {"name": self.name, "option": self.option}
 
     def check(self, p: int, q: int, value: float) -> None:
-        """Check that a value of the parameter is in range for p×q matrices.
-
-        Raises:
-            InvalidArgumentError: the value is out of range; the message gives the range.
-        """
+        """Check that a value of the parameter is in range for p×q matrices."""
         low, high = self.bounds(p, q)
         if not low <= value <= high:
             beyond = (low, high) == (-1 + _OPEN, 1 - _OPEN), high == 1 - _OPEN
@@ -173,6 +181,7 @@ def ar1(rho_columns: float | None = None) -> Structure:
         family,
         _unit_energy,
         factors,
+        rho_columns,
     )
 
 
@@ -219,6 +228,7 @@ def blocks(block: int | None = None) -> Structure:
         family,
         _unit_energy,
         factors,
+        block,
     )
 
 
@@ -275,6 +285,7 @@ def spiked(spikes: int = 1) -> Structure:
         lambda p, q: (0.0, 1 - _OPEN),
         family,
         lambda p, q, fraction: p * q / (1 - fraction),
+        option=spikes,
     )
 
 
@@ -354,14 +365,6 @@ _MAKERS: dict[str, Callable[[Any], Structure]] = {"ar1": ar1, "blocks": blocks, 
 
 
 def find_structure(name: str, option: float | None = None) -> Structure:
-    """Find a structure by its name.
-
-    Args:
-        name: Name of the structure.
-        option: The argument of :func:`ar1`, :func:`blocks` or :func:`spiked`; None for its default.
-
-    Raises:
-        InvalidArgumentError: the name is unknown, or the option is out of range.
-    """
+    """Find a structure by its name."""
     found = find("structure", name, STRUCTURES)
     return found if option is None else _MAKERS[name](option)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +16,19 @@ from loca_theory.dependence.design import (
     DEFAULT_NULL_DRAWS,
     Design,
 )
-from loca_theory.dependence.null_law import compute_null, null_points
+from loca_theory.dependence.null_law import evaluate_null, null_cells
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import COMPARED, Protocol, find_protocols
 from loca_theory.dependence.results import CorrelationResult
-from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.dependence.structures import STRUCTURES, find_structure
 from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Method, MonteCarlo, Sampler, Series, find_methods
-from loca_theory.expressivity.methods import definition
-from loca_theory.sweeps import DEFAULT_RUNNER, Point, Runner, manifest
+from loca_theory.expressivity import METHODS, Method
+from loca_theory.expressivity.methods import find_methods
+from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 # Number of draws of the low-rank loss of independent entries, which the closed forms use.
 _LOSS_DRAWS = 400
@@ -122,24 +124,8 @@ def correlate(
 class Study(Design):
     """A :class:`Design` that can be run; it takes the same arguments."""
 
-    @property
-    def version(self) -> str:
-        """Version of the code and libraries that the stored results depend on."""
-        return draw_blocks.version()
-
     def run(self, runner: Runner = DEFAULT_RUNNER) -> CorrelationResult:
-        """Compute the tables.
-
-        Args:
-            runner: Runner that computes the draws.
-
-        Raises:
-            ResourceError: the workers or the store fail; finished blocks remain in the store.
-        """
-        with runner.connected():
-            return self._run(runner)
-
-    def _run(self, runner: Runner) -> CorrelationResult:
+        """Compute the tables."""
         configurations = [
             (name, value) for name in self.structures for value in self._all_values(name)
         ]
@@ -162,54 +148,38 @@ class Study(Design):
     def _all_values(self, name: str) -> list[float]:
         return sorted({*self.grid(name), *self.detection_values(name)})
 
-    def _points(
-        self,
-        name: str,
-        value: float,
-        methods: Sequence[Method],
-        definitions: Mapping[str, str | None],
-    ) -> list[Point]:
-        with_centred = value in self.detection_values(name)
+    def _cells(
+        self, name: str, value: float, methods: tuple[Method, ...]
+    ) -> list[draw_blocks.DrawCell]:
         return [
-            draw_blocks.point(
-                name,
+            draw_blocks.DrawCell(
+                find_structure(name, self.option(name)),
                 value,
                 self.p,
                 self.q,
                 self.ranks,
                 self.seed,
                 (start, min(start + draw_blocks.BLOCK, self.draws)),
-                methods=[method.name for method in methods],
-                definitions=definitions,
-                with_centred=with_centred,
-                option=self.option(name),
+                methods,
+                with_centred=value in self.detection_values(name),
             )
             for start in range(0, self.draws, draw_blocks.BLOCK)
         ]
 
     def _blocks(
-        self, configurations: Sequence[Configuration], methods: Sequence[Method], runner: Runner
+        self, configurations: Sequence[Configuration], methods: tuple[Method, ...], runner: Runner
     ) -> dict[Configuration, draw_blocks.Blocks]:
-        own = {method.name: method for method in methods if method.name not in METHODS}
-        definitions = {name: definition(method) for name, method in own.items()}
-        if None in definitions.values():
-            # Results of a method without a digest are not stored: they could not be distinguished
-            # from those of another definition of the same name.
-            runner = replace(runner, store=None)
-        points = [
-            self._points(*configuration, methods, definitions) for configuration in configurations
-        ]
+        cells = [self._cells(*configuration, methods) for configuration in configurations]
         # All values of a block come one after the other, because the draws of the last block are
         # cached.
         order = sorted(
-            ((i, j) for i, block in enumerate(points) for j in range(len(block))),
+            ((i, j) for i, block in enumerate(cells) for j in range(len(block))),
             key=lambda pair: (configurations[pair[0]][0], pair[1], pair[0]),
         )
-        compute = partial(draw_blocks.compute, own=own) if own else draw_blocks.compute
-        results = runner.run([points[i][j] for i, j in order], compute)
+        results = runner.run([cells[i][j] for i, j in order], draw_blocks.evaluate)
         by_block = dict(zip(order, results, strict=True))
         return {
-            configuration: draw_blocks.Blocks([by_block[i, j] for j in range(len(points[i]))])
+            configuration: draw_blocks.Blocks([by_block[i, j] for j in range(len(cells[i]))])
             for i, configuration in enumerate(configurations)
         }
 
@@ -233,6 +203,6 @@ class Study(Design):
         ]
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
-        points = null_points(self.p - is_centred, self.q, self.null_draws, self.seed)
-        blocks = runner.run(points, compute_null)
+        cells = null_cells(self.p - is_centred, self.q, self.null_draws, self.seed)
+        blocks = runner.run(cells, evaluate_null)
         return {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}

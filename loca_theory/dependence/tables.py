@@ -25,13 +25,7 @@ Configuration = tuple[str, float]
 def loss_rows(
     study: Design, blocks: Mapping[Configuration, Blocks], predictions: Sequence[Prediction]
 ) -> Iterator[LossRow]:
-    """Errors of every method at every value, rank and protocol of each structure.
-
-    Args:
-        study: The design of the study.
-        blocks: Its draws at the values of the grids.
-        predictions: Closed forms at each rank.
-    """
+    """Errors of every method at every value, rank and protocol of each structure."""
     expected = {
         method.name: method.expected_errors(study.budgets)
         for protocol in study.protocols
@@ -73,14 +67,7 @@ def crossing_rows(
     predictions: Sequence[Prediction],
     more: Callable[[Sequence[Configuration]], Mapping[Configuration, Blocks]],
 ) -> list[CrossingRow]:
-    """Where R's error passes below D's, for every structure, protocol and rank.
-
-    Args:
-        study: The design of the study.
-        blocks: Its draws at the values of the grids.
-        predictions: Closed forms at each rank.
-        more: Function that computes the draws at further values.
-    """
+    """Where R's error passes below D's, for every structure, protocol and rank."""
     known = dict(blocks)
     searches = [
         (name, protocol, i)
@@ -145,13 +132,7 @@ def detection_rows(
     blocks: Mapping[Configuration, Blocks],
     nulls: Mapping[bool, Mapping[str, NDArray[np.float64]]],
 ) -> Iterator[PowerRow]:
-    """Power of every statistic, preceded by its law under independence.
-
-    Args:
-        study: The design of the study.
-        blocks: Its draws at the values of :meth:`Design.detection_values`.
-        nulls: Draws of the statistics under independence, keyed by whether the columns are centred.
-    """
+    """Power of every statistic, preceded by its law under independence."""
     for is_centred in (False, True):
         null = nulls[is_centred]
         critical = {

@@ -38,14 +38,6 @@ def leading_rows(p: int, q: int, r: int) -> int:
 
     The number is :math:`m = \lceil \ell(|a_r| + 11) \rceil`, at most min(p, q). The other rows
     change these singular values by less than rounding error.
-
-    Args:
-        p: Rows of the Gaussian matrix.
-        q: Columns of the Gaussian matrix.
-        r: Number of leading singular values, 1 ≤ r ≤ min(p, q).
-
-    Raises:
-        InvalidArgumentError: r is out of range.
     """
     if not 1 <= r <= min(p, q):
         msg = f"r must satisfy 1 <= r <= {min(p, q)}, and is {r}"
@@ -69,17 +61,8 @@ def sample_leading_eigenvalues(
 ) -> tuple[_Array, float]:
     """Draw the r largest σ² of a p×q Gaussian matrix W, and its ‖W‖².
 
-    Args:
-        p: Rows.
-        q: Columns.
-        r: Number of squared singular values, 1 ≤ r ≤ min(p, q).
-        rng: Source of randomness; it advances by the same amount for every r.
-
     Returns:
         The r largest squared singular values, largest first, and the sum of all of them.
-
-    Raises:
-        InvalidArgumentError: r is out of range.
     """
     rows = leading_rows(p, q, r)
     squares = rng.chisquare(_degrees_of_freedom(p, q))

@@ -9,9 +9,11 @@ from loca_theory import _arguments
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.method_table import costs
 from loca_theory.expressivity.methods import METHODS, Engine, Method
-from loca_theory.expressivity.monte_carlo import store_version
 from loca_theory.expressivity.simulation import Simulation
-from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
+from loca_theory.sweeps import Result, Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import rows
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,6 @@ class Catalogue:
         simulated_ranks: Those of the methods that can only be simulated; empty for none of these.
         draws: Number of Monte Carlo draws.
         seed: Root seed.
-
-    Raises:
-        InvalidArgumentError: a value is out of range.
     """
 
     p: int = 768
@@ -99,21 +98,8 @@ class Catalogue:
             "methods": list(METHODS),
         }
 
-    @property
-    def version(self) -> str:
-        """Version of the code and libraries that the Monte Carlo errors depend on."""
-        return store_version()
-
     def run(self, runner: Runner = DEFAULT_RUNNER) -> CatalogueResult:
-        """Compute the table.
-
-        Args:
-            runner: Runner that computes the Monte Carlo draws.
-
-        Raises:
-            ResourceError: the simulation does not fit in memory, or a result cannot be stored.
-            SweepInterruptedError: the user pressed Ctrl-C.
-        """
+        """Compute the table."""
         found = []
         for method in METHODS.values():
             simulation = self._simulation(method)

@@ -53,19 +53,8 @@ def selection_bound(
 ) -> float:
     """The largest fraction of the energy that ⌊N₀/2⌋ coordinates of a basis retain on average.
 
-    Args:
-        weights: The squares of the singular values of W, in any unit.
-        budget: The budget.
-        atom: The singular values a_k of the atoms of the basis, with the sum of squares 1; if the
-            atoms differ, of one with the largest rank.
-        fourth_powers: The mean of Σ a_k⁴ over the atoms; None if all atoms are alike.
-        kappa: The constant of the proof; 0 for the value in the limit of growing stable rank.
-
     Returns:
         The bound, at most 1.
-
-    Raises:
-        InvalidArgumentError: the weights are not the squares of singular values, not all 0.
     """
     w = _normalised(weights)
     larger = max(budget.p, budget.q)
@@ -76,11 +65,6 @@ def selection_bound(
 
 def spiked_selection_bound(fraction: float, weights: ArrayLike, budget: Budget) -> float:
     """The same for independent normal entries plus spikes, and atoms of rank one.
-
-    Args:
-        fraction: The energy of the spikes as a fraction of the mean energy of W, below 1.
-        weights: The squares of the singular values of the spikes, in any unit.
-        budget: The budget.
 
     Returns:
         The bound as a fraction of the mean energy of W.
@@ -94,16 +78,7 @@ def spiked_selection_bound(fraction: float, weights: ArrayLike, budget: Budget) 
 
 
 def spiked_low_rank_bound(fraction: float, spikes: int, budget: Budget) -> float:
-    """The least fraction of the mean energy that rank r retains of a matrix with s ≤ r spikes.
-
-    Args:
-        fraction: As in :func:`spiked_selection_bound`.
-        spikes: Number s of the spikes.
-        budget: The budget.
-
-    Raises:
-        InvalidArgumentError: there are no spikes, or more than r.
-    """
+    """The least fraction of the mean energy that rank r retains of a matrix with s ≤ r spikes."""
     p, q, r = budget.p, budget.q, budget.r
     if not 1 <= spikes <= r:
         msg = f"the number of spikes must lie between 1 and r = {r}, not {spikes}"
@@ -118,10 +93,6 @@ def sign_energy_bound(gradient: ArrayLike, r: int) -> float:
 
     With the flatness ω = (Σ|G_ij|)²/(pq ‖G‖²) and the fraction τ of the energy of G beyond its best
     rank-r approximation, the fraction is at least :math:`(\sqrtω - \sqrtτ)^2/(1 - τ)` if ω ≥ τ.
-
-    Args:
-        gradient: G, not 0, (p, q).
-        r: Number of directions.
 
     Returns:
         The bound; 0 if ω < τ.

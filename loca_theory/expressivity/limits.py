@@ -32,15 +32,8 @@ def low_rank_fraction(rank_fraction: float, aspect: float = 1.0) -> float:
     This is the fraction of the Marchenko–Pastur law's mean above its upper ``rank_fraction``
     quantile. For square matrices the singular values follow the quarter-circle law.
 
-    Args:
-        rank_fraction: r / min(p, q), in [0, 1].
-        aspect: c = min(p, q) / max(p, q), in (0, 1].
-
     Returns:
         The fraction of ‖W‖² that the best rank-r approximation retains, in [0, 1].
-
-    Raises:
-        InvalidArgumentError: an argument lies outside its range.
     """
     if not (0 <= rank_fraction <= 1 and 0 < aspect <= 1):
         msg = "rank_fraction must lie in [0, 1] and aspect in (0, 1], "
@@ -108,15 +101,8 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]
     Theorem 1 assumes only r < K/3. In the limit its ordering of the errors, U > R > F2 > D, holds
     up to the first of these crossings and fails beyond it, if it holds for small ranks.
 
-    Args:
-        accounting: What is charged to a budget. Under ``bits`` there is no limit, because an index
-            costs more in a larger matrix.
-
     Returns:
         The crossings in increasing order of r/K, to about 1e-12.
-
-    Raises:
-        InvalidArgumentError: the accounting is unknown or has no limit.
     """
     accounting = member(Accounting, "accounting", accounting)
     if accounting not in _CHOSEN:

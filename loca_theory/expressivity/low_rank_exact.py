@@ -34,7 +34,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.order_statistics import expected_minimum
 from loca_theory.expressivity.wishart_kernel import pre_kernel
 from loca_theory.increments import MarchenkoPastur
-from loca_theory.sweeps import one_thread
+from loca_theory.sweeps.runner import one_thread
 
 # Beyond this rank the cost, about r⁴, exceeds ten seconds; beyond this min(p, q), the number of
 # Laguerre functions, it exceeds that of many draws. Simulation is better there.
@@ -61,20 +61,10 @@ def expected_leading_energy(
 ) -> _Array:
     r"""E Σ_{i≤k} σ_i² of a p×q matrix of independent N(0, 1), for k = 0, …, r.
 
-    Args:
-        p: Rows.
-        q: Columns; min(p, q) at most :data:`LARGEST_EXACT_SIZE`.
-        r: Largest rank, at most min(p, q) and :data:`LARGEST_EXACT_RANK`; None for min(p, q).
-        refinement: Factor for the number of quadrature nodes and basis functions. Two values give
-            two grids, whose difference estimates the error.
-
     Returns:
         Array of length r + 1; relative error below 1e-12.
 
-    Raises:
-        InvalidArgumentError: the matrix is empty or too large, or r is out of range.
-
-    >>> from loca_theory.expressivity import expected_leading_energy
+    >>> from loca_theory.expressivity.low_rank_exact import expected_leading_energy
     >>> float(expected_leading_energy(2, 2, 1)[1])  # 2 + π/2
     3.570796326794...
     """

@@ -114,18 +114,8 @@ def mean_retained_energies(
 
     Methods with the same basis share one transform.
 
-    Args:
-        matrix: W, as for :func:`approximate`.
-        methods: Methods or their names.
-        budgets: Budgets for the shape (p, q).
-        rng: Source of the random choices of methods whose average is not known (VeRA and a user's
-            own methods); for these the result is a single draw.
-
     Returns:
         For each method, by name, one energy per budget.
-
-    Raises:
-        InvalidArgumentError: as for :func:`retained_energies`.
     """
     found = find_methods(methods)
     w, exponent = _checked(matrix, found, budgets)
@@ -163,26 +153,16 @@ def dense_errors(
 ) -> Array:
     """Draw a dense W and compute a method's relative error for every budget.
 
-    Args:
-        method: Any method that approximates a given matrix.
-        budgets: Budgets that share p and q.
-        matrix_rng: Source of W; generators in the same state give the same W.
-        choice_rng: Source of random indices and frozen factors.
-        device: Device of the linear algebra.
-
     Returns:
         ‖W − Ŵ‖²/‖W‖² for each budget, relative to ‖W‖² of this draw. Every Ŵ scales with W, so this
         ratio is independent of ‖W‖². Its mean is E‖W − Ŵ‖²/E‖W‖², and its variance is smaller than
         that of ‖W − Ŵ‖²/E‖W‖².
-
-    Raises:
-        ResourceError: the device does not have enough memory.
     """
     found = find_method(method)
     p, q = budgets[0].p, budgets[0].q
     drawn = torch.from_numpy(matrix_rng.standard_normal((p, q)))
     way_out = 'use sampler="reduced", a smaller matrix or device="cpu"'
-    with device_memory(f"{found.name} of a dense {p}x{q} matrix", device, way_out):
+    with device_memory(f"{found.display_name} of a dense {p}x{q} matrix", device, way_out):
         w = drawn.to(device)
         energy = float(w.square().sum())
         return 1.0 - retained_energies(w, found, budgets, choice_rng) / energy
@@ -194,7 +174,8 @@ def _checked(
     """The checked matrix, scaled by a power of two so that nothing overflows, and the exponent."""
     for method in methods:
         if not method.can_approximate:
-            msg = f"{method.name} is only a formula for the error and cannot approximate a matrix; "
+            msg = f"{method.display_name} is only a formula for the error and cannot "
+            msg += "approximate a matrix; "
             msg += "use another method"
             raise InvalidArgumentError(msg)
     matrix, exponent = balanced(value, "matrix")

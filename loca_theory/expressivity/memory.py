@@ -15,17 +15,7 @@ _REDUCED_ARRAYS = 12
 
 
 def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "cpu") -> None:
-    """Check that a simulation fits in memory, before anything is allocated.
-
-    Args:
-        budget: The largest budget that is simulated.
-        dense: Whether dense matrices are drawn.
-        processes: Number of processes that draw at the same time.
-        device: Device of the dense matrices.
-
-    Raises:
-        ResourceError: the simulation needs more memory than is free; the message says how much.
-    """
+    """Check that a simulation fits in memory, before anything is allocated."""
     if dense:
         name, numbers = "dense", _DENSE_MATRICES * budget.p * budget.q
     else:

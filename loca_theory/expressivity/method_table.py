@@ -9,7 +9,9 @@ from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import METHODS, Engine, Method, find_methods
-from loca_theory.sweeps import Result, manifest, rows
+from loca_theory.sweeps import Result
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import rows
 
 
 @dataclass(frozen=True)

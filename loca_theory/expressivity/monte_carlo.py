@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,21 @@ import numpy as np
 from loca_theory._arguments import fields_to_int
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.methods import METHODS, Engine, Method, definition
+from loca_theory.expressivity.methods import Engine, Method, identity, is_recognisable
 from loca_theory.expressivity.methods.method import checked_numbers
-from loca_theory.sweeps import DEFAULT_RUNNER, Moments, Point, Runner, code_version, generator
+from loca_theory.sweeps import Cell, Runner, generator
+from loca_theory.sweeps.random import Moments
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 _EXPERIMENT = "expressivity.monte-carlo"
-# Draws per point. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
+PACKAGES = (
+    "loca_theory.expressivity",
+    "loca_theory.increments",
+    "loca_theory.sweeps.random",
+    "loca_theory.transforms",
+)
+"""The packages whose code computes errors."""
+# Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 _BLOCK = 25
 
 
@@ -77,9 +85,6 @@ class MonteCarlo:
         accounting: What is charged to a budget.
         value_bits: Bits of a stored number.
         device: ``cpu`` or a CUDA device, for the dense sampler.
-
-    Raises:
-        InvalidArgumentError: draws or seed is out of range.
     """
 
     draws: int
@@ -102,52 +107,22 @@ class MonteCarlo:
     ) -> list[list[Estimate]]:
         """Estimate every series.
 
-        Args:
-            series: The series to estimate.
-            runner: Runner that computes the blocks; its store must have the version
-                :func:`store_version`. On a GPU a single process does all the work, because several
-                would compete for the device.
-
         Returns:
             For each series one :class:`Estimate` per rank.
-
-        Raises:
-            InvalidArgumentError: a method does not support the sampler of its series.
         """
         self.check(series)
-        starts = range(0, self.draws, _BLOCK)
         if self.device != "cpu":
             runner = replace(runner, jobs=1)
-        own = {one.method.name: one.method for one in series if one.method.name not in METHODS}
-        definitions = {name: definition(method) for name, method in own.items()}
-        points = [
-            self._point(one, start, definitions.get(one.method.name))
-            for one in series
-            for start in starts
-        ]
-        # Results of a method without a digest are not stored: they could not be distinguished from
-        # those of another definition of the same name.
-        unknown = {name for name, definition in definitions.items() if definition is None}
-        results: dict[int, dict[str, Any]] = {}
-        for used, is_known in ((runner, True), (replace(runner, store=None), False)):
-            some = [one for one in points if (one.parameters["method"] not in unknown) == is_known]
-            # Run even without points, so that a cluster that cannot be reached raises an error.
-            if some or is_known:
-                found = used.run(some, partial(compute, own=own) if own else compute)
-                results |= {id(one): result for one, result in zip(some, found, strict=True)}
-        blocks = [Moments.from_json(results[id(one)]) for one in points]
-        count = len(starts)
-        merged = [Moments.merge(blocks[i : i + count]) for i in range(0, len(blocks), count)]
+        cells = [cell for one in series for cell in self._cells(one)]
+        blocks = [Moments.from_json(one) for one in runner.run(cells, evaluate)]
+        count = len(blocks) // max(len(series), 1)
+        merged = [Moments.merge(blocks[i : i + count]) for i in range(0, len(blocks), count or 1)]
         return [_estimates(moments) for moments in merged]
 
     def check(self, series: Sequence[Series]) -> None:
-        """Check that every method supports the sampler of its series.
-
-        Raises:
-            InvalidArgumentError: a method does not.
-        """
+        """Check that every method supports the sampler of its series."""
         for one in series:
-            name = one.method.name
+            name = one.method.display_name
             first = Budget(one.p, one.q, one.ranks[0], self.accounting, self.value_bits)
             if Engine.MONTE_CARLO not in one.method.engines(first):
                 msg = f"{name} is a formula and cannot be simulated; use the exact engine"
@@ -159,59 +134,64 @@ class MonteCarlo:
                 msg = f'{name} does not approximate matrices; use sampler="reduced"'
                 raise InvalidArgumentError(msg)
 
-    def _point(self, one: Series, start: int, definition: str | None) -> Point:
-        parameters: dict[str, Any] = {
-            "method": one.method.name,
-            "p": one.p,
-            "q": one.q,
-            "ranks": list(one.ranks),
-            "sampler": one.sampler.value,
-            "accounting": self.accounting.value,
-            "value_bits": self.value_bits,
-            "seed": self.seed,
-            "draws": [start, min(start + _BLOCK, self.draws)],
-        }
-        if definition is not None:
-            parameters["definition"] = definition
-        if one.sampler is Sampler.DENSE:
-            parameters["device"] = self.device
-        return Point(_EXPERIMENT, parameters)
+    def _cells(self, one: Series) -> list[ErrorCell]:
+        return [
+            ErrorCell(
+                one.method,
+                one.p,
+                one.q,
+                one.ranks,
+                one.sampler,
+                self.accounting,
+                self.value_bits,
+                self.seed,
+                (start, min(start + _BLOCK, self.draws)),
+                self.device if one.sampler is Sampler.DENSE else None,
+            )
+            for start in range(0, self.draws, _BLOCK)
+        ]
 
 
-_NO_OWN_METHODS: Mapping[str, Method] = {}
+@dataclass(frozen=True)
+class ErrorCell(Cell):
+    """One block of draws of the errors of one method, for several ranks that share their draws."""
+
+    experiment = _EXPERIMENT
+    packages = PACKAGES
+
+    method: Method = field(metadata={"describe": identity})
+    p: int
+    q: int
+    ranks: tuple[int, ...]
+    sampler: Sampler
+    accounting: Accounting
+    value_bits: int
+    seed: int
+    draws: tuple[int, int]
+    device: str | None
+
+    @property
+    def is_storable(self) -> bool:
+        """Whether the method can be distinguished from another of the same name."""
+        return is_recognisable(self.method)
 
 
-def compute(point: Point, own: Mapping[str, Method] = _NO_OWN_METHODS) -> dict[str, Any]:
-    """Moments of the errors in one block of draws: the work that a sweep distributes.
-
-    Args:
-        point: The block.
-        own: The user's own methods, by name.
-    """
-    given = point.parameters
-    p, q, name, seed = given["p"], given["q"], given["method"], given["seed"]
-    method = own[name] if name in own else METHODS[name]
-    budgets = [
-        Budget(p, q, r, Accounting(given["accounting"]), given["value_bits"])
-        for r in given["ranks"]
-    ]
+def evaluate(cell: ErrorCell) -> dict[str, Any]:
+    """Moments of the errors in one block of draws: the work that a sweep distributes."""
+    method, path = cell.method, (_EXPERIMENT, cell.p, cell.q, cell.sampler.value)
+    budgets = [Budget(cell.p, cell.q, r, cell.accounting, cell.value_bits) for r in cell.ranks]
 
     def one_draw(draw: int) -> np.ndarray:
-        rng = generator(seed, _EXPERIMENT, p, q, given["sampler"], name, draw)
-        if given["sampler"] == Sampler.REDUCED:
+        rng = generator(cell.seed, *path, method.name, draw)
+        if cell.sampler is Sampler.REDUCED:
             return checked_numbers(method, "sample", budgets, rng)
         from loca_theory.expressivity.matrices import dense_errors  # imports torch
 
         # All methods get the same matrices, so that the differences between methods are precise.
-        matrix_rng = generator(seed, _EXPERIMENT, p, q, given["sampler"], draw)
-        return dense_errors(method, budgets, matrix_rng, rng, given["device"])
+        matrix_rng = generator(cell.seed, *path, draw)
+        return dense_errors(method, budgets, matrix_rng, rng, cell.device or "cpu")
 
-    return Moments.of([one_draw(draw) for draw in range(*given["draws"])]).to_json()
-
-
-def store_version() -> str:
-    """Version of the code and libraries that simulated results depend on."""
-    return code_version(compute)
+    return Moments.of([one_draw(draw) for draw in range(*cell.draws)]).to_json()
 
 
 def _estimates(moments: Moments) -> list[Estimate]:

@@ -99,10 +99,6 @@ def _panels(n: int, fewest: int, most: int, df: int) -> tuple[_Array, _Array, fl
 def expected_minimum(chances: _Array, count: int) -> _Array:
     """E min(k, B), k = 0, …, count, for sums B of independent indicators (Poisson-binomial).
 
-    Args:
-        chances: Probabilities of the indicators, one row per sum.
-        count: Largest k.
-
     Returns:
         One row per sum, of length count + 1.
     """
@@ -119,17 +115,8 @@ def expected_minimum(chances: _Array, count: int) -> _Array:
 def expected_top_sum(n: int, count: int, df: int) -> float:
     """Expected sum of the ``count`` largest of n i.i.d. χ²_df variables, df = 1 or 2.
 
-    Args:
-        n: Number of variables.
-        count: Number of summed variables, at least 0; from n on all are summed and the result is
-            n·df.
-        df: Degrees of freedom, 1 or 2.
-
     Returns:
         The expectation, with a relative error of about 1e-13.
-
-    Raises:
-        InvalidArgumentError: n or count is negative, or df is neither 1 nor 2.
     """
     if n < 0 or count < 0 or df not in (1, 2):
         msg = "n and count must not be negative and df must be 1 or 2, "
@@ -156,16 +143,8 @@ def expected_top_sum_with_outlier(n: int, count: int, variance: float) -> float:
     .. math:: E = (n-1) \int x f\, P\{B_{n-2}(S) + B_1(S_0) < N\}\,dx
                 + \int x f_0\, P\{B_{n-1}(S) < N\}\,dx .
 
-    Args:
-        n: Number of variables, at least 2.
-        count: The number N of summed variables, at least 0; from n on all are summed.
-        variance: τ² > 0, arbitrarily large.
-
     Returns:
         The expectation, with a relative error of about 1e-12.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
     """
     if n < 2 or count < 0 or not variance > 0:
         msg = "n must be at least 2, count at least 0 and variance positive, "
@@ -201,15 +180,8 @@ def expected_location_sum(half: HalfSpectrum, count: int) -> float:
 
     The paper bounds this quantity by M1 (m variables) and M2 (m + s variables).
 
-    Args:
-        half: The shape's half spectrum, which gives s and m.
-        count: The number N of retained locations, at least 0; from s + m on all are retained.
-
     Returns:
         The expectation, with a relative error of about 1e-13.
-
-    Raises:
-        InvalidArgumentError: count is negative.
     """
     s, m = half.self_conjugate_count, half.pair_count
     if count < 0:

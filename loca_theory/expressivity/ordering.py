@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -14,16 +14,12 @@ from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.low_rank_exact import expected_leading_energy
-from loca_theory.expressivity.methods import find_methods
-from loca_theory.sweeps import (
-    DEFAULT_RUNNER,
-    Point,
-    Result,
-    Runner,
-    code_version,
-    manifest,
-    rows,
-)
+from loca_theory.expressivity.methods import Method, find_methods, identities
+from loca_theory.expressivity.monte_carlo import PACKAGES
+from loca_theory.sweeps import Cell, Result, Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import rows
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 THEOREM_1_ORDER = ("F1", "R", "F2", "D")
 """Worst first: random Fourier locations, low rank, best locations, best coefficients."""
@@ -36,7 +32,6 @@ ORDERING_ACCOUNTINGS = (
 )
 """The accountings under which the ordering is compared."""
 
-_EXPERIMENT = "expressivity.ordering"
 # The error of R is taken to be at most ten times the difference of two grids. The other errors have
 # rounding errors only, of at most this size.
 _FACTOR, _ROUNDING = 10.0, 1e-12
@@ -127,23 +122,18 @@ class Ordering:
             "order": list(self.order),
         }
 
-    @property
-    def version(self) -> str:
-        """Version of the code and libraries that the errors depend on."""
-        return code_version(compute)
-
     def run(self, runner: Runner = DEFAULT_RUNNER) -> OrderingResult:
-        """Compute the table; each size is one point of the sweep.
+        """Compute the table; each size is one cell of the sweep.
 
         Raises:
             ResourceError: a result cannot be stored.
             SweepInterruptedError: the user pressed Ctrl-C.
         """
-        given = {key: value for key, value in self.describe().items() if key != "sizes"}
+        order = find_methods(self.order)
         # The largest sizes take longest, so they come first.
         sizes = sorted(set(self.sizes), reverse=True)
-        points = [Point(_EXPERIMENT, {"K": size, **given}) for size in sizes]
-        found = zip(sizes, runner.run(points, compute), strict=True)
+        cells = [OrderingCell(size, self.accountings, order) for size in sizes]
+        found = zip(sizes, runner.run(cells, evaluate), strict=True)
         table = [
             OrderingRow(size, **{**row, "accounting": Accounting(row["accounting"])})
             for size, result in sorted(found, key=lambda one: one[0])
@@ -152,9 +142,21 @@ class Ordering:
         return OrderingResult(manifest(grid=self.describe(), seed=None), tuple(table))
 
 
-def compute(point: Point) -> dict[str, Any]:
+@dataclass(frozen=True)
+class OrderingCell(Cell):
+    """The ordering at every rank of one size."""
+
+    experiment = "expressivity.ordering"
+    packages = PACKAGES
+
+    K: int
+    accountings: tuple[Accounting, ...]
+    order: tuple[Method, ...] = field(metadata={"describe": identities})
+
+
+def evaluate(cell: OrderingCell) -> dict[str, Any]:
     """The rows of one size: the work that a sweep distributes."""
-    size, order = point.parameters["K"], point.parameters["order"]
+    size = cell.K
     largest = (size - 1) // 3
     if not largest:
         return {"rows": []}
@@ -162,11 +164,11 @@ def compute(point: Point) -> dict[str, Any]:
     other = 1 - expected_leading_energy(size, size, largest, refinement=_FINER) / size**2
     bound = _ROUNDING + _FACTOR * float(np.abs(low_rank - other).max())
     found = []
-    for accounting in point.parameters["accountings"]:
-        budgets = [Budget(size, size, r, Accounting(accounting)) for r in range(1, largest + 1)]
+    for accounting in cell.accountings:
+        budgets = [Budget(size, size, r, accounting) for r in range(1, largest + 1)]
         errors = {
             method.name: low_rank[1:] if method.name == "R" else method.expected_errors(budgets)
-            for method in find_methods(order)
+            for method in cell.order
         }
         found += [
             {"r": budget.r, "accounting": accounting, "bound": bound, **_tightest(errors, index)}

@@ -188,16 +188,9 @@ def coefficients_at_least(size: int, r: int) -> float:
 def proven_gaps(size: int, r: int) -> tuple[float, float, float]:
     """Bounds from below on the gaps F1 − R, R − F2 and F2 − D of the relative errors.
 
-    Args:
-        size: K, at least 4.
-        r: Rank, 1 ≤ r < K/3.
-
     Returns:
         The three bounds. They are positive from K = :data:`LOWER_FROM` on; at smaller K a bound
         that is not positive decides nothing.
-
-    Raises:
-        InvalidArgumentError: r is out of range.
     """
     if not 1 <= r <= (size - 1) // 3:
         msg = f"the theorem is about 1 <= r < K/3, not about r = {r} and K = {size}"

@@ -11,11 +11,7 @@ _CHUNK = 8192
 
 
 def required(rng: np.random.Generator | None) -> np.random.Generator:
-    """Return the generator, or raise an error if it is None.
-
-    Raises:
-        InvalidArgumentError: ``rng`` is None.
-    """
+    """Return the generator, or raise an error if it is None."""
     if rng is None:
         msg = "this method makes random choices: pass rng=numpy.random.default_rng(seed)"
         raise InvalidArgumentError(msg)

@@ -27,9 +27,11 @@ from loca_theory.expressivity.monte_carlo import (
     MonteCarlo,
     Sampler,
     Series,
-    store_version,
 )
-from loca_theory.sweeps import DEFAULT_RUNNER, Result, Runner, manifest, rows
+from loca_theory.sweeps import Result, Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import rows
+from loca_theory.sweeps.runner import DEFAULT_RUNNER, has_context
 
 DEFAULT_DRAWS = 100
 
@@ -155,9 +157,6 @@ class Simulation:
         sampler: Sampler; None for the reduced sampler if the method has one, and the dense one
             otherwise.
         device: Device of the dense sampler.
-
-    Raises:
-        InvalidArgumentError: a value is out of range, or no engine can evaluate any method.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -184,7 +183,7 @@ class Simulation:
             for method in self.methods:
                 method.check_budget(budget)
         if not any(engines for *_, engines in self._plan):
-            names = ", ".join(method.name for method in self.methods)
+            names = ", ".join(method.display_name for method in self.methods)
             engines = ", ".join(self.engines or (Engine.EXACT, Engine.MONTE_CARLO))
             msg = f"nothing to compute: no engine of ({engines}) can evaluate any "
             msg += f"method of ({names}) at these shapes; choose another engine"
@@ -213,16 +212,11 @@ class Simulation:
         return {name: sorted(ranks) for name, ranks in found.items()}
 
     def on_device(self, name: str) -> Simulation:
-        """Copy of this simulation on the device that a name such as ``auto`` resolves to.
-
-        Raises:
-            InvalidArgumentError: the name is not the name of a device.
-            ResourceError: the name is a CUDA device and CUDA is not available.
-        """
+        """Copy of this simulation on the device that a name such as ``auto`` resolves to."""
         if name == "cpu" or (name == "auto" and not self.uses_dense_sampler):
             return replace(self, device="cpu")  # without importing torch
         # Imports torch.
-        from loca_theory.transforms import resolve_device
+        from loca_theory.transforms.devices import resolve_device
 
         return replace(self, device=resolve_device(name))
 
@@ -241,24 +235,8 @@ class Simulation:
             **({"titles": titles} if titles else {}),
         }
 
-    @property
-    def version(self) -> str:
-        """Version of the code and libraries that the Monte Carlo errors depend on."""
-        return store_version()
-
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
-        """Compute the table.
-
-        Args:
-            runner: Runner that computes the Monte Carlo draws; on a GPU a single process computes
-                all of them.
-
-        Raises:
-            InvalidArgumentError: the address of the cluster's scheduler is not valid.
-            ResourceError: the simulation does not fit in memory, the cluster cannot be reached, or
-                a result cannot be stored.
-            SweepInterruptedError: the user pressed Ctrl-C.
-        """
+        """Compute the table."""
         self.check_memory(runner.jobs)
         series = list(self._series())
         simulated = {
@@ -308,21 +286,16 @@ class Simulation:
         )
 
     def check_memory(self, jobs: int = -1) -> None:
-        """Check that the simulation fits in memory, before anything is allocated or written.
-
-        Args:
-            jobs: Number of worker processes; −1 for one per core. On a GPU there is always one.
-
-        Raises:
-            ResourceError: the simulation needs more memory than is free.
-        """
+        """Check that the simulation fits in memory, before anything is allocated or written."""
         if not self.draws_errors:
             return
+        is_single = self.device != "cpu" or has_context()
         p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])
         check_memory(
             self._budget(p, q, max(self.ranks)),
             dense=self.uses_dense_sampler,
-            processes=joblib.effective_n_jobs(jobs) if self.device == "cpu" else 1,
+            # In a context of joblib the draws may be made on other machines.
+            processes=1 if is_single else joblib.effective_n_jobs(jobs),
             device=self.device,
         )
 

@@ -122,7 +122,8 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
     method = find_method(method)
     weights = _weights(singular_values, budget)
     if not has_spectral_error(method):
-        msg = f"{method.name} has no error that follows from the singular values alone; use low "
+        msg = f"{method.display_name} has no error that follows from the singular values "
+        msg += "alone; use low "
         msg += "rank, a linear family or a selection, such as R, F1 or D"
         raise InvalidArgumentError(msg)
     if isinstance(method, Subspace | LinearFamily):
@@ -197,11 +198,7 @@ def compare_with_low_rank(
 
 
 def _weights(singular_values: ArrayLike, budget: Budget) -> Array:
-    """The energy fractions w of the singular values, largest first.
-
-    Raises:
-        InvalidArgumentError: see :func:`spectral_error`.
-    """
+    """The energy fractions w of the singular values, largest first."""
     p, q = budget.p, budget.q
     wanted = f"singular_values must be the {min(p, q)} singular values of a {p}x{q} matrix"
     try:

@@ -47,10 +47,6 @@ _Array = NDArray[np.float64]
 def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
     r"""Expected sum of the N largest squares of independent normals N(0, v_j).
 
-    Args:
-        variances: The variances v_j ≥ 0, in an array of any shape.
-        count: The number N of summed squares, at least 0; from n on all are summed.
-
     Returns:
         The expectation. For equal variances its relative error is about 1e-13, and up to 400
         variables below 1e-8. Otherwise the binomial law that stands for the Poisson-binomial one
@@ -58,10 +54,7 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
         decades, it is below 6e-3 (the worst case is N = 1 with one large variance) and, if
         N ≥ n/20, below 2e-6.
 
-    Raises:
-        InvalidArgumentError: a variance is negative or not finite, or count is negative.
-
-    >>> from loca_theory.expressivity import expected_top_sum
+    >>> from loca_theory.expressivity.order_statistics import expected_top_sum
     >>> round(expected_top_sum_of_unequal([3.0] * 500, 20) / expected_top_sum(500, 20, 1), 12)
     3.0
     """

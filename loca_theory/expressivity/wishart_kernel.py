@@ -39,12 +39,6 @@ _ROWS = 16
 def pre_kernel(p: int, q: int, u: _Array, weights: _Array) -> tuple[_Array, _Array]:
     r"""The pre-kernel, projected onto functions on a grid.
 
-    Args:
-        p: Rows, at least q.
-        q: Columns.
-        u: Points of the grid.
-        weights: Matrix w of shape (points, n): the projection of f is :math:`f(u)^\top w`.
-
     Returns:
         The n×n matrix G of :math:`D(u, v) = \sum_{ij} f_i(u) (A^{-1})_{ij} f_j(v)`, and the vector
         g of :math:`\sum_{ij} f_i (A^{-1})_{ij} t_j`. For odd q, A is the bordered matrix and t has

@@ -140,14 +140,6 @@ def leading_squared_singular_values(
     span of :math:`X, AX, …, A^7X`. They are lower bounds. If the spectrum has no gap, as for
     independent entries, their sum is too small by about 0.1% for 1000 columns and 1% for 4000.
 
-    Args:
-        matrix: W, as for :func:`squared_singular_values`.
-        count: Number of values, at least 1.
-        rng: Draws the starting block.
-
-    Raises:
-        InvalidArgumentError: as for :func:`squared_singular_values`, or the count is below 1.
-
     Source: C. Musco and C. Musco, NeurIPS 2015.
     """
     import torch

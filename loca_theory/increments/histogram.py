@@ -70,13 +70,6 @@ def histogram(entries: TensorLike) -> Histogram:
 
     If the entries are multiplied by a positive constant, however large or small, only the mean and
     the standard deviation change.
-
-    Args:
-        entries: A real tensor or NumPy array of any shape, finite and not constant.
-
-    Raises:
-        InvalidArgumentError: an entry is not finite, or all are equal; the entries are complex,
-            sparse or of 8 bits.
     """
     import torch
 
@@ -137,9 +130,6 @@ def normal_cells() -> _Array:
 def cell_probabilities(edges: _Array) -> _Array:
     """P(edge_i < Z ≤ edge_{i+1}) of a standard normal, including the open ends.
 
-    Args:
-        edges: Increasing along the last axis, shape (..., k).
-
     Returns:
         Shape (..., k + 1), each row summing to 1.
     """
@@ -150,15 +140,7 @@ def cell_probabilities(edges: _Array) -> _Array:
 
 
 def coarse_cells(bins_per_sigma: int, reach: int) -> NDArray[np.int64]:
-    """First grid cell of each bin of equal width, with an open bin beyond each end.
-
-    Args:
-        bins_per_sigma: Bins in one standard deviation, a divisor of 64.
-        reach: Standard deviations covered to each side, at most 8.
-
-    Raises:
-        InvalidArgumentError: the grid cells cannot be merged into such bins.
-    """
+    """First grid cell of each bin of equal width, with an open bin beyond each end."""
     if bins_per_sigma < 1 or STEPS % bins_per_sigma or not 1 <= reach <= REACH:
         msg = f"bins_per_sigma must divide {STEPS} and reach be 1 to {REACH}, "
         msg += f"not {bins_per_sigma} and {reach}"

@@ -140,10 +140,6 @@ def fraction_up_to_angle(theta: ArrayLike, aspect: float) -> _Array:
 
     .. math:: \frac2π\Bigl[\frac{(1+c)θ}{4c} - \frac{\sin θ}{2\sqrt c}
               - \frac{1-c}{2c}\arctan\Bigl(\frac{1-\sqrt c}{1+\sqrt c}\tan\frac θ2\Bigr)\Bigr]
-
-    Args:
-        theta: Angles in [0, π].
-        aspect: c = min(p, q)/max(p, q), in (0, 1].
     """
     theta = np.asarray(theta, dtype=np.float64)
     root = np.sqrt(aspect)

@@ -172,11 +172,6 @@ def bin_counts(z: _Array, steps: int) -> _Counts:
 def copies_of(sample: _Array, steps: int, noise: float) -> _Draw:
     """Make a function that draws the counts of perturbed copies.
 
-    Args:
-        sample: G, sorted.
-        steps: Bins in one standard deviation.
-        noise: Standard deviation of the perturbation.
-
     Returns:
         A function of the number of copies and the generator; it returns an array (copies, bins).
     """

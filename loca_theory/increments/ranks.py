@@ -22,26 +22,13 @@ from loca_theory.increments.spectrum import checked_eigenvalues
 
 
 def stable_rank(eigenvalues: ArrayLike) -> float:
-    """‖W‖²_F/‖W‖²₂, between 1 and the rank.
-
-    Args:
-        eigenvalues: Squared singular values, in any order.
-
-    Raises:
-        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero.
-    """
+    """‖W‖²_F/‖W‖²₂, between 1 and the rank."""
     values, _ = checked_eigenvalues(eigenvalues)
     return float(values.sum() / values.max())
 
 
 def effective_rank(eigenvalues: ArrayLike) -> float:
     """Exponential of the entropy of the singular values, between 1 and the rank.
-
-    Args:
-        eigenvalues: Squared singular values, in any order.
-
-    Raises:
-        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero.
 
     >>> round(effective_rank([4.0, 4.0, 4.0, 0.0]), 12)
     3.0
@@ -54,14 +41,6 @@ def effective_rank(eigenvalues: ArrayLike) -> float:
 
 def energy_ranks(eigenvalues: ArrayLike, fractions: Sequence[float]) -> tuple[int, ...]:
     """Smallest rank at which the truncated SVD retains each fraction of the energy.
-
-    Args:
-        eigenvalues: Squared singular values, in any order.
-        fractions: Fractions of the energy, above 0 and at most 1.
-
-    Raises:
-        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero; a fraction
-            is out of range.
 
     >>> energy_ranks([6.0, 3.0, 1.0], [0.5, 0.9, 0.95])
     (1, 2, 3)

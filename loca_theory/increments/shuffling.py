@@ -20,13 +20,7 @@ _HIGH = int(sys.byteorder == "little")
 
 
 def shuffle(entries: NDArray[Any], rng: np.random.Generator) -> None:
-    """Put the entries of a contiguous vector in random order, in place.
-
-    Args:
-        entries: The vector. If its entries have 4 bytes, they are sorted themselves; otherwise
-            their indices are.
-        rng: Source of the order.
-    """
+    """Put the entries of a contiguous vector in random order, in place."""
     is_narrow = entries.itemsize == _HALF.itemsize
     keys = rng.integers(0, 2**64, size=len(entries), dtype=np.uint64)
     keys &= _RANDOM

@@ -66,11 +66,7 @@ class BulkFit:
     wasserstein: float | None
 
     def law(self, p: int, q: int) -> MarchenkoPastur:
-        """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q).
-
-        Raises:
-            InvalidArgumentError: the spectrum has no bulk, so no law was fitted.
-        """
+        """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q)."""
         if self.sigma is None:
             msg = "the spectrum has no bulk, so no law was fitted; check that sigma is not None"
             raise InvalidArgumentError(msg)
@@ -143,15 +139,6 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
 
     ``T`` is the appendix's statistic, the fraction of Σλ outside the edges; ``largest`` is λ₁ in
     the units of its Tracy–Widom limit; ``spikes`` is the number of λ above its 0.99 quantile.
-
-    Args:
-        eigenvalues: All min(p, q) squared singular values of W.
-        p: Rows of W; for a centred W, its degrees of freedom, one less.
-        q: Columns of W.
-
-    Raises:
-        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero; p or q is
-            below 1.
     """
     centre, width = edge_scaling(p, q)
     eigenvalues, _ = checked_eigenvalues(eigenvalues)
@@ -174,14 +161,8 @@ def tail_exponent(eigenvalues: ArrayLike) -> float | None:
     For each candidate start x₀, α is the maximum likelihood estimate
     :math:`1 + n/\sum\ln(x_i/x_0)`. The start with the smallest Kolmogorov distance is used.
 
-    Args:
-        eigenvalues: Squared singular values, in any order.
-
     Returns:
         α, or None for fewer than 10 positive values.
-
-    Raises:
-        InvalidArgumentError: an eigenvalue is negative or not finite, or all are zero.
     """
     eigenvalues, _ = checked_eigenvalues(eigenvalues)
     ordered = np.sort(eigenvalues[eigenvalues > 0])[::-1]
@@ -204,12 +185,7 @@ def tail_exponent(eigenvalues: ArrayLike) -> float | None:
 
 
 def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[_Array, int]:
-    """Return (x, 2e) with eigenvalues = 4ᵉ x, which is exact, and the largest x near 1.
-
-    Raises:
-        InvalidArgumentError: the values are not a vector of finite numbers that are not negative,
-            or all are 0.
-    """
+    """Return (x, 2e) with eigenvalues = 4ᵉ x, which is exact, and the largest x near 1."""
     try:
         values = np.asarray(eigenvalues)
     except TypeError as error:

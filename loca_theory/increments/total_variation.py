@@ -125,15 +125,6 @@ def null_statistics(
     """Draw T for normal entries, each time against the normal law fitted to them.
 
     These numbers depend only on the number of entries, so matrices of one size can share them.
-
-    Args:
-        n: Number of entries.
-        rng: Source of the entries' counts.
-        bins_per_sigma: As for :func:`calibrated_test`.
-        replicates: How many to draw.
-
-    Raises:
-        InvalidArgumentError: the grid cells cannot be merged into such bins.
     """
     coarse_cells(bins_per_sigma, _BINNED_REACH)  # raises if there are no such bins
     return _refitted_statistics(normal_cells(), n, bins_per_sigma, replicates, rng)

@@ -24,11 +24,7 @@ _END = 16.0
 
 
 def tracy_widom_cdf(s: float) -> float:
-    """F₁(s), with an absolute error of about 1e-13.
-
-    Args:
-        s: Any real number; beyond −12 and 16 the value is 0 or 1 to double precision.
-    """
+    """F₁(s), with an absolute error of about 1e-13."""
     if s < -12:
         return 0.0
     if s > _END:
@@ -39,11 +35,7 @@ def tracy_widom_cdf(s: float) -> float:
 
 
 def tracy_widom_quantile(probability: float) -> float:
-    """The s with F₁(s) = probability.
-
-    Raises:
-        InvalidArgumentError: the probability is not between 0 and 1.
-    """
+    """The s with F₁(s) = probability."""
     if not 0 < probability < 1:
         msg = f"probability must be between 0 and 1, not {probability}"
         raise InvalidArgumentError(msg)
@@ -60,13 +52,6 @@ def edge_scaling(p: int, q: int) -> tuple[float, float]:
                   \Bigl(\frac1{\sqrt{p-1/2}} + \frac1{\sqrt{q-1/2}}\Bigr)^{1/3}
 
     Subtracting the halves makes the error of the limit second order (Z. Ma, Bernoulli 18, 2012).
-
-    Args:
-        p: Rows of W, whose entries are independent N(0, 1).
-        q: Columns of W.
-
-    Raises:
-        InvalidArgumentError: p or q is below 1.
     """
     if not (p >= 1 and q >= 1):
         msg = f"p and q must give at least 1 row and 1 column, not {p}x{q}"

@@ -72,13 +72,6 @@ class TruncatedSVD:
 def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
     """Leading singular values and vectors, on the matrix's own device.
 
-    Args:
-        matrix: W, shape (p, q), a real tensor or NumPy array with finite entries.
-        k: Number of singular values, from 1 to min(p, q).
-
-    Raises:
-        InvalidArgumentError: k is out of range; W is not a real dense matrix with finite entries.
-
     Example:
         >>> import numpy as np
         >>> found = truncated_svd(np.diag([3.0, 2.0, 1.0]), 2)

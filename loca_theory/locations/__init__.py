@@ -8,26 +8,3 @@ The adapters and the toy experiment both use them.
 - :func:`swap`, :func:`reselect`: moves across the whole spectrum, which compare these predicted
   changes of the loss.
 """
-
-from loca_theory.locations.gradient import LocationGradient, location_gradient
-from loca_theory.locations.prune_and_regrow import (
-    components_to_drop,
-    largest,
-    most_moved,
-    predicted_decreases,
-    reselect,
-    saliencies,
-    swap,
-)
-
-__all__ = [
-    "LocationGradient",
-    "components_to_drop",
-    "largest",
-    "location_gradient",
-    "most_moved",
-    "predicted_decreases",
-    "reselect",
-    "saliencies",
-    "swap",
-]

@@ -45,13 +45,6 @@ def location_gradient(
 
     Each component is treated separately; components that share a location use the same values of Z.
 
-    Args:
-        rule: Difference rule.
-        sample: Function (i, j) ↦ Z(l, (i, j)) of every component, shape (B,).
-        weights: :math:`\alpha a`, shape (B,).
-        indices: l, integer, (B, 2).
-        shape: (p, q) of the spectrum.
-
     Returns:
         (B, 2), per location (not per unit of [0, 1]).
 

@@ -32,25 +32,14 @@ _LONG, _SAMPLED, _MARGIN, _SPARE = 2**20, 61, 1.2, 30
 
 
 def predicted_decreases(z: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
-    """Predicted decreases without the factor 1/2: :math:`Z^2/h`, or :math:`Z^2` if h is unknown.
-
-    Args:
-        z: Z, (..., p·q).
-        curvature: h of the same shape, not negative; None if unknown. At a location with h = 0, the
-            loss does not depend on the coefficient, and the predicted decrease is 0.
-    """
+    """Predicted decreases without the factor 1/2: :math:`Z^2/h`, or :math:`Z^2` if h is unknown."""
     if curvature is None:
         return z.square()
     return torch.where(curvature > 0, z.square() / curvature.clamp(min=_tiny(z)), 0)
 
 
 def saliencies(coefficients: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
-    """Saliencies without the factor 1/2: :math:`a^2 h`, or :math:`a^2` if h is unknown.
-
-    Args:
-        coefficients: a, (..., B).
-        curvature: h at the components' locations, (..., B); None if unknown.
-    """
+    """Saliencies without the factor 1/2: :math:`a^2 h`, or :math:`a^2` if h is unknown."""
     squared = coefficients.square()
     return squared if curvature is None else squared * curvature
 
@@ -67,13 +56,6 @@ def swap(
     The k-th smallest saliency is paired with the k-th largest predicted decrease, for k up to
     ``count``. If the curvature is known, the component moves only if the predicted decrease is
     larger than the saliency; otherwise it always moves, as in dynamic sparse training.
-
-    Args:
-        coefficients: a, (..., B).
-        indices: Locations of the components, (..., B), distinct in each row.
-        predicted_decrease: :func:`predicted_decreases` of every location, (..., p·q).
-        curvature: h at the components' locations, (..., B); None if unknown.
-        count: Largest number of components to move, at most B.
 
     Returns:
         The new locations. The caller must set the coefficients of components that moved to zero.
@@ -97,11 +79,6 @@ def most_moved(components: int, progress: float, *, use_curvature: bool) -> int:
     """The largest number of components that one swap may move: a fifth of all.
 
     Without the curvature, every swap moves this many components, so the number decreases over time.
-
-    Args:
-        components: B.
-        progress: Fraction already elapsed of the steps in which components may move, in [0, 1].
-        use_curvature: Whether the swap compares predicted decreases with saliencies.
     """
     return cosine_count(_SWAPPED, components, 0.0 if use_curvature else progress)
 
@@ -112,11 +89,6 @@ def components_to_drop(coefficients: torch.Tensor, progress: float, turn: int) -
     These are the components with the smallest :math:`|a|`. At first they are two fifths of all, and
     their number falls along a cosine. Once it is 1, every second turn instead chooses the next
     component in cyclic order.
-
-    Args:
-        coefficients: a, (..., B).
-        progress: Fraction already elapsed of the steps in which components may move, in [0, 1].
-        turn: Consecutive number of the reselection.
 
     Returns:
         Positions of these components in the last dimension of ``coefficients``, (..., k).
@@ -137,11 +109,6 @@ def reselect(
     The best locations have the largest predicted decreases, by a gradient that was computed without
     the dropped components. A component whose own location is one of the k best stays there. Values
     of one gradient are compared, so a constant factor of the curvature changes nothing.
-
-    Args:
-        indices: Locations of all components, (..., B), distinct in each row.
-        dropped: Positions of the dropped components in the last dimension of ``indices``, (..., k).
-        predicted_decrease: :func:`predicted_decreases` of every location, (..., p·q).
 
     Returns:
         The new locations, (..., B).
@@ -181,13 +148,7 @@ def largest(values: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def cosine_count(first: float, components: int, progress: float) -> int:
-    """The number of components to move; it falls along a cosine from a fraction of all to 1.
-
-    Args:
-        first: The fraction at the start.
-        components: B.
-        progress: Fraction already elapsed of the steps in which components may move, in [0, 1].
-    """
+    """The number of components to move; it falls along a cosine from a fraction of all to 1."""
     return max(1, round(first * components * (1 + math.cos(math.pi * progress)) / 2))
 
 

@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import write_atomically
-from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.transforms import Bbox

@@ -11,7 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from loca_theory.expressivity import Catalogue, Engine
+from loca_theory.expressivity.catalogue import Catalogue
+from loca_theory.expressivity.methods import Engine
 from loca_theory.plotting.canvas import Canvas, styled
 from loca_theory.plotting.lines import in_order, spread
 

@@ -11,18 +11,14 @@ import pandas as pd
 from loca_theory import _arguments
 from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
-from loca_theory.expressivity import Ordering, Simulation
+from loca_theory.expressivity import Ordering
+from loca_theory.expressivity.simulation import Simulation
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.paper import find_figure
 from loca_theory.plotting.paper_figure import PaperFigure, Stored
-from loca_theory.sweeps import (
-    DEFAULT_RUNNER,
-    Runner,
-    find_tables,
-    is_stored,
-    load_rows,
-    store_rows,
-)
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.results import find_tables, is_stored, load_rows, store_rows
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

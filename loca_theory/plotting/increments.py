@@ -16,7 +16,8 @@ from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
-from loca_theory.increments import SPIKE_LEVEL, BulkFit, fit_bulk
+from loca_theory.increments import fit_bulk
+from loca_theory.increments.spectrum import SPIKE_LEVEL, BulkFit
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.catalogue import draw_measured
 from loca_theory.plotting.dependence import draw_phase

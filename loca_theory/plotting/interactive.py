@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loca_theory.expressivity import Budget, coefficient_fraction
+from loca_theory.expressivity import Budget
+from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.columns import Column
 from loca_theory.plotting.error_columns import identity
 

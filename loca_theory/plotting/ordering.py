@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from loca_theory.expressivity import Accounting, limit_crossings
+from loca_theory.expressivity import Accounting
+from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.plotting.canvas import Canvas, View, styled
 
 if TYPE_CHECKING:
-    from loca_theory.expressivity import OrderingResult
+    from loca_theory.expressivity.ordering import OrderingResult
 
 _PANEL, _COLUMNS = (3.7, 2.9), 2
 _FAILING = "#d55e00"

@@ -16,8 +16,8 @@ from loca_theory.plotting.analysis_page import analysis_page
 from loca_theory.plotting.canvas import png
 from loca_theory.plotting.pictures import views
 from loca_theory.plotting.templates import PageTable, render
-from loca_theory.sweeps import Result, write_atomically
-from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps import Result
+from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis

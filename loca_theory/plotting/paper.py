@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loca_theory._lookup import find
-from loca_theory.expressivity import (
-    ORDERING_ACCOUNTINGS,
-    Catalogue,
-    Engine,
-    Ordering,
-    Simulation,
-    find_methods,
-    squares,
-)
+from loca_theory.expressivity import Ordering
+from loca_theory.expressivity.catalogue import Catalogue
+from loca_theory.expressivity.methods import Engine, find_methods
+from loca_theory.expressivity.ordering import ORDERING_ACCOUNTINGS
+from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting.catalogue import draw_catalogue
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
@@ -24,8 +20,8 @@ from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.separable import draw_separable_map
 
 if TYPE_CHECKING:
-    from loca_theory.convergence import ConvergenceStudy
-    from loca_theory.dependence import Study
+    from loca_theory.convergence.study import ConvergenceStudy
+    from loca_theory.dependence.study import Study
 
 _METHODS = find_methods(("R", "U", "M1", "M2", "D"))
 # Enough to make the simulated line as smooth as the exact ones.
@@ -39,14 +35,15 @@ _CROSSING = (
 def _study(*structures: str) -> Study:
     """The appendix's sweep under the given structures."""
     # This imports torch, which the other figures do not need.
-    from loca_theory.dependence import Study
+    from loca_theory.dependence.study import Study
 
     return Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=structures)
 
 
 def _separable_study() -> Study:
     """Low rank, DCT and entries at ranks from 1 to 3K/8, K = 256, without the tests' power."""
-    from loca_theory.dependence import Protocol, Study
+    from loca_theory.dependence.protocols import Protocol
+    from loca_theory.dependence.study import Study
 
     return Study(
         256,
@@ -64,7 +61,7 @@ def _separable_study() -> Study:
 
 def _convergence() -> ConvergenceStudy:
     """The toy experiment at the paper's size, under every search."""
-    from loca_theory.convergence import ConvergenceStudy
+    from loca_theory.convergence.study import ConvergenceStudy
 
     return ConvergenceStudy()
 

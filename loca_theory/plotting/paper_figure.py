@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from loca_theory.convergence import ConvergenceStudy
-    from loca_theory.dependence import Study
-    from loca_theory.expressivity import Catalogue, Ordering, Simulation
+    from loca_theory.convergence.study import ConvergenceStudy
+    from loca_theory.dependence.study import Study
+    from loca_theory.expressivity import Ordering
+    from loca_theory.expressivity.catalogue import Catalogue
+    from loca_theory.expressivity.simulation import Simulation
 
     Source = Simulation | Ordering | Catalogue | Study | ConvergenceStudy
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loca_theory._version import __version__
-from loca_theory.sweeps.versions import library_version
+from loca_theory.sweeps.version import library_version
 
 _LIBRARIES = ("numpy", "scipy", "torch", "pandas", "joblib", "pyarrow")
 
@@ -20,12 +20,6 @@ def manifest(
     *, grid: Mapping[str, Any], seed: int | None, device: str = "cpu", dtype: str = "float64"
 ) -> dict[str, Any]:
     """Describe a run so that it can be understood and repeated.
-
-    Args:
-        grid: The expanded grid and options, after defaults.
-        seed: Root seed; None if nothing is random.
-        device: Device of the tensors.
-        dtype: Precision of the tensors.
 
     Returns:
         Plain data: version, git commit and dirty flag (null outside a checkout), the arguments,

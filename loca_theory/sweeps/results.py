@@ -1,24 +1,29 @@
-"""Results of computations: typed tables, and a manifest that describes how to reproduce them."""
+"""Results of computations: typed tables, and a manifest that describes how to reproduce them.
+
+Every table is a parquet file with its manifest beside it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from loca_theory._arguments import path
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps.tables import load_rows, store_rows
+from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 _MOST_ROWS_SHOWN = 20
+_TRIAL = "quick"
 
 
 def rows(row_type: type) -> Any:
@@ -78,7 +83,10 @@ class Result:
             written
             for name in self._tables()
             for written in store_rows(
-                self.to_frame(name), self.manifest, folder, self._stored_name(name)
+                self._plain(name) or self.to_frame(name),
+                self.manifest,
+                folder,
+                self._stored_name(name),
             )
         ]
 
@@ -98,14 +106,8 @@ class Result:
         tables: dict[str, Any] = {}
         manifest: dict[str, Any] = {}
         for name, row_type in cls._tables().items():
-            frame, manifest = load_rows(folder, cls._stored_name(name))
-            source = f"{folder / cls._stored_name(name)}.parquet"
-            wanted = [field.name for field in dataclasses.fields(row_type)]
-            if missing := ", ".join(one for one in wanted if one not in frame.columns):
-                msg = f"{source} was saved by another version of loca-theory (missing columns: "
-                msg += f"{missing}); compute the result again"
-                raise ResourceError(msg)
-            tables[name] = _typed(frame, row_type, source)
+            table, manifest = _read(folder, stored := cls._stored_name(name))
+            tables[name] = _typed(table, row_type, f"{folder / stored}.parquet")
         return cls(manifest=manifest, **tables)
 
     def __repr__(self) -> str:
@@ -133,39 +135,116 @@ class Result:
         return [dict(vars(row)) for row in getattr(self, table)]
 
 
-def _typed(frame: pd.DataFrame, row_type: type, source: str) -> tuple[Any, ...]:
-    """Convert a stored table to rows, restoring types that parquet widened because of nulls."""
+def _typed(table: pa.Table, row_type: type, source: str) -> tuple[Any, ...]:
+    """Convert a stored table to rows."""
     hints = get_type_hints(row_type)
+    names = [field.name for field in dataclasses.fields(row_type)]
+    if missing := ", ".join(one for one in names if one not in table.column_names):
+        raise _other_version(source, f"missing columns: {missing}")
     columns = []
-    for field in dataclasses.fields(row_type):
+    for name in names:
         try:
-            columns.append([_as(hints[field.name], one) for one in frame[field.name].tolist()])
+            columns.append([_as(hints[name], one) for one in table[name].to_pylist()])
         except (TypeError, ValueError) as error:
-            msg = f"{source} was saved by another version of loca-theory (unexpected values in "
-            msg += f"column {field.name}); compute the result again"
-            raise ResourceError(msg) from error
+            why = f"unexpected values in column {name}"
+            raise _other_version(source, why) from error
     return tuple(row_type(*values) for values in zip(*columns, strict=True))
 
 
+def _other_version(source: str, why: str) -> ResourceError:
+    msg = f"{source} was saved by another version of loca-theory ({why}); compute the result again"
+    return ResourceError(msg)
+
+
 def _as(hint: Any, value: Any) -> Any:
-    """Convert a stored value to its type: an enumeration member, a tuple, an integer or None."""
-    if get_origin(hint) is tuple:
-        if not isinstance(value, np.ndarray):
-            raise TypeError
-        return tuple(_as(get_args(hint)[0], one) for one in value.tolist())
+    """Convert a stored value to its type: a tuple, an enumeration member, or as it is."""
     kinds = get_args(hint) or (hint,)
-    if value is None or value != value:  # null, or NaN
-        if type(None) not in kinds:
-            raise TypeError
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(_as(kinds[0], one) for one in value)
+    if value is None and type(None) in kinds:
         return None
-    kind = next(one for one in kinds if one is not type(None))
-    if issubclass(kind, Enum):
-        return kind(value)
-    if kind is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    # A column of floats may hold integers, but a column of numbers may not hold booleans.
-    if not isinstance(value, (int, float) if kind is float else kind) or (
-        isinstance(value, bool) and kind is not bool
-    ):
+    if issubclass(kinds[0], Enum):
+        return kinds[0](value)
+    # A column of floats may hold integers.
+    if type(value) is not kinds[0] and not (kinds[0] is float and type(value) is int):
         raise TypeError
     return value
+
+
+def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[Path]:
+    """Find stored tables by name in a folder and its subfolders, sorted.
+
+    Tables in folders named ``quick`` are skipped, because they come from trial runs.
+    """
+    if folder is None:
+        return []
+    found = {path for one in patterns for path in folder.rglob(f"{one}.parquet")}
+    return sorted(path for path in found if _TRIAL not in path.relative_to(folder).parts)
+
+
+def store_rows(
+    rows: pd.DataFrame | Sequence[Mapping[str, Any]],
+    manifest: Mapping[str, Any],
+    folder: Path,
+    name: str,
+) -> list[Path]:
+    """Write ``name.parquet`` and ``name.manifest.json``, each atomically.
+
+    A run killed between the two leaves no manifest, so a manifest always belongs to its table.
+
+    Returns:
+        The two files.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    writable_folder(folder)
+    path, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    is_list = isinstance(rows, Sequence)
+    table = pa.Table.from_pylist(list(rows)) if is_list else pa.Table.from_pandas(rows)
+    try:
+        manifest_path.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"cannot replace {manifest_path}: {error.strerror or error}; "
+        msg += 'choose another folder="..."'
+        raise ResourceError(msg) from error
+    write_atomically(path, lambda path: parquet.write_table(table, path))
+    text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
+    write_atomically(manifest_path, lambda path: path.write_text(text, encoding="utf-8"))
+    return [path, manifest_path]
+
+
+def load_rows(folder: Path, name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Read the table and the manifest that :func:`store_rows` wrote."""
+    table, manifest = _read(folder, name)
+    return table.to_pandas(), manifest
+
+
+def _read(folder: Path, name: str) -> tuple[pa.Table, dict[str, Any]]:
+    """Read both files of a stored table."""
+    from pyarrow import parquet
+
+    table, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    for file in (table, manifest_path):
+        if not file.exists():
+            msg = f"there is no {file.name} in {folder}; name the folder that it was saved in, "
+            raise ResourceError(msg + "or compute it again")
+    try:
+        return parquet.read_table(table), _read_object(manifest_path)
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f"{table} and its manifest cannot be read ({type(error).__name__}); "
+        msg += "delete them and compute them again"
+        raise ResourceError(msg) from error
+
+
+def is_stored(folder: Path, name: str) -> bool:
+    """Whether :func:`store_rows` has written both files of this name."""
+    return (folder / f"{name}.parquet").exists() and (folder / f"{name}.manifest.json").exists()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        msg = f"{path} does not hold a JSON object"
+        raise ValueError(msg)  # noqa: TRY004, like other unreadable content
+    return content

@@ -1,123 +1,154 @@
-"""A store of results, one small file per finished point."""
+"""Cells of a sweep, and a store of their results, one small file per finished cell."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX, writable_folder, write_atomically
-from loca_theory.sweeps.points import Point
+from loca_theory.sweeps.version import code_version
 
-_FORMAT = 1
 # Partial files of a killed run are removed once no live run can still be writing them.
 _ABANDONED_AFTER_S = 3600.0
 
 
+class Cell:
+    """One independent computation of a sweep; a subclass is a frozen dataclass.
+
+    The fields are all that the result depends on besides the code. They hold numbers, texts, None,
+    enumerations, dataclasses and tuples of these; the metadata ``describe`` of a field is a
+    function that makes such data from any other value. A field that is not compared
+    (``compare=False``) is not part of the key.
+
+    Attributes:
+        experiment: Name of what is computed.
+        packages: Names of the packages and modules whose code computes it.
+    """
+
+    experiment: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def version(self) -> str:
+        """Version of the code that computes the cell (:func:`~loca_theory.sweeps.code_version`)."""
+        return code_version(*self.packages)
+
+    @property
+    def is_storable(self) -> bool:
+        """Whether the description distinguishes the cell from every other one."""
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        """The cell as plain data, as it is stored beside its result."""
+        parameters = {
+            one.name: one.metadata.get("describe", _plain)(getattr(self, one.name))
+            for one in dataclasses.fields(cast("Any", self))
+            if one.compare
+        }
+        return {"experiment": self.experiment, "parameters": parameters}
+
+    def key(self) -> str:
+        """Hash that names the cell's file: equal only for equal cells and code."""
+        text = _canonical({**self.describe(), "version": self.version})
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Point(Cell):
+    """A cell whose parameters are plain data by name.
+
+    Attributes:
+        experiment: Name of what is computed.
+        parameters: All that the result depends on besides the code, as data for JSON.
+        packages: Names of the packages and modules whose code computes it.
+    """
+
+    experiment: str  # pyright: ignore[reportIncompatibleVariableOverride]
+    parameters: Mapping[str, Any]
+    packages: tuple[str, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def describe(self) -> dict[str, Any]:
+        """The point as plain data."""
+        return {"experiment": self.experiment, "parameters": dict(self.parameters)}
+
+
 class ResultStore:
-    """A folder with one JSON file per finished point, named by experiment, version and key.
+    """A folder with one JSON file per finished cell, named by experiment, version and key.
 
     JSON preserves every float exactly (``repr`` round-trips), and reading it executes no code. A
     file is used only if it parses, its checksum matches its result and it describes the requested
-    point. Any other file is listed in :attr:`rejected`, and its point is computed again.
+    cell. Any other file is listed in :attr:`rejected`, and its cell is computed again.
 
     Args:
         folder: Folder of the files; created if needed.
-        version: Version of the computing code (:func:`~loca_theory.sweeps.code_version`).
 
     Attributes:
         rejected: One line for each rejected file, with the reason.
-        loaded: Number of results loaded since the store was opened.
-        saved: Number of results saved since the store was opened.
 
     Raises:
         ResourceError: the folder cannot be created or written to.
     """
 
-    def __init__(self, folder: Path, version: str) -> None:
-        self.folder = writable_folder(folder)
-        self.version = version
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = writable_folder(Path(folder))
         self.rejected: list[str] = []
-        self.loaded, self.saved = 0, 0
-        self._experiments: set[str] = set()
+        self._prefixes: dict[str, set[str]] = {}
         self._remove_abandoned()
 
-    def path(self, point: Point) -> Path:
-        """Path of the point's file, whether or not it exists."""
-        prefix = _prefix(point.experiment, self.version)
-        return self.folder / f"{prefix}{point.key(self.version)}.json"
+    def path(self, cell: Cell) -> Path:
+        """Path of the cell's file, whether or not it exists."""
+        return self.folder / f"{_prefix(cell)}{cell.key()}.json"
 
-    def outdated(self, present: Iterable[str] = ()) -> int:
+    def outdated(self) -> int:
         """Count results of the loaded experiments that another version of the code stored.
 
         They are neither used nor deleted.
-
-        Args:
-            present: Further versions of the present code, of computations that run the same
-                experiments as a part of theirs.
         """
         names = [path.name for path in self.folder.glob("*.json")]
-        versions = (self.version, *present)
         return sum(
-            name.startswith(f"{experiment}@")
-            and not any(name.startswith(_prefix(experiment, one)) for one in versions)
-            for experiment in self._experiments
+            name.startswith(f"{experiment}@") and not name.startswith(tuple(current))
+            for experiment, current in self._prefixes.items()
             for name in names
         )
 
-    def load(self, point: Point) -> dict[str, Any] | None:
+    def load(self, cell: Cell) -> dict[str, Any] | None:
         """Load a stored result; None if it does not exist or is rejected."""
-        path = self.path(point)
-        self._experiments.add(point.experiment)
+        path = self.path(cell)
+        self._prefixes.setdefault(cell.experiment, set()).add(_prefix(cell))
+        content: Any = None
         try:
             content = json.loads(path.read_bytes())
-            reason = self._reason_to_reject(content, point)
+            reason = _reason_to_reject(content, cell)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            self._reject(path, f"is unreadable ({type(error).__name__})")
-            return None
+            reason = f"is unreadable ({type(error).__name__})"
         if reason:
-            self._reject(path, reason)
+            self.rejected.append(f"{path.name} {reason}; the result is recomputed")
             return None
-        self.loaded += 1
         return content["result"]
 
-    def save(self, point: Point, result: dict[str, Any]) -> None:
+    def save(self, cell: Cell, result: dict[str, Any]) -> None:
         """Store a result.
 
         Raises:
             ResourceError: the file cannot be written; an earlier file is unchanged.
         """
         content = {
-            "format": _FORMAT,
-            "version": self.version,
-            "point": point.describe(),
+            "version": cell.version,
+            "point": cell.describe(),
             "checksum": _checksum(result),
             "result": result,
         }
         text = json.dumps(content)
-        write_atomically(self.path(point), lambda path: path.write_text(text, encoding="utf-8"))
-        self.saved += 1
-
-    def _reject(self, path: Path, reason: str) -> None:
-        self.rejected.append(f"{path.name} {reason}; the result is recomputed")
-
-    def _reason_to_reject(self, content: Any, point: Point) -> str | None:
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            return "has another format"
-        if not isinstance(content.get("result"), dict):
-            return "has no result"
-        if content.get("checksum") != _checksum(content["result"]):
-            return "is damaged (checksum)"
-        # Compared as text, because in Python 1 == 1.0 == True and NaN != NaN.
-        same_point = _canonical(content.get("point")) == _canonical(point.describe())
-        if not same_point or content.get("version") != self.version:
-            return "belongs to another computation"
-        return None
+        write_atomically(self.path(cell), lambda path: path.write_text(text, encoding="utf-8"))
 
     def _remove_abandoned(self) -> None:
         oldest = time.time() - _ABANDONED_AFTER_S
@@ -129,8 +160,20 @@ class ResultStore:
                 continue  # another run removed it first, or it is not ours to remove
 
 
-def _prefix(experiment: str, version: str) -> str:
-    return f"{experiment}@{version[:8]}-"
+def _prefix(cell: Cell) -> str:
+    return f"{cell.experiment}@{cell.version[:8]}-"
+
+
+def _reason_to_reject(content: Any, cell: Cell) -> str | None:
+    if not isinstance(content, dict) or not isinstance(content.get("result"), dict):
+        return "has another format"
+    if content.get("checksum") != _checksum(content["result"]):
+        return "is damaged (checksum)"
+    # Compared as text, because in Python 1 == 1.0 == True and NaN != NaN.
+    found = _canonical([content.get("point"), content.get("version")])
+    if found != _canonical([cell.describe(), cell.version]):
+        return "belongs to another computation"
+    return None
 
 
 def _checksum(result: Any) -> str:
@@ -139,3 +182,14 @@ def _checksum(result: Any) -> str:
 
 def _canonical(data: Any) -> str:
     return json.dumps(data, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """Data for JSON, from the values that a cell's field can have."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    return value

@@ -18,53 +18,6 @@ the map is real. Entries that are not finite propagate, as in torch itself.
 Importing this package does not import torch; using any of these except :class:`HalfSpectrum` does.
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from loca_theory._lazy import lazy_exports
-from loca_theory.transforms.half_spectrum import HalfSpectrum
-
-if TYPE_CHECKING:
-    from loca_theory.transforms.cosine import Method, dct, dct2, idct, idct2
-    from loca_theory.transforms.devices import resolve_device
-    from loca_theory.transforms.dft import dft2, idft2
-    from loca_theory.transforms.matrices import dct_matrix
-    from loca_theory.transforms.real_spectrum import RealSpectrum
-    from loca_theory.transforms.sparse import idct2_sparse
-    from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_rows
-
-__all__ = [
-    "HalfSpectrum",
-    "Method",
-    "RealSpectrum",
-    "dct",
-    "dct2",
-    "dct_matrix",
-    "dft2",
-    "idct",
-    "idct2",
-    "idct2_sparse",
-    "idft2",
-    "resolve_device",
-    "rows_to_spectra",
-    "spectra_to_rows",
-]
-
-# A submodule must not have the name of an export: importing it would shadow the export.
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "Method": "cosine",
-        "RealSpectrum": "real_spectrum",
-        "dct": "cosine",
-        "dct2": "cosine",
-        "dct_matrix": "matrices",
-        "dft2": "dft",
-        "idct": "cosine",
-        "idct2": "cosine",
-        "idct2_sparse": "sparse",
-        "idft2": "dft",
-        "resolve_device": "devices",
-        "rows_to_spectra": "transposed",
-        "spectra_to_rows": "transposed",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

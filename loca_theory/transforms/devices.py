@@ -17,12 +17,6 @@ def resolve_device(name: str) -> str:
 
     ``auto`` is the current CUDA device if it can compute, otherwise the CPU. If there is a CUDA
     device that cannot compute, a warning is given.
-
-    Raises:
-        InvalidArgumentError: the name is not one of these.
-        ResourceError: the name is that of a CUDA device, and there is none, there are not as many,
-            or torch cannot compute on it: its driver or architecture is too old, its memory is
-            full, or another process uses it exclusively.
     """
     match = isinstance(name, str) and re.fullmatch(r"auto|cpu|cuda(?::(\d+))?", name)
     if not match:
@@ -56,14 +50,7 @@ def resolve_device(name: str) -> str:
 
 
 def check_one_device(**tensors: torch.Tensor) -> None:
-    """Check that all tensors are on the same device.
-
-    Args:
-        tensors: Tensors by the names of the caller's arguments.
-
-    Raises:
-        InvalidArgumentError: two of them are on different devices.
-    """
+    """Check that all tensors are on the same device."""
     (first, one), *others = tensors.items()
     for name, other in others:
         if other.device != one.device:
@@ -74,16 +61,7 @@ def check_one_device(**tensors: torch.Tensor) -> None:
 
 @contextmanager
 def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterator[None]:
-    """Turn an out-of-memory error in this context into one line that names the computation.
-
-    Args:
-        what: The computation.
-        device: Its device.
-        way_out: Advice how to need less memory.
-
-    Raises:
-        ResourceError: the device ran out of memory.
-    """
+    """Turn an out-of-memory error in this context into one line that names the computation."""
     try:
         yield
     except RuntimeError as error:

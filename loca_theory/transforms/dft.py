@@ -15,16 +15,8 @@ def dft2(x: TensorLike) -> torch.Tensor:
     Parseval's identity is 1 (the paper's lemma prints 1/K, which fits neither this normalisation
     nor the unnormalised transform, where it is 1/K²).
 
-    Args:
-        x: Real or complex tensor or NumPy array of shape (..., p, q). float16 and bfloat16 are
-            computed in float32, integers in float64.
-
     Returns:
         Complex tensor of the same shape.
-
-    Raises:
-        InvalidArgumentError: x is not a dense tensor or array of 16 bits or more, or does not have
-            two last dimensions that are not empty.
 
     Source: the appendix's proof of Theorem 1.
     """
@@ -32,11 +24,7 @@ def dft2(x: TensorLike) -> torch.Tensor:
 
 
 def idft2(spectrum: TensorLike) -> torch.Tensor:
-    """Inverse of :func:`dft2`: complex tensor of shape (..., p, q) to complex, same shape.
-
-    Raises:
-        InvalidArgumentError: as for :func:`dft2`.
-    """
+    """Inverse of :func:`dft2`: complex tensor of shape (..., p, q) to complex, same shape."""
     return torch.fft.ifft2(_planes(spectrum, "spectrum"), norm="ortho")
 
 

@@ -30,9 +30,6 @@ class HalfSpectrum:
     Attributes:
         p: Rows, at least 1.
         q: Columns, at least 1.
-
-    Raises:
-        InvalidArgumentError: p or q is below 1.
     """
 
     p: int

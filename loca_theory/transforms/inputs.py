@@ -27,16 +27,8 @@ _LARGEST_EXPONENT = 480
 def as_tensor(value: TensorLike, name: str) -> torch.Tensor:
     """Check that a value is dense with at least 16 bits per entry, and make an array a tensor.
 
-    Args:
-        value: A tensor or a NumPy array, whose memory is shared if possible.
-        name: Name of the caller's argument.
-
     Returns:
         The tensor that was passed, or one with the entries of the array.
-
-    Raises:
-        InvalidArgumentError: the value is neither, is sparse, or has a type that torch does not
-            compute in.
     """
     if not isinstance(value, torch.Tensor):
         value = _from_numpy(value, name)
@@ -51,15 +43,7 @@ def as_tensor(value: TensorLike, name: str) -> torch.Tensor:
 
 
 def real_tensor(value: TensorLike, name: str) -> torch.Tensor:
-    """Like :func:`as_tensor`, for values of a real floating type.
-
-    Args:
-        value: A tensor or a NumPy array.
-        name: Name of the caller's argument.
-
-    Raises:
-        InvalidArgumentError: as for :func:`as_tensor`, or the type is complex or integer.
-    """
+    """Like :func:`as_tensor`, for values of a real floating type."""
     tensor = as_tensor(value, name)
     if not tensor.is_floating_point():
         cure = "pass its real part" if tensor.is_complex() else "convert it to float64"
@@ -80,14 +64,6 @@ def balanced(value: TensorLike, name: str) -> tuple[torch.Tensor, int]:
 
     The scaling is exact. If the largest magnitude lies between :math:`2^{-32}` and :math:`2^{32}`,
     or all entries are 0, then e = 0 and the entries of x are those passed.
-
-    Args:
-        value: A real tensor or NumPy array; narrow floats and integers are widened.
-        name: Name of the caller's argument.
-
-    Raises:
-        InvalidArgumentError: as for :func:`as_tensor`, the entries are complex, or some of them are
-            not finite.
     """
     tensor = usable(value, name)
     exponent = exponent_of(*ends(tensor, name))
@@ -95,29 +71,13 @@ def balanced(value: TensorLike, name: str) -> tuple[torch.Tensor, int]:
 
 
 def usable(value: TensorLike, name: str) -> torch.Tensor:
-    """Return a real tensor, with narrow floats and integers widened; see :func:`balanced`.
-
-    Args:
-        value: A real tensor or NumPy array.
-        name: Name of the caller's argument.
-
-    Raises:
-        InvalidArgumentError: as for :func:`as_tensor`, or the entries are complex.
-    """
+    """Return a real tensor, with narrow floats and integers widened; see :func:`balanced`."""
     tensor = as_tensor(value, name)
     return real_tensor(tensor if tensor.is_complex() else widened(tensor), name)
 
 
 def ends(tensor: torch.Tensor, name: str) -> tuple[float, float]:
-    """Smallest and largest entry; 0 and 0 if the tensor is empty.
-
-    Args:
-        tensor: Real and floating.
-        name: Name of the caller's argument.
-
-    Raises:
-        InvalidArgumentError: some entries are not finite, or the tensor is on the meta device.
-    """
+    """Smallest and largest entry; 0 and 0 if the tensor is empty."""
     if not tensor.numel():
         return 0.0, 0.0
     if tensor.is_meta:
@@ -155,16 +115,7 @@ def fits_squared(exponent: int) -> bool:
 
 
 def squared_units(energies: NDArray[np.float64], exponent: int, name: str) -> NDArray[np.float64]:
-    """Multiply energies of a tensor from :func:`balanced` by 4ᵉ, to undo the scaling.
-
-    Args:
-        energies: Sums of squares.
-        exponent: e.
-        name: Name of the caller's argument.
-
-    Raises:
-        InvalidArgumentError: the squares do not fit float64.
-    """
+    """Multiply energies of a tensor from :func:`balanced` by 4ᵉ, to undo the scaling."""
     if not fits_squared(exponent):
         msg = f"{name} has entries of about 2^{exponent}, whose squares do not fit float64; divide "
         msg += "it by a power of two"

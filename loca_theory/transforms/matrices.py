@@ -28,17 +28,9 @@ def dct_matrix(
     phase :math:`(2j+1)i` reduced modulo 4n in integers, and cast afterwards: built in float32,
     the matrix of order 4096 loses three digits of orthogonality.
 
-    Args:
-        n: Order, at least 1.
-        dtype: Floating dtype of the result.
-        device: Device of the result.
-
     Returns:
         The (n, n) matrix. All callers share one copy per size, dtype and device, so never write to
         it. ``dct_matrix.cache_clear()`` frees all copies.
-
-    Raises:
-        InvalidArgumentError: n is below 1, or the dtype is not a floating one.
 
     Source: the definition of C below equation (original_dct) of the paper (Ahmed et al., 1974).
     """

@@ -30,13 +30,6 @@ class RealSpectrum:
     Every method takes tensors or NumPy arrays and returns tensors of the same type; float16 and
     bfloat16 are computed in float32 and cast back.
 
-    Args:
-        p: Rows, at least 1.
-        q: Columns, at least 1.
-
-    Raises:
-        InvalidArgumentError: p or q is below 1.
-
     Source: the reference matrix R and the matrices F^H, F^R, F^I of the paper's appendix (proof of
     Theorem 1), completed to a basis.
     """
@@ -50,12 +43,7 @@ class RealSpectrum:
         return self.half.p, self.half.q
 
     def forward(self, matrix: TensorLike) -> torch.Tensor:
-        """Coordinates, shape (..., p·q), of real matrices, shape (..., p, q).
-
-        Raises:
-            InvalidArgumentError: the last two dimensions are not (p, q), or the matrices are not a
-                dense real floating tensor or array of 16 bits or more.
-        """
+        """Coordinates, shape (..., p·q), of real matrices, shape (..., p, q)."""
         matrix = real_tensor(matrix, "matrix")
         if matrix.shape[-2:] != self.shape:
             msg = f"matrix must be of shape (..., {self.half.p}, {self.half.q}), not "
@@ -79,14 +67,8 @@ class RealSpectrum:
         pairs, these two in the same order. Because the order is otherwise arbitrary, no table of
         locations is needed, and at most one copy of the matrix besides its spectrum.
 
-        Args:
-            matrix: Real, shape (p, q).
-
         Returns:
             Shape (p·q,).
-
-        Raises:
-            InvalidArgumentError: the shape is not (p, q), or as for :meth:`forward`.
         """
         matrix = real_tensor(matrix, "matrix")
         if matrix.shape != self.shape:
@@ -109,12 +91,7 @@ class RealSpectrum:
         return energies.to(matrix.dtype)
 
     def inverse(self, coordinates: TensorLike) -> torch.Tensor:
-        """Real matrices, shape (..., p, q), from coordinates, shape (..., p·q).
-
-        Raises:
-            InvalidArgumentError: the last dimension is not p·q, or the coordinates are not a dense
-                real floating tensor or array of 16 bits or more.
-        """
+        """Real matrices, shape (..., p, q), from coordinates, shape (..., p·q)."""
         given = self._coordinates(coordinates)
         coordinates = widened(given)
         p, q = self.shape
@@ -136,22 +113,13 @@ class RealSpectrum:
     def location_energies(self, coordinates: TensorLike) -> torch.Tensor:
         r"""Energy of each location: :math:`F^2` or :math:`2|F|^2`, the appendix's F^H.
 
-        Args:
-            coordinates: Shape (..., p·q), from :meth:`forward`.
-
         Returns:
             Shape (..., s + m), self-conjugate entries first. Each row sums to ‖W‖².
-
-        Raises:
-            InvalidArgumentError: as for :meth:`inverse`.
         """
         return self.merge_pairs(self._coordinates(coordinates).square())
 
     def merge_pairs(self, energies: torch.Tensor) -> torch.Tensor:
         """Energy of each location from the energies of the coordinates.
-
-        Args:
-            energies: Squared coordinates, shape (..., p·q).
 
         Returns:
             Shape (..., s + m): energies of self-conjugate entries, then of pairs (real part plus

@@ -37,21 +37,8 @@ def idct2_sparse(
     Values that share a location are added. Differentiable in ``values``; the gradient is the DCT of
     the incoming gradient, at the locations.
 
-    Args:
-        values: The coefficients a, floating, shape (..., B). float16 and bfloat16 are computed in
-            float32 and cast back.
-        locations: The locations l, integers of shape (B, 2), 0-based row and column, on the device
-            of the values.
-        shape: (p, q) of the result.
-        method: ``scatter`` (scatter, then :func:`~loca_theory.transforms.idct2`), ``outer`` (the
-            sum above as one matrix product) or ``auto``, which takes the faster.
-
     Returns:
         Tensor of shape (..., p, q) with the dtype of ``values``.
-
-    Raises:
-        InvalidArgumentError: shapes, dtypes or devices do not fit, or a location lies outside
-            ``shape``.
 
     Source: equation (original_dct) of the paper with α = 1, and the sum that follows it.
     """

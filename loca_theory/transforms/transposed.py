@@ -18,15 +18,8 @@ from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 def rows_to_spectra(x: TensorLike) -> torch.Tensor:
     r"""The spectra of the rows of x, as columns: :math:`D\,x^\top`, D the DCT matrix of order q.
 
-    Args:
-        x: Real tensor or NumPy array of shape (T, q). float16 and bfloat16 are computed in float32
-            and cast back.
-
     Returns:
         Contiguous tensor of shape (q, T). Not differentiable.
-
-    Raises:
-        InvalidArgumentError: x is not a dense real floating matrix of 16 bits or more, or q is 0.
     """
     x = _matrix(x, "x")
     if x.device.type == "cpu" and x.numel():
@@ -37,11 +30,7 @@ def rows_to_spectra(x: TensorLike) -> torch.Tensor:
 
 
 def spectra_to_rows(spectra: TensorLike) -> torch.Tensor:
-    r"""The inverse of :func:`rows_to_spectra`: :math:`z^\top D` for spectra z of shape (q, T).
-
-    Raises:
-        InvalidArgumentError: as for :func:`rows_to_spectra`.
-    """
+    r"""The inverse of :func:`rows_to_spectra`: :math:`z^\top D` for spectra z of shape (q, T)."""
     spectra = _matrix(spectra, "spectra")
     if spectra.device.type == "cpu" and spectra.numel():
         columns = widened(spectra).numpy()
@@ -52,9 +41,6 @@ def spectra_to_rows(spectra: TensorLike) -> torch.Tensor:
 
 def spectra_to_columns_(spectra: torch.Tensor) -> torch.Tensor:
     r"""The columns of which z holds the spectra, :math:`C^\top z`, for z of shape (p, T).
-
-    Args:
-        spectra: z, contiguous, float32 or float64. On the CPU its memory becomes the result.
 
     Returns:
         Contiguous tensor of shape (p, T). Not differentiable.

@@ -12,7 +12,7 @@ from loca_theory.adapters.increment import increment
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import NEIGHBOURS
-from loca_theory.transforms import dct_matrix
+from loca_theory.transforms.matrices import dct_matrix
 
 IMPLEMENTATIONS = ["implicit", "materialised"]
 RULES = list(NEIGHBOURS)

@@ -15,7 +15,6 @@ from loca_theory.checkpoints import (
     analyze,
     demo_pair,
     open_pair,
-    version,
 )
 from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.checkpoints.matrix_errors import shuffled
@@ -198,7 +197,7 @@ def test_results_do_not_depend_on_what_else_is_analysed(pair_files, analysis):
 
 
 def test_a_stored_analysis_is_used_again(pair_files, tmp_path, analysis, monkeypatch):
-    runner = Runner(ResultStore(tmp_path / "points", "v"))
+    runner = Runner(ResultStore(tmp_path / "points"))
     first = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
     monkeypatch.setattr("loca_theory.checkpoints.computation.analyse_matrix", None)
     again = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
@@ -658,7 +657,7 @@ class Half(Method):
 
 def test_a_method_of_the_users_own_stands_beside_the_others(tmp_path):
     delta = np.random.default_rng(0).normal(size=(64, 48))
-    runner = Runner(ResultStore(tmp_path / "points", version()))
+    runner = Runner(ResultStore(tmp_path / "points"))
     found = analyze(delta, ranks=[4], methods=[Half(), "V1"], runner=runner)
     mine = {error.method: error for error in found.errors}
     assert list(mine)[-2:] == ["half", "V1"]

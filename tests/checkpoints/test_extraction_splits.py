@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from loca_theory.checkpoints import extract
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import ResultStore, Runner, execution
-from loca_theory.transforms import dct_matrix
+from loca_theory.sweeps import Runner, runner
+from loca_theory.transforms.matrices import dct_matrix
 
 SHAPES = {"a.weight": (24, 20), "b.weight": (40, 20), "c.weight": (20, 20), "d.weight": (30, 36)}
 SCALES = {"a.weight": 3.0, "b.weight": 0.3, "c.weight": 1.0, "d.weight": 1.0}
@@ -151,8 +151,8 @@ def test_a_point_and_its_function_can_be_sent_to_another_process(files, size):
 
 
 def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
-    monkeypatch.setattr(execution, "_run_on_workers", None)
-    monkeypatch.setattr(execution, "_WORKER_START_S", -1.0)
+    monkeypatch.setattr(runner, "_on_workers", None)
+    monkeypatch.setattr(runner, "_WORKER_START_S", -1.0)
     extract(*weights(), "lora", rank=2, runner=Runner(jobs=2))
 
 
@@ -163,8 +163,8 @@ def same_adapter(one, other):
 
 @pytest.mark.deep
 def test_workers_and_this_process_find_the_same(files, monkeypatch):
-    monkeypatch.setattr(execution, "_WORKER_START_S", -1.0)
-    monkeypatch.setattr(execution, "_WARM_WORKER_START_S", -1.0)
+    monkeypatch.setattr(runner, "_WORKER_START_S", -1.0)
+    monkeypatch.setattr(runner, "_WARM_WORKER_START_S", -1.0)
     here = extract(*files, "lora", allocate=500, runner=Runner(jobs=1))
     there = extract(*files, "lora", allocate=500, runner=Runner(jobs=2))
     assert there.matrices == here.matrices
@@ -184,18 +184,19 @@ def test_progress_counts_matrices_of_each_step(files):
 
 def test_stored_profiles_are_used_for_the_same_increments_only(files, tmp_path):
     def stored():
-        store = ResultStore(tmp_path / "points", "1")
-        found = extract(*files, "lora", allocate=500, runner=Runner(store, jobs=1))
-        return found, store.loaded
+        before = set(tmp_path.glob("points/*.json"))
+        runner = Runner(tmp_path / "points", jobs=1)
+        found = extract(*files, "lora", allocate=500, runner=runner)
+        return found, len(set(tmp_path.glob("points/*.json")) - before)
 
-    first, loaded = stored()
-    assert loaded == 0
-    second, loaded = stored()
-    assert loaded == 4
+    first, computed = stored()
+    assert computed == 4
+    second, computed = stored()
+    assert computed == 0
     assert second.matrices == first.matrices
     base, tuned = weights()
     changed = base["a.weight"] + 2 * (tuned["a.weight"] - base["a.weight"])
     save_file({**tuned, "a.weight": changed}, files[1])
-    third, loaded = stored()
-    assert loaded == 3
+    third, computed = stored()
+    assert computed == 1
     assert third.matrices[0].energy == pytest.approx(4 * first.matrices[0].energy, rel=1e-4)

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.claims import Setting, Tier
+from loca_theory.claims import Setting
 from loca_theory.claims.checks import assumptions, convergence, theorems, variants
-from loca_theory.convergence import Family, Interpretation, draw
-from loca_theory.convergence.simulation import compute_trace, point
+from loca_theory.claims.measurement import Tier
+from loca_theory.convergence import SEARCHES
+from loca_theory.convergence.interpretations import Interpretation
+from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.simulation import TraceCell, evaluate_trace
 from loca_theory.convergence.state import Rates
 from loca_theory.convergence.study import DEFAULT_STEPS
 
@@ -91,8 +94,10 @@ def test_a_visited_state_is_that_of_the_trace():
     chosen: Any = SimpleNamespace(rng=SimpleNamespace(choice=lambda _, n: np.full(n, step)))
     problems = draw(Family(), Interpretation(), 3, range(1))
     ((indices, coefficients),) = convergence._visited(chosen, problems)
-    given = point(Family(), "default", "central", Rates(), DEFAULT_STEPS, 3, (0, 1))
-    trace = compute_trace(given)
+    cell = TraceCell(
+        Family(), Interpretation(), SEARCHES["central"], Rates(), DEFAULT_STEPS, 3, (0, 1)
+    )
+    trace = evaluate_trace(cell)
     expected = trace["components"][trace["steps"].index(step)]
     assert [[*divmod(int(i), 6)] for i in indices] == [one[:2] for one in expected]
     np.testing.assert_allclose(coefficients, [one[2] for one in expected])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import fft, stats
 
-from loca_theory.claims import Setting, Tier, Verdict, decide, load_ledger, printed
+from loca_theory.claims import Setting, Verdict, load_ledger, printed
 from loca_theory.claims.checks import (
     complexity,
     convergence,
@@ -18,6 +18,8 @@ from loca_theory.claims.checks import (
     normality,
     theorems,
 )
+from loca_theory.claims.measurement import Tier
+from loca_theory.claims.rules import decide
 from loca_theory.expressivity import Budget, retained_energies
 
 LEDGER = load_ledger()

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from experiments.paper.tables import load
-from loca_theory.claims import Setting, Tier, printed
+from loca_theory.claims import Setting, printed
 from loca_theory.claims.checks import training
+from loca_theory.claims.measurement import Tier
 
 # The transcribed table, and the name of a model in it.
 TRANSCRIBED = {

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loca_theory.claims import Setting, Tier
+from loca_theory.claims import Setting
 from loca_theory.claims.checks import empirical, fine_tuned
-from loca_theory.claims.measurement import Measurement
+from loca_theory.claims.measurement import Measurement, Tier
 from loca_theory.claims.rules import Rule, Verdict, decide
 from loca_theory.errors import ResourceError
 

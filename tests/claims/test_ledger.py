@@ -8,21 +8,18 @@ import numpy as np
 import pytest
 
 import loca_theory
-from loca_theory.claims import (
+from loca_theory.claims import Claim, Estimate, Measurement, Setting, Verdict, load_ledger, verify
+from loca_theory.claims.ledger import (
+    EMPIRICAL,
     KINDS,
-    Claim,
-    Estimate,
+    OTHER_MODEL,
+    PACKAGE,
     LedgerError,
-    Measurement,
-    Rule,
     Section,
-    Setting,
-    Tier,
-    Verdict,
-    load_ledger,
-    verify,
+    by_section,
 )
-from loca_theory.claims.ledger import EMPIRICAL, OTHER_MODEL, PACKAGE, by_section
+from loca_theory.claims.measurement import Tier
+from loca_theory.claims.rules import Rule
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES

@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.claims import (
-    FAMILY_WISE,
-    Estimate,
-    Ledger,
-    Measurement,
-    Rule,
-    Verdict,
-    decide,
-    load_ledger,
-)
+from loca_theory.claims import Estimate, Ledger, Measurement, Verdict, load_ledger
+from loca_theory.claims.rules import FAMILY_WISE, Rule, decide
 from loca_theory.errors import InvalidArgumentError
 
 INSIDE = Rule("inside", low=(0.0,), high=(1.0,))

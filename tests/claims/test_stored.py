@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loca_theory.claims import Tier, VerificationResult, load_ledger
+from loca_theory.claims import VerificationResult, load_ledger
+from loca_theory.claims.measurement import Tier
 
 STORED = Path(__file__).parents[2] / "figures" / "ledger"
 LEDGER = load_ledger()

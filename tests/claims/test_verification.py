@@ -5,7 +5,6 @@ import pickle
 import re
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -13,29 +12,26 @@ import pytest
 
 from loca_theory.claims import (
     Claim,
-    Entry,
     Estimate,
     Ledger,
     Measurement,
-    Section,
-    Tier,
     Verdict,
-    VerdictsChangedError,
-    Verification,
     VerificationResult,
     load_ledger,
-    read_entries,
     verify,
 )
-from loca_theory.claims import verification as module
-from loca_theory.claims.entries import version
+from loca_theory.claims.entries import Entry, version
+from loca_theory.claims.ledger import Section
 from loca_theory.claims.markdown import markdown
+from loca_theory.claims.measurement import Tier
+from loca_theory.claims.observation import ClaimCell
+from loca_theory.claims.results import VerdictsChangedError, read_entries
+from loca_theory.claims.verification import Verification
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import ResultStore, Runner
 
 ALONE = Runner(jobs=1)
 LEDGER = load_ledger()
-VERSION = version()
 # Exact, and done in a blink.
 CHEAP = [
     claim.id for claim in LEDGER.claims if claim.kind in ("identity", "bound") and claim.cost <= 1
@@ -101,7 +97,7 @@ def without_time(result):
 
 def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
     chosen = Verification(names=("dora.expectation", "parseval."), tier=Tier.QUICK)
-    store = ResultStore(tmp_path / "points", VERSION)
+    store = ResultStore(tmp_path / "points")
     first = chosen.run(Runner(store, jobs=1))
 
     def refuse(*arguments, **options):
@@ -112,9 +108,8 @@ def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
 
 
 def test_the_work_can_be_sent_to_workers():
-    claims = {claim.id: claim for claim in LEDGER.claims}
-    sent = pickle.dumps(partial(module.measure, claims=claims, results=None))
-    assert pickle.loads(sent).keywords["claims"] == claims
+    cells = [ClaimCell(claim, Tier.QUICK, 0, ()) for claim in LEDGER.claims]
+    assert pickle.loads(pickle.dumps(cells)) == cells
 
 
 def test_a_claim_does_not_depend_on_the_others():
@@ -130,11 +125,12 @@ def test_a_claim_does_not_depend_on_the_others():
 
 
 def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, ledger=LEDGER,
-          seed=0, data=(), version=VERSION):  # fmt: skip
+          seed=0, data=(), measured_by=None):  # fmt: skip
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(value)
-    return Entry(claim, found, ledger.error_rate(claim), tier, seed, 0.1, data, version)
+    return Entry(claim, found, ledger.error_rate(claim), tier, seed, 0.1, data,
+                 measured_by or version(claim))  # fmt: skip
 
 
 def merged(old, new, ledger=LEDGER):
@@ -176,7 +172,7 @@ def test_with_another_seed_the_first_look_counts():
 
 
 def test_what_older_code_observed_is_marked_and_makes_way_for_equal_effort():
-    old = entry(tier=Tier.DEFAULT, version="before", verdict=Verdict.NOT_SUPPORTED)
+    old = entry(tier=Tier.DEFAULT, measured_by="before", verdict=Verdict.NOT_SUPPORTED)
     (kept,) = merged([old], [entry(tier=Tier.QUICK)])
     assert (kept, kept.verdict, kept.stale) == (old, Verdict.NOT_SUPPORTED, True)
     new = entry(tier=Tier.DEFAULT, seed=1)
@@ -306,7 +302,7 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
             one.id,
             verdict=verdict,
             ledger=ledger,
-            version="before" if one.id == "old" else VERSION,
+            measured_by="before" if one.id == "old" else None,
         )
         for one, verdict in zip(claims, verdicts, strict=True)
     ]
@@ -360,7 +356,7 @@ def test_without_its_table_a_claim_is_not_run(tmp_path, monkeypatch, folder):
 
 def test_new_tables_are_looked_at_again(tmp_path):
     chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
-    store = ResultStore(tmp_path / "points", VERSION)
+    store = ResultStore(tmp_path / "points")
     assert chosen.run(Runner(store, jobs=1)).claims[0].verdict is Verdict.NOT_RUN
     verdicts_table(tmp_path)
     result = chosen.run(Runner(store, jobs=1))

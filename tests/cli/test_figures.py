@@ -12,11 +12,15 @@ import pytest
 from PIL import Image
 
 from loca_theory import plotting
-from loca_theory.convergence import ConvergenceStudy
+from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.dependence import STRUCTURES
-from loca_theory.expressivity import Catalogue, Engine, Ordering, Simulation, squares
+from loca_theory.expressivity import Ordering
+from loca_theory.expressivity.catalogue import Catalogue
+from loca_theory.expressivity.methods import Engine
+from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting import drawing
-from loca_theory.sweeps import store_rows, tables
+from loca_theory.sweeps import results
+from loca_theory.sweeps.results import store_rows
 
 COMPUTED = [
     label for label, one in plotting.FIGURES.items() if isinstance(one.data, plotting.Computed)
@@ -195,7 +199,7 @@ def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
     folder = here / "loca-results"
     cli("figures", "sim_1", "--seed", 0)
     before = drawn(folder)
-    write = tables.write_atomically
+    write = results.write_atomically
 
     def killed(path, content):
         if path.suffix == ".json":
@@ -203,7 +207,7 @@ def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
         write(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "write_atomically", killed)
+        patch.setattr(results, "write_atomically", killed)
         assert cli("figures", "sim_1", "--seed", 1).code == 130
     assert cli("figures", "sim_1", "--seed", 0).code == 0
     assert drawn(folder) == before

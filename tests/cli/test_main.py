@@ -16,7 +16,7 @@ from loca_theory.cli import main
 from loca_theory.cli.command import Command, Group
 from loca_theory.cli.main import group
 from loca_theory.cli.options import Folder
-from loca_theory.sweeps import SweepInterruptedError
+from loca_theory.sweeps.runner import SweepInterruptedError
 
 ANSWER = ("simulate", "--K", 16, "--r", 1, "--engine", "exact")
 COMMANDS = group.list_commands(click.Context(group))
@@ -125,7 +125,7 @@ def failing(cli, monkeypatch):
         def fail(*_, **__):
             raise error
 
-        monkeypatch.setattr("loca_theory.expressivity.Simulation.run", fail)
+        monkeypatch.setattr("loca_theory.expressivity.simulation.Simulation.run", fail)
         return cli(*ANSWER, *options)
 
     return run
@@ -203,7 +203,7 @@ def test_a_mistake_of_the_program_is_not_dressed_up(monkeypatch, here):
     def fail(*_, **__):
         raise ZeroDivisionError("a bug")  # noqa: EM101
 
-    monkeypatch.setattr("loca_theory.expressivity.Simulation.run", fail)
+    monkeypatch.setattr("loca_theory.expressivity.simulation.Simulation.run", fail)
     monkeypatch.setattr(sys, "argv", ["loca-theory", *map(str, ANSWER)])
     with pytest.raises(ZeroDivisionError, match="a bug"):
         main()

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.cli.output import print_csv, print_errors, print_json
-from loca_theory.expressivity import METHODS, ErrorRow
+from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.simulation import ErrorRow
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
 

@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 import sys
-from types import ModuleType
 
 import click
 import pandas as pd
@@ -21,7 +20,9 @@ from PIL import Image
 import loca_theory
 from loca_theory.cli.main import group
 from loca_theory.cli.output import SafeConsole, print_errors
-from loca_theory.expressivity import DEFAULT_METHODS, METHODS, ErrorRow
+from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods import DEFAULT_METHODS
+from loca_theory.expressivity.simulation import ErrorRow
 
 COLUMNS = [
     "K",
@@ -583,7 +584,7 @@ def test_bad_input_is_one_line_and_nothing_else(cli, here, arguments, code, mess
 @pytest.mark.parametrize("out", ["file", "file/deeper"])
 def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monkeypatch, out):
     (here / "file").write_text("kept")
-    monkeypatch.setattr("loca_theory.expressivity.Simulation.run", None)
+    monkeypatch.setattr("loca_theory.expressivity.simulation.Simulation.run", None)
     done = cli(*SMALL, "--out", out)
     assert re.fullmatch(
         r"loca-theory: cannot write to [^\n]+: file is a file; choose another --out DIR\n", done.err
@@ -612,56 +613,6 @@ def test_a_gpu_gives_the_mean_of_the_cpu_within_its_error(cli):
         # Four comparisons; 5 standard errors: false positive below 1e-5 with t of 199 degrees.
         gap = abs(row["error"] - wanted[row["method"], row["r"]])
         assert gap < 5 * row["standard_error"]
-
-
-# --- clusters -------------------------------------------------------------------------------
-
-
-IDLE = {
-    "formulas": ("--engine", "exact"),
-    "stored formulas": ("--engine", "exact", "--out", "results"),
-    "all stored": ("--engine", "all"),
-}
-
-
-@pytest.mark.parametrize("options", IDLE.values(), ids=IDLE.keys())
-def test_a_cluster_that_is_named_is_refused_though_there_is_nothing_to_compute(
-    cli, monkeypatch, options
-):
-    asked = (*SMALL, "--methods", "D", *options)
-    assert cli(*asked).code == 0
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    done = cli(*asked, "--backend", "dask")
-    assert (done.code, done.out) == (1, "")
-    assert done.err == (
-        "loca-theory: the dask backend is not installed; install it with: "
-        "pip install 'loca-theory[dask]'\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (IDLE["formulas"], "formulas are evaluated in this process"),
-        (IDLE["stored formulas"], "formulas are evaluated in this process"),
-        (IDLE["all stored"], "everything is stored already"),
-    ],
-    ids=IDLE.keys(),
-)
-def test_a_cluster_that_had_nothing_to_do_is_said(cli, monkeypatch, options, why):
-    asked = (*SMALL, "--methods", "D", *options)
-    assert "nothing to compute" not in cli(*asked).err
-    monkeypatch.setitem(sys.modules, "distributed", ModuleType("distributed"))
-    done = cli(*asked, "--backend", "dask")
-    assert done.code == 0
-    (said,) = (line for line in done.err.splitlines() if "nothing to compute" in line)
-    assert said == f"note: {why}, so dask had nothing to compute"
-
-
-def test_an_empty_address_is_a_usage_error(cli):
-    done = cli(*SMALL, "--backend", "dask", "--scheduler", "")
-    assert (done.code, done.out) == (2, "")
-    assert "'' is not an address of a dask scheduler; write tcp://host:8786" in done.err
 
 
 # --- help -----------------------------------------------------------------------------------

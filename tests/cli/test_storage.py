@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loca_theory.sweeps import ResultStore, code_version
+from loca_theory.expressivity.monte_carlo import ErrorCell
 
 COMMAND = ("simulate", "--r", 2, "--methods", "D", "--engine", "monte-carlo", "--draws", 25)
 COMMAND = (*COMMAND, "--quiet", "--jobs", 1)
@@ -117,14 +117,7 @@ def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch
     points = here / "loca-results" / "points"
     files = {path: hashlib.sha256(path.read_bytes()).digest() for path in points.iterdir()}
 
-    class Other(ResultStore):
-        def __init__(self, folder, version):
-            super().__init__(folder, version[::-1])
-
-    monkeypatch.setattr("loca_theory.cli.stores.ResultStore", Other)
-    monkeypatch.setattr(
-        "loca_theory.cli.stores.code_version", lambda name: code_version(name)[::-1]
-    )
+    monkeypatch.setattr(ErrorCell, "packages", ("loca_theory.sweeps",))
     second = cli(*sweep)
     assert (second.code, second.out) == (0, first.out)
     found = re.search(
@@ -147,4 +140,4 @@ def test_commands_that_share_an_experiment_are_of_one_version(cli, here):
         assert done.code == 0
         assert "another version" not in done.err
     stored = {path.name.rpartition("-")[0] for path in (here / "loca-results/points").iterdir()}
-    assert sum(name.startswith("expressivity.monte-carlo@") for name in stored) == 2
+    assert sum(name.startswith("expressivity.monte-carlo@") for name in stored) == 1

@@ -12,17 +12,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from loca_theory.claims import (
-    Entry,
-    Estimate,
-    Measurement,
-    Setting,
-    Tier,
-    VerificationResult,
-    load_ledger,
-)
+from loca_theory.claims import Estimate, Measurement, Setting, VerificationResult, load_ledger
 from loca_theory.claims.checks import fourier
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import by_section
+from loca_theory.claims.measurement import Tier
 
 QUICK = ("--quick", "--jobs", "1")
 
@@ -352,7 +346,7 @@ def test_ctrl_c_inside_a_check_counts_claims(cli, monkeypatch):
     def interrupted(point):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loca_theory.convergence.simulation.compute", interrupted)
+    monkeypatch.setattr("loca_theory.convergence.simulation.evaluate", interrupted)
     done = cli("verify", "parseval.", "toy.recovery", *QUICK)
     assert (done.code, done.out) == (130, "")
     assert done.err == (

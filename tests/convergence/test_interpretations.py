@@ -5,20 +5,18 @@ from itertools import pairwise
 import pytest
 import torch
 
-from loca_theory.convergence import (
+from loca_theory.convergence import INTERPRETATIONS, simulation
+from loca_theory.convergence.interpretations import (
     DEFAULT_INTERPRETATION,
-    INTERPRETATIONS,
-    Family,
     Interpretation,
-    Problems,
-    Rates,
-    State,
-    draw,
     find_interpretation,
-    find_search,
-    simulation,
 )
+from loca_theory.convergence.problems import Family, Problems, draw
+from loca_theory.convergence.searches import find_search
+from loca_theory.convergence.state import Rates, State
 from loca_theory.errors import InvalidArgumentError
+
+from .cells import toy_cell, trace_cell
 
 SIZE = 64
 SEED = 11
@@ -219,7 +217,9 @@ def test_units_scale_the_learning_rate_by_the_square_of_the_size():
     """Once for the gradient and once for the step."""
     numbers = (0, 40)
     interval, indices = (
-        simulation.compute(simulation.point(Family(), name, "central", rates, 300, SEED, numbers))
+        simulation.evaluate(
+            toy_cell("central", 300, SEED, numbers, interpretation=name, rates=rates)
+        )
         for name, rates in (("default", Rates()), ("indices", Rates(location_lr=0.05 * 25)))
     )
     assert interval["found"] == indices["found"]
@@ -241,10 +241,9 @@ def moves(interpretation, search, numbers=range(10), steps=160):
     """For each problem the steps in which a location changes, each step of coefficients checked."""
     found = []
     for number in numbers:
-        point = simulation.point(
-            Family(), interpretation, search, Rates(), steps, SEED, (number, number + 1)
-        )
-        trace = simulation.compute_trace(point)
+        numbers = (number, number + 1)
+        cell = trace_cell(search, steps, SEED, numbers, interpretation=interpretation)
+        trace = simulation.evaluate_trace(cell)
         assert trace["steps"] == list(range(steps + 1))
         indices = [[entry[:2] for entry in entries] for entries in trace["components"]]
         values = [[entry[2] for entry in entries] for entries in trace["components"]]

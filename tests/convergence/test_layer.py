@@ -7,8 +7,12 @@ import torch
 from torch.nn.functional import mse_loss
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
-from loca_theory.convergence import Family, Interpretation, Rates, draw, simulation
-from loca_theory.convergence.problems import SAMPLES, network
+from loca_theory.convergence import simulation
+from loca_theory.convergence.interpretations import Interpretation
+from loca_theory.convergence.problems import SAMPLES, Family, draw, network
+from loca_theory.convergence.state import Rates
+
+from .cells import trace_cell
 
 SEED, STEPS, MOVING = 11, 150, 75
 # In all of these locations move, and no two components share one when they are frozen, where the
@@ -55,9 +59,7 @@ def layer_run(rule, number):
 
 def trace_of(rule, number):
     numbers = (number, number + 1)
-    return simulation.compute_trace(
-        simulation.point(Family(), "default", rule, RATES, STEPS, SEED, numbers)
-    )
+    return simulation.evaluate_trace(trace_cell(rule, STEPS, SEED, numbers, rates=RATES))
 
 
 @pytest.mark.parametrize(("rule", "number"), CASES, ids=str)

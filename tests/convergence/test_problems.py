@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from loca_theory.convergence import Family, Interpretation, Rates, State, draw
-from loca_theory.convergence.problems import network
+from loca_theory.convergence.interpretations import Interpretation
+from loca_theory.convergence.problems import Family, draw, network
+from loca_theory.convergence.state import Rates, State
 from loca_theory.errors import InvalidArgumentError
 
 SAMPLES = 40

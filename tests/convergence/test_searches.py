@@ -7,19 +7,16 @@ import pytest
 import torch
 from scipy import stats
 
-from loca_theory.convergence import (
-    SEARCHES,
-    ConvergenceStudy,
-    Family,
-    Interpretation,
-    Rates,
-    State,
-    draw,
-    find_search,
-    simulation,
-)
+from loca_theory.convergence import SEARCHES, simulation
+from loca_theory.convergence.interpretations import Interpretation
+from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.searches import find_search
+from loca_theory.convergence.state import Rates, State
+from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
+
+from .cells import toy_cell
 
 ALONE = Runner(jobs=1)
 
@@ -363,9 +360,7 @@ def test_a_problem_is_the_same_in_a_run_of_more(search):
     """To rounding: a library may multiply many matrices in another order than one."""
 
     def run(first, end):
-        numbers = (first, end)
-        point = simulation.point(Family(), "default", search, Rates(), 240, SEED, numbers)
-        return simulation.compute(point)
+        return simulation.evaluate(toy_cell(search, 240, SEED, (first, end)))
 
     every = run(0, simulation.block(6))
     for first, end in ((0, 30), (17, 18)):
@@ -379,9 +374,7 @@ def test_a_problem_is_the_same_in_a_run_of_more(search):
 @pytest.mark.parametrize("search", STOCHASTIC)
 def test_noise_differs_between_blocks_and_seeds(search):
     def noise(seed, first):
-        numbers = (first, first + 5)
-        point = simulation.point(Family(), "default", search, Rates(), 10, seed, numbers)
-        return simulation._noise(point)(8)
+        return simulation._noise(toy_cell(search, 10, seed, (first, first + 5)))(8)
 
     assert torch.equal(noise(1, 0), noise(1, 0))
     for other in (noise(1, 500), noise(2, 0), noise(1, 5)):

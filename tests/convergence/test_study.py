@@ -10,22 +10,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from loca_theory.convergence import (
-    SEARCHES,
-    ConvergenceStudy,
-    Family,
-    Interpretation,
-    Rates,
-    State,
-    ToyResult,
-    default_problems,
-    draw,
-    find_interpretation,
-    simulation,
-    toy,
-)
+from loca_theory.convergence import SEARCHES, ToyResult, simulation, toy
+from loca_theory.convergence.interpretations import Interpretation, find_interpretation
+from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.state import Rates, State
+from loca_theory.convergence.study import ConvergenceStudy, default_problems
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import ResultStore, Runner, execution
+from loca_theory.sweeps import Runner
+
+from .cells import toy_cell
 
 ALONE = Runner(jobs=1)
 
@@ -40,17 +33,16 @@ def tables(result):
 def outcomes(study, search, interpretation="default", family=None):
     """Results of all problems of one combination, in one block."""
     numbers = (0, study.problems)
-    return simulation.compute(
-        simulation.point(
-            family or Family(),
-            interpretation,
-            search,
-            study.rates,
-            study.steps,
-            study.seed,
-            numbers,
-        )
+    cell = toy_cell(
+        search,
+        study.steps,
+        study.seed,
+        numbers,
+        interpretation=interpretation,
+        rates=study.rates,
+        family=family,
     )
+    return simulation.evaluate(cell)
 
 
 # --- refusals ---
@@ -253,59 +245,6 @@ def test_searches_and_interpretations_beside_it_change_no_row():
 
 
 @pytest.mark.deep
-def test_the_number_of_workers_changes_nothing(monkeypatch):
-    # So that workers are started however little there is to do.
-    monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
-    one, two = (
-        ConvergenceStudy(
-            ("central", "annealed-pursuit", "pursuit"),
-            ("default", "overwrite"),
-            conditions=(None, 3.0),
-            **SMALL,
-        ).run(Runner(jobs=jobs))
-        for jobs in (1, 2)
-    )
-    assert tables(one) == tables(two)
-
-
-@pytest.mark.parametrize("search", ["swap", "annealed-pursuit"])
-def test_a_stored_run_is_continued(search, tmp_path):
-    """Also by one that asks for more problems, whose first block is there."""
-    block = simulation.block(6)
-    options = {**SMALL, "steps": 40}
-    seen = []
-
-    def study(problems):
-        return ConvergenceStudy((search,), **{**options, "problems": problems})
-
-    def store():
-        return ResultStore(tmp_path, study(1).version)
-
-    study(block).run(Runner(store(), jobs=1))
-    more = study(block + 20)
-    resumed = more.run(
-        Runner(store(), jobs=1, progress=lambda done, total: seen.append((done, total)))
-    )
-    # One of two blocks was there at once; traces report no progress.
-    assert seen == [(1, 2), (2, 2)]
-    assert tables(resumed) == tables(more.run(ALONE))
-    again = store()
-    assert tables(more.run(Runner(again, jobs=1))) == tables(resumed)
-    assert again.rejected == []
-
-
-def test_a_damaged_block_is_computed_again(tmp_path):
-    study = ConvergenceStudy(("swap",), **SMALL)
-    first = study.run(Runner(ResultStore(tmp_path, study.version), jobs=1))
-    files = sorted(tmp_path.glob("toy*.json"))
-    assert files
-    for path in files:
-        path.write_text(path.read_text()[:-40])
-    store = ResultStore(tmp_path, study.version)
-    assert tables(study.run(Runner(store, jobs=1))) == tables(first)
-    assert len(store.rejected) == len(files)
-
-
 # --- divergence ---
 
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import (
-    Prediction,
-    Protocol,
+from loca_theory.dependence import STRUCTURES
+from loca_theory.dependence.closed_forms import (
     energy_retained_with_spike,
     limit_boundary,
     low_rank_loss_with_shared_mean,
@@ -13,20 +12,15 @@ from loca_theory.dependence import (
     selection_loss_with_shared_mean,
     selection_loss_with_spike,
 )
-from loca_theory.dependence.draws import Blocks, compute, point
+from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
+from loca_theory.dependence.predictions import Prediction
+from loca_theory.dependence.protocols import Protocol
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    METHODS,
-    Budget,
-    MonteCarlo,
-    Sampler,
-    Series,
-    coefficient_fraction,
-    exact_error,
-    low_rank_fraction,
-    spectral_error,
-)
-from loca_theory.sweeps import Moments, Runner
+from loca_theory.expressivity import METHODS, Budget, exact_error, spectral_error
+from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
+from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.random import Moments
 
 # Two-sided normal quantile for a family-wise 1e-4 over the comparisons below, at most 20.
 Z = 4.6
@@ -78,8 +72,8 @@ def test_simulated_methods_meet_at_the_crossing():
     prediction = Prediction(Budget(size, size, r), 1.0, losses[0].error)
     fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
     assert fraction is not None
-    given = point("spiked", fraction, size, size, (r,), 0, (0, draws))
-    gap = Moments.from_json(compute(given)["gap"])
+    given = DrawCell(STRUCTURES["spiked"], fraction, size, size, (r,), 0, (0, draws))
+    gap = Moments.from_json(evaluate(given)["gap"])
     # What the formula leaves out is of order 1/K²; the low-rank loss it starts from has its own
     # error, smaller than that of the gap.
     assert gap.standard_error is not None
@@ -122,7 +116,7 @@ def test_finite_crossing_tends_to_the_boundary():
 )
 def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     r, draws = 6, (0, 200)
-    simulated = Blocks([compute(point(structure, rho, p, q, (r,), 3, draws))])
+    simulated = Blocks([evaluate(DrawCell(STRUCTURES[structure], rho, p, q, (r,), 3, draws))])
     settings = MonteCarlo(draws=400)
     (loss,), (without,) = settings.run(
         [

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca_theory.dependence import find_crossings
+from loca_theory.dependence.crossings import find_crossings
 
 GRID = tuple(np.linspace(0.0, 1.0, 11))
 

@@ -3,20 +3,15 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import (
-    STRUCTURES,
-    Prediction,
-    ar1,
-    correlate,
-    cosine_variances,
-    selection_loss_of_separable,
-)
-from loca_theory.dependence.draws import Blocks, compute, point
+from loca_theory.dependence import STRUCTURES, ar1, correlate
+from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
+from loca_theory.dependence.predictions import Prediction
+from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
 from loca_theory.dependence.structures import find_structure
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.sweeps import Runner
-from loca_theory.transforms import dct_matrix
+from loca_theory.transforms.matrices import dct_matrix
 
 # Two-sided normal quantile for a family-wise 1e-4 over at most 40 comparisons.
 Z = 4.8
@@ -25,7 +20,8 @@ SEPARABLE = [name for name, structure in STRUCTURES.items() if structure.factors
 
 def gaps(name, value, p, q, r, draws, option=None):
     """Simulated minus predicted loss of D and S, and the standard errors."""
-    simulated = Blocks([compute(point(name, value, p, q, (r,), 3, (0, draws), option=option))])
+    structure = find_structure(name, option)
+    simulated = Blocks([evaluate(DrawCell(structure, value, p, q, (r,), 3, (0, draws)))])
     prediction = Prediction(Budget(p, q, r), 1.0, 1.0, {name: option})
     for method in "DS":
         mean, error = simulated.losses(method)

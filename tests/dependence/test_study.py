@@ -9,27 +9,15 @@ import pandas as pd
 import pytest
 import torch
 
-from loca_theory.dependence import (
-    STRUCTURES,
-    CorrelationResult,
-    Protocol,
-    Study,
-    correlate,
-    selection_loss_with_spike,
-)
-from loca_theory.dependence.draws import compute, point
+from loca_theory.dependence import STRUCTURES, CorrelationResult, correlate
+from loca_theory.dependence.closed_forms import selection_loss_with_spike
+from loca_theory.dependence.draws import DrawCell, evaluate
+from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import find_structure
+from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.expressivity import (
-    METHODS,
-    Bound,
-    Budget,
-    Cosine,
-    Method,
-    Selection,
-    approximate,
-    exact_error,
-)
+from loca_theory.expressivity import METHODS, Budget, Method, approximate, exact_error
+from loca_theory.expressivity.methods import Bound, Cosine, Selection, find_methods
 from loca_theory.plotting import plot
 from loca_theory.sweeps import ResultStore, Runner, generator
 
@@ -225,10 +213,10 @@ def test_the_size_of_each_test_is_at_most_its_level():
 
 def test_centring_needs_no_second_transform():
     """The low frequencies of a centred matrix, against the definition."""
-    from loca_theory.transforms import dct_matrix
+    from loca_theory.transforms.matrices import dct_matrix
 
-    rng_point = point("ar1", 0.3, 9, 16, (2,), 5, (0, 2), with_centred=True)
-    result = compute(rng_point)
+    rng_point = DrawCell(STRUCTURES["ar1"], 0.3, 9, 16, (2,), 5, (0, 2), with_centred=True)
+    result = evaluate(rng_point)
     fractions = []
     for draw in range(2):
         w = STRUCTURES["ar1"].family(9, 16, generator(5, "dependence", 9, 16, "ar1", draw))(0.3)
@@ -246,8 +234,9 @@ def test_each_method_loses_what_its_approximation_does():
     """Shared decompositions and transforms, against one approximation of each draw."""
     own = Selection("cosines", basis=Cosine())
     names = ("R", "F1", "F2", "F3", "D", "S", "V1", "DoRA")
-    drawn = point("ar1", 0.3, 9, 16, (2,), 5, (0, 3), methods=[*names, "cosines"])
-    losses = compute(drawn, {"cosines": own})["losses"]
+    methods = (*find_methods(names), own)
+    cell = DrawCell(STRUCTURES["ar1"], 0.3, 9, 16, (2,), 5, (0, 3), methods)
+    losses = evaluate(cell)["losses"]
     assert set(losses) == {*names, "cosines"}
     assert losses["cosines"] == losses["D"]
     structure, budget = STRUCTURES["ar1"], Budget(9, 16, 2)
@@ -348,7 +337,7 @@ def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
 
 
 def run(folder, method):
-    store = ResultStore(folder / "points", "this test")
+    store = ResultStore(folder / "points")
     grid = {"structures": "ar1", "rho": 0.19, "protocols": "same-draw"}
     return correlate(12, ranks=1, methods=method, **grid, **SMALL, runner=Runner(store, jobs=1))
 

@@ -12,7 +12,7 @@ from experiments.finetuning.protocol import Configuration, best_rate, loca_of, p
 from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.training import compute
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import execution
+from loca_theory.sweeps import runner
 
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -200,7 +200,7 @@ def test_workers_and_company_change_nothing(session, monkeypatch):
     for path in (session.out / "runs").glob("*.json"):
         path.unlink()
     # Workers are taken however little there is to do.
-    monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
     assert without_time(again.run_on_all_seeds(rated[::-1], "")) == [
         alone[2 * (2 - i // 2) + i % 2] for i in range(6)
     ]
@@ -237,7 +237,7 @@ def test_points_differ_with_whatever_decides_a_run(digits):
         return point(
             configuration, chosen, digits, rate=rate, seeds=seeds, device="cpu", tunes=tunes,
             analyse=analyse,
-        ).key("v")  # fmt: skip
+        ).key()  # fmt: skip
 
     keys = [
         key(),

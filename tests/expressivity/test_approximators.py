@@ -9,17 +9,11 @@ import scipy.fft
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    METHODS,
-    Accounting,
-    Budget,
-    CoordinateMethod,
-    approximate,
-    dense_errors,
-    retained_energies,
-)
+from loca_theory.expressivity import METHODS, Accounting, Budget, approximate, retained_energies
+from loca_theory.expressivity.matrices import dense_errors
+from loca_theory.expressivity.methods import CoordinateMethod
 from loca_theory.expressivity.random_choices import random_indices
-from loca_theory.transforms import HalfSpectrum
+from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 APPROXIMATING = ["R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S", "DoRA", "VeRA"]
 SELECTING = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]

@@ -5,11 +5,8 @@ import pytest
 from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    expected_leading_energy,
-    leading_rows,
-    sample_leading_eigenvalues,
-)
+from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
 
 
 def whole_bidiagonal(p, q, rng):

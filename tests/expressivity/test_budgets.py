@@ -4,7 +4,7 @@ import pytest
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
-from loca_theory.transforms import HalfSpectrum
+from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 SQUARE = (768, 768, 8)  # N0 = 12288
 LARGE_RANK = (300, 300, 32)  # N0 = 19200

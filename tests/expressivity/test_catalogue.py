@@ -12,24 +12,25 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     METHODS,
     Accounting,
+    Budget,
+    approximate,
+    exact_error,
+    retained_energies,
+)
+from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
+from loca_theory.expressivity.methods import (
     Bands,
     BlockCirculant,
     BlockLowRank,
-    Budget,
     Cosine,
     GroupedSelection,
     Haar,
     Hadamard,
     Hartley,
     Rows,
-    approximate,
-    dense_errors,
-    exact_error,
-    expected_top_sum,
-    mean_retained_energies,
-    retained_energies,
+    fitted,
 )
-from loca_theory.expressivity.methods import fitted
+from loca_theory.expressivity.order_statistics import expected_top_sum
 from loca_theory.transforms import dct2
 
 # Some hundred float64 operations on numbers of order one.

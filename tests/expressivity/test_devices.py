@@ -5,17 +5,9 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.expressivity import (
-    METHODS,
-    Budget,
-    CoordinateMethod,
-    Engine,
-    approximate,
-    dense_errors,
-    matrices,
-    mean_retained_energies,
-    retained_energies,
-)
+from loca_theory.expressivity import METHODS, Budget, approximate, matrices, retained_energies
+from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
+from loca_theory.expressivity.methods import CoordinateMethod, Engine
 
 APPROXIMATING = [
     m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(Budget(8, 8, 2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget, coefficient_fraction, retained_energies
+from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import (
     KAPPA,
     selection_bound,
@@ -12,6 +12,7 @@ from loca_theory.expressivity.energy_bounds import (
     spiked_low_rank_bound,
     spiked_selection_bound,
 )
+from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.spectral import _beyond
 
 

@@ -10,14 +10,10 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    LARGEST_EXACT_RANK,
-    METHODS,
-    Accounting,
-    Budget,
-    exact_error,
-)
-from loca_theory.transforms import RealSpectrum, dct2
+from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
+from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK
+from loca_theory.transforms import dct2
+from loca_theory.transforms.real_spectrum import RealSpectrum
 
 # Sums of some hundred terms of order one; the functions behind promise a relative 1e-13.
 ROUNDING = 1e-12
@@ -217,7 +213,8 @@ def test_a_count_beyond_the_matrix_is_refused():
 
 WITHOUT_TORCH = """
 import json, sys
-from loca_theory.expressivity import DEFAULT_METHODS, Engine, Simulation, find_methods
+from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_methods
+from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import Runner
 exact = Simulation(((12, 12),), (1, 2), DEFAULT_METHODS, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
 methods = find_methods(["R", "D"])

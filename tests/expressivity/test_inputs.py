@@ -5,12 +5,8 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    Budget,
-    approximate,
-    mean_retained_energies,
-    retained_energies,
-)
+from loca_theory.expressivity import Budget, approximate, retained_energies
+from loca_theory.expressivity.matrices import mean_retained_energies
 
 BUDGET = Budget(9, 12, 2)
 

@@ -7,15 +7,15 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    Accounting,
+from loca_theory.expressivity import Accounting
+from loca_theory.expressivity.limits import (
     coefficient_fraction,
-    expected_leading_energy,
-    expected_top_sum,
     limit_crossings,
     location_fraction,
     low_rank_fraction,
 )
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.order_statistics import expected_top_sum
 
 BY_QUADRATURE = 1e-9
 

@@ -8,12 +8,9 @@ from scipy import integrate, special, stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    LARGEST_EXACT_RANK,
-    expected_leading_energy,
-    low_rank_exact,
-    sample_leading_eigenvalues,
-)
+from loca_theory.expressivity import low_rank_exact
+from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, expected_leading_energy
 from loca_theory.expressivity.wishart_kernel import _last_coefficient, laguerre_functions
 
 from . import pfaffian_oracle

@@ -12,12 +12,12 @@ import pytest
 from scipy import integrate, special, stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
+from loca_theory.expressivity.order_statistics import (
     expected_location_sum,
     expected_top_sum,
     expected_top_sum_with_outlier,
 )
-from loca_theory.transforms import HalfSpectrum
+from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 PROMISED = 1e-13
 BY_QUADRATURE = 1e-11

@@ -5,14 +5,9 @@ from itertools import pairwise
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
-    THEOREM_1_ORDER,
-    Accounting,
-    Budget,
-    Ordering,
-    exact_error,
-)
-from loca_theory.sweeps import ResultStore, Runner
+from loca_theory.expressivity import Accounting, Budget, Ordering, exact_error
+from loca_theory.expressivity.ordering import THEOREM_1_ORDER
+from loca_theory.sweeps import Runner
 
 ALONE = Runner(jobs=1)
 
@@ -60,16 +55,6 @@ def test_a_margin_within_its_bound_decides_nothing():
     assert row.holds
     open_row = type(row)(**{**vars(row), "bound": 1.0})
     assert open_row.holds is None
-
-
-def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    study = Ordering((7, 8), (Accounting.PAPER,))
-    first = study.run(Runner(ResultStore(tmp_path, study.version), jobs=1))
-    assert len(list(tmp_path.glob("*.json"))) == 2
-    version = study.version
-    monkeypatch.setattr("loca_theory.expressivity.ordering.compute", None)
-    again = study.run(Runner(ResultStore(tmp_path, version), jobs=1))
-    assert again.rows == first.rows
 
 
 @pytest.mark.parametrize(

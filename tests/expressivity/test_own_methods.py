@@ -12,25 +12,26 @@ from loca_theory.checkpoints import analyze
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     METHODS,
-    Basis,
-    Bound,
     Budget,
     Method,
-    Selection,
-    Simulation,
-    Subspace,
     approximate,
     exact_error,
-    find_method,
-    find_methods,
-    mean_retained_energies,
-    monte_carlo,
     retained_energies,
     simulate,
 )
+from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.method_table import methods
+from loca_theory.expressivity.methods import (
+    Basis,
+    Bound,
+    Selection,
+    Subspace,
+    find_method,
+    find_methods,
+)
+from loca_theory.expressivity.simulation import Simulation
 from loca_theory.plotting import plot
-from loca_theory.sweeps import ResultStore, Runner
+from loca_theory.sweeps import Runner
 
 ALONE = Runner(jobs=1)
 
@@ -139,8 +140,7 @@ def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):
         )
         sys.modules.pop("own_for_this_test", None)
         found = __import__("own_for_this_test").Scaled(factor)
-        version = monte_carlo.store_version()
-        runner = Runner(ResultStore(tmp_path / "points", version), jobs=1)
+        runner = Runner(tmp_path / "points", jobs=1)
         (row,) = simulate(8, ranks=1, methods=found, draws=2, runner=runner).rows
         return row.error
 
@@ -158,7 +158,7 @@ def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):
 def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
     own = TopRows()
     own.anything = lambda: 0  # cannot be pickled
-    runner = Runner(ResultStore(tmp_path / "points", monte_carlo.store_version()), jobs=1)
+    runner = Runner(tmp_path / "points", jobs=1)
     engine = "monte-carlo"
     simulate(8, ranks=1, methods=["V1", own], draws=2, engine=engine, runner=runner)
     names = [path.read_text() for path in (tmp_path / "points").glob("*.json")]

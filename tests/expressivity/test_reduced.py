@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Budget, CoordinateMethod
+from loca_theory.expressivity import METHODS, Budget
+from loca_theory.expressivity.methods import CoordinateMethod
 from loca_theory.expressivity.random_choices import first_hits, random_indices, required
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]

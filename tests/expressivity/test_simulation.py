@@ -6,21 +6,11 @@ import types
 import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.expressivity import (
-    DEFAULT_METHODS,
-    Accounting,
-    Budget,
-    Engine,
-    Sampler,
-    Simulation,
-    exact_error,
-    find_method,
-    find_methods,
-    matrices,
-    memory,
-    squares,
-)
-from loca_theory.sweeps import ResultStore, Runner
+from loca_theory.expressivity import Accounting, Budget, exact_error, matrices, memory
+from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_method, find_methods
+from loca_theory.expressivity.monte_carlo import Sampler
+from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.sweeps import Runner
 
 ALONE = Runner(jobs=1)
 
@@ -145,21 +135,6 @@ def test_a_row_does_not_depend_on_the_rest_of_the_table():
     )
     part = simulation(shapes=((12, 9),), ranks=(1, 2), methods=("D",), draws=30).run(ALONE).rows
     assert list(part) == [row for row in whole if row.p == 12 and row.method == "D"]
-
-
-def test_a_stored_run_is_read_back(tmp_path, monkeypatch):
-    ours = simulation(methods=("D", "F1"), draws=30)
-    version = ours.version
-    first = ours.run(Runner(ResultStore(tmp_path / "points", version), jobs=1))
-    assert len(list((tmp_path / "points").glob("*.json"))) == 4
-
-    def refuse(point):
-        msg = f"computed again: {point}"
-        raise AssertionError(msg)
-
-    monkeypatch.setattr("loca_theory.expressivity.monte_carlo.compute", refuse)
-    again = ours.run(Runner(ResultStore(tmp_path / "points", version), jobs=1))
-    assert again.rows == first.rows
 
 
 def test_progress_counts_blocks():

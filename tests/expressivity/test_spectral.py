@@ -12,17 +12,14 @@ from loca_theory.expressivity import (
     METHODS,
     Accounting,
     Budget,
-    Entries,
-    Selection,
-    coefficient_fraction,
     compare_with_low_rank,
     exact_error,
-    find_method,
-    has_spectral_error,
-    location_fraction,
-    mean_retained_energies,
     spectral_error,
 )
+from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
+from loca_theory.expressivity.matrices import mean_retained_energies
+from loca_theory.expressivity.methods import Entries, Selection, find_method
+from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.sweeps import generator
 
 SELECTIONS = ("D", "S", "F3", "F2")

@@ -5,11 +5,11 @@ import pytest
 from scipy import special
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import (
+from loca_theory.expressivity.order_statistics import (
     expected_top_sum,
-    expected_top_sum_of_unequal,
     expected_top_sum_with_outlier,
 )
+from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
 
 
 def by_convolution(variances, counts):

@@ -5,16 +5,12 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import (
-    edge_scaling,
-    fit_bulk,
-    histogram,
-    leading_squared_singular_values,
-    spectral_statistics,
-    squared_singular_values,
-    stable_rank,
-    tail_exponent,
-)
+from loca_theory.increments import fit_bulk, squared_singular_values
+from loca_theory.increments.eigenvalues import leading_squared_singular_values
+from loca_theory.increments.histogram import histogram
+from loca_theory.increments.ranks import stable_rank
+from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
+from loca_theory.increments.tracy_widom import edge_scaling
 
 
 def leading(matrix):

@@ -6,8 +6,9 @@ import torch
 from scipy import special, stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import AcceptanceError, PrintedTest, Tail, histogram
-from loca_theory.increments.printed_test import bin_counts, copies_of
+from loca_theory.increments import PrintedTest
+from loca_theory.increments.histogram import histogram
+from loca_theory.increments.printed_test import AcceptanceError, Tail, bin_counts, copies_of
 
 
 def rng(seed=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import effective_rank, energy_ranks, stable_rank
+from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 
 rng = np.random.default_rng(0)
 SPECTRA = {

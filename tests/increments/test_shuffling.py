@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.increments import shuffle, shuffling
+from loca_theory.increments import shuffling
+from loca_theory.increments.shuffling import shuffle
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,16 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import (
+from loca_theory.increments import eigenvalues, fit_bulk, squared_singular_values
+from loca_theory.increments.eigenvalues import leading_squared_singular_values
+from loca_theory.increments.ranks import stable_rank
+from loca_theory.increments.spectrum import (
     SPIKE_LEVEL,
-    eigenvalues,
-    fit_bulk,
-    leading_squared_singular_values,
     spectral_statistics,
     spike_quantile,
-    squared_singular_values,
-    stable_rank,
     tail_exponent,
-    tracy_widom_quantile,
 )
+from loca_theory.increments.tracy_widom import tracy_widom_quantile
 
 
 def spiked(p, q, sigma, strengths, seed=0):

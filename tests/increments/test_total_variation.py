@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import calibrated_test, histogram
-from loca_theory.increments.histogram import cell_probabilities, grid_edges, normal_cells
+from loca_theory.increments import calibrated_test
+from loca_theory.increments.histogram import cell_probabilities, grid_edges, histogram, normal_cells
 
 
 def rng(seed=0):

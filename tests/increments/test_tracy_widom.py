@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, special
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import edge_scaling, tracy_widom_cdf, tracy_widom_quantile
+from loca_theory.increments.tracy_widom import edge_scaling, tracy_widom_cdf, tracy_widom_quantile
 
 
 def by_painleve(points):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import truncated_svd
+from loca_theory.increments.truncated_svd import truncated_svd
 
 MODULE = import_module("loca_theory.increments.truncated_svd")
 

@@ -319,7 +319,8 @@ class Quadratic:
     """L(F) = ½ (F − F*)ᵀ H (F − F*) of a small problem with the given fixed weights."""
 
     def __init__(self, condition, number=0):
-        from loca_theory.convergence import Family, Interpretation, draw
+        from loca_theory.convergence.interpretations import Interpretation
+        from loca_theory.convergence.problems import Family, draw
 
         family = Family(size=5, components=4, condition=condition)
         self.batch = draw(family, Interpretation(), SEED, range(number, number + 1), samples=100)

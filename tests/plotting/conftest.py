@@ -2,8 +2,11 @@
 
 import pytest
 
-from loca_theory.expressivity import METHODS, Engine, Simulation, find_methods, squares
-from loca_theory.sweeps import Runner, load_rows, store_rows
+from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods import Engine, find_methods
+from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.results import load_rows, store_rows
 
 EXACT, LIMIT, DRAWN = Engine.EXACT, Engine.ASYMPTOTIC, Engine.MONTE_CARLO
 

@@ -14,7 +14,7 @@ from loca_theory import ResourceError
 from loca_theory.plotting import save_figure
 from loca_theory.plotting.canvas import Picture, styled
 from loca_theory.plotting.error_curves import draw_errors
-from loca_theory.sweeps import load_rows, store_rows
+from loca_theory.sweeps.results import load_rows, store_rows
 
 
 def names(folder):
@@ -51,7 +51,7 @@ REDRAW = """
 import pathlib, sys
 from loca_theory.plotting import save_figure
 from loca_theory.plotting.error_curves import draw_errors
-from loca_theory.sweeps import load_rows
+from loca_theory.sweeps.results import load_rows
 folder = pathlib.Path(sys.argv[1])
 table, _ = load_rows(folder, "table")
 save_figure(draw_errors(table), folder, "there")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Budget, Catalogue, CatalogueResult, exact_error
+from loca_theory.expressivity import METHODS, Budget, exact_error
+from loca_theory.expressivity.catalogue import Catalogue, CatalogueResult
 from loca_theory.plotting import FIGURES
 from loca_theory.plotting.catalogue import draw_catalogue
 from loca_theory.sweeps import Runner

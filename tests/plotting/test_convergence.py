@@ -4,7 +4,7 @@ import matplotlib.colors
 import numpy as np
 import pytest
 
-from loca_theory.convergence import ConvergenceStudy
+from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.sweeps import Runner
 
@@ -91,7 +91,7 @@ def test_panels_say_what_tells_them_apart(change, titles):
 
 
 def test_a_problem_that_diverged_leaves_gaps():
-    from loca_theory.convergence import Rates
+    from loca_theory.convergence.state import Rates
 
     study = ConvergenceStudy(("pursuit",), rates=Rates(lr=1e9), problems=10, steps=100)
     traces = study.run(Runner(jobs=1)).to_frame("traces")

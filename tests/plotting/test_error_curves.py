@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
-from loca_theory.expressivity import METHODS, Simulation, find_methods, squares
-from loca_theory.expressivity.methods import low_rank
+from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods import find_methods, low_rank
+from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.plotting.lines import LOOKS, spread
 from loca_theory.sweeps import Runner

@@ -9,7 +9,7 @@ import pytest
 
 from loca_theory.checkpoints import analyze
 from loca_theory.checkpoints.rows import Matrix
-from loca_theory.expressivity import coefficient_fraction
+from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.analysis_columns import (
     allocation_columns,
     comparison_columns,

@@ -7,9 +7,11 @@ import pytest
 
 from loca_theory import InvalidArgumentError, __version__
 from loca_theory.dependence import STRUCTURES
-from loca_theory.expressivity import Engine, squares
+from loca_theory.expressivity.methods import Engine
+from loca_theory.expressivity.simulation import squares
 from loca_theory.plotting import FIGURES, Computed, find_figure
-from loca_theory.sweeps import Runner, load_rows
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.results import load_rows
 
 ALONE = Runner(jobs=1)
 

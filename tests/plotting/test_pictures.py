@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from loca_theory import InvalidArgumentError
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.claims import verify
-from loca_theory.convergence import ConvergenceStudy
-from loca_theory.dependence import Study
-from loca_theory.expressivity import Method, coefficient_fraction, simulate
+from loca_theory.convergence.study import ConvergenceStudy
+from loca_theory.dependence.study import Study
+from loca_theory.expressivity import Method, simulate
+from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting import plot, save_pictures, views
 from loca_theory.plotting.dependence import draw_phase
 from loca_theory.plotting.lines import looks_of

@@ -11,7 +11,7 @@ from loca_theory.adapters.indices import continuous, rounded
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.locations.gradient import NEIGHBOURS
-from loca_theory.transforms import dct_matrix
+from loca_theory.transforms.matrices import dct_matrix
 
 reproducible = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 

@@ -13,22 +13,22 @@ from loca_theory.expressivity import (
     METHODS,
     Accounting,
     Budget,
-    CoordinateMethod,
     approximate,
-    coefficient_fraction,
     exact_error,
-    expected_leading_energy,
-    expected_location_sum,
-    expected_top_sum,
-    find_method,
+    retained_energies,
+)
+from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.limits import (
+    coefficient_fraction,
     location_fraction,
     low_rank_fraction,
-    retained_energies,
-    sample_leading_eigenvalues,
 )
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.methods import CoordinateMethod, find_method
+from loca_theory.expressivity.order_statistics import expected_location_sum, expected_top_sum
 from loca_theory.expressivity.random_choices import first_hits, random_indices
-from loca_theory.sweeps import Moments
-from loca_theory.transforms import HalfSpectrum
+from loca_theory.sweeps.random import Moments
+from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 

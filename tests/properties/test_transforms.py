@@ -8,17 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from loca_theory.transforms import (
-    HalfSpectrum,
-    RealSpectrum,
-    dct,
-    dct2,
-    dft2,
-    idct,
-    idct2,
-    idct2_sparse,
-    idft2,
-)
+from loca_theory.transforms import dct, dct2, idct, idct2
+from loca_theory.transforms.dft import dft2, idft2
+from loca_theory.transforms.half_spectrum import HalfSpectrum
+from loca_theory.transforms.real_spectrum import RealSpectrum
+from loca_theory.transforms.sparse import idct2_sparse
 
 reproducible = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 

@@ -5,16 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from loca_theory.expressivity import (
-    METHODS,
-    Accounting,
-    Budget,
-    MonteCarlo,
-    Sampler,
-    Series,
-    exact_error,
-    retained_energies,
-)
+from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, retained_energies
+from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
 from loca_theory.sweeps import Runner, generator
 
 ALONE = Runner(jobs=1)

@@ -1,13 +1,14 @@
-"""A store and a point in it, for every test of this room."""
+"""A store and a cell in it, for every test of this package."""
 
 import pytest
 
-from loca_theory.sweeps import Point, ResultStore
+from loca_theory.sweeps import ResultStore
+from loca_theory.sweeps.store import Point
 
 
 @pytest.fixture
 def store(tmp_path):
-    return ResultStore(tmp_path / "points", "v1")
+    return ResultStore(tmp_path / "points")
 
 
 @pytest.fixture

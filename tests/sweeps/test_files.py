@@ -7,8 +7,7 @@ import stat
 import pytest
 
 from loca_theory import ResourceError
-from loca_theory.sweeps import write_atomically
-from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps.files import writable_folder, write_atomically
 
 
 def names(folder):

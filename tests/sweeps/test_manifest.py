@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 
 import loca_theory
-from loca_theory.sweeps import manifest
+from loca_theory.sweeps.manifest import manifest
 
 # The package exports the function under the module's name.
 module = sys.modules[manifest.__module__]

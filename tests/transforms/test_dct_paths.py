@@ -6,15 +6,9 @@ import pytest
 import scipy.fft
 import torch
 
-from loca_theory.transforms import (
-    RealSpectrum,
-    dct,
-    dct2,
-    dct_paths,
-    idct,
-    idct2,
-    idct2_sparse,
-)
+from loca_theory.transforms import dct, dct2, dct_paths, idct, idct2
+from loca_theory.transforms.real_spectrum import RealSpectrum
+from loca_theory.transforms.sparse import idct2_sparse
 
 CUDA = torch.device("cuda")
 ALL = [dct, idct, dct2, idct2]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.transforms import dct_matrix, resolve_device
-from loca_theory.transforms.devices import check_one_device, device_memory
+from loca_theory.transforms.devices import check_one_device, device_memory, resolve_device
+from loca_theory.transforms.matrices import dct_matrix
 
 OLD_DRIVER = (
     "CUDA initialization: The NVIDIA driver on your system is too old (found version 10010). "

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from loca_theory.transforms import dft2, idft2
+from loca_theory.transforms.dft import dft2, idft2
 
 SHAPES = [(1, 1), (1, 6), (5, 1), (3, 4), (12, 9)]
 by_shape = pytest.mark.parametrize("shape", SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])

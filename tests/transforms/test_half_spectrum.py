@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import HalfSpectrum
+from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 SIDES = range(1, 13)
 each_with_every_width = pytest.mark.parametrize("p", SIDES, ids=lambda p: f"{p} rows")

@@ -8,19 +8,12 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import (
-    RealSpectrum,
-    dct,
-    dct2,
-    dft2,
-    idct,
-    idct2,
-    idct2_sparse,
-    idft2,
-    rows_to_spectra,
-    spectra_to_rows,
-)
+from loca_theory.transforms import dct, dct2, idct, idct2
+from loca_theory.transforms.dft import dft2, idft2
 from loca_theory.transforms.inputs import balanced, squared_units, times_power_of_two
+from loca_theory.transforms.real_spectrum import RealSpectrum
+from loca_theory.transforms.sparse import idct2_sparse
+from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_rows
 
 P, Q = 3, 4
 LOCATIONS = torch.tensor([[0, 0], [1, 2], [2, 3], [1, 1]])

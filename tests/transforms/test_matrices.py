@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import dct_matrix
+from loca_theory.transforms.matrices import dct_matrix
 
 EPS = torch.finfo(torch.float64).eps
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import RealSpectrum
+from loca_theory.transforms.real_spectrum import RealSpectrum
 
 SIDES = [1, 2, 3, 4, 7, 12]
 each_with_every_width = pytest.mark.parametrize("p", SIDES, ids=lambda p: f"{p} rows")

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import dct2, idct2_sparse, sparse
+from loca_theory.transforms import dct2, sparse
+from loca_theory.transforms.sparse import idct2_sparse
 
 METHODS = ["scatter", "outer"]
 by_method = pytest.mark.parametrize("method", METHODS)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import dct_matrix, rows_to_spectra, spectra_to_rows
-from loca_theory.transforms.transposed import spectra_to_columns_
+from loca_theory.transforms.matrices import dct_matrix
+from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_columns_, spectra_to_rows
 
 
 def assert_close(actual, expected):

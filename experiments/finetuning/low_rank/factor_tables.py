@@ -9,7 +9,7 @@ from experiments.finetuning.low_rank.factors import ALL, Case
 from experiments.finetuning.low_rank.full import Training
 from experiments.finetuning.low_rank.spectra import KINDS
 from experiments.finetuning.statistics import interval
-from loca_theory.sweeps import Point
+from loca_theory.sweeps.store import Point
 
 Row = dict[str, Any]
 Done = tuple[Point, Mapping[str, Any]]

@@ -19,9 +19,23 @@ from experiments.finetuning.low_rank.spectra import increments_of, independent_i
 from experiments.finetuning.messages import quiet
 from experiments.finetuning.tasks import Prepared, load
 from experiments.finetuning.tasks.registry import base_model
-from loca_theory.sweeps import Point, generator
+from loca_theory.sweeps import generator
+from loca_theory.sweeps.store import Point
 
 EXPERIMENT = "low-rank"
+PACKAGES = (
+    "experiments.finetuning.low_rank",
+    "experiments.finetuning.settings",
+    "experiments.finetuning.tasks",
+    "loca_theory.adapters",
+    "loca_theory.checkpoints",
+    "loca_theory.expressivity",
+    "loca_theory.increments",
+    "loca_theory.locations",
+    "loca_theory.sweeps.random",
+    "loca_theory.transforms",
+)
+"""The packages and modules whose code trains and measures."""
 ALL = "all"
 """The whole pool of examples, or all kinds of layers."""
 
@@ -111,6 +125,7 @@ def point(
             "seed": seed,
             "device": device,
         },
+        PACKAGES,
     )
 
 

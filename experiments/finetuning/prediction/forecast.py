@@ -18,9 +18,12 @@ from experiments.finetuning.protocol import Configuration
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, load
 from experiments.finetuning.training import Group
-from loca_theory.sweeps import Point, generator
+from loca_theory.sweeps import generator
+from loca_theory.sweeps.store import Point
 
 EXPERIMENT = "prediction"
+# The packages whose code computes the predictors, besides those of a fine-tune.
+_PACKAGES = ("experiments.finetuning.prediction", "experiments.finetuning.statistics")
 # Gradients and curvature are means over this many of the first batches.
 _BATCHES = 8
 
@@ -35,7 +38,9 @@ def forecast(full: Point, seed: int, wanted: Sequence[Configuration]) -> Point:
     """
     adapters = [[one.method, one.r, _variant(one)] for one in wanted]
     beside = {"seeds": [seed], "tunes": True, "adapters": adapters}
-    return replace(full, experiment=EXPERIMENT, parameters={**full.parameters, **beside})
+    parameters = {**full.parameters, **beside}
+    packages = (*full.packages, *_PACKAGES)
+    return replace(full, experiment=EXPERIMENT, parameters=parameters, packages=packages)
 
 
 def _variant(one: Configuration) -> dict[str, Any]:

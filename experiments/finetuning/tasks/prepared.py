@@ -15,8 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import write_atomically
-from loca_theory.sweeps.files import writable_folder
+from loca_theory.sweeps.files import writable_folder, write_atomically
 
 Split = dict[str, torch.Tensor]
 """Examples of a split as arguments of the model; the first dimension is that of the examples."""

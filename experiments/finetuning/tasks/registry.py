@@ -17,6 +17,8 @@ from experiments.finetuning.tasks.prepared import Prepared, load, stored, write
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import code_version
 
+# The code that makes the data and the pretrained models.
+_PACKAGES = ("experiments.docstrings", "experiments.finetuning.tasks")
 # Settings that the data and the pretrained model depend on.
 _PREPARED_BY = (
     "module", "draw", "images", "turned", "texts", "length", "files", "pool", "validation", "test",
@@ -26,11 +28,7 @@ _PREPARED_BY = (
 
 def module_of(task: str) -> ModuleType:
     """The module that makes a task."""
-    return import_module(_name_of(task))
-
-
-def _name_of(task: str) -> str:
-    return f"experiments.finetuning.tasks.{settings(task)['module']}"
+    return import_module(f"experiments.finetuning.tasks.{settings(task)['module']}")
 
 
 def prepare(
@@ -50,7 +48,7 @@ def prepare(
     """
     chosen = settings(task, quick=quick)
     key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
-    key = {"task": task, "code": code_version(_name_of(task)), **key}
+    key = {"task": task, "code": code_version(*_PACKAGES), **key}
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     target = folder / f"{task}-{name}"
     found = stored(target, task, key)

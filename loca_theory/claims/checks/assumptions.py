@@ -16,7 +16,8 @@ from scipy import stats
 
 from loca_theory.claims.checks.normality import correlation_of_neighbours, huber, least_squares
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.increments import calibrated_test, histogram
+from loca_theory.increments import calibrated_test
+from loca_theory.increments.histogram import histogram
 
 _Array = NDArray[np.float64]
 _INPUTS, _OUTPUTS = 8, 8

@@ -11,21 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.convergence import (
-    ConvergenceStudy,
-    Family,
-    Interpretation,
-    Problems,
-    RecoveryRow,
-    draw,
-    find_interpretation,
-    toy,
-)
-from loca_theory.convergence.problems import SAMPLES
+from loca_theory.convergence import toy
+from loca_theory.convergence.interpretations import Interpretation, find_interpretation
+from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
+from loca_theory.convergence.results import RecoveryRow
 from loca_theory.convergence.searches import Search, find_search
-from loca_theory.convergence.simulation import advance, compute, point
+from loca_theory.convergence.simulation import ToyCell, advance, evaluate
 from loca_theory.convergence.state import Rates, State
-from loca_theory.convergence.study import DEFAULT_STEPS
+from loca_theory.convergence.study import DEFAULT_STEPS, ConvergenceStudy
 from loca_theory.sweeps import Runner
 
 
@@ -75,8 +68,16 @@ def final_loss(
     study = ConvergenceStudy(problems=problems, seed=seed)
     losses = []
     for name in (search, over):
-        given = point(Family(), interpretation, name, study.rates, study.steps, seed, (0, problems))
-        found = compute(given)["loss"]
+        cell = ToyCell(
+            Family(),
+            find_interpretation(interpretation),
+            find_search(name),
+            study.rates,
+            study.steps,
+            seed,
+            (0, problems),
+        )
+        found = evaluate(cell)["loss"]
         losses.append([np.inf if value is None else value for value in found])
     pairs = list(zip(*losses, strict=True))
     lower, ties = (sum(sign(a, b) for a, b in pairs) for sign in (operator.lt, operator.eq))

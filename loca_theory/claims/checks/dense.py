@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.expressivity import Budget, MonteCarlo, Sampler, Series, exact_error, find_method
+from loca_theory.expressivity import Budget, exact_error
+from loca_theory.expressivity.methods import find_method
+from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
 from loca_theory.sweeps import Runner
-from loca_theory.transforms import HalfSpectrum, dct_matrix
+from loca_theory.transforms.half_spectrum import HalfSpectrum
+from loca_theory.transforms.matrices import dct_matrix
 
 _Array = NDArray[np.float64]
 _ENTRIES = 2**20  # number of entries drawn at a time

@@ -48,8 +48,16 @@ def same_draw_gap(
     for rho in dict.fromkeys(rhos):
         mine = [r for r, its in zip(ranks, rhos, strict=True) if its == rho]
         blocks = [
-            sweep.compute(
-                sweep.point(structure, rho, SIZE, SIZE, tuple(mine), seed, (i, i + sweep.BLOCK))
+            sweep.evaluate(
+                sweep.DrawCell(
+                    STRUCTURES[structure],
+                    rho,
+                    SIZE,
+                    SIZE,
+                    tuple(mine),
+                    seed,
+                    (i, i + sweep.BLOCK),
+                )
             )
             for i in range(0, draws, sweep.BLOCK)
         ]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import find_tables
+from loca_theory.sweeps.results import find_tables
 
 _DECIDED = ("verdict", "difference", "standard_error", "low", "high", "within", "fixed_low",
             "fixed_high", "kinds_low", "kinds_high", "margin", "measure", "tasks", "seeds",

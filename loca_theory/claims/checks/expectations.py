@@ -8,7 +8,8 @@ import numpy as np
 from scipy import integrate, special, stats
 
 from loca_theory.claims.measurement import Measurement, Setting
-from loca_theory.expressivity import Budget, exact_error, expected_top_sum
+from loca_theory.expressivity import Budget, exact_error
+from loca_theory.expressivity.order_statistics import expected_top_sum
 
 
 def density(setting: Setting, *, rank: str) -> Measurement:

@@ -9,7 +9,9 @@ from scipy import stats
 
 from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.increments import BulkFit, calibrated_test, fit_bulk, histogram
+from loca_theory.increments import calibrated_test, fit_bulk
+from loca_theory.increments.histogram import histogram
+from loca_theory.increments.spectrum import BulkFit
 
 _Array = NDArray[np.float64]
 

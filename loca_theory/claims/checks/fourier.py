@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Measurement, Setting
-from loca_theory.transforms import HalfSpectrum, dft2
+from loca_theory.transforms.dft import dft2
+from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 _Array = NDArray[np.float64]
 _SIZES = range(2, 17)

@@ -12,7 +12,8 @@ from loca_theory.adapters.search import AlternatingSchedule
 from loca_theory.adapters.search.following import follow
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.claims.measurement import Measurement, Setting
-from loca_theory.transforms import dct_matrix, idct2_sparse
+from loca_theory.transforms.matrices import dct_matrix
+from loca_theory.transforms.sparse import idct2_sparse
 
 _Array = NDArray[np.float64]
 _ROWS, _COLUMNS, _COMPONENTS, _SCALING = 9, 7, 6, 1.7

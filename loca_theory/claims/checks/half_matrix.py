@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from loca_theory.claims.checks.fourier import is_marked, maps
 from loca_theory.claims.measurement import Measurement, Setting
-from loca_theory.transforms import HalfSpectrum, dft2
+from loca_theory.transforms.dft import dft2
+from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 
 def _weights(size: int, pair: float = 2.0) -> NDArray[np.float64]:

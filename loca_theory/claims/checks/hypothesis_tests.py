@@ -8,16 +8,9 @@ import numpy as np
 import torch
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.increments import (
-    AcceptanceError,
-    Histogram,
-    PrintedTest,
-    Tail,
-    calibrated_test,
-    fit_bulk,
-    histogram,
-    squared_singular_values,
-)
+from loca_theory.increments import PrintedTest, calibrated_test, fit_bulk, squared_singular_values
+from loca_theory.increments.histogram import Histogram, histogram
+from loca_theory.increments.printed_test import AcceptanceError, Tail
 
 LEVEL = 0.05
 # The entries below have unit variance, for which the printed noise of 1e-5 is negligible.

@@ -10,17 +10,12 @@ import numpy as np
 from scipy import stats
 
 from loca_theory.claims.measurement import Measurement, Setting
-from loca_theory.expressivity import (
-    METHODS,
-    THEOREM_1_ORDER,
-    Accounting,
-    Budget,
-    exact_error,
-    expected_location_sum,
-    limit_crossings,
-    retained_energies,
-)
-from loca_theory.transforms import HalfSpectrum, dct_matrix
+from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, retained_energies
+from loca_theory.expressivity.limits import limit_crossings
+from loca_theory.expressivity.order_statistics import expected_location_sum
+from loca_theory.expressivity.ordering import THEOREM_1_ORDER
+from loca_theory.transforms.half_spectrum import HalfSpectrum
+from loca_theory.transforms.matrices import dct_matrix
 
 # A budget of the limit K → ∞, and the r/K from which it is followed.
 _LARGE, _SMALL_RATIO = 10**6, 1e-3

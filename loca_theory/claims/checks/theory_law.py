@@ -11,8 +11,8 @@ from scipy import special
 
 from loca_theory.claims.checks.theory_bases import named_spectrum, random_matrices
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.expressivity import coefficient_fraction
 from loca_theory.expressivity.energy_bounds import KAPPA
+from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.transforms import dct2
 
 _Array = NDArray[np.float64]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.expressivity import Budget, exact_error, expected_leading_energy
+from loca_theory.expressivity import Budget, exact_error
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.ordering_proof import (
     LOWER_FROM,
     UPPER_FROM,

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.convergence import Interpretation, Problems, Rates
+from loca_theory.convergence.interpretations import Interpretation
+from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.searches import find_search
-from loca_theory.convergence.state import State
-from loca_theory.locations import location_gradient
+from loca_theory.convergence.state import Rates, State
+from loca_theory.locations.gradient import location_gradient
 
 _STEPS = 200
 # Gradients of order 1 are exact to 1e-15.

@@ -10,8 +10,9 @@ from scipy import optimize
 
 from loca_theory.claims.checks.theory_bases import fractions
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.expressivity import Budget, coefficient_fraction, low_rank_fraction
+from loca_theory.expressivity import Budget
 from loca_theory.expressivity.energy_bounds import spiked_low_rank_bound, spiked_selection_bound
+from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
 from loca_theory.increments import MarchenkoPastur
 
 _Array = NDArray[np.float64]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.expressivity import Budget, approximate, sample_leading_eigenvalues
+from loca_theory.expressivity import Budget, approximate
+from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 
 _NODES = 80
 

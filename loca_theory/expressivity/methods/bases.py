@@ -86,19 +86,19 @@ class Fourier(Basis):
 
     def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`."""
-        from loca_theory.transforms import RealSpectrum
+        from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(*matrix.shape).forward(matrix)
 
     def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
         """See :class:`Basis`."""
-        from loca_theory.transforms import RealSpectrum
+        from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(p, q).inverse(coordinates)
 
     def energies(self, matrix: torch.Tensor) -> torch.Tensor:
         """See :class:`Basis`; ordered only by kind, which needs no table of the pairs."""
-        from loca_theory.transforms import RealSpectrum
+        from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(*matrix.shape).coordinate_energies(matrix)
 

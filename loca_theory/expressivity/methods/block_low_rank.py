@@ -48,15 +48,12 @@ class BlockLowRank(NamedMethod):
         return (budget.p + budget.q) * budget.r
 
     def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`.
-
-        Raises:
-            InvalidArgumentError: k does not divide p, q and r.
-        """
+        """See :class:`~loca_theory.expressivity.Method`."""
         if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
             return
         p, q, r = budget.p, budget.q, budget.r
-        msg = f"{self.name} needs p, q and r divisible by k = {self.k}, not {p}x{q} and r = {r}; "
+        msg = f"{self.display_name} needs p, q and r divisible by k = {self.k}, not {p}x{q} "
+        msg += f"and r = {r}; "
         if self.k < 1 or p % self.k or q % self.k:
             existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
             msg += f"k may be {existing}: BlockLowRank(name, k=...)"
@@ -142,17 +139,15 @@ class Kronecker(NamedMethod):
         return small + budget.p * budget.q // small
 
     def factor(self, budget: Budget) -> tuple[int, int]:
-        """Rows and columns of A.
-
-        Raises:
-            InvalidArgumentError: the budget does not pay for any shape.
-        """
+        """Rows and columns of A."""
         found = _factor(budget.p, budget.q, budget.random_coefficients)
         if found:
             return found
         a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
         cost = a * c + budget.p * budget.q // (a * c)
-        msg = f"{self.name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
+        msg = (
+            f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
+        )
         msg += f"{budget.q // c}; r = {budget.r} pays for {budget.random_coefficients}, so choose "
         msg += "a larger r"
         raise InvalidArgumentError(msg)

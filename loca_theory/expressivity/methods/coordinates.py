@@ -88,10 +88,6 @@ def prefix_sums(values: Array, counts: Sequence[int]) -> Array:
 def largest_sums(energies: torch.Tensor, counts: Sequence[int]) -> Array:
     """Sums of the largest values.
 
-    Args:
-        energies: A vector, which may be reordered in place.
-        counts: Number of values in each sum.
-
     Returns:
         One sum per count, accumulated in double precision.
     """

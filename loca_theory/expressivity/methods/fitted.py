@@ -80,16 +80,12 @@ class HadamardOfLowRank(FittedFactors):
     """LoHa: Ŵ = (B₁A₁)⊙(B₂A₂), two products of rank ⌊r/2⌋, with as many numbers as LoRA."""
 
     def rank(self, budget: Budget) -> int:
-        """Rank of each product: each costs as much as LoRA's.
-
-        Raises:
-            InvalidArgumentError: the budget does not pay for rank 1.
-        """
+        """Rank of each product: each costs as much as LoRA's."""
         rank = budget.random_coefficients // (2 * (budget.p + budget.q))
         if rank:
             return rank
         least = 2 * (budget.p + budget.q)
-        msg = f"{self.name} needs two products of rank 1, which cost {least} numbers; r = "
+        msg = f"{self.display_name} needs two products of rank 1, which cost {least} numbers; r = "
         msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
         raise InvalidArgumentError(msg)
 
@@ -147,14 +143,11 @@ class ScaledRandomBases(FittedFactors):
     """
 
     def rank(self, budget: Budget) -> int:
-        """The rank s of each basis.
-
-        Raises:
-            InvalidArgumentError: the budget does not pay for s = d.
-        """
+        """The rank s of each basis."""
         d, count = min(budget.p, budget.q), budget.random_coefficients
         if 2 * d > count:
-            msg = f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for {count}, "
+            msg = f"{self.display_name} needs at least {2 * d} numbers; r = {budget.r} pays "
+            msg += f"for {count}, "
             msg += "so choose a larger r"
             raise InvalidArgumentError(msg)
         return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)

@@ -60,13 +60,7 @@ class FrozenFactors(NamedMethod):
 def draw_factors(
     matrix: torch.Tensor, rank: int, rng: np.random.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw B (p×r) and A (r×q); those of a smaller rank are the leading part.
-
-    Args:
-        matrix: The p×q matrix that they are for.
-        rank: r; it may exceed the size of the matrix.
-        rng: Source of the draws.
-    """
+    """Draw B (p×r) and A (r×q); those of a smaller rank are the leading part."""
     import torch
 
     p, q = matrix.shape
@@ -75,13 +69,7 @@ def draw_factors(
 
 
 def fit_diagonals(matrix: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Fit the two diagonals by alternating least squares, and return diag(b) B diag(d) A.
-
-    Args:
-        matrix: The p×q matrix.
-        left: B.
-        right: A.
-    """
+    """Fit the two diagonals by alternating least squares, and return diag(b) B diag(d) A."""
     import torch
 
     projected, gram = matrix @ right.T, right @ right.T

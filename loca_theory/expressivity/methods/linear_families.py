@@ -71,18 +71,14 @@ class BlockCirculant(LinearFamily):
         return budget.p * budget.q // self.block(budget)
 
     def block(self, budget: Budget) -> int:
-        """The block size.
-
-        Raises:
-            InvalidArgumentError: no common divisor of p and q is large enough, or ``block_size`` is
-                not one that is.
-        """
+        """The block size."""
         p, q = budget.p, budget.q
         existing = [b for b in divisors(math.gcd(p, q)) if p * q <= b * budget.random_coefficients]
         if self.block_size in existing or (self.block_size is None and existing):
             return self.block_size or existing[0]
         least = -(-p * q // budget.random_coefficients)
-        msg = f"{self.name} needs a block size that divides {p} and {q} and is at least {least} "
+        msg = f"{self.display_name} needs a block size that divides {p} and {q} and is at "
+        msg += f"least {least} "
         msg += f"at r = {budget.r}: "
         msg += f"choose from {', '.join(map(str, existing))}" if existing else ""
         if not existing:

@@ -62,12 +62,7 @@ class LowRank(NamedMethod):
         return prefix_sums(energies.double().cpu().numpy(), [budget.r for budget in budgets])
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
-        """See :func:`~loca_theory.expressivity.expected_leading_energy`.
-
-        Raises:
-            InvalidArgumentError: r is above :data:`~loca_theory.expressivity.LARGEST_EXACT_RANK`,
-                or min(p, q) above :data:`~loca_theory.expressivity.LARGEST_EXACT_SIZE`.
-        """
+        """See :func:`~loca_theory.expressivity.expected_leading_energy`."""
         p, q = budgets[0].p, budgets[0].q
         largest = max(budgets, key=lambda budget: budget.r)
         if Engine.EXACT not in self.engines(largest):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +47,7 @@ class Method:
     floating-point type with finite entries.
 
     Attributes:
-        name: Short name in tables and figures.
+        name: Short name: the key in files, and the name in tables and figures of your own method.
         title: Title in a few words.
         reference: Publication.
         is_oracle: Whether the method uses W to choose the coefficients or entries that it retains.
@@ -72,6 +73,11 @@ class Method:
     reference: str = ""
     is_oracle: bool = False
 
+    @property
+    def display_name(self) -> str:
+        """Name in tables, figures and messages: LoRA for the method ``R``."""
+        return display_name(self.name)
+
     def approximate(
         self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
     ) -> torch.Tensor:
@@ -86,7 +92,8 @@ class Method:
             InvalidArgumentError: this method does not approximate matrices.
         """
         del matrix, budget, rng
-        msg = f"{self.name} is only a formula for the error and cannot approximate a matrix; use "
+        msg = f"{self.display_name} is only a formula for the error and cannot approximate "
+        msg += "a matrix; use "
         msg += "another method, or define approximate(matrix, budget, rng) in your own"
         raise InvalidArgumentError(msg)
 
@@ -139,7 +146,7 @@ class Method:
             InvalidArgumentError: the law is not known.
         """
         del budgets, rng
-        msg = f'{self.name} has no reduced sampler; use sampler="dense"'
+        msg = f'{self.display_name} has no reduced sampler; use sampler="dense"'
         raise InvalidArgumentError(msg)
 
     def check_budget(self, budget: Budget) -> None:
@@ -202,19 +209,15 @@ class Method:
         what = "exact value" if engine is Engine.EXACT else "known limit"
         others = sorted(self.engines(budget), reverse=True)
         way_out = " or ".join(f'engine="{one}"' for one in others) or "another method"
-        msg = f"{self.name} has no {what} at {budget.p}x{budget.q}, rank {budget.r}; use {way_out}"
+        msg = f"{self.display_name} has no {what} at {budget.p}x{budget.q}, rank "
+        msg += f"{budget.r}; use {way_out}"
         return InvalidArgumentError(msg)
 
 
 def checked_approximation(
     method: Method, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None
 ) -> torch.Tensor:
-    """Call :meth:`Method.approximate` and check Ŵ; return it in the matrix's type, on its device.
-
-    Raises:
-        InvalidArgumentError: the method fails, or returns anything but a real, finite tensor of
-            the matrix's shape.
-    """
+    """Call :meth:`Method.approximate`, and return Ŵ in the matrix's type, on its device."""
     import torch
 
     found = _call(method, "approximate", matrix, budget, rng)
@@ -238,16 +241,6 @@ def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
     """Call a function of a method and check that it returns one number per budget.
 
     With a single budget, rather than a sequence, the function must return a number.
-
-    Args:
-        method: The method.
-        function: ``expected_errors``, ``limit``, ``sample``, ``retained_energies`` or
-            ``mean_retained_energies``.
-        arguments: Arguments of the function; they include one budget or one sequence of budgets.
-
-    Raises:
-        InvalidArgumentError: the function fails, or returns anything else or numbers that are not
-            finite.
     """
     counts = [(len(one),) for one in arguments if isinstance(one, Sequence)]
     (shape,) = counts or [()]

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from loca_theory._arguments import as_tuple
-from loca_theory._lookup import find
+from loca_theory._lookup import unknown_name
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
@@ -43,6 +43,7 @@ from loca_theory.expressivity.methods.linear_families import (
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
+from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, key_of
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.subspace import (
     PaddedWavelet,
@@ -130,27 +131,20 @@ METHODS: dict[str, Method] = {
 }
 """The methods by name, in the order of tables and legends."""
 
-_DEFAULT = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
-DEFAULT_METHODS = tuple(METHODS[name] for name in _DEFAULT)
+DEFAULT_METHODS = tuple(METHODS[key] for key in DEFAULT_KEYS)
 """The methods of Theorem 1, FourierFT, S and RD, which ``simulate`` compares by default."""
 
 _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
 
 
 def find_method(method: str | Method) -> Method:
-    """Find a method by its name or by ``module:attribute``, or check a given one.
-
-    Args:
-        method: The name of a method of the package, or your own: an instance of :class:`Method`, a
-            subclass that takes no arguments, or the ``module:attribute`` of either.
-
-    Raises:
-        InvalidArgumentError: no method has this name, the module cannot be imported or has no such
-            attribute, or the object is not a method or defines none of a method's functions.
-    """
+    """Find a method by its name or by ``module:attribute``, or check a given one."""
     if isinstance(method, str):
         if ":" not in method:
-            return find("method", method, METHODS)
+            if found := METHODS.get(key_of(method)):
+                return found
+            kind = "method"
+            raise unknown_name(kind, method, DISPLAY_NAMES.values())
         found, origin = _imported(method), method
     else:
         kind = method if isinstance(method, type) else type(method)
@@ -182,11 +176,7 @@ def find_method(method: str | Method) -> Method:
 
 
 def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
-    """Find several methods as :func:`find_method` does.
-
-    Raises:
-        InvalidArgumentError: as for :func:`find_method`, or two methods have the same name.
-    """
+    """Find several methods as :func:`find_method` does."""
     found = [find_method(one) for one in as_tuple(methods)]
     names = [method.name for method in found]
     for name in names:
@@ -215,6 +205,23 @@ def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
 def own_titles(methods: Iterable[Method]) -> dict[str, str]:
     """Titles of the methods that are not part of the package, for a manifest."""
     return {one.name: one.title for one in methods if one.name not in METHODS and one.title}
+
+
+def identity(method: Method) -> str | dict[str, str | None]:
+    """What distinguishes a method from every other: its name, or the definition of a user's own."""
+    if method.name in METHODS:
+        return method.name
+    return {"name": method.name, "definition": definition(method)}
+
+
+def identities(methods: Iterable[Method]) -> list[str | dict[str, str | None]]:
+    """The :func:`identity` of each method."""
+    return [identity(method) for method in methods]
+
+
+def is_recognisable(method: Method) -> bool:
+    """Whether a stored result of the method can be told from one of another definition."""
+    return method.name in METHODS or definition(method) is not None
 
 
 def definition(method: Method) -> str | None:

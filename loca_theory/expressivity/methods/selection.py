@@ -37,7 +37,7 @@ from loca_theory.expressivity.order_statistics import (
 if TYPE_CHECKING:
     import torch
 
-    from loca_theory.transforms import RealSpectrum
+    from loca_theory.transforms.real_spectrum import RealSpectrum
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,6 @@ def both_parts(locations: torch.Tensor, budget: Budget) -> torch.Tensor:
 
 
 def _spectrum(p: int, q: int) -> RealSpectrum:
-    from loca_theory.transforms import RealSpectrum
+    from loca_theory.transforms.real_spectrum import RealSpectrum
 
     return RealSpectrum(p, q)

@@ -127,7 +127,7 @@ class RandomLocations(Subspace):
 
     def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
         """Energy of both parts of each location."""
-        from loca_theory.transforms import RealSpectrum
+        from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(budget.p, budget.q).location_energies(coordinates)
 

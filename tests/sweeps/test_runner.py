@@ -6,22 +6,18 @@ import subprocess
 import sys
 import threading
 import types
+from dataclasses import dataclass
 
+import distributed
+import joblib
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from loca_theory import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import (
-    Backend,
-    Cluster,
-    Point,
-    ResultStore,
-    Runner,
-    SweepInterruptedError,
-    execution,
-    generator,
-)
+from loca_theory.sweeps import ResultStore, Runner, generator, runner
+from loca_theory.sweeps.runner import SweepInterruptedError
+from loca_theory.sweeps.store import Point
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -51,7 +47,7 @@ def make_points(count=8):
 @pytest.fixture
 def at_once(monkeypatch):
     """Workers take over after the first point, however short the work is."""
-    monkeypatch.setattr(execution, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +72,9 @@ def test_long_points_are_not_computed_here_while_workers_could():
     found = Runner(jobs=2).run(make_points(4), where, is_long=True)
     assert [one["i"] for one in found] == [0, 1, 2, 3]
     assert os.getpid() not in {one["process"] for one in found}
-    for runner, count in ((Runner(jobs=1), 4), (Runner(jobs=2), 1)):
-        found = runner.run(make_points(count), where, is_long=True)
+    for one, count in ((Runner(jobs=1), 4), (Runner(jobs=2), 1)):
+        found = one.run(make_points(count), where, is_long=True)
         assert {one["process"] for one in found} == {os.getpid()}
-
-
-def test_results_do_not_depend_on_order_or_company(undisturbed):
-    order = np.random.default_rng(0).permutation(8)[:5]
-    points = make_points()
-    assert Runner(jobs=1).run([points[i] for i in order], make_compute()) == [
-        undisturbed[i] for i in order
-    ]
 
 
 def test_no_points_give_no_results():
@@ -124,7 +112,6 @@ def test_workers_do_the_work_where_it_pays(at_once):
         pytest.param(9.0, 1, False, 0, id="one worker saves nothing"),
         pytest.param(0.014, 2, True, 0, id="saves 0.049 s"),
         pytest.param(0.015, 2, True, 7, id="saves 0.053 s"),
-        pytest.param(0.015, 3, True, 0, id="another number is warm"),
     ],
 )
 def test_workers_take_over_where_they_save_more_than_their_start(
@@ -133,20 +120,15 @@ def test_workers_take_over_where_they_save_more_than_their_start(
     """Workers start in 1.5 s, those of an earlier sweep in 0.05 s; the clock is the test's own."""
     now = [100.0]
     clock = types.SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
-    monkeypatch.setattr(execution, "time", clock)
-    monkeypatch.setattr(execution, "_recent_workers", execution._RecentWorkers())
-    if warm:
-        execution._recent_workers.record(2)
+    monkeypatch.setattr(runner, "time", clock)
+    monkeypatch.setattr(runner, "_workers_ended", 90.0 if warm else -100.0)
+    monkeypatch.setattr(joblib, "effective_n_jobs", lambda jobs: jobs)
 
-    def compute(point):
+    here = []
+    for index in Runner(jobs=workers)._worth_computing_here(list(range(8)), is_long=False):
         now[0] += seconds
-        return point.parameters
-
-    points, kept = make_points(), {}
-    rest = execution._run_here(list(range(8)), points, compute, kept.__setitem__, workers)
-    assert len(rest) == left
-    assert rest == list(range(8))[8 - left :]
-    assert kept == {i: points[i].parameters for i in range(8 - left)}
+        here.append(index)
+    assert here == list(range(8 - left))
 
 
 @pytest.mark.parametrize("stored", [0, 3, 8])
@@ -161,48 +143,18 @@ def test_only_what_is_missing_is_computed(at_once, store, undisturbed, stored, j
     assert Runner(store, jobs=jobs).run(points, None) == undisturbed, "all stored: no compute"
 
 
-@pytest.mark.parametrize("stored", [0, 3], ids=["no points", "all stored"])
-def test_a_cluster_is_refused_even_where_nothing_is_missing(monkeypatch, store, stored):
-    points = make_points(stored)
-    Runner(store, jobs=1).run(points, make_compute())
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ResourceError, match="the dask backend is not installed"):
-        Runner(store, cluster=Cluster(Backend.DASK)).run(points, make_compute())
-
-
-def test_a_store_counts_what_it_gives_and_takes(store):
-    Runner(store, jobs=1).run(make_points(3), make_compute())
-    assert (store.loaded, store.saved) == (0, 3)
-    again = ResultStore(store.folder, store.version)
-    Runner(again, jobs=1).run(make_points(4), make_compute())
-    assert (again.loaded, again.saved) == (3, 1)
-
-
-def test_more_points_extend_a_run(store, undisturbed):
-    points = make_points()
-    Runner(store, jobs=1).run(points[:4], make_compute())
-    seen = []
-
-    def compute(point):
-        seen.append(point.parameters["i"])
-        return make_compute()(point)
-
-    assert Runner(store, jobs=1).run(points, compute) == undisturbed
-    assert seen == [4, 5, 6, 7]
-
-
 def test_a_damaged_result_is_computed_again_and_said_so(store, undisturbed):
     points = make_points()
     Runner(store, jobs=1).run(points, make_compute())
     path = store.path(points[3])
     path.write_bytes(path.read_bytes()[:-30])
-    again = ResultStore(store.folder, store.version)
+    again = ResultStore(store.folder)
     assert Runner(again, jobs=1).run(points, make_compute()) == undisturbed
     assert [line.split()[0] for line in again.rejected] == [path.name]
 
 
 def test_a_folder_without_room_is_an_error(tmp_path, monkeypatch):
-    store = ResultStore(tmp_path, "v")
+    store = ResultStore(tmp_path)
     (store.path(make_points()[2])).mkdir()
     with pytest.raises(ResourceError, match="cannot write"):
         Runner(store, jobs=1).run(make_points(), make_compute())
@@ -286,6 +238,70 @@ def test_a_killed_worker_is_one_error_and_not_the_end(at_once, store, undisturbe
     assert Runner(store, jobs=2).run(make_points(), original) == undisturbed
 
 
+@dataclass(frozen=True)
+class Elsewhere(Point):
+    """A point for which another process has other code."""
+
+    @property
+    def version(self):
+        return str(os.getpid())
+
+
+def test_a_worker_with_other_code_is_an_error_and_never_a_number(at_once, store):
+    points = [Elsewhere("test", {"i": i}) for i in range(8)]
+    with pytest.raises(
+        ResourceError, match=r"the worker on \S+ runs another version of loca-theory or of a lib"
+    ):
+        Runner(store, jobs=2).run(points, make_compute())
+    assert [path.name for path in store.folder.iterdir()] == [store.path(points[0]).name]
+
+
+# --- contexts of joblib ---
+
+
+def where(point):
+    return {"thread": threading.current_thread().name, **make_compute()(point)}
+
+
+class ListBackend(joblib.parallel.ThreadingBackend):
+    """A backend that returns all results of a call at once, as that of Ray does."""
+
+    supports_return_generator = False
+
+
+@pytest.mark.parametrize("backend", ["threading", "lists"])
+def test_a_context_chooses_the_workers(undisturbed, store, backend):
+    joblib.register_parallel_backend("lists", ListBackend)
+    with joblib.parallel_config(backend, n_jobs=2):
+        found = Runner(store).run(make_points(), where)
+        alone = Runner(jobs=1).run(make_points(2), where)
+    main = threading.current_thread().name
+    assert main not in {one["thread"] for one in found}
+    assert {one["thread"] for one in alone} == {main}, "1 is this process"
+    assert [{**one, **wanted} for one, wanted in zip(found, undisturbed, strict=True)] == found
+    assert Runner(store).run(make_points(), None) == found
+
+
+def test_the_workers_of_dask_give_the_results_of_a_serial_sweep(undisturbed):
+    """Over TCP, with a scheduler and a worker of dask as threads of this process."""
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+        ) as local,
+        distributed.Client(local),
+        joblib.parallel_config("dask"),
+    ):
+        found = Runner().run(make_points(), where)
+    assert all("Dask" in one.pop("thread") for one in found)
+    assert found == undisturbed
+
+
 @posix
 def test_workers_leave_ctrl_c_to_the_process_that_started_them(at_once):
     def mask(point):
@@ -361,7 +377,7 @@ def test_the_former_number_comes_back_after_a_failure(three_threads):
 
 def test_workers_run_with_one_thread_each(at_once, monkeypatch):
     """Whatever the environment says; on a single core OpenBLAS has but one in any case."""
-    for name in execution._THREAD_VARIABLES:
+    for name in runner._THREAD_VARIABLES:
         monkeypatch.setenv(name, "2")
 
     def pools(point):
@@ -380,7 +396,8 @@ def test_workers_run_with_one_thread_each(at_once, monkeypatch):
 
 IMPORTS_TORCH_INSIDE = """
 import os, sys
-from loca_theory.sweeps import Point, Runner
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.store import Point
 assert "torch" not in sys.modules
 before = dict(os.environ)
 

@@ -1,0 +1,83 @@
+"""Workers of a dask or Ray cluster: the options ``--backend`` and ``--scheduler``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+BACKENDS = ("loky", "dask", "ray")
+_EXAMPLES = {"dask": "tcp://host:8786", "ray": "host:6379"}
+_STARTS = {"dask": "dask scheduler", "ray": "ray start --head"}
+_TIMEOUT_S = 10
+
+
+@contextmanager
+def cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[None]:
+    """Open a context of joblib on the workers that the user named; none for ``loky``."""
+    if backend == BACKENDS[0]:
+        if scheduler is not None:
+            msg = 'scheduler="..." needs backend="dask" or backend="ray"'
+            raise InvalidArgumentError(msg)
+        yield
+        return
+    import joblib
+
+    start = _start_dask if backend == "dask" else _start_ray
+    with ExitStack() as stack:
+        try:
+            start(stack, scheduler, joblib.effective_n_jobs(jobs))
+        except ImportError as error:
+            msg = f"the {backend} backend is not installed; install it with: "
+            msg += f"pip install 'loca-theory[{backend}]'"
+            raise ResourceError(msg) from error
+        except ValueError as error:
+            msg = f"{scheduler!r} is not an address of a {backend} scheduler; write "
+            raise InvalidArgumentError(msg + _EXAMPLES[backend]) from error
+        except (OSError, OverflowError, RuntimeError, TimeoutError) as error:
+            where = f"at {scheduler}" if scheduler else "on this machine"
+            msg = f"no {backend} scheduler with workers answered {where} within {_TIMEOUT_S} s; "
+            msg += f"start one with: {_STARTS[backend]}"
+            raise ResourceError(msg) from error
+        stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=-1))
+        yield
+
+
+def _start_dask(stack: ExitStack, scheduler: str | None, jobs: int) -> None:
+    import distributed
+
+    if scheduler == "":
+        raise ValueError
+    client = distributed.Client(
+        scheduler,
+        timeout=_TIMEOUT_S,
+        # Any free port, because dask warns if another scheduler uses its default port.
+        **({} if scheduler else {"n_workers": jobs, "threads_per_worker": 1,
+                                 "dashboard_address": "127.0.0.1:0",
+                                 "scheduler_kwargs": {"dashboard": False}}),
+    )  # fmt: skip
+    stack.enter_context(client).wait_for_workers(1, timeout=_TIMEOUT_S)
+
+
+def _start_ray(stack: ExitStack, scheduler: str | None, jobs: int) -> None:
+    import logging
+    import socket
+
+    import ray
+    from ray.util.joblib import register_ray
+
+    if scheduler is not None:
+        # Ray itself retries for minutes.
+        host, _, port = scheduler.removeprefix("ray://").rpartition(":")
+        if not host:
+            raise ValueError
+        socket.create_connection((host, int(port)), timeout=_TIMEOUT_S).close()
+    with warnings.catch_warnings():
+        # Ray warns about changes of its defaults at every start.
+        warnings.simplefilter("ignore", FutureWarning)
+        own = {} if scheduler else {"num_cpus": jobs, "include_dashboard": False}
+        ray.init(address=scheduler, log_to_driver=False, logging_level=logging.ERROR, **own)
+    stack.callback(ray.shutdown)
+    register_ray()

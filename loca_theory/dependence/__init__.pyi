@@ -1,0 +1,6 @@
+from .results import CorrelationResult as CorrelationResult
+from .structures import STRUCTURES as STRUCTURES
+from .structures import ar1 as ar1
+from .structures import blocks as blocks
+from .structures import spiked as spiked
+from .study import correlate as correlate

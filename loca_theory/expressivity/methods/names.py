@@ -1,0 +1,61 @@
+"""Names of methods: the key in files, the name in tables and figures, and what a user may type.
+
+The keys are the paper's letters and the published names. This module imports nothing, so that a
+command's help can list the names.
+"""
+
+from __future__ import annotations
+
+DISPLAY_NAMES = {
+    "R": "LoRA",
+    "U": "random locations",
+    "F1": "random Fourier",
+    "V1": "random DCT",
+    "FourierFT": "FourierFT",
+    "M1": "Fourier pairs (upper bound)",
+    "F2": "Fourier pairs",
+    "M2": "Fourier pairs (lower bound)",
+    "F3": "Fourier",
+    "D": "LoCA",
+    "S": "entries",
+    "RD": "rate–distortion",
+    "DoRA": "DoRA",
+    "VeRA": "VeRA",
+    "WaveFT": "WaveFT",
+    "WaveFT-PEFT": "WaveFT-PEFT",
+    "SHiRA": "SHiRA",
+    "SSH": "SSH",
+    "sDCTFT": "sDCTFT",
+    "C3A": "C3A",
+    "MiSS": "MiSS",
+    "LoRA-XS": "LoRA-XS",
+    "QWHA": "QWHA",
+    "MaCP": "MaCP",
+    "GraLoRA": "GraLoRA",
+    "LoKr": "LoKr",
+    "LoHa": "LoHa",
+    "HiRA": "HiRA",
+    "RandLoRA": "RandLoRA",
+}
+"""The name of each method of the package by its key, in the order of tables and legends."""
+
+DEFAULT_KEYS = ("R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD")
+"""The methods of Theorem 1, FourierFT, S and RD, which ``simulate`` compares by default."""
+
+
+def display_name(key: str) -> str:
+    """The name of a method in tables, legends and messages; a user's own method has one name."""
+    return DISPLAY_NAMES.get(key, key)
+
+
+def _folded(name: str) -> str:
+    """A name as it is compared: letters and digits only, in lower case."""
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+_KEYS = {_folded(name): key for key, shown in DISPLAY_NAMES.items() for name in (key, shown)}
+
+
+def key_of(name: str) -> str:
+    """The key that a name stands for, in any case of letters; an unknown name stands for itself."""
+    return _KEYS.get(_folded(name), name)

@@ -1,0 +1,41 @@
+"""One table of names: what is typed, what files hold, and what is shown."""
+
+import pytest
+
+from loca_theory import InvalidArgumentError
+from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods import find_method
+from loca_theory.expressivity.methods.names import DISPLAY_NAMES, display_name, key_of
+
+
+def test_every_name_stands_for_one_method():
+    names = [*DISPLAY_NAMES, *DISPLAY_NAMES.values()]
+    found = {name.upper(): find_method(name.upper()).name for name in names}
+    assert found == {name.upper(): find_method(name).name for name in names}
+    for key, shown in DISPLAY_NAMES.items():
+        assert find_method(key) is find_method(shown) is METHODS[key]
+        assert METHODS[key].display_name == display_name(key) == shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [("lora", "R"), ("LOCA", "D"), ("r", "R"), ("fourier-pairs", "F2"), ("Fourier", "F3"),
+     ("rate-distortion", "RD"), ("random fourier", "F1"), ("vera", "VeRA"), ("mine", "mine")],
+)  # fmt: skip
+def test_case_and_punctuation_do_not_matter(typed, key):
+    assert key_of(typed) == key
+
+
+@pytest.mark.parametrize(("typed", "nearest"), [("LoRe", "LoRA"), ("fouriar", "Fourier")])
+def test_an_unknown_name_suggests_the_nearest(typed, nearest):
+    with pytest.raises(
+        InvalidArgumentError, match=f"^unknown method '{typed}'; did you mean {nearest}. Otherwise"
+    ):
+        find_method(typed)
+
+
+def test_a_name_like_no_other_lists_them_all():
+    with pytest.raises(
+        InvalidArgumentError, match=r"^unknown method 'xyzzy'; choose from LoRA, ra"
+    ):
+        find_method("xyzzy")

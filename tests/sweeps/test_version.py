@@ -1,0 +1,116 @@
+"""What makes stored results stale."""
+
+import subprocess
+import sys
+
+import pytest
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import code_version, version
+from loca_theory.sweeps.version import library_version
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A package of two modules."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "small" / "laws").mkdir(parents=True)
+    for name in ("__init__.py", "plain.py", "laws/__init__.py"):
+        (tmp_path / "small" / name).write_text("x = 1\n")
+    yield tmp_path / "small"
+    sys.modules.pop("small", None)  # to find a module inside imports the package
+    code_version.cache_clear()
+
+
+def versions():
+    code_version.cache_clear()
+    return [code_version(*names) for names in (["small"], ["small.laws"], ["small.plain"])]
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        pytest.param("plain.py", [True, False, True], id="a module"),
+        pytest.param("laws/__init__.py", [True, True, False], id="a package inside"),
+        pytest.param("notes.txt", [False] * 3, id="no source"),
+    ],
+)
+def test_every_source_of_the_packages_counts(small, file, changes):
+    before = versions()
+    (small / file).write_text("x = 2\n")
+    assert [one != other for one, other in zip(before, versions(), strict=True)] == changes
+
+
+def test_a_renamed_module_counts(small):
+    before = versions()
+    (small / "laws").rename(small / "rules")
+    code_version.cache_clear()
+    assert code_version("small") != before[0]
+
+
+def test_libraries_count(small, monkeypatch):
+    before = versions()
+    monkeypatch.setattr(version, "library_version", lambda name: "0" if name == "scipy" else None)
+    assert all(one != other for one, other in zip(before, versions(), strict=True))
+
+
+def test_the_order_of_the_packages_does_not_count(small):
+    pair = ("small.laws", "small.plain")
+    assert code_version(*pair) == code_version(*pair[::-1]) != code_version(pair[0])
+
+
+@pytest.mark.parametrize("name", ["no_such_package", "loca_theory.no_such_module"])
+def test_a_package_without_sources_is_refused(name):
+    with pytest.raises(InvalidArgumentError, match=f"the source of '{name}' cannot be found"):
+        code_version(name)
+
+
+def test_library_version_of_what_is_not_installed_is_none():
+    assert library_version("no-such-distribution-anywhere") is None
+
+
+# What no number depends on: arguments and messages, and what distributes and stores cells.
+BESIDE = {
+    "loca_theory",
+    *(f"loca_theory.{one}" for one in ("_arguments", "_lookup", "_version", "errors")),
+    "loca_theory.sweeps",
+    *(f"loca_theory.sweeps.{one}" for one in ("files", "manifest", "results", "runner", "store",
+                                              "version")),
+}  # fmt: skip
+RUN = """
+import sys
+from loca_theory.sweeps import Runner, runner
+
+cells = []
+run = Runner.run
+
+def recorded(self, some, *rest, **options):
+    cells.extend(some)
+    return run(self, some, *rest, **options)
+
+Runner.run = recorded
+import loca_theory as loca
+{}
+packages = {{name for cell in cells for name in cell.packages}}
+print(*packages, "|", *(name for name in sys.modules if name.startswith("loca_theory")))
+"""
+STUDIES = {
+    "simulate": 'loca.simulate(8, ranks=2, draws=2, engine="monte-carlo", sampler="dense", '
+    'methods=["R", "D", "F2", "DoRA", "LoHa"])',
+    "correlate": "loca.correlate(8, ranks=1, structures='blocks', rho=0.1, null_draws=400)",
+    "toy": "loca.toy(problems=2, steps=20)",
+    "analyze": "loca.analyze(*loca.demo_pair(), allocate=4000, subspaces=2)",
+    "theorem1": "from loca_theory.expressivity import Ordering; Ordering((8,)).run()",
+}
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_every_module_that_a_study_loads_is_covered(study):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN.format(study)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    packages, modules = (part.split() for part in done.stdout.split("|"))
+    covered = tuple(f"{name}." for name in packages)
+    ours = (one for one in modules if not f"{one}.".startswith(covered))
+    assert set(ours) - BESIDE == set()
