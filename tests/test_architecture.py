@@ -216,9 +216,8 @@ def test_everything_exported_is_there_and_has_a_docstring():
     for package in ("loca_theory", *(f"loca_theory.{name}" for name in PACKAGES)):
         module = importlib.import_module(package)
         assert module.__doc__, package
-        names = getattr(module, "__all__", [])
-        assert len(set(names)) == len(names), package
-        for name in names:
+        assert len(set(module.__all__)) == len(module.__all__), package
+        for name in module.__all__:
             value = getattr(module, name)
             assert not inspect.ismodule(value), f"{package}.{name} is a module"
             if inspect.isclass(value) or inspect.isroutine(value):
@@ -251,7 +250,7 @@ def exported():
     """Every exported function and class, with the names of its public methods."""
     for package in ("loca_theory", *(f"loca_theory.{name}" for name in PACKAGES)):
         module = importlib.import_module(package)
-        for name in getattr(module, "__all__", ()):
+        for name in module.__all__:
             value = getattr(module, name)
             if (getattr(value, "__module__", None) or "").startswith("loca_theory."):
                 yield value.__module__, value.__qualname__

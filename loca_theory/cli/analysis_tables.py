@@ -14,6 +14,7 @@ from loca_theory.cli.command import in_flags
 from loca_theory.cli.output import console, plain_table, print_csv, print_table
 from loca_theory.cli.printable import printable
 from loca_theory.cli.progress import note
+from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,8 +89,8 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     r = next((one.r for one in result.summary.all.errors), None)
     out.print("Every increment", style="bold")
     if r is not None:
-        line = f"errors at the budget of r = {r}: R LoRA (shuf.: of the shuffled entries),"
-        line += " D best DCT coefficients, S best entries"
+        line = f"errors at the budget of r = {r}: LoRA (shuf.: of the shuffled entries),"
+        line += " LoCA with the best DCT coefficients, the best entries"
         if out.width >= _WIDE:
             line += " (spec.: both as expected from the singular values alone)"
         if result.allocation:
@@ -100,7 +101,7 @@ def _print_matrices(out: Console, result: Analysis) -> None:
     columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
     used = dict.fromkeys(error.method for error in result.errors)
     usual = {method.name for method in ANALYSED}
-    columns += [_Column(name, _error(name)) for name in used if name not in usual]
+    columns += [_Column(display_name(key), _error(key)) for key in used if key not in usual]
     for method, heading in _ALLOCATED.items():
         mine = {
             (one.name, one.tuned): one.size for one in result.allocation if one.method == method
@@ -182,11 +183,11 @@ _COLUMNS = (
     _Column("rel. norm", lambda one, _: _scientific(one.relative_norm), only_wide=True),
     _Column("cosine", lambda one, _: _number(one.weights_cosine), only_wide=True),
     _Column("90% in", lambda one, _: str(one.rank_90)),
-    _Column("R", _error("R")),
+    _Column("LoRA", _error("R")),
     _Column("shuf.", lambda _, found: f"{found['R'].shuffled_error:.3f}" if found else ""),
-    _Column("D", _error("D")),
+    _Column("LoCA", _error("D")),
     _Column("FourierFT", _error("FourierFT"), only_wide=True),
-    _Column("S", _error("S")),
+    _Column("entries", _error("S")),
     # The same for S.
     _Column(
         "spec.",
@@ -211,7 +212,7 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
     ranks = list(dict.fromkeys(error.r for group in groups for error in group.errors))
     shown = ranks if out.width >= _WIDE else ranks[:1]
     columns = [(r, method) for r in shown[:3] for method in ("R", "D")]
-    errors_at = (f"{method}, r={r}" for r, method in columns)
+    errors_at = (f"{display_name(method)}, r={r}" for r, method in columns)
     table = plain_table("", "number", "not normal", "TV", "outside", *errors_at)
     for group in groups:
         found = {(error.r, error.method): error for error in group.errors}

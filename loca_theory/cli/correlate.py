@@ -51,8 +51,7 @@ from loca_theory.cli.stores import open_store, running, write_result
     metavar="NAMES",
     help="Methods to compare with LoRA and LoCA, which are always included; 'all' stands for those "
     "of the package. Name your own method as module:attribute. Default: Fourier pairs, entries and "
-    "random locations under same-draw; bounds of Fourier pairs and random locations under "
-    "iid-reference.",
+    "the printed line under same-draw; the bounds and the printed line under iid-reference.",
 )
 @click.option(
     "--rho",

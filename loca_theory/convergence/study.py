@@ -63,7 +63,7 @@ def toy(
         conditions: Condition numbers of the fixed weights, 1 for orthogonal ones; None for Gaussian
             weights, as in the paper.
         problems: Number of random problems of each kind; None for 2000 up to size 8 and fewer
-            above, see :func:`~loca_theory.convergence.default_problems`.
+            above.
         steps: Gradient evaluations per problem.
         lr: Learning rate of the coefficients.
         location_lr: Learning rate of the locations, in the unit of the interpretation.

@@ -61,8 +61,8 @@ def correlate(
         ranks: LoRA ranks r, which set the budgets.
         shape: A rectangular shape (p, q) instead of a size.
         structures: Kinds of dependence, names in :data:`~loca_theory.dependence.STRUCTURES`.
-        protocols: What the low-rank error is compared with; see
-            :class:`~loca_theory.dependence.Protocol`.
+        protocols: What the low-rank error is compared with: under ``same-draw``, errors on the same
+            matrix; under ``iid-reference``, errors on a matrix with independent entries.
         methods: Methods or their names in addition to the methods R and D, which the crossings
             compare; None for the lines of the paper's figures. Under ``same-draw`` your own method
             is applied to the draws if it approximates matrices; under ``iid-reference`` its exact

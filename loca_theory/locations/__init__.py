@@ -8,3 +8,7 @@ The adapters and the toy experiment both use them.
 - :func:`swap`, :func:`reselect`: moves across the whole spectrum, which compare these predicted
   changes of the loss.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

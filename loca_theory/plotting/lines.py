@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +102,8 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
     """
     lines: list[str] = []
     for name in names:
-        entry = f"{name} = {titles[name]}" if titles.get(name) else name
+        shown = display_name(name)
+        entry = f"{shown} = {titles[name]}" if titles.get(name) else shown
         if lines and len(lines[-1]) + len(_BETWEEN) + len(entry) <= width:
             lines[-1] += _BETWEEN + entry
         else:
@@ -132,7 +134,7 @@ def label_ends(
     wanted = np.array([(height - low) / (high - low) for height, _ in merged])
     for (_, names), position in zip(merged, spread(wanted, gap), strict=True):
         axis.annotate(
-            ", ".join(in_order(names)),
+            ", ".join(map(display_name, in_order(names))),
             (1.0, position),
             xycoords="axes fraction",
             xytext=(4, 0),

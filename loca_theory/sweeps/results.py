@@ -165,6 +165,8 @@ def _as(hint: Any, value: Any) -> Any:
         return None
     if issubclass(kinds[0], Enum):
         return kinds[0](value)
+    if kinds[0] is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # of a table that pandas wrote, which widens integers beside nulls
     # A column of floats may hold integers.
     if type(value) is not kinds[0] and not (kinds[0] is float and type(value) is int):
         raise TypeError

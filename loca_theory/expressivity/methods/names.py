@@ -8,13 +8,13 @@ from __future__ import annotations
 
 DISPLAY_NAMES = {
     "R": "LoRA",
-    "U": "random locations",
+    "U": "printed line",
     "F1": "random Fourier",
     "V1": "random DCT",
     "FourierFT": "FourierFT",
-    "M1": "Fourier pairs (upper bound)",
+    "M1": "upper bound",
     "F2": "Fourier pairs",
-    "M2": "Fourier pairs (lower bound)",
+    "M2": "lower bound",
     "F3": "Fourier",
     "D": "LoCA",
     "S": "entries",
