@@ -169,7 +169,7 @@ def test_without_git_the_commit_is_unknown(repository, tmp_path, monkeypatch):
 def test_no_library_is_imported_for_it():
     script = (
         "import sys\n"
-        "from loca_theory.sweeps import manifest\n"
+        "from loca_theory.sweeps.manifest import manifest\n"
         f"manifest(**{GIVEN!r})\n"
         "print(sorted({'torch', 'pandas', 'pyarrow', 'scipy', 'matplotlib'} & set(sys.modules)))"
     )
