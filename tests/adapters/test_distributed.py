@@ -6,11 +6,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, follow
+from loca_theory.adapters.search.statistics import GradientStatistics
 
 from . import two_processes
 from .searching import (
     EXCHANGES,
     all_indices,
+    close,
     normal,
     offsets,
     same_state,
@@ -136,3 +138,40 @@ def test_two_processes_learn_what_one_does_from_both_batches(case, found_by):
         assert len(torch.unique(indices[-1], dim=0)) == len(indices[-1])
     assert alone["phases"][-1] is None
     assert [len(found) for found in alone["offsets"]][-1] == 0
+
+
+def statistics_of(x, g):
+    """What is recorded of a batch by all processes."""
+    seen = GradientStatistics((8, 6), 1.5, x.dtype, x.device)
+    seen.add(x, g)
+    seen.keep()
+    everywhere = torch.cartesian_prod(torch.arange(8), torch.arange(6)).to(x.device)
+    return [t.cpu() for t in (seen.gradient(), seen.curvature(everywhere, 1))]
+
+
+def statistics_of_both():
+    return normal(WORLD, 5, 6, seed=7), normal(WORLD, 5, 8, seed=8)
+
+
+def part_of_statistics(rank, folder):
+    x, g = (part[rank].to(two_processes.device_of(rank)) for part in statistics_of_both())
+    torch.save(statistics_of(x, g), f"{folder}/{rank}")
+
+
+@pytest.mark.parametrize(
+    "device",
+    [pytest.param("cpu", marks=pytest.mark.deep), pytest.param("cuda", marks=pytest.mark.cuda)],
+)
+def test_statistics_of_two_processes_are_those_of_both_batches(device, tmp_path):
+    if device == "cuda" and torch.cuda.device_count() < WORLD:
+        pytest.skip("torch sees one CUDA device, and each of the two processes needs its own")
+    if device == "cuda" and not torch.distributed.is_nccl_available():
+        pytest.skip("torch is built without NCCL, by which CUDA devices add up")
+    two_processes.run(__name__, "part_of_statistics", tmp_path, device)
+    first, second = (torch.load(tmp_path / str(rank)) for rank in range(WORLD))
+    x, g = statistics_of_both()
+    # The loss of both is the mean of theirs.
+    alone = statistics_of(x.flatten(0, 1), g.flatten(0, 1) / WORLD)
+    assert same_state(first, second)
+    for mine, theirs in zip(first, alone, strict=True):
+        close(mine, theirs)
