@@ -35,7 +35,7 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgume
     from difflib import get_close_matches
 
     of = {one.casefold(): one for one in known}
-    nearest = get_close_matches(str(name).casefold(), of, 1)
+    nearest = get_close_matches(name.casefold(), of, 1) if isinstance(name, str) else []
     hint = f"did you mean {of[nearest[0]]}? Otherwise " if nearest else ""
     msg = f"unknown {what} {name!r}; {hint}choose from {', '.join(of.values())}"
     return InvalidArgumentError(msg)

@@ -65,6 +65,8 @@ _DASHES = ((0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 2)))
 # Half-width of the band of a simulated line, in standard errors.
 BAND = 2.0
 _BETWEEN = "   "
+# Characters in a line of a label at the right end.
+_LABEL = 40
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -134,7 +136,7 @@ def label_ends(
     wanted = np.array([(height - low) / (high - low) for height, _ in merged])
     for (_, names), position in zip(merged, spread(wanted, gap), strict=True):
         axis.annotate(
-            ", ".join(map(display_name, in_order(names))),
+            textwrap.fill(", ".join(map(display_name, in_order(names))), _LABEL),
             (1.0, position),
             xycoords="axes fraction",
             xytext=(4, 0),

@@ -94,7 +94,7 @@ BAD = {
     "formula on draws": (
         ("--methods", "M1", "--protocols", "same-draw"),
         2,
-        "M1 has no value under same-draw; leave it out, or use --protocols iid-reference",
+        "upper bound has no value under same-draw; leave it out, or use --protocols iid-reference",
     ),
     "range without a step": (("--rho", "0..0.4"), 2, "range with its step"),
     "reversed range": (("--fraction", "0.4..0..0.1"), 2, "is reversed"),

@@ -242,7 +242,8 @@ def test_an_unknown_figure_is_an_error_before_any_work(cli, here, no_computation
     done = cli("figures", "sim_1", "sim_9")
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f"loca-theory: unknown figure 'sim_9'; choose from {', '.join(plotting.FIGURES)}\n"
+        "loca-theory: unknown figure 'sim_9'; did you mean sim_3? Otherwise choose from "
+        f"{', '.join(plotting.FIGURES)}\n"
     )
     assert list(here.iterdir()) == []
 

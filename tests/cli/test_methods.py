@@ -37,8 +37,8 @@ def test_the_table_shows_them(cli):
     lines = {line.split()[0]: line for line in done.out.splitlines() if line.strip()}
     assert "parameters" in lines["method"]
     assert "stored bits" in lines["method"]
-    assert " yes " in lines["D"]
-    assert " 18 " in lines["D"]
+    assert " yes " in lines["LoCA"]
+    assert " 18 " in lines["LoCA"]
     assert " 36 " not in lines["GraLoRA"]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from loca_theory.cli.output import print_csv, print_errors, print_json
 from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.simulation import ErrorRow
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
@@ -91,7 +92,7 @@ def test_csv_leaves_null_empty_and_quotes_what_needs_it(capsys):
 
 def test_the_worst_method_comes_first(table):
     lines = table(row("D", error=0.6), row("R", error=0.9), row("F2", error=0.7))
-    assert header(lines) == [["r", "R", "F2", "D"]]
+    assert header(lines) == [["r", "LoRA", "Fourier", "pairs", "LoCA"]]
     assert body(lines) == {"1": ["0.9000", "0.7000", "0.6000"]}
 
 
@@ -104,7 +105,7 @@ def test_methods_that_agree_in_every_digit_share_a_column(table):
         row("S", 2, error=0.5),
         row("R", 2, error=0.8),
     )
-    assert header(lines) == [["S"], ["r", "R", "D"]]
+    assert header(lines) == [["entries"], ["r", "LoRA", "LoCA"]]
     assert body(lines) == {"1": ["0.9000", "0.6000"], "2": ["0.8000", "0.5000"]}
 
 
@@ -115,7 +116,7 @@ def test_methods_that_differ_at_one_rank_do_not(table):
         row("D", 2, error=0.5),
         row("S", 2, error=0.5001),
     )
-    assert header(lines) == [["r", "S", "D"]]
+    assert header(lines) == [["r", "entries", "LoCA"]]
 
 
 def test_exact_goes_before_simulated_goes_before_the_limit(table):
@@ -173,12 +174,14 @@ def test_each_shape_has_its_table_and_each_method_its_title_once(table):
     titles = [line for line in lines if "expected relative error" in line]
     assert [title.split(":")[0] for title in titles] == ["16 × 16", "8 × 32"]
     for name in ("D", "R"):
-        assert [line.split(maxsplit=1)[1] for line in lines if line.startswith(f"  {name} ")] == [
-            METHODS[name].title
-        ]
+        assert [
+            line.split(maxsplit=1)[1]
+            for line in lines
+            if line.startswith(f"  {display_name(name)} ")
+        ] == [METHODS[name].title]
 
 
 def test_a_method_may_be_missing_at_one_shape(table):
     """R is exact at small sizes only."""
     lines = table(row("R", error=0.9), row("D"), row("D", K=64, p=64, q=64))
-    assert header(lines)[0] == ["r", "R", "D"]
+    assert header(lines)[0] == ["r", "LoRA", "LoCA"]

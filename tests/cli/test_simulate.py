@@ -179,7 +179,7 @@ def test_a_method_that_the_engine_does_not_know_is_said(cli):
     done = cli("simulate", "--K", 600, "--r", "1,257", "--engine", "exact", "--methods", "R,D")
     assert done.code == 0
     assert done.err == (
-        "note: R has no value from the engine exact at some of these ranks; "
+        "note: LoRA has no value from the engine exact at some of these ranks; "
         "use --engine monte-carlo or asymptotic\n"
     )
 
@@ -206,7 +206,7 @@ def own_module(here, monkeypatch):
 def test_a_method_of_the_users_own(cli, own_module):
     done = cli("simulate", "--K", 16, "--r", 1, "--methods", f"D,{own_module}", "--out", "results")
     assert done.code == 0
-    assert "  own  a tenth of the matrix" in done.out
+    assert "  own   a tenth of the matrix" in done.out
     assert "0.8100" in done.out
     done = cli("simulate", "--K", 16, "--r", 1, "--methods", own_module, "--sampler", "reduced")
     assert (done.code, done.err) == (
@@ -511,7 +511,7 @@ BAD = {
     "an unknown method": (
         ("--K", 16, "--r", 1, "--methods", "D,Z"),
         2,
-        "unknown method 'Z'; choose from R, U, F1",
+        "unknown method 'Z'; choose from LoRA, printed line",
     ),
     "an unknown engine": (("--K", 16, "--r", 1, "--engine", "magic"), 2, "'magic' is not one of"),
     "an unknown device": (
@@ -532,7 +532,7 @@ BAD = {
     "R at a rank without an exact value": (
         ("--K", 768, "--r", 300, "--methods", "R", "--engine", "exact"),
         2,
-        "nothing to compute: no engine of (exact) can evaluate any method of (R)",
+        "nothing to compute: no engine of (exact) can evaluate any method of (LoRA)",
     ),
     "nothing simulated": (
         ("--K", 16, "--r", 1, "--methods", "U,M1", "--engine", "monte-carlo"),

@@ -85,7 +85,7 @@ def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
     assert "config = " in code
     # Three matrices, each with its errors of R (and shuffled), D and S.
     assert len(re.findall(r"0\.\d{3}(?!\d)", tables)) >= 3 * 4
-    assert {"R", "shuf.", "D", "S", "TV", "p", "outside"} <= set(tables.split())
+    assert {"LoRA", "shuf.", "LoCA", "entries", "TV", "p", "outside"} <= set(tables.split())
 
 
 @pytest.mark.parametrize("width", WIDTHS)

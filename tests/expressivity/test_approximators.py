@@ -12,6 +12,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, approximate, retained_energies
 from loca_theory.expressivity.matrices import dense_errors
 from loca_theory.expressivity.methods import CoordinateMethod
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.random_choices import random_indices
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
@@ -245,15 +246,19 @@ def test_a_dense_error_is_the_lost_share_of_the_draw():
 @pytest.mark.parametrize("method", FORMULAS)
 def test_formulas_approximate_nothing(method):
     matrix = torch.from_numpy(gaussian(8, 8))
-    with pytest.raises(InvalidArgumentError, match=f"{method} is only a formula for the error"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"{display_name(method)} is only a formula for the error"
+    ):
         approximate(matrix, method, Budget(8, 8, 2))
-    with pytest.raises(InvalidArgumentError, match=f"{method} is only a formula for the error"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"{display_name(method)} is only a formula for the error"
+    ):
         retained_energies(matrix, method, [Budget(8, 8, 2)])
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown method 'LoRA'"):
-        approximate(torch.zeros(8, 8), "LoRA", Budget(8, 8, 2))
+    with pytest.raises(InvalidArgumentError, match="unknown method 'LoRAs'"):
+        approximate(torch.zeros(8, 8), "LoRAs", Budget(8, 8, 2))
 
 
 @pytest.mark.parametrize(

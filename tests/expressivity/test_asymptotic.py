@@ -71,5 +71,5 @@ def test_a_method_without_limit_is_refused(method):
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown method 'loca'"):
-        find_method("loca").limit(Budget(8, 8, 2))
+    with pytest.raises(InvalidArgumentError, match="unknown method 'locas'"):
+        find_method("locas").limit(Budget(8, 8, 2))

@@ -74,7 +74,9 @@ def test_a_device_without_memory_says_what_takes_less(monkeypatch):
         raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
 
     monkeypatch.setattr(matrices, "retained_energies", full)
-    message = "^R of a dense 16x12 matrix does not fit into the memory of cpu: it needs 3.00 GiB "
+    message = (
+        "^LoRA of a dense 16x12 matrix does not fit into the memory of cpu: it needs 3.00 GiB "
+    )
     message += 'more; use sampler="reduced", a smaller matrix or device="cpu"$'
     with pytest.raises(ResourceError, match=message):
         dense_errors("R", BUDGETS, generator(), generator())

@@ -12,6 +12,7 @@ import torch
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.transforms import dct2
 from loca_theory.transforms.real_spectrum import RealSpectrum
 
@@ -186,7 +187,8 @@ def test_theorem_1_fails_at_its_smallest_sizes():
 def test_methods_without_exact_values(method):
     assert "exact" not in METHODS[method].engines(Budget(8, 8, 2))
     with pytest.raises(
-        InvalidArgumentError, match=f"{method} has no exact value at 8x8, rank 2; use engine=.mo"
+        InvalidArgumentError,
+        match=f"{display_name(method)} has no exact value at 8x8, rank 2; use engine=.mo",
     ):
         exact_error(method, Budget(8, 8, 2))
 
@@ -196,13 +198,17 @@ def test_r_is_exact_up_to_a_large_rank():
     beyond = Budget(600, 900, LARGEST_EXACT_RANK + 1)
     assert "exact" in METHODS["R"].engines(largest)
     assert METHODS["R"].engines(beyond) == {"asymptotic", "monte-carlo"}
-    message = r"R has no exact value at 600x900, rank 257; use engine=.monte-carlo. or engine=.asym"
+    message = (
+        r"LoRA has no exact value at 600x900, rank 257; use engine=.monte-carlo. or engine=.asym"
+    )
     with pytest.raises(InvalidArgumentError, match=message):
         exact_error("R", beyond)
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"unknown method 'X'; choose from R, U, F1"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"unknown method 'X'; choose from LoRA, printed line"
+    ):
         exact_error("X", Budget(8, 8, 1))
 
 

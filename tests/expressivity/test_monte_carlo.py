@@ -6,6 +6,7 @@ from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, monte_carlo
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.monte_carlo import ErrorCell, MonteCarlo, Sampler, Series, evaluate
 from loca_theory.sweeps import ResultStore, Runner, generator, runner
 from loca_theory.sweeps.random import Moments
@@ -201,14 +202,16 @@ def test_a_negative_seed_is_refused():
 @pytest.mark.parametrize("method", ["U", "M1", "M2", "RD"])
 def test_a_formula_cannot_be_simulated(method):
     with pytest.raises(
-        InvalidArgumentError, match=f"{method} is a formula and cannot be simulated"
+        InvalidArgumentError, match=f"{display_name(method)} is a formula and cannot be simulated"
     ):
         estimate(method, (8, 8), (1,))
 
 
 @pytest.mark.parametrize("method", ["DoRA", "VeRA"])
 def test_a_method_without_reduced_form_is_refused(method):
-    with pytest.raises(InvalidArgumentError, match=f'{method} has no reduced .* sampler="dense"'):
+    with pytest.raises(
+        InvalidArgumentError, match=f'{display_name(method)} has no reduced .* sampler="dense"'
+    ):
         estimate(method, (8, 8), (1,))
 
 

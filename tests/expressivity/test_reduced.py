@@ -7,6 +7,7 @@ from scipy import stats
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget
 from loca_theory.expressivity.methods import CoordinateMethod
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.random_choices import first_hits, random_indices, required
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
@@ -49,7 +50,8 @@ def test_a_smaller_budget_reads_a_prefix_of_a_large_matrix(method, larger):
 @pytest.mark.parametrize("method", ["U", "M1", "M2", "RD", "DoRA", "VeRA"])
 def test_a_method_without_reduced_form_is_refused(method):
     with pytest.raises(
-        InvalidArgumentError, match=f'{method} has no reduced sampler; use sampler="dense"'
+        InvalidArgumentError,
+        match=f'{display_name(method)} has no reduced sampler; use sampler="dense"',
     ):
         METHODS[method].sample([Budget(8, 8, 1)], np.random.default_rng(0))
 

@@ -216,7 +216,9 @@ def test_nothing_to_compute_is_refused(methods, engine, r):
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown method 'Z'; choose from R, U"):
+    with pytest.raises(
+        InvalidArgumentError, match="unknown method 'Z'; choose from LoRA, printed line"
+    ):
         simulation(methods=("D", "Z"))
 
 

@@ -59,7 +59,7 @@ save_figure(draw_errors(table), folder, "there")
 
 
 def test_neither_the_process_nor_the_users_settings_matter(tmp_path, tables):
-    store_rows(tables("one shape").to_dict("records"), {}, tmp_path, "table")
+    store_rows(tables("one shape"), {}, tmp_path, "table")
     table, _ = load_rows(tmp_path, "table")
     save_figure(draw_errors(table), tmp_path, "here")
     settings = tmp_path / "matplotlibrc"

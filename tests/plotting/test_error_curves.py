@@ -1,5 +1,7 @@
 """What the figure of errors shows: panels, lines, bands and names."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from matplotlib.collections import PolyCollection
 
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods import find_methods, low_rank
+from loca_theory.expressivity.methods.names import display_name, key_of
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.plotting.lines import LOOKS, spread
@@ -42,7 +45,9 @@ def titles(figure):
 def labels(axis):
     """The methods named at the right end, lowest first, and the locations of the names."""
     texts = sorted(axis.texts, key=lambda text: text.xy[1])
-    return [(text.get_text().split(", "), text.xy[1]) for text in texts]
+    return [
+        ([key_of(name) for name in re.split(r",\s", one.get_text())], one.xy[1]) for one in texts
+    ]
 
 
 def lines(axis, table):
@@ -150,7 +155,7 @@ def test_the_key_says_what_the_names_stand_for(tables):
     table = tables("every method")
     key = " ".join(draw_errors(table).get_supxlabel().split())
     for name, method in METHODS.items():
-        assert f"{name} = {' '.join(method.title.split())}" in key
+        assert f"{display_name(name)} = {' '.join(method.title.split())}" in key
     simulated = "DoRA, VeRA, LoHa, HiRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
 

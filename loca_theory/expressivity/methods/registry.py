@@ -163,7 +163,7 @@ def find_method(method: str | Method) -> Method:
     if not (isinstance(name, str) and name and name.isprintable() and "," not in name):
         msg = f"{origin} needs a name: a short text without commas, not {name!r}"
         raise InvalidArgumentError(msg)
-    if found is not (known := METHODS.get(name, found)):
+    if found is not (known := METHODS.get(key_of(name), found)):
         # A worker process receives copies of the package's methods.
         if (type(known), vars(known)) == (type(found), vars(found)):
             return known
