@@ -34,8 +34,8 @@ def test_a_simulation_without_memory_names_the_flags(cli, full):
     done = cli(*DENSE, "--methods", "D", "--device", "cpu", "--quiet")
     assert done.err == (
         "loca-theory: LoCA of a dense 16x16 matrix does not fit into the memory of cpu: it needs "
-        "2.00 GiB more, and 1.20 GiB are free; use --sampler reduced, a smaller matrix or --device "
-        "cpu\n"
+        "2.00 GiB more, and 1.20 GiB are free; use --sampler reduced, a smaller matrix or "
+        "--device cpu\n"
     )
     assert (done.code, done.out) == (1, "")
 

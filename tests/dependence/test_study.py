@@ -75,7 +75,7 @@ class RandomRows(Method):
         ({"methods": (METHODS["V1"],), "ranks": (14,)}, "budget larger than the matrix: rank 14"),
         (
             {"methods": (METHODS["RD"],), "protocols": (Protocol.SAME_DRAW,)},
-            'rate–distortion has no value under same-draw; leave it out, or use protocols="iid-ref',
+            "rate–distortion has no value under same-draw; leave it out, or use protocols=",
         ),
         (
             {"methods": (METHODS["DoRA"],), "protocols": (Protocol.IID_REFERENCE,)},

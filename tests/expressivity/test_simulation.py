@@ -8,6 +8,7 @@ import pytest
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import Accounting, Budget, exact_error, matrices, memory
 from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_method, find_methods
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner
@@ -210,7 +211,7 @@ def test_an_empty_grid_is_refused(empty):
 )
 def test_nothing_to_compute_is_refused(methods, engine, r):
     with pytest.raises(
-        InvalidArgumentError, match=rf"nothing to compute: .*{engine}.*{methods[0]}"
+        InvalidArgumentError, match=rf"nothing to compute: .*{engine}.*{display_name(methods[0])}"
     ):
         simulation(methods=methods, engines=(engine,), shapes=squares([600]), ranks=(r,))
 
