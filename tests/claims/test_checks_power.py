@@ -229,8 +229,6 @@ def test_printed_values_are_judged_in_errors_of_a_mean_of_a_hundred(monkeypatch)
 
 def test_searches_are_compared_problem_by_problem(monkeypatch):
     losses = {"central": [0.1, None, 0.3, 0.2], "coefficients-only": [0.2, 0.2, None, 0.2]}
-    monkeypatch.setattr(
-        convergence, "compute", lambda given: {"loss": losses[given.parameters["search"]]}
-    )
+    monkeypatch.setattr(convergence, "evaluate", lambda cell: {"loss": losses[cell.search.name]})
     found = convergence.final_loss(setting(), search="central", over="coefficients-only")
     assert found.estimates[0].successes == 2
