@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
 from loca_theory.errors import LocaTheoryError
 
 TARGETS = ["query", "value", "q_proj", "v_proj"]
-LOCA = ("LoCA", "LoCA locations", "LoCA implicit", "LoCA fft", "LoCA dense", "LoCA sparse")
+LOCA = ("LoCA", "LoCA locations", "LoCA implicit", "LoCA materialised")
 """LoCA with default settings, LoCA in a phase of locations, and each implementation of LoCA."""
 
 OTHERS = ("FourierFT", "WaveFT", "C3A", "SHiRA")
@@ -170,14 +170,13 @@ def _with_loca(model: nn.Module, rival: str, components: int) -> Any:
         **fixed,
     )
     result = with_adapter(model, config)
-    for training in result.base_model.location_training.values() if learns_locations else ():
-        training.step()
-    return result
+    return _in_location_phase(result) if learns_locations else result
 
 
 def _with_loca_by_hand(
     model: nn.Module, targets: list[str], rival: str, components: int, implementation: Any
 ) -> nn.Module:
+    learns_locations = rival == "LoCA locations"
     model.requires_grad_(requires_grad=False)
     for path, parent in list(model.named_modules()):
         for name, child in list(parent.named_children()):
@@ -187,12 +186,19 @@ def _with_loca_by_hand(
                 child,
                 components,
                 implementation=implementation,
+                schedule=AlternatingSchedule(1, 10**9, None) if learns_locations else None,
                 seed=(777, zlib.crc32(f"{path}.{name}".encode())),
             )
             layer.spectrum.float()  # as PEFT does in models of half precision
-            if rival == "LoCA locations":
-                LocationTraining(layer, AlternatingSchedule(1, 10**9, None)).step()
             setattr(parent, name, layer)
+    return _in_location_phase(model) if learns_locations else model
+
+
+def _in_location_phase(model: Any) -> Any:
+    """The model, whose next steps learn locations; no optimiser steps it."""
+    follow(model, torch.optim.SGD(trained(model), 0.0))
+    for spectrum in (m for m in model.modules() if isinstance(m, CosineSpectrum)):
+        spectrum.search.phase = "locations"
     return model
 
 

@@ -61,9 +61,6 @@ MODELS = (
 )
 LAYER_RIVALS = ("frozen", "LoRA", *OTHERS, *LOCA)
 MODEL_RIVALS = ("LoRA", *OTHERS, *LOCA)
-# Skipped in layers of 4096x4096 and in models of width 768, where products with DCT matrices take
-# seconds per step.
-_SLOW = {"LoCA dense", "LoCA sparse"}
 
 
 def build_step(part: str, index: int, rival: str, device: str) -> Step:
@@ -126,9 +123,7 @@ def compare(
     is_layer = part == "layers"
     names = rivals or (LAYER_RIVALS if is_layer else MODEL_RIVALS)
     reference = "frozen" if is_layer else "LoRA"
-    is_large = work.size > 1024 if is_layer else not work.name.startswith("MiniLM")
-    slow = _SLOW if is_large else set()
-    steps = {name: build_step(part, index, name, device) for name in names if name not in slow}
+    steps = {name: build_step(part, index, name, device) for name in names}
     times = interleaved(
         {name: Rival(step) for name, step in steps.items()}, rounds=rounds, device=device
     )

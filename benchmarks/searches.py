@@ -32,8 +32,9 @@ from benchmarks._rivals import (
     with_adapter,
 )
 from benchmarks.layer import LAYERS, MODELS, PACKAGES
-from loca_theory.adapters import LoCAConfig
+from loca_theory.adapters import AlternatingSchedule, LoCAConfig, follow
 
+_PERIOD = AlternatingSchedule().period
 SEARCHES = ("central", "eight-direction", "swap", "reselect")
 
 
@@ -46,7 +47,9 @@ def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any,
         alternating_steps=None,
     )
     made = with_adapter(model, config).to(device).train()
-    return made, torch.optim.AdamW(made.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-4)
+    follow(made, optimizer)
+    return made, optimizer
 
 
 def period(load: Layer | Model, search: str, device: str) -> Callable[[], object]:
@@ -67,10 +70,8 @@ def period(load: Layer | Model, search: str, device: str) -> Callable[[], object
             made(x).backward(g)
             return optimizer.step()
 
-    (training,) = made.base_model.location_training.values()
-
     def run() -> None:
-        for _ in range(training.schedule.period):
+        for _ in range(_PERIOD):
             step()
 
     return run
@@ -84,7 +85,7 @@ def compare(load: Layer | Model, device: str, rounds: int) -> list[dict[str, Any
         {
             "load": str(load),
             "search": name,
-            "ms": 1e3 * timing.median / 30,
+            "ms": 1e3 * timing.median / _PERIOD,
             "of_central": timing.ratio_to(times["central"]),
             "timing": timing.as_record(),
         }

@@ -30,7 +30,6 @@ latents, text = torch.randn(4, 4, 8, 8), torch.randn(4, 6, 32)  # of your images
 config = LoCAConfig(
     n_frequency=500,
     target_modules=["to_q", "to_k", "to_v", "to_out.0", "proj", "ff.net.2"],
-    alternating_steps=STEPS // 5,
 )
 model = get_peft_model(unet, config)
 model.print_trainable_parameters()

@@ -32,7 +32,7 @@ pairs = Dataset.from_list(
 )
 torch.manual_seed(0)
 model = SentenceTransformer(str(get_model_path()), device="cpu")  # or a name on the hub
-model.add_adapter(LoCAConfig(n_frequency=1000, alternating_steps=STEPS // 5))
+model.add_adapter(LoCAConfig(n_frequency=1000))
 arguments = SentenceTransformerTrainingArguments(
     output_dir=mkdtemp(), max_steps=STEPS, per_device_train_batch_size=10, learning_rate=3e-2,
     logging_steps=2, report_to="none", disable_tqdm=True,

@@ -33,7 +33,6 @@ config = LoCAConfig(
     target_modules=["qkv", "proj", "fc1", "fc2"],
     exclude_modules=r"patch_embed\.proj",  # a convolution
     modules_to_save=["head"],
-    alternating_steps=STEPS // 5,
 )
 model = get_peft_model(base, config)
 model.print_trainable_parameters()

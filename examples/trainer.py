@@ -1,6 +1,7 @@
 """Train a text classifier with LoCA and the Trainer of transformers.
 
-LoCA needs no callback and no optimiser of its own; a checkpoint holds its search for locations.
+The callback lets the search for locations follow the Trainer's optimiser; a checkpoint has all that
+is needed to resume.
 
 Run: python examples/trainer.py
 Needs: pip install ".[adapters]" accelerate
@@ -13,7 +14,7 @@ import torch
 from peft import get_peft_model
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
-from loca_theory.adapters import LoCAConfig
+from loca_theory.adapters import LoCACallback, LoCAConfig
 
 try:
     import accelerate  # noqa: F401
@@ -32,7 +33,9 @@ labels = (tokens > 27).float().mean(1).gt(0.5).long()
 data = [{"input_ids": one, "labels": label} for one, label in zip(tokens, labels, strict=True)]
 
 # With a task type, PEFT trains the new classification head as well.
-config = LoCAConfig(n_frequency=500, alternating_steps=STEPS // 5, task_type="SEQ_CLS")
+config = LoCAConfig(
+    n_frequency=500, alternating_steps=STEPS // 2, location_lr=5e-3, task_type="SEQ_CLS"
+)
 arguments = TrainingArguments(
     output_dir=mkdtemp(),
     max_steps=STEPS,
@@ -43,7 +46,9 @@ arguments = TrainingArguments(
     disable_tqdm=True,
     use_cpu=not torch.cuda.is_available(),
 )
-trainer = Trainer(get_peft_model(base, config), arguments, train_dataset=data)
+trainer = Trainer(
+    get_peft_model(base, config), arguments, train_dataset=data, callbacks=[LoCACallback()]
+)
 trainer.train()
 losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 print(f"loss: {losses[0]:.4f} at first, {losses[-1]:.4f} at last")

@@ -10,7 +10,7 @@ import torch
 from peft import PeftModel, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from loca_theory.adapters import LoCAConfig
+from loca_theory.adapters import LoCAConfig, follow
 
 TEXT = b"LoCA learns cosine coefficients of the weight change, and where they are. " * 2
 STEPS = 30
@@ -30,12 +30,14 @@ def base_model() -> LlamaForCausalLM:
 config = LoCAConfig(
     n_frequency=500,  # learned coefficients per layer
     target_modules="all-linear",
-    alternating_steps=STEPS // 5,  # locations are learned in the first 10 to 20% of all steps
+    alternating_steps=STEPS // 2,  # locations are searched for in this many steps; by default none
+    location_lr=5e-3,
     task_type="CAUSAL_LM",
 )
 model = get_peft_model(base_model(), config)
 model.print_trainable_parameters()
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2)
+follow(model, optimizer)  # the search follows the steps of this optimiser
 tokens = torch.tensor([list(TEXT)])
 losses = []
 for _ in range(STEPS):

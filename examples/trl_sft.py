@@ -44,9 +44,7 @@ arguments = SFTConfig(
 )  # fmt: skip
 trainer = SFTTrainer(
     model, arguments, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
-    peft_config=LoCAConfig(
-        n_frequency=500, target_modules="all-linear", alternating_steps=STEPS // 5
-    ),
+    peft_config=LoCAConfig(n_frequency=500, target_modules="all-linear"),
 )  # fmt: skip
 trainer.train()
 losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

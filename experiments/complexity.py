@@ -1,8 +1,9 @@
 """The paper's table ``complexity``: time per step and memory of LoCA's forms, FourierFT and LoRA.
 
 By default a model of MiniLM's shape is measured. ``--full`` adds the paper's models RoBERTa-base
-and ViT-base, without the sparse and the dense form, whose steps take seconds there on a CPU.
-Needs ``pip install 'loca-theory[experiments]'``; takes some minutes, with ``--full`` many more.
+and ViT-base. The rows ``LoCA sparse`` and ``LoCA dense`` of the stored table are of commit 1757e55,
+the last that had the paper's other two forms of ΔW. Needs
+``pip install 'loca-theory[experiments]'``; takes some minutes, with ``--full`` many more.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ _ROUNDS = 7
 _PRINTED = {
     "LoRA": "LoRA",
     "FourierFT": "FourierFT",
-    "LoCA sparse": "LoCA-1",
-    "LoCA fft": "LoCA-2",
-    "LoCA dense": "LoCA-3",
+    "LoCA materialised": "LoCA-2",
 }
 _OURS = "MiniLM"
 _QUICK = ("LoRA", "LoCA")

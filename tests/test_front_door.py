@@ -102,7 +102,6 @@ SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "ledger", "demo
 # These options say what is checked, printed or written, and how a run ends.
 ONLY_TYPED = {
     "analyze": {"pictures"},
-    "extract": {"check"},
     "figures": {"labels"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected", "ledger_path"},
 }

@@ -18,7 +18,7 @@ from benchmarks.cuda.session import Session
 from loca_theory.adapters import (
     AlternatingSchedule,
     LoCALinear,
-    LocationTraining,
+    follow,
     kernels,
     linear_operator,
 )
@@ -46,7 +46,7 @@ OTHERS = (
 )
 # Loads on both sides of the threshold below which entries of Z are sampled.
 SAMPLED = (Layer(768, 1000, 4096, 8), Layer(4096, 150_000, 512, 64))
-SAMPLINGS = ("dense, sampled", "dense, one product", "fft, sampled", "fft, one product")
+SAMPLINGS = ("materialised, sampled", "materialised, one product")
 # Enough tokens for several of the smaller blocks.
 BLOCKS = (Layer(768, 1000, 16_384, 8), Layer(4096, 150_000, 4096, 64))
 BLOCK_BITS = (18, 20, 22, 24)
@@ -130,38 +130,32 @@ def _search_step(device: str, layer: Layer, search: str) -> Built:
     torch.manual_seed(0)
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
     prunes_and_regrows = search in ("swap", "reselect")
+    # The components of a prune-and-regrow search move after every second step.
+    each = AlternatingSchedule(1, 1, None, recorded_steps=1)
+    steps = (1, 10**9) if search == "locations" else (10**9, 1)
+    schedule = each if prunes_and_regrows else AlternatingSchedule(*steps, None)
     model = LoCALinear(
         Single(layer.size).query,
         layer.components,
         zero_init=False,  # coefficients of zero give locations no gradient
+        # The schedule stays in the measured phase.
+        schedule=schedule,
+        location_search=search if prunes_and_regrows else "central",
     ).to(**kind)
-    # The schedule stays in the measured phase.
-    training = LocationTraining(
-        model,
-        AlternatingSchedule(1, 10**9, None),
-        search=search if prunes_and_regrows else "central",
-        automatic=False,
-    )
     optimizer = torch.optim.AdamW([model.spectrum.coefficients], lr=1e-4)
+    follow(model, optimizer)
+    spectrum: Any = model.spectrum
     if search == "locations":
-        training.step()
-    found: Any = model.spectrum.search
+        spectrum.search.phase = "locations"
+        spectrum.steps_done = 1
     x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
     g = torch.randn(layer.tokens, layer.size, **kind)
 
     def step() -> None:
         x.grad = None
         optimizer.zero_grad()
-        if prunes_and_regrows:
-            found.start_recording(0.0, 0)
         model(x).backward(g)
-        if search == "locations":
-            training.before_step()
         optimizer.step()
-        if prunes_and_regrows:
-            found.move()
-        elif search == "locations":
-            training.step(optimizer)
 
     return step, facts_of(model)
 

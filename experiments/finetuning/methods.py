@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from loca_theory._lookup import find
-from loca_theory.adapters.search.names import is_prune_and_regrow
+from loca_theory.adapters.search.settings import is_prune_and_regrow
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 # The grid of learning rates, and how many neighbouring rates are tried for a method.

@@ -29,7 +29,7 @@ def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -
     mean rank of ``pruned_to``, only the remaining numbers are stored.
     """
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-    learned = sum(s.coefficients.numel() for s in spectra if s.search is not None)
+    learned = sum(s.coefficients.numel() for s in spectra if s.is_searching)
     counts = {"trained": 0, "head": 0}
     for name, p in model.named_parameters():
         if p.requires_grad:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from experiments.finetuning import methods, parameters
-from loca_theory.adapters import CosineSpectrum
+from loca_theory.adapters import CosineSpectrum, follow
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import generator
 
@@ -57,6 +57,8 @@ class Run:
             self.model, self.head, pruned_to=p["r"] if self.is_adalora else None
         )
         self.spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
+        if any(spectrum.is_searching for spectrum in self.spectra):
+            follow(self.model, self.optimizer)
         self.first_indices = [spectrum.indices.clone() for spectrum in self.spectra]
         self.losses: list[float] = []
         self.diverged = False

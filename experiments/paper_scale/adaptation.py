@@ -57,7 +57,7 @@ def optimizer_groups(
     Weight decay does not apply to vectors other than coefficients.
     """
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-    coefficients = {id(s.coefficients) for s in spectra}
+    coefficients = {id(p) for s in spectra for p in s.parameters()}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:

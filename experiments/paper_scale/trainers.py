@@ -16,6 +16,7 @@ from experiments.paper_scale.adaptation import optimizer_groups
 from experiments.paper_scale.loading import package
 from experiments.paper_scale.prepared import Prepared
 from experiments.paper_scale.settings import Settings
+from loca_theory.adapters import CosineSpectrum, LoCACallback, follow
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 _LOGGED_EVERY = 10
@@ -105,6 +106,9 @@ def make_trainer(
         raise ResourceError(msg)
     health = Health()
     progress = [] if sys.stderr.isatty() else [Progress()]
+    searches = [s for s in model.modules() if isinstance(s, CosineSpectrum) and s.is_searching]
+    if searches:
+        follow(model)
     optimizer = torch.optim.AdamW(optimizer_groups(model, settings, ready.head))
     warmup = settings.warmup if settings.warmup >= 1 else settings.warmup * steps
     rates = transformers.get_linear_schedule_with_warmup(optimizer, round(warmup), steps)
@@ -117,7 +121,14 @@ def make_trainer(
         compute_metrics=ready.measure,
         optimizers=(optimizer, rates),
         # Regularise comes before ClipGroups so that its gradient is clipped too.
-        callbacks=[Regularise(), ClipGroups(), AllocateRanks(), health, *progress],
+        callbacks=[
+            *([LoCACallback()] if searches else []),
+            Regularise(),
+            ClipGroups(),
+            AllocateRanks(),
+            health,
+            *progress,
+        ],
     )
     if ready.loss is not None:
         trainer.own_loss = ready.loss

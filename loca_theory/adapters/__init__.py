@@ -2,11 +2,11 @@
 
 - :class:`CosineSpectrum`: coefficients a, locations l and the ΔW that they define;
   :class:`LoCALinear`: a frozen linear layer with a spectrum.
-- :class:`LocationTraining` and :class:`AlternatingSchedule`: move the locations while any optimiser
-  trains the coefficients. :func:`follow_deepspeed` lets them follow DeepSpeed's engine.
+- :class:`AlternatingSchedule`: when coefficients and when locations are learned. :func:`follow`
+  lets a search for locations follow an optimiser.
 - :class:`LoCAConfig`, :class:`LoCAModel`, :class:`LoCALayer`: LoCA as a method of Hugging Face
-  PEFT. Importing this package registers it if PEFT is installed. :class:`LoCACallback`: LoCA in
-  the Trainer of transformers. These four need the extra ``adapters``.
+  PEFT. Importing this package registers it if PEFT is installed. :class:`LoCACallback`: the search
+  in the Trainer of transformers. These four need the extra ``adapters``.
 """
 
 import warnings
@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.adapters.linear import LoCALinear
-from loca_theory.adapters.search import AlternatingSchedule, LocationTraining, follow_deepspeed
+from loca_theory.adapters.search import AlternatingSchedule
+from loca_theory.adapters.search.following import follow
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import ResourceError
 
@@ -31,8 +32,7 @@ __all__ = [
     "LoCALayer",
     "LoCALinear",
     "LoCAModel",
-    "LocationTraining",
-    "follow_deepspeed",
+    "follow",
 ]
 
 _OPTIONAL = {

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import torch
 
-Implementation = Literal["auto", "dense", "fft", "sparse", "implicit"]
+Implementation = Literal["auto", "materialised", "implicit"]
 IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
 
 # Nanoseconds on the CPU, in this order: an entry of a transform along one dimension, along two,
@@ -41,7 +41,7 @@ def fastest(
     trains: bool,
     foldable: bool,
     device: torch.device,
-) -> Literal["dense", "fft", "implicit"]:
+) -> Literal["materialised", "implicit"]:
     """The implementation that is expected to need the least time for one step.
 
     Args:
@@ -53,7 +53,7 @@ def fastest(
         device: Device of the input.
     """
     if device.type != "cpu":
-        return "dense" if foldable and shape[0] * shape[1] <= _CUDA_DENSE_UP_TO else "implicit"
+        return "materialised" if foldable and by_products(shape, device) else "implicit"
     entries, across = shape[0] * shape[1], tokens * sum(shape)
     passes = 2 if trains else 1
     sampled = _sampling(shape, tokens, components) if trains else 0.0
@@ -64,13 +64,18 @@ def fastest(
     formed += min(sampled, _through_product(shape, tokens, components)) if trains else 0.0
     if not foldable:
         formed += passes * _DENSE * entries * tokens
-    return "fft" if formed < implicit else "implicit"
+    return "materialised" if formed < implicit else "implicit"
+
+
+def by_products(shape: tuple[int, int], device: torch.device) -> bool:
+    """Whether products with DCT matrices are the cheapest transform: of small ΔW on a GPU."""
+    return device.type != "cpu" and shape[0] * shape[1] <= _CUDA_DENSE_UP_TO
 
 
 def sampling_pays(shape: tuple[int, int], tokens: int, samples: int, device: torch.device) -> bool:
     """Whether single entries of Z = ĝ x̂ᵀ are cheaper to compute than the transform of gᵀx."""
     if device.type != "cpu":
-        return shape[0] * shape[1] > _CUDA_DENSE_UP_TO
+        return not by_products(shape, device)
     return _sampling(shape, tokens, samples) < _through_product(shape, tokens, samples)
 
 

@@ -27,9 +27,11 @@ def extent(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
     return sides
 
 
-def continuous(indices: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """Convert locations to float32 numbers in [0, 1]; 0 along a side of length 1."""
-    return indices.float() / extent(shape, indices.device).clamp(min=1)
+def continuous(
+    indices: torch.Tensor, shape: tuple[int, int], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Convert locations to numbers in [0, 1]; 0 along a side of length 1."""
+    return indices.to(dtype) / extent(shape, indices.device).clamp(min=1)
 
 
 def rounded(locations: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
@@ -82,7 +84,7 @@ def mistake(
     """Describe what is wrong with a saved spectrum; None if nothing is.
 
     Args:
-        saved: Its ``coefficients``, ``indices`` and ``shape``; None if missing.
+        saved: Its ``coefficients``, ``indices``, ``shape``, ``offset`` and ``steps``, or None.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """
@@ -106,6 +108,10 @@ def mistake(
         return f"indices must be integers of shape ({n_components}, 2), not {have}"
     if bool(((indices < 0) | (indices >= indices.new_tensor(shape))).any()):
         return f"the checkpoint has locations outside {p}×{q}"
-    if a is not None and not bool(torch.isfinite(a).all()):
-        return "the checkpoint has coefficients that are not finite"
+    for name in ("coefficients", "offset"):
+        values = saved[name]
+        if values is not None and not bool(torch.isfinite(values).all()):
+            return f"the checkpoint has values of {name} that are not finite"
+    if saved["steps"] is not None and int(saved["steps"]) < 0:
+        return f"the checkpoint is damaged: its search has made {int(saved['steps'])} steps"
     return None

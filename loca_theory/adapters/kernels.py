@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from loca_theory.adapters.costs import one_sided_pays
+from loca_theory.adapters.costs import by_products, one_sided_pays
 from loca_theory.adapters.pattern import (
     SparsityPattern,
     sample_product,
@@ -103,29 +103,16 @@ def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
 
 
 def form(
-    coefficients: torch.Tensor,
-    indices: torch.Tensor,
-    s: SparsityPattern,
-    p: int,
-    q: int,
-    implementation: str,
+    coefficients: torch.Tensor, indices: torch.Tensor, s: SparsityPattern, p: int, q: int
 ) -> torch.Tensor:
     """Form ΔW from α a."""
-    kind: Any = {"dtype": coefficients.dtype, "device": coefficients.device}
-    with float32_products(coefficients.device):
-        if implementation == "sparse":
-            occupied, starts = _occupied(s)
-            values = coefficients[s.order]
-            rows = sparse_product(starts, s.columns, values, dct_matrix(q, **kind))
-            return dct_matrix(p, **kind)[occupied].T @ rows
-        if implementation == "fft" and one_sided_pays((p, q), s.columns.shape[0], s.columns.device):
+    device = coefficients.device
+    with float32_products(device):
+        if one_sided_pays((p, q), s.columns.shape[0], device):
             return _form_by_one_transform(coefficients, s, p, q)
         flat = coefficients.new_zeros(p * q)
         flat.index_add_(0, indices[:, 0].long() * q + indices[:, 1], coefficients)
-        spectrum = flat.view(p, q)
-        if implementation == "dense":
-            return dct_matrix(p, **kind).T @ (spectrum @ dct_matrix(q, **kind))
-        return idct2(spectrum)
+        return idct2(flat.view(p, q), method="matmul" if by_products((p, q), device) else "auto")
 
 
 def _form_by_one_transform(
@@ -148,31 +135,20 @@ def from_dense(
     s: SparsityPattern,
     scaling: float,
     rule: Any,
-    implementation: str,
     needs: Sequence[bool],
 ) -> Gradients:
     """Compute ∂L/∂a and ∂L/∂l from G = ∂L/∂ΔW."""
     p, q = g.shape
     kind: Any = {"dtype": g.dtype, "device": g.device}
     with float32_products(g.device):
-        if implementation == "sparse" and not needs[2]:
-            occupied, starts = _occupied(s)
-            rows = dct_matrix(p, **kind)[occupied] @ g
-            of_a = torch.empty_like(coefficients)
-            of_a[s.order] = sample_product(starts, s.columns, rows, dct_matrix(q, **kind))
-            return of_a * scaling, coefficients.new_empty(0, 2)
         sample: Any = Samples(s, coefficients, rule, needs, q)
-        if implementation == "sparse":
-            sample.add(dct_matrix(p, **kind) @ g, dct_matrix(q, **kind))
-        elif implementation == "fft" and one_sided_pays((p, q), sample.count, g.device):
-            if p < q:
-                sample.add(dct_matrix(p, **kind), rows_to_spectra(g))
-            else:
-                sample.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
-        elif implementation == "dense":
-            sample = _reader(dct_matrix(p, **kind) @ g @ dct_matrix(q, **kind).T, indices)
+        if not one_sided_pays((p, q), sample.count, g.device):
+            by = "matmul" if by_products((p, q), g.device) else "auto"
+            sample = reader(dct2(g, method=by), indices)
+        elif p < q:
+            sample.add(dct_matrix(p, **kind), rows_to_spectra(g))
         else:
-            sample = _reader(dct2(g), indices)
+            sample.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
         return gradients(sample, coefficients, indices, (p, q), scaling, rule, needs)
 
 
@@ -238,7 +214,7 @@ class Samples:
         return values
 
 
-def _reader(z: torch.Tensor, indices: torch.Tensor) -> Sample:
+def reader(z: torch.Tensor, indices: torch.Tensor) -> Sample:
     """Make a function that takes the entries from the full matrix Z."""
     row, column = indices[:, 0].long(), indices[:, 1].long()
 
@@ -247,18 +223,3 @@ def _reader(z: torch.Tensor, indices: torch.Tensor) -> Sample:
         return z[i, (column + along).clamp(0, z.shape[1] - 1)]
 
     return sample
-
-
-def _occupied(s: SparsityPattern) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices of the rows that have entries, and the start of each.
-
-    On a GPU, counting these rows would synchronise. There, the result has as many rows as there
-    are entries: first the occupied rows, then empty ones.
-    """
-    counts = s.starts.diff()
-    if counts.device.type == "cpu":
-        occupied = counts.nonzero().squeeze(1)
-    else:
-        first = torch.argsort(counts.clamp(max=1), descending=True, stable=True)
-        occupied = first[: s.columns.shape[0]]
-    return occupied, torch.cat([s.starts[:1], counts[occupied].cumsum(0).int()])

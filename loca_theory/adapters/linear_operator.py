@@ -9,10 +9,10 @@ the output's gradient :math:`\hat g = C g^\top` (p×T),
           Z = C\,\frac{\partial L}{\partial\Delta W} D^\top = \hat g\, \hat x^\top ,
 
 and only the entries of Z that are needed are computed. This takes four one-dimensional transforms
-and three sparse products over the tokens, and nothing of size p×q. The other implementations form
-W + ΔW, which costs one transform and no additional product; they compute Z as above, or as the
-transform of G = gᵀx. The gradients follow from Z as in
-:mod:`loca_theory.adapters.increment_operator`.
+and three sparse products over the tokens, and nothing of size p×q. The implementation
+``materialised`` forms W + ΔW, which costs one transform and no additional product; it computes Z as
+above, or as the transform of G = gᵀx. The gradients follow from Z as in
+:mod:`loca_theory.adapters.increment`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from loca_theory.adapters.costs import sampling_pays
-from loca_theory.adapters.increment_operator import Materialised
 from loca_theory.adapters.kernels import (
     Samples,
     add_product,
@@ -55,7 +54,7 @@ def increment_linear(
     rows: int,
     scaling: float,
     rule: LocationGradient,
-    implementation: Materialised | Literal["implicit"],
+    implementation: Literal["materialised", "implicit"],
 ) -> torch.Tensor:
     r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
 
@@ -71,8 +70,7 @@ def increment_linear(
         rows: p.
         scaling: α.
         rule: Difference rule of the location gradient.
-        implementation: ``implicit``, or one of those of
-            :func:`~loca_theory.adapters.increment_operator.increment`, which form ΔW.
+        implementation: ``materialised``, which forms ΔW, or ``implicit``.
 
     Returns:
         (..., p).
@@ -115,7 +113,7 @@ def _linear(
                 y = torch.nn.functional.linear(x, weight, bias)
             spectra = add_product(y, x, scaled, s)
             return y, spectra if save else []
-        changed = form(scaled, indices, s, rows, x.shape[1], implementation)
+        changed = form(scaled, indices, s, rows, x.shape[1])
         if weight is not None:
             changed += weight
         return torch.nn.functional.linear(x, changed, bias), [changed]
@@ -164,9 +162,7 @@ def _linear_backward(
             add_transposed_product(target, g, saved, samples, scaled, s, columns)
         elif samples is not None and x is not None:
             if not sampling_pays(shape, g.shape[0], samples.count, g.device):
-                found = from_dense(
-                    g.T @ x, coefficients, indices, s, scaling, rule, implementation, needs
-                )
+                found = from_dense(g.T @ x, coefficients, indices, s, scaling, rule, needs)
                 return of_x, *found
             sampled(samples, g, x)
         if samples is None:

@@ -10,13 +10,15 @@ from torch import nn
 
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation, fastest
-from loca_theory.adapters.increment_operator import Materialised, increment
+from loca_theory.adapters.increment import increment
 from loca_theory.adapters.indices import mistake, random_indices
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
+from loca_theory.adapters.search.schedule import AlternatingSchedule
+from loca_theory.adapters.search.settings import InitialLocations, LocationSearch
+from loca_theory.adapters.search.state import SearchState
+from loca_theory.adapters.search.statistics import SUMS
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.locations.gradient import LocationGradient
-from loca_theory.transforms import idct2
 
 _PATTERN = SparsityPattern._fields
 _LOWEST = torch.float32
@@ -24,19 +26,23 @@ _LOWEST = torch.float32
 OLD_KEYS = ("places", "locations", "searching")
 
 
-class CosineSpectrum(nn.Module):
+class CosineSpectrum(SearchState):
     r"""B components of a p×q increment: :math:`\Delta W = \alpha\,C^\top \mathcal S(a, l)\,D`.
 
-    Its state is the same before, during and after a search for locations:
+    Its state is
 
     - ``coefficients`` a, a parameter of shape (B,), zeros at the start (or normal with variance
       1/max(p, q), so that :math:`\lVert\Delta W\rVert_F^2 \approx \alpha^2 B / \max(p, q)`).
     - ``indices`` l, an integer buffer of shape (B, 2). Distinct and uniformly random at the start.
       Integers survive every cast of the model.
     - ``shape``, an integer buffer (p, q). A checkpoint of another shape is refused.
+    - until a search is over, ``steps``, an integer buffer: the number of steps it has followed;
+      and, once it is followed, ``offset`` (B, 2), a parameter of a search along a gradient: the
+      distance of the continuous location from its index, on the scale of [0, 1].
+      The other searches have ``dropped`` and ``recorded`` instead, while they record gradients.
 
-    The indices stay where they are unless a :class:`~loca_theory.adapters.LocationTraining` moves
-    them. Components that share a location add up.
+    The indices stay where they are unless :func:`~loca_theory.adapters.follow` moves them.
+    Components that share a location add up.
 
     Args:
         shape: (p, q) of the increment: outputs, inputs.
@@ -46,9 +52,24 @@ class CosineSpectrum(nn.Module):
         implementation: How ΔW is applied; ``auto`` takes what is expected to be fastest.
         seed: Seed of the random indices: an integer of at least 0, or a tuple of them.
         name: Name of the layer in error messages.
+        schedule: Which steps learn coefficients, and which learn locations; None for fixed
+            locations. The prune-and-regrow searches always learn coefficients, and move components
+            at the end of each period (``coefficient_steps + location_steps``).
+        location_search: How locations are searched for. Along a gradient, by a difference of
+            :func:`~loca_theory.locations.gradient.location_gradient`: ``central`` (the paper),
+            ``forward``, ``backward`` or ``eight-direction``. Or across the spectrum, by
+            :mod:`loca_theory.locations.prune_and_regrow`: ``reselect``, ``swap`` or ``swap-raw``.
+        init_locations: ``random``, or ``gradient`` for the locations where the gradients of the
+            first batches predict the largest decrease of the loss. Coefficients are not learned
+            until these are found.
+        location_lr: Learning rate of the locations on their scale of [0, 1]. The paper's 1e-4 moves
+            a location of a 768-wide layer by at most 0.08 of an index per step of Adam.
+
+    Attributes:
+        steps_done: The number of steps that the search has followed.
 
     Raises:
-        InvalidArgumentError: a value is outside these ranges.
+        InvalidArgumentError: a value is outside these ranges, or settings exclude each other.
 
     Source: equation (original_dct) of the paper.
     """
@@ -56,7 +77,6 @@ class CosineSpectrum(nn.Module):
     indices: torch.Tensor
     shape: torch.Tensor
     _order: torch.Tensor
-    _is_replica = False  # nn.DataParallel sets it
     _versions: tuple[int, int] | None = None
 
     def __init__(
@@ -69,16 +89,18 @@ class CosineSpectrum(nn.Module):
         implementation: Implementation = "auto",
         seed: int | tuple[int, ...] = 777,
         name: str = "LoCA layer",
+        schedule: AlternatingSchedule | None = None,
+        location_search: LocationSearch = "central",
+        init_locations: InitialLocations = "random",
+        location_lr: float = 1e-4,
     ) -> None:
         super().__init__()
         _check(shape, n_components, scaling, seed, name)
         check_choice("implementation", implementation, IMPLEMENTATIONS, layer=name)
         self.name, self.scaling, self.zero_init = name, float(scaling), zero_init
         self.implementation: Implementation = implementation
-        self.search: Any = None  # of loca_theory.adapters.search, while one is under way
-        self.location_training: Any = None  # the LocationTraining of the latest search
         self._size = shape
-        self._sharded: tuple[torch.Tensor] | None = None
+        self._is_loading = False
         a = torch.zeros(n_components)
         if not zero_init:
             a.normal_(std=max(shape) ** -0.5)
@@ -86,6 +108,7 @@ class CosineSpectrum(nn.Module):
         indices = random_indices(shape, n_components, np.random.default_rng(seed)).to(a.device)
         self.register_buffer("indices", indices)
         self.register_buffer("shape", torch.tensor(shape))
+        self._begin_search(schedule, location_search, init_locations, location_lr)
         for field, part in zip(_PATTERN, SparsityPattern.of(indices, shape), strict=True):
             self.register_buffer(f"_{field}", part, persistent=False)
         self._note_arranged()
@@ -102,21 +125,7 @@ class CosineSpectrum(nn.Module):
         return self._increment(self._without_dropped(a), l)
 
     def _increment(self, a: torch.Tensor, l: torch.Tensor | None) -> torch.Tensor:  # noqa: E741
-        if self._needs_plain_operations():
-            return self._plain_increment(a).to(self.coefficients.dtype)
-        form: Materialised = "fft"
-        if self.implementation in ("dense", "sparse", "fft"):
-            form = self.implementation
-        delta = increment(
-            a,
-            l,
-            self.indices,
-            self.pattern(),
-            shape=self._size,
-            scaling=self.scaling,
-            rule=self._rule,
-            implementation=form,
-        )
+        delta = increment(a, l, self.indices, self._size, self.scaling, self._rule)
         return delta.to(self.coefficients.dtype)
 
     def forward(
@@ -146,7 +155,7 @@ class CosineSpectrum(nn.Module):
         a, l = self._inputs(x.dtype)  # noqa: E741
         a = self._without_dropped(a)
         if self._needs_plain_operations():
-            delta = self._plain_increment(a)
+            delta = increment(a, None, self.indices, self._size, self.scaling, self._rule)
             changed = delta if weight is None else weight + delta
             return nn.functional.linear(x.to(changed.dtype), changed, bias).to(x.dtype)
         implementation = self.implementation
@@ -177,25 +186,6 @@ class CosineSpectrum(nn.Module):
             y = self.search.record(x, y)
         return y.to(x.dtype)
 
-    def records(self, y: torch.Tensor) -> bool:
-        """Whether a search records the gradient of the output y in this step.
-
-        Compiled code is the same in all steps of a search, and asks the search when it runs.
-        """
-        if self.search is None or not y.requires_grad:
-            return False
-        is_compiling = torch.compiler.is_compiling()
-        return self.search.may_record if is_compiling else self.search.is_recording
-
-    def _without_dropped(self, a: torch.Tensor) -> torch.Tensor:
-        trains = self.coefficients.requires_grad and (self.training or torch.is_grad_enabled())
-        if self.search is None or not trains:
-            return a
-        if torch.compiler.is_compiling():
-            return a if self.search.kept is None else a * self.search.kept
-        dropped = self.search.dropped
-        return a if dropped is None else a.index_fill(0, dropped, 0.0)
-
     def check_device(self, x: torch.Tensor) -> None:
         """Refuse an input on another device. A linear layer checks this before it uses its weight.
 
@@ -207,10 +197,6 @@ class CosineSpectrum(nn.Module):
             msg += f"{self.coefficients.device}; move one of them with .to(device)"
             raise InvalidArgumentError(msg)
 
-    @property
-    def _rule(self) -> LocationGradient:
-        return "central" if self.search is None else self.search.rule
-
     def _inputs(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Coefficients in float32 at least, and the locations if a search differentiates them."""
         is_traced = torch.compiler.is_compiling()  # is_inference() cannot be traced
@@ -220,27 +206,24 @@ class CosineSpectrum(nn.Module):
             raise InvalidArgumentError(msg)
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
         a = self.coefficients.to(working)
-        if self.search is None or self._needs_plain_operations():
+        if self._needs_plain_operations():
             return a, None
-        if self._is_replica and (self.training or torch.is_grad_enabled()):
-            msg = f"{self.name}: a search for locations cannot follow nn.DataParallel; start the "
-            msg += "script by torchrun (DistributedDataParallel), make one GPU visible, or set "
-            msg += "alternating_steps=0"
-            raise InvalidArgumentError(msg)
-        if not is_traced:
-            self.search.was_used = True
-        return self.search.inputs(a)
+        if self.search is not None:
+            a, l = self.search.inputs(a, self.offset)  # noqa: E741
+        else:
+            l = None  # noqa: E741
+            trains = torch.is_grad_enabled() and self.coefficients.requires_grad and self.training
+            if self.steps is not None and trains and not is_traced:
+                self._warn_if_nobody_follows()
+        # DistributedDataParallel asks every parameter for a gradient.
+        rests = self._released if self.offset is None or l is not None else (self.offset,)
+        for resting in rests if self.is_shared else ():
+            a = a + 0.0 * resting.sum()
+        return a, l
 
     def _needs_plain_operations(self) -> bool:
         """Whether torch.func or the meta device is at work, which the operators do not support."""
         return self.coefficients.is_meta or torch._C._are_functorch_transforms_active()
-
-    def _plain_increment(self, a: torch.Tensor) -> torch.Tensor:
-        """ΔW by operations that torch can transform."""
-        p, q = self._size
-        flat = self.indices[:, 0] * q + self.indices[:, 1]
-        spectrum = a.new_zeros(p * q).index_add(0, flat, a).view(p, q)
-        return self.scaling * idct2(spectrum)
 
     # --- indices ---
 
@@ -249,15 +232,6 @@ class CosineSpectrum(nn.Module):
         """Move the components to other locations: integers (B, 2), inside the spectrum."""
         self.indices.copy_(indices)
         self._arrange()
-
-    @property
-    def held_coefficients(self) -> torch.Tensor:
-        """The parameter that optimisers hold, which has the gradient of all backward passes.
-
-        It is ``coefficients``, except within the passes of a layer that FSDP2 has sharded, when
-        ``coefficients`` is a tensor for the time being.
-        """
-        return self.coefficients if self._sharded is None else self._sharded[0]
 
     def pattern(self) -> SparsityPattern:
         """The indices arranged for sparse products."""
@@ -300,31 +274,25 @@ class CosineSpectrum(nn.Module):
         self._follow_indices()
         super()._apply(fn, recurse)
         self._note_arranged()
-        if self._sharded is not None:
-            self._sharded = (self.coefficients,)
-        if self.search is not None:
-            self.search.follow()
+        if self.offset is not None:  # a location has too many digits for half precision
+            self.offset.data = self.offset.to(torch.promote_types(self.offset.dtype, _LOWEST)).data
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         self._follow_indices()  # a copy has other versions
-        return self.__dict__
+        return {**self.__dict__, "following": None, "search": None}
 
     # --- checkpoints ---
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name == "coefficients" and hasattr(value, "full_tensor"):
-            # FSDP2 assigns its shard and the tensor of all shards in turn. In a tuple, it does not
-            # count as a second parameter.
-            self._sharded = (value,)
         # transformers loads an adapter by assignment; casts and moves of a module do not assign.
         if name == "indices" and self._is_replica:
             self._note_arranged()  # its pattern is assigned too
         elif name == "indices":
             self._arrange()
-            if self.search is not None:
-                self.location_training.indices_replaced(self)
+            if not self._is_loading:  # the state of the search does not come with them
+                self._drop_search()
 
     def _load_from_state_dict(
         self,
@@ -342,19 +310,28 @@ class CosineSpectrum(nn.Module):
             error_msgs.append(old_checkpoint(layer, old))
             return
         saved = {
-            name: state_dict.get(prefix + name) for name in ("coefficients", "indices", "shape")
+            name: state_dict.get(prefix + name)
+            for name in ("coefficients", "indices", "shape", "offset", "steps", "dropped")
         }
         wrong = mistake(saved, self._size, self.coefficients.shape[0])
         if wrong:
             error_msgs.append(f"{layer}: {wrong}")
             return
+        if saved["indices"] is not None:
+            self._prepare_search(saved, f"{prefix}recorded." + SUMS[0] in state_dict)
+        self._is_loading = True
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        self._is_loading = False
+        mine = tuple(f"{prefix}{name}" for name in ("offset", "steps", "dropped", "recorded."))
+        for keys in (missing_keys, unexpected_keys):
+            keys[:] = [key for key in keys if not key.startswith(mine)]
         if saved["indices"] is not None:
             self._arrange()
-            if self.search is not None:
-                self.location_training.indices_replaced(self)
+            self.steps_done = self.steps_done if self.steps is None else int(self.steps)
+            if self.following is not None:
+                self.following.begin(self)
 
     def extra_repr(self) -> str:
         """What print shows."""

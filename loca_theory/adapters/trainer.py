@@ -1,79 +1,39 @@
-"""LoCA layers outside PEFT in the Trainer of transformers."""
+"""LoCA's search in the Trainer of transformers."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from loca_theory.adapters.search.files import SEARCH_FILE, load_search, save_search
-from loca_theory.adapters.search.training import LocationTraining
-from loca_theory.adapters.spectrum import CosineSpectrum
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.adapters.search.following import Following, follow
 
 
 class LoCACallback(TrainerCallback):
-    """Writes the state of a search into the Trainer's checkpoints, and resumes from it.
+    """Follows the Trainer's optimiser: ``Trainer(..., callbacks=[LoCACallback()])``.
 
-    A :class:`peft.PeftModel` does so by itself. Layers that were put into the model by hand
-    (:class:`~loca_theory.adapters.LoCALinear`), and adapters by ``add_adapter`` of transformers and
-    sentence-transformers, need it.
-
-    Args:
-        training: The search; None for that of the Trainer's model.
+    A checkpoint of the Trainer has all that is needed to resume.
     """
 
-    def __init__(self, training: LocationTraining | None = None) -> None:
-        self._training = training
+    _following: Following | None = None
 
-    def _search_of(self, model: Any) -> LocationTraining:
-        if self._training is not None:
-            return self._training
-        spectra = (module for module in model.modules() if isinstance(module, CosineSpectrum))
-        found = {s.location_training for s in spectra} - {None}
-        if len(found) != 1:
-            msg = (
-                f"the model has {len(found)} searches; use LoCACallback(training) with one of them"
-            )
-            raise InvalidArgumentError(msg)
-        return found.pop()
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write the state beside the model's.
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Add the parameters of the search, before the Trainer makes its optimiser.
 
         Raises:
-            InvalidArgumentError: the model has no search, or several.
+            InvalidArgumentError: the model has no LoCA layer.
         """
-        if state.is_world_process_zero:
-            save_search(self._search_of(kwargs["model"]), _checkpoint(args, state))
+        follow(kwargs["model"])
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Continue where the checkpoint stood.
+        """Follow the optimiser.
 
         Raises:
-            InvalidArgumentError: the state belongs to another model, the model has no search or
-                several, or a hyperparameter search does not name its trials.
+            InvalidArgumentError: it cannot be followed, see :func:`~loca_theory.adapters.follow`.
         """
-        if state.is_hyper_param_search and state.trial_name is None:
-            msg = "hyperparameter_search() does not tell LoCACallback the folder of a trial; pass "
-            msg += 'hp_name=lambda trial: f"run-{trial.number}" to it'
-            raise InvalidArgumentError(msg)
-        if state.global_step:
-            path = _checkpoint(args, state) / SEARCH_FILE
-            if not path.parent.is_dir():
-                msg = f"{path.parent} is missing: resume from a checkpoint in output_dir"
-                raise InvalidArgumentError(msg)
-            training = self._search_of(kwargs["model"])
-            if path.is_file():
-                load_search(training, path)
-            else:
-                training.finish()
+        self._following = follow(kwargs["model"], kwargs["optimizer"])
 
-
-def _checkpoint(args: Any, state: Any) -> Path:
-    folder = Path(args.output_dir)
-    if state.is_hyper_param_search:
-        folder /= state.trial_name
-    return folder / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop following."""
+        if self._following is not None:
+            self._following.remove()

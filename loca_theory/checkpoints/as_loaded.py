@@ -200,7 +200,7 @@ def as_loaded(
         UnknownModelError: there is no such model, or it is that of other checkpoints.
     """
     if isinstance(like, Mapping):
-        model = LoadedModel.of_config(like, most_layers=len(tuned.entries))
+        model = LoadedModel.of_config(like, tensors=len(tuned.entries))
     else:
         model = LoadedModel.of_module(like)
     views = AsLoaded(tuned, model), AsLoaded(base, model)

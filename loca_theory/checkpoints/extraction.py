@@ -17,6 +17,7 @@ from loca_theory.checkpoints.saved_modules import find_saved_modules
 from loca_theory.checkpoints.selection import Selection
 from loca_theory.checkpoints.sources import Source, describe, is_path
 from loca_theory.checkpoints.total_size import TotalSize
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
@@ -39,6 +40,7 @@ def extract(
     cap: int | None = None,
     save_modules: str | Iterable[str] = (),
     dtype: str = "float32",
+    check: bool = False,
     include: str | None = None,
     exclude: str | None = None,
     max_size: int | None = None,
@@ -76,6 +78,8 @@ def extract(
             contains a match are stored whole, as PEFT's ``modules_to_save``.
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
             the rounding to it.
+        check: Whether to load the adapter with PEFT into the model of the base, merge it, and
+            measure its errors there; see :meth:`Extraction.verify`.
         include: Regular expression; only matrices whose name contains a match are extracted.
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
@@ -88,8 +92,10 @@ def extract(
     Raises:
         InvalidArgumentError: not exactly one of rank, components, allocate and energy is given, the
             total is too small, no matrix is left, the fine-tuned checkpoint is an adapter already,
-            or ``model`` is another model or has a weight in another shape.
-        ResourceError: a file is damaged or cannot be read, or there is not enough memory.
+            or ``model`` is another model or has a weight in another shape; the model is not known,
+            and ``check`` needs it.
+        ResourceError: a file is damaged or cannot be read, there is not enough memory, or the
+            errors in the loaded model are not those that were computed.
 
     Example:
         >>> from loca_theory.checkpoints import demo_pair
@@ -105,6 +111,9 @@ def extract(
     runner = _arguments.instance("runner", runner, Runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
+    if check and loaded is None:
+        msg = f"the adapter cannot be checked, because the model is not known ({unchecked}); leave "
+        raise InvalidArgumentError(msg + "the check out, or pass the model in Python")
     device = resolve_device(device)
     runner = placed(runner, [pair], device)
     saved = find_saved_modules(pair, patterns, loaded)
@@ -119,13 +128,21 @@ def extract(
         "exclude": exclude, "max_size": max_size,
         "model": None if loaded is None else loaded.title, "unchecked": unchecked,
     }  # fmt: skip
-    return Extraction(
+    found = Extraction(
         manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),
         matrices=tuple(rows),
         skipped=tuple(extractor.skipped),
         adapters=extractor.adapters(_name(base), rows, tensors),
         given={"base": base, "finetuned": tuned},
     )
+    if not check:
+        return found
+    found = found.verify(model)
+    if wrong := found.disagreements:
+        msg = f"{len(wrong)} matrices have another error once PEFT has loaded the adapter: "
+        msg += ", ".join(wrong[:3])
+        raise ResourceError(msg + '; leave them out with exclude="..."')
+    return found
 
 
 def _name(base: Source) -> str | None:

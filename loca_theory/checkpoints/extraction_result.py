@@ -160,7 +160,8 @@ class Extraction(Result):
             ``output_error``.
 
         Raises:
-            InvalidArgumentError: the model is not known, or is another one.
+            InvalidArgumentError: the model is not known, is another one, does not run on the
+                inputs, or a checkpoint lacks some of its weights.
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
         from loca_theory.checkpoints.verification import loaded_errors

@@ -169,6 +169,9 @@ class Extractor:
 
     def _check_any(self, left: Sequence[Any]) -> None:
         if not left:
+            if self.saved.modules and not self.skipped:
+                msg = "save_modules stores every layer whole, so that none is left to adapt; match "
+                raise InvalidArgumentError(msg + "fewer modules")
             msg = f"no layer is left to extract (left out: {reasons(self.skipped)}); "
             msg += 'change include="...", exclude="..." or max_size="..."'
             raise InvalidArgumentError(msg)

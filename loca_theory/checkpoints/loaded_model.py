@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.errors import LocaTheoryError
@@ -24,10 +25,19 @@ EXPERTS = "experts in one tensor: PEFT has no module for each of them"
 # Layers whose attributes the model reads, by its type: a layer of PEFT in their place is passed
 # over, or lacks the attribute.
 _MAMBA = ("out_proj", "conv1d")
-_READ_DIRECTLY = {
+_READ_DIRECTLY: dict[str, tuple[str, ...]] = {
     "falcon_h1": _MAMBA, "falcon_mamba": _MAMBA, "mamba": _MAMBA, "mamba2": _MAMBA,
     "nemotron_h": _MAMBA, "whisper": ("encoder.conv1", "encoder.conv2"),
 }  # fmt: skip
+
+
+# Layers of transformers that write out what nn.Linear computes.
+_AS_LINEAR = ("FalconLinear",)
+# A model may have so many parts for each stored tensor, and some more.
+_PARTS, _MORE_PARTS = 20, 1000
+_MOST_LABELS, _NUMBER = 10**5, "number of parts"
+# Settings that decide neither names nor shapes, or make transformers fetch kernels.
+_DROPPED = ("dtype", "torch_dtype", "quantization_config")
 
 
 class UnknownModelError(LocaTheoryError):
@@ -61,30 +71,29 @@ class LoadedModel:
         return cls(copy.deepcopy(module, copies))
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any], most_layers: int) -> LoadedModel:
+    def of_config(cls, config: Mapping[str, Any], tensors: int) -> LoadedModel:
         """The model that a ``config.json`` describes.
 
         Args:
             config: The configuration.
-            most_layers: More layers than this are those of another model.
+            tensors: Number of stored tensors. Whoever wrote the configuration must not decide how
+                long this takes: it describes another model if that has many more parts.
 
         Raises:
             UnknownModelError: it describes none that transformers has.
         """
         kind = _class_named(config)
         try:
-            settings = kind.config_class.from_dict(dict(config))
-            layers = getattr(settings.get_text_config(), "num_hidden_layers", 0)
-            # Whoever wrote the file must not decide how long this takes.
-            module = None if layers > most_layers else _empty(kind, settings)
+            harmless = _harmless(dict(config), most=_PARTS * tensors + _MORE_PARTS)
+            settings = kind.config_class.from_dict(harmless)
+            module = _empty(kind, settings, most=_PARTS * tensors + _MORE_PARTS)
+        except UnknownModelError:
+            raise
         except Exception as error:
             # A configuration can be wrong in any way.
             why = " ".join(str(error).split())[:160] or type(error).__name__
             msg = f"transformers cannot build {kind.__name__} from config.json: {why}"
             raise UnknownModelError(msg) from error
-        if module is None:
-            msg = f"config.json describes {layers} layers, more than there are tensors"
-            raise UnknownModelError(msg)
         return cls(module)
 
     @property
@@ -131,8 +140,7 @@ class LoadedModel:
         kind = type(module).__name__
         if isinstance(module, torch.nn.Embedding):
             return "embedding: not a linear layer"
-        layers = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-        if leaf != "weight" or not (isinstance(module, layers) or _is_conv1d(module)):
+        if leaf != "weight" or not (_is_plain(module) or _is_conv1d(module)):
             if len(self.shapes[name]) == 3 and "xpert" in name:
                 return EXPERTS
             return f"not the weight of a linear layer: {leaf} of {kind}"
@@ -196,7 +204,7 @@ def _class_named(config: Mapping[str, Any]) -> Any:
         UnknownModelError: there is none.
     """
     names = config.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
+    name = names[0] if isinstance(names, list) and names else names
     if not isinstance(name, str):
         raise UnknownModelError("no config.json names the class of the model")  # noqa: EM101
     try:
@@ -208,24 +216,82 @@ def _class_named(config: Mapping[str, Any]) -> Any:
         kind = getattr(transformers, name, None)
     except ImportError as error:  # what this class needs is not installed
         raise UnknownModelError(" ".join(str(error).split())) from error
-    if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    if is_model and kind.config_class is not None:
         return kind
-    why = f"transformers {transformers.__version__} does not have it"
+    why = f"transformers {transformers.__version__} has no such model"
     if "auto_map" in config:
         why = "code of its own, which is not executed"
     msg = f"config.json asks for {name}: {why}"
     raise UnknownModelError(msg)
 
 
-def _empty(kind: Any, settings: Any) -> torch.nn.Module:
-    """A model of transformers on the meta device."""
-    import torch
+def _harmless(value: Any, most: int) -> Any:
+    """A configuration without what would make transformers fetch kernels or weights.
 
-    with warnings.catch_warnings(), torch.device("meta"):
-        warnings.simplefilter("ignore")
-        module = kind(settings)
-        module.tie_weights()
+    Raises:
+        UnknownModelError: it has more layers or labels than a model of so many parts.
+    """
+    if isinstance(value, list):
+        return [_harmless(one, most) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"__float__"}:  # JSON has no infinity
+        return float(value["__float__"])
+    for name, limit in (("num_hidden_layers", most), ("num_labels", _MOST_LABELS)):
+        if isinstance(value.get(name), int) and value[name] > limit:
+            raise _too_many(name, value[name])
+    return {
+        name: name != "use_pretrained_backbone" and _harmless(one, most)
+        for name, one in value.items()
+        if not name.endswith("_implementation") and name not in _DROPPED
+    }
+
+
+def _empty(kind: Any, settings: Any, most: int) -> torch.nn.Module:
+    """A model of transformers on the meta device.
+
+    Raises:
+        UnknownModelError: it has more parts than ``most``.
+    """
+    import torch
+    from torch.nn.modules import module as registration
+
+    thread, left = get_ident(), iter(range(most))
+
+    def count(*_: Any) -> None:
+        if get_ident() == thread and next(left, None) is None:
+            raise _too_many(_NUMBER, most + 1)
+
+    hooks = (
+        registration.register_module_module_registration_hook(count),
+        registration.register_module_parameter_registration_hook(count),
+    )
+    try:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore")
+            module = kind(settings)
+            module.tie_weights()
+    finally:
+        for one in hooks:
+            one.remove()
     return module
+
+
+def _too_many(what: str, count: int) -> UnknownModelError:
+    msg = f"config.json describes another model: {what} {count} is too many for the stored tensors"
+    return UnknownModelError(msg)
+
+
+def _is_plain(module: torch.nn.Module) -> bool:
+    """Whether a module is a linear layer or a convolution, and computes what torch's own does."""
+    from torch import nn
+
+    forwards = [one.forward for one in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)]
+    kind = type(module)
+    return kind.forward in forwards or (
+        kind.__name__ in _AS_LINEAR and isinstance(module, nn.Linear)
+    )
 
 
 def _is_conv1d(module: torch.nn.Module | None) -> bool:

@@ -36,9 +36,8 @@ def adapter_config(
     modules = [one for one in matrices if one.module and (best == "R" or not one.is_convolution)]
     if not modules:
         return ""
-    layers = [one for one in modules if one.kind != "embedding"] or modules
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
-    p, q = min((one.shape for one in layers), key=sum)
+    p, q = min((one.shape for one in modules), key=sum)
     match best:
         case "R":
             module, name, sizes = "peft", "LoraConfig", {"r": r, "lora_alpha": _ALPHA * r}
@@ -47,7 +46,7 @@ def adapter_config(
             sizes = {"n_frequency": (p + q) * r // 2}
         case _:
             module, name, sizes = "peft", "FourierFTConfig", {"n_frequency": (p + q) * r}
-    targets = _targets([one.module for one in layers], has_ambiguous_names=has_ambiguous_names)
+    targets = _targets([one.module for one in modules], has_ambiguous_names=has_ambiguous_names)
     return _source(module, name, {**sizes, "target_modules": targets})
 
 

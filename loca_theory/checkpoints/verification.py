@@ -45,7 +45,8 @@ def loaded_errors(
         Relative squared error of each weight, and of the outputs if there are inputs.
 
     Raises:
-        InvalidArgumentError: the model is not known, or is another one.
+        InvalidArgumentError: the model is not known, is another one, or does not run on the
+            inputs.
         ResourceError: PEFT is not installed, or cannot load an adapter.
     """
     everything = Selection(smallest_side=1, experts="stacked")
@@ -56,6 +57,10 @@ def loaded_errors(
     adapted = _built(loaded, base, pair.base, model)
     outputs = []
     if inputs is not None:
+        for side in (pair.base, pair.tuned):
+            if missing := sorted(loaded.shapes.keys() - side.entries.keys()):
+                msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
+                raise InvalidArgumentError(msg + "no inputs")
         outputs = [_output(_built(loaded, tuned, pair.tuned), inputs), _output(adapted, inputs)]
     with tempfile.TemporaryDirectory() as folder:
         for method, (tensors, config) in adapters.items():
@@ -138,10 +143,16 @@ def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
     """The logits of a model, or its first output."""
     import torch
 
-    with torch.no_grad():
-        if isinstance(inputs, Mapping):
-            found = model(**inputs)
-        else:
-            found = model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+    try:
+        with torch.no_grad():
+            if isinstance(inputs, Mapping):
+                found = model(**inputs)
+            else:
+                found = model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+    except Exception as error:
+        # A model reports inputs that do not suit it by exceptions of any type.
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        msg = f"{type(model).__name__} does not run on these inputs: {why}"
+        raise InvalidArgumentError(msg) from error
     found = getattr(found, "logits", found)
     return (found if isinstance(found, torch.Tensor) else found[0]).clone()

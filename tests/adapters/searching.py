@@ -4,40 +4,24 @@ import pytest
 import torch
 from torch import nn
 
-from loca_theory.adapters import (
-    AlternatingSchedule,
-    CosineSpectrum,
-    LoCALinear,
-    LocationTraining,
-)
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
 from loca_theory.transforms import idct2
 
 EXCHANGES = ["swap", "swap-raw", "reselect"]
 by_prune_and_regrow = pytest.mark.parametrize("search", EXCHANGES)
-
 SEARCHES = ["central", "forward", "backward", "eight-direction", *EXCHANGES]
 
 # A few dozen float64 operations of unit-sized values, and their dense oracles.
 ROUNDING = 1e-11
 
-
-def normal(*shape, seed=0, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
-
-
+SHORT = AlternatingSchedule(2, 3, 10, recorded_steps=2)
 # A phase of a step each; components move after every second step, by its gradient.
 EACH_STEP = AlternatingSchedule(1, 1, None, recorded_steps=1)
 
 
-def spectrum(search="reselect", shape=(6, 9), count=10, *, schedule=EACH_STEP, **options):
-    """A float64 spectrum in a search, whose :class:`LocationTraining` is
-    ``location_training``."""
-    torch.manual_seed(0)
-    settings = {"zero_init": False, "scaling": 1.5}
-    layer = CosineSpectrum(shape, count, **settings | options).double()
-    LocationTraining(layer, schedule, search=search, automatic=False)
-    return layer
+def normal(*shape, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype)
 
 
 def flat(layer):
@@ -72,13 +56,22 @@ def backward(layer, seed=1, rows=7):
 def small(seed=0, dtype=torch.float64, **options):
     """Two layers, for batches of 16 × 12."""
     torch.manual_seed(seed)
-    options = {"zero_init": False, **options}
+    options = {"zero_init": False, "location_lr": 0.1, **options}
     model = nn.Sequential(
         LoCALinear(nn.Linear(12, 8), 9, seed=seed, name="first", **options),
         nn.Tanh(),
         LoCALinear(nn.Linear(8, 10), 7, seed=seed + 1, name="second", **options),
     )
     return model.to(dtype)
+
+
+def in_phase(model, phase="both", lr=0.1):
+    """Followed, in this phase until its training steps; returns its optimiser."""
+    optimizer = torch.optim.SGD(model.parameters(), lr)
+    follow(model, optimizer)
+    for layer in spectra(model):
+        layer.search.phase = phase
+    return optimizer
 
 
 def batches(count, start=0):
@@ -98,15 +91,13 @@ def coefficients(model):
     return [s.coefficients.detach().clone() for s in spectra(model)]
 
 
-def locations(model):
-    """The continuous locations; empty unless searches along a gradient have made them."""
-    found = [getattr(s.search, "locations", None) for s in spectra(model)]
-    return [u.detach().clone() for u in found if u is not None]
+def offsets(model):
+    return [s.offset.detach().clone() for s in spectra(model) if s.offset is not None]
 
 
 def everything(model):
-    """Copies of the coefficients, the indices, and the continuous locations."""
-    return [coefficients(model), all_indices(model), locations(model)]
+    """Copies of the coefficients, the indices, and the offsets of continuous locations."""
+    return [coefficients(model), all_indices(model), offsets(model)]
 
 
 def same(first, second):
@@ -126,30 +117,47 @@ def same_state(first, second):
     return first == second
 
 
+def trained(model):
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 def adamw(model, **options):
     """An optimiser of all trainable parameters."""
-    return torch.optim.AdamW(
-        (p for p in model.parameters() if p.requires_grad),
-        **{"lr": 0.02, "weight_decay": 0.1, **options},
-    )
+    return torch.optim.AdamW(trained(model), **{"lr": 0.02, "weight_decay": 0.1, **options})
+
+
+def sgd(model, **options):
+    return torch.optim.SGD(trained(model), **{"lr": 0.1, **options})
+
+
+def followed(make=adamw, **options):
+    """A small model and the optimiser that its search follows."""
+    model = small(**{"schedule": SHORT, **options})
+    optimizer = make(model)
+    follow(model, optimizer)
+    return model, optimizer
+
+
+def loss_of(model, step=0, rows=slice(None), run=None):
+    x, y = (part.to(next(model.parameters()).dtype) for part in batches(1, step)[0])
+    return ((model if run is None else run)(x[rows]) - y[rows]).square().mean()
 
 
 def train(model, optimizer, steps, start=0, run=None, *, set_to_none=True):
-    for x, y in batches(steps, start):
-        x, y = (part.to(next(model.parameters()).dtype) for part in (x, y))
+    for step in range(start, start + steps):
         optimizer.zero_grad(set_to_none)
-        ((model if run is None else run)(x) - y).square().mean().backward()
+        loss_of(model, step, run=run).backward()
         optimizer.step()
 
 
-def steps_of_regrowth(model, training):
+def steps_of_regrowth(model):
     """Number of the step after which each layer pruned and regrew, as they come."""
     happened = [[] for _ in spectra(model)]
     for number, layer in enumerate(spectra(model)):
 
-        def noted(number=number, move=layer.search.move):
-            happened[number].append(training.steps_done)
-            return move()
+        def noted(step, scale, number=number, move=layer.search.prune_and_regrow):
+            happened[number].append(step)
+            return move(step, scale)
 
-        layer.search.move = noted
+        layer.search.prune_and_regrow = noted
     return happened

@@ -1,20 +1,19 @@
-"""Training in processes that share out the parameters; a script for accelerate's launcher.
+"""Training in processes that share out the parameters by FSDP2; a script for accelerate's launcher.
 
 As a script it starts two processes by accelerate's launcher for CPUs (``accelerate launch --cpu``
 starts one), and each writes what it found in each case to the folder::
 
-    python -m tests.adapters.sharded_training fsdp FOLDER central reselect
+    python -m tests.adapters.sharded_training FOLDER central reselect
 """
 
-import os
 import sys
 
 import torch
 
-from loca_theory.adapters import AlternatingSchedule, LocationTraining, follow_deepspeed
+from loca_theory.adapters import AlternatingSchedule, follow
 from loca_theory.adapters.search.sharding import whole
 
-from .searching import all_indices, locations
+from .searching import all_indices
 from .test_distributed import SCHEDULE, STEPS, Gate, data
 from .two_processes import WORLD
 
@@ -39,49 +38,40 @@ def optimizer_of(model, kind):
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01)
 
 
-def learn(case, ranks, wrap=None, dtype=torch.float64):
-    """Train as one of the processes, or alone as all of them.
-
-    ``wrap`` shares out the parameters, and returns the engine that trains them, if there is one.
-    """
+def learn(case, ranks, *, shards=False):
+    """Train as one of the processes that share out the parameters, or alone as all of them."""
     options = {"start": "random", "schedule": SCHEDULE, "parts": 1, "optimizer": "sgd"}
     options |= CASES[case]
     torch.manual_seed(0)
-    model = Gate(zero_init=options["start"] == "gradient").to(dtype)
-    training = LocationTraining(
-        model,
-        options["schedule"],
-        search=case.split(",")[0],
+    model = Gate(
+        zero_init=options["start"] == "gradient",
+        schedule=options["schedule"],
+        location_search=case.split(",")[0],
         init_locations=options["start"],
-        location_lr=0.2,
-    )
-    optimizer = optimizer_of(model, options["optimizer"]) if wrap is not shard else None
-    engine = None if wrap is None else wrap(model, optimizer, training, options["parts"])
-    optimizer = optimizer or optimizer_of(model, options["optimizer"])
-    x, y = (part.to(dtype) for part in data())
-    found = {"indices": [], "locations": []}
+        location_lr=0.2 if options["optimizer"] == "adam" else 5.0,
+    ).double()
+    follow(model)
+    if shards:
+        shard(model)
+    optimizer = optimizer_of(model, options["optimizer"])
+    follow(model, optimizer)
+    x, y = data()
+    found = {"indices": []}
     for step in range(STEPS):
-        if engine is None:
-            optimizer.zero_grad()
+        optimizer.zero_grad()
         for rank in ranks:
             for part in range(options["parts"]):
                 rows = slice(part, None, options["parts"])
-                run = engine or model
-                loss = (run(x[step, rank, rows]) - y[step, rank, rows]).square().mean()
-                if engine is None:
-                    loss.div(len(ranks) * options["parts"]).backward()
-                else:
-                    engine.backward(loss)
-                    engine.step()
-        if engine is None:
-            optimizer.step()
+                loss = (model(x[step, rank, rows]) - y[step, rank, rows]).square().mean()
+                loss.div(len(ranks) * options["parts"]).backward()
+        optimizer.step()
         found["indices"].append(all_indices(model))
-        found["locations"].append(locations(model))
-    assert training.is_over
-    return {**found, "learned": [whole(p) for p in model.parameters() if p.requires_grad]}
+    assert not model.first.spectrum.is_searching
+    learned = {n: whole(p) for n, p in model.named_parameters() if p.requires_grad}
+    return {**found, "learned": [p for n, p in learned.items() if not n.endswith("offset")]}
 
 
-def shard(model, *_):
+def shard(model):
     """Share out each layer by FSDP2, and the rest."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -91,52 +81,14 @@ def shard(model, *_):
         fully_shard(module, mesh=mesh)
 
 
-def zero(stage):
-    """A function that gives a model to DeepSpeed."""
-
-    def give(model, optimizer, training, parts):
-        import deepspeed
-
-        # Over gloo alone: its operator for shared memory has to be compiled.
-        sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
-        config = {
-            "train_micro_batch_size_per_gpu": 1,
-            "gradient_accumulation_steps": parts,
-            "gradient_clipping": 0.0,  # by default it clips to norm 1
-            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 8},
-            "zero_allow_untested_optimizer": True,
-            "zero_force_ds_cpu_optimizer": False,
-        }
-        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-        follow_deepspeed(training, engine)
-        return engine
-
-    return give
-
-
-SINGLE = torch.float32
-KINDS = {
-    "fsdp": (shard, torch.float64),
-    "zero2": (zero(2), SINGLE),
-    "zero3": (zero(3), SINGLE),
-}
-
-# AdamW of a flat parameter counts also the steps in which coefficients are not learned.
-IN_ZERO = [case for case in CASES if "adam" not in case]
-CASES_OF = {"fsdp": list(CASES), "zero2": IN_ZERO, "zero3": IN_ZERO}
-
-
-def learn_some(kind, folder, *names):
+def learn_some(folder, *names):
     """As one of the processes: learn the cases, and write what was found."""
     from accelerate import PartialState
 
-    rank = torch.distributed.get_rank()
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "DS_ACCELERATOR": "cpu"}
-    state = PartialState(cpu=True)
+    rank, state = torch.distributed.get_rank(), PartialState(cpu=True)
     assert state.num_processes == WORLD
-    wrap, dtype = KINDS[kind]
     for case in names:
-        torch.save(learn(case, [rank], wrap, dtype), f"{folder}/{case}.{rank}")
+        torch.save(learn(case, [rank], shards=True), f"{folder}/{case}.{rank}")
     state.destroy_process_group()
 
 

@@ -13,8 +13,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
     [
         (4096, 150_000, 512, True, "implicit"),
         (4096, 150_000, 512, False, "implicit"),
-        (768, 1000, 4096, True, "fft"),
-        (768, 20_000, 4096, True, "fft"),
+        (768, 1000, 4096, True, "materialised"),
+        (768, 20_000, 4096, True, "materialised"),
         (768, 1000, 4096, False, "implicit"),
         (768, 1000, 1, True, "implicit"),
     ],
@@ -31,12 +31,12 @@ def test_more_tokens_never_turn_it_back_to_implicit():
         fastest((768, 768), 1000, tokens, trains=True, foldable=True, device=CPU)
         for tokens in (1, 64, 256, 1024, 4096, 16384)
     ]
-    assert ways == sorted(ways, key=["implicit", "fft"].index)
+    assert ways == sorted(ways, key=["implicit", "materialised"].index)
 
 
 def test_cuda_forms_what_is_small_and_nothing_else():
     settings = {"trains": True, "foldable": True, "device": CUDA}
-    assert fastest((768, 768), 1000, 1024, **settings) == "dense"
+    assert fastest((768, 768), 1000, 1024, **settings) == "materialised"
     assert fastest((4096, 4096), 150_000, 512, **settings) == "implicit"
     assert fastest((768, 768), 1000, 1024, **{**settings, "foldable": False}) == "implicit"
     assert not sampling_pays((768, 768), 1024, 1000, CUDA)

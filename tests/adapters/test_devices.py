@@ -8,16 +8,19 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loca_theory.adapters import AlternatingSchedule, LoCALinear, LocationTraining, linear_operator
+from loca_theory.adapters import AlternatingSchedule, LoCALinear, follow, linear_operator
+from loca_theory.adapters.search.regrow import PruneAndRegrow
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
 from .searching import (
     EXCHANGES,
     SEARCHES,
+    SHORT,
     all_indices,
     batches,
     close,
+    in_phase,
     normal,
     same,
     small,
@@ -25,11 +28,11 @@ from .searching import (
 )
 
 by_search = pytest.mark.parametrize("search", SEARCHES)
-IMPLEMENTATIONS = ["auto", "implicit", "dense", "fft", "sparse"]
+IMPLEMENTATIONS = ["auto", "implicit", "materialised"]
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 by_phase = pytest.mark.parametrize("phase", ["coefficients", "locations", "both"])
 
-SHORT = AlternatingSchedule(2, 3, 10, recorded_steps=2)
+SEARCHED = {"zero_init": False, "schedule": AlternatingSchedule()}
 
 
 def step(model, optimizer, number=0):
@@ -40,38 +43,28 @@ def step(model, optimizer, number=0):
     optimizer.step()
 
 
-def sgd(model):
-    return torch.optim.SGD([s.coefficients for s in spectra(model)], lr=0.05)
-
-
-def in_phase(model, phase):
-    """A search along the gradient, in this phase until its training steps."""
-    training = LocationTraining(model, AlternatingSchedule(), automatic=False)
-    for spectrum in training.spectra:
-        spectrum.search.set_phase(phase)
-    return training
-
-
-def trained(model, device, moves_after, **options):
+def trained(model, device, moves_after):
     """Moved to the device after so many steps, perhaps within a phase or a recording."""
-    LocationTraining(model, SHORT, location_lr=0.05, **options)
+    optimizer = torch.optim.SGD([s.coefficients for s in spectra(model)], lr=0.05)
+    follow(model, optimizer)
     for number in range(12):
         if number == moves_after:
             model.to(device)
-        step(model, sgd(model), number)
+        step(model, optimizer, number)
 
 
 @by_search
 @pytest.mark.parametrize(
-    ("start", "moves_after"), [("random", 0), ("random", 4), ("gradient", 1)], ids=str
+    ("start", "moves_after"), [("random", 0), ("random", 5), ("gradient", 1)], ids=str
 )
 def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(
     search, start, moves_after, accelerator
 ):
-    here = small()
+    options = {"location_search": search, "init_locations": start, "location_lr": 5.0}
+    here = small(schedule=SHORT, **options)
     there, before = copy.deepcopy(here), all_indices(here)
-    trained(here, "cpu", moves_after, search=search, init_locations=start)
-    trained(there, accelerator, moves_after, search=search, init_locations=start)
+    trained(here, "cpu", moves_after)
+    trained(there, accelerator, moves_after)
     assert not same(all_indices(here), before)
     assert same(all_indices(there.cpu()), all_indices(here))
     for mine, theirs in zip(spectra(there), spectra(here), strict=True):
@@ -79,17 +72,28 @@ def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(
         close(mine.coefficients, theirs.coefficients, tolerance=1e-9)
 
 
+def recording(layer, search):
+    """Records the gradient of the next step."""
+    layer.spectrum.location_search = search
+    layer.spectrum.search = PruneAndRegrow(layer.spectrum)
+    layer.spectrum.search.begin(29, 0)
+
+
+def move(layer):
+    layer.spectrum.search.before_step()
+    return layer.spectrum.search.prune_and_regrow(29, 1.0)
+
+
 @pytest.mark.parametrize("size", [1100, 20], ids=["long", "short"])
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accelerator):
     """The longer side is beyond the length from which the CPU searches a sample first."""
-    here = LoCALinear(nn.Linear(1000, size), 50, zero_init=False).double()
+    here = LoCALinear(nn.Linear(1000, size), 50, **SEARCHED).double()
     there = copy.deepcopy(here).to(accelerator)
     for layer, device in ((here, "cpu"), (there, accelerator)):
-        LocationTraining(layer, AlternatingSchedule(), search=search, automatic=False)
-        layer.spectrum.search.start_recording(0.0, 0)
+        recording(layer, search)
         layer(normal(60, 1000).to(device)).backward(normal(60, size, seed=1).to(device))
-        assert layer.spectrum.search.move().any()
+        assert move(layer).any()
     assert torch.equal(here.spectrum.indices, there.spectrum.indices.cpu())
 
 
@@ -99,12 +103,12 @@ def two_passes(layer, x):
         layer.zero_grad()
         y = layer(x)
         y.square().sum().backward()
-        yield [y, layer.spectrum.coefficients.grad, layer.spectrum.search.locations.grad]
+        yield [y, layer.spectrum.coefficients.grad, layer.spectrum.offset.grad]
 
 
 @by_implementation
 def test_two_passes_give_the_same_bits(implementation, device):
-    layer = LoCALinear(nn.Linear(9, 6), 20, zero_init=False, implementation=implementation)
+    layer = LoCALinear(nn.Linear(9, 6), 20, implementation=implementation, **SEARCHED)
     in_phase(layer.to(device), "both")
     assert same(*two_passes(layer, normal(50, 9, dtype=torch.float32).to(device)))
 
@@ -113,7 +117,7 @@ def test_two_passes_give_the_same_bits(implementation, device):
 def test_two_passes_of_a_large_layer_give_the_same_bits(implementation, accelerator):
     """Of more than the 2²¹ entries up to which a device forms ΔW and Z."""
     linear = nn.Linear(2048, 1100)
-    layer = LoCALinear(linear, 5000, zero_init=False, implementation=implementation)
+    layer = LoCALinear(linear, 5000, implementation=implementation, **SEARCHED)
     in_phase(layer.to(accelerator), "both")
     assert same(*two_passes(layer, normal(512, 2048, dtype=torch.float32).to(accelerator)))
 
@@ -124,7 +128,7 @@ def test_two_passes_of_a_large_layer_give_the_same_bits(implementation, accelera
 @by_implementation
 @by_phase
 def test_a_step_of_the_layer_waits_for_nothing(implementation, phase, accelerator, no_waiting):
-    layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, implementation=implementation)
+    layer = LoCALinear(nn.Linear(9, 6), 7, implementation=implementation, **SEARCHED)
     in_phase(layer.to(accelerator), phase)
     x = normal(5, 9, dtype=torch.float32).to(accelerator).requires_grad_()
     layer(x).sum().backward()  # makes the tables that are shared
@@ -134,29 +138,27 @@ def test_a_step_of_the_layer_waits_for_nothing(implementation, phase, accelerato
 
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_a_step_that_records_statistics_waits_for_nothing(search, accelerator, no_waiting):
-    layer = LoCALinear(nn.Linear(9, 6), 7, zero_init=False).to(accelerator)
-    LocationTraining(layer, AlternatingSchedule(), search=search, automatic=False)
-    layer.spectrum.search.start_recording(0.0, 0)
+    layer = LoCALinear(nn.Linear(9, 6), 7, **SEARCHED).to(accelerator)
+    recording(layer, search)
     x = normal(5, 9, dtype=torch.float32).to(accelerator)
     layer(x).sum().backward()
-    layer.spectrum.search.forget()
     with no_waiting():
-        layer.spectrum.search.start_recording(0.5, 1)
         layer(x).sum().backward()
-    with no_waiting(but=1):
-        moved = layer.spectrum.search.move()
+    with no_waiting(but=2):
+        moved = move(layer)
     assert moved.any()
 
 
 def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, no_waiting):
-    model = small().to(accelerator)
-    training = LocationTraining(model, AlternatingSchedule(2, 9, 20), automatic=False)
-    optimizer = sgd(model)
+    model = small(schedule=AlternatingSchedule(2, 9, 20)).to(accelerator)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    follow(model, optimizer)
     for allowed in (0, 0, 1, 1):  # two steps of the coefficients, then two of the locations
-        step(model, optimizer)
+        x, y = (part.to(accelerator) for part in batches(1)[0])
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
         with no_waiting(but=allowed):
-            training.before_step()
-            training.step(optimizer)
+            optimizer.step()
 
 
 @pytest.mark.cuda
@@ -227,21 +229,19 @@ def session(request):
 
 def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(session, monkeypatch):
     """In shapes alone, which need no GPU."""
-    monkeypatch.setattr(
-        linear_operator, "form", lambda a, _indices, _s, p, q, _how: a.new_empty(p, q)
-    )
+    monkeypatch.setattr(linear_operator, "form", lambda a, _indices, _s, p, q: a.new_empty(p, q))
     with FakeTensorMode(), torch.no_grad(), Precisions() as precisions:
         x, weight, a = (torch.empty(size, device="cuda") for size in ((5, 8), (6, 8), (3,)))
         pattern = [torch.empty(3, device="cuda")] * 6
-        settings = (6, 1.0, "central", "dense", True)
+        settings = (6, 1.0, "central", "materialised", True)
         linear_operator._linear(x, weight, None, a, None, pattern[0], pattern, *settings)
     assert precisions.found == [session]
 
 
 @by_phase
 def test_autocast_to_bfloat16_stays_close(phase, device):
-    layer = LoCALinear(nn.Linear(64, 48), 100, zero_init=False).to(device)
-    search = in_phase(layer, phase).spectra[0].search
+    layer = LoCALinear(nn.Linear(64, 48), 100, **SEARCHED).to(device)
+    in_phase(layer, phase)
     x = normal(10, 64, dtype=torch.float32).to(device)
     gradients = []
     for enabled in (False, True):
@@ -249,9 +249,8 @@ def test_autocast_to_bfloat16_stays_close(phase, device):
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled):
             y = layer(x)
         y.float().sum().backward()
-        gradients += [y.detach().float(), layer.spectrum.coefficients.grad]
-        if phase != "coefficients":
-            gradients.append(search.locations.grad)
+        of = (layer.spectrum.coefficients.grad, layer.spectrum.offset.grad)
+        gradients += [y.detach().float(), *(grad for grad in of if grad is not None)]
     half = len(gradients) // 2
     for exact, narrow in zip(gradients[:half], gradients[half:], strict=True):
         assert narrow.dtype == torch.float32

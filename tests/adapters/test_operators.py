@@ -6,18 +6,18 @@ import warnings
 import pytest
 import torch
 
-from loca_theory.adapters import increment_operator, kernels, linear_operator
-from loca_theory.adapters.increment_operator import increment
+from loca_theory.adapters import increment as increments
+from loca_theory.adapters import kernels, linear_operator
+from loca_theory.adapters.increment import increment
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms.matrices import dct_matrix
 
-IMPLEMENTATIONS = ["implicit", "dense", "fft", "sparse"]
+IMPLEMENTATIONS = ["implicit", "materialised"]
 RULES = list(NEIGHBOURS)
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 by_rule = pytest.mark.parametrize("rule", RULES)
-by_materialised = pytest.mark.parametrize("implementation", IMPLEMENTATIONS[1:])
 by_sampling = pytest.mark.parametrize("pays", [True, False], ids=["sampled", "through product"])
 
 SHAPES = [(1, 1), (1, 6), (7, 1), (5, 8)]
@@ -168,15 +168,12 @@ def test_tokens_are_summed_over_blocks(implementation, rule, monkeypatch, device
     assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", implementation, rule, device)
 
 
-@by_materialised
 @by_rule
 @by_sampling
-def test_sampled_or_through_the_product_gradients_are_the_same(
-    implementation, rule, pays, monkeypatch, device
-):
+def test_sampled_or_through_the_product_gradients_are_the_same(rule, pays, monkeypatch, device):
     asked = []
     monkeypatch.setattr(linear_operator, "sampling_pays", lambda *_: asked.append(pays) or pays)
-    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", implementation, rule, device)
+    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", "materialised", rule, device)
     assert asked == [pays]
 
 
@@ -250,55 +247,31 @@ def test_memory_layout_does_not_matter(implementation):
         assert_close(mine, theirs)
 
 
-@by_materialised
 @by_rule
 @by_shape
-def test_the_increment_is_the_dense_one_and_so_are_its_gradients(implementation, rule, shape):
+def test_the_increment_is_the_dense_one_and_so_are_its_gradients(rule, shape):
     _, _, _, a, locations, indices = case(shape)
-    pattern = SparsityPattern.of(indices, shape)
-    delta = increment(
-        a,
-        locations,
-        indices,
-        pattern,
-        shape=shape,
-        scaling=SCALING,
-        rule=rule,
-        implementation=implementation,
-    )
+    delta = increment(a, locations, indices, shape, SCALING, rule)
     expected = dense_increment(a, indices, shape)
     assert_close(delta, expected)
     g = normal(*shape, seed=5)
     of_a, of_l = torch.autograd.grad(delta, [a, locations], g)
     assert_close(of_a, torch.autograd.grad(expected, a, g)[0])
     assert_close(of_l, one_by_one(rule, g, a, indices, shape))
+    fixed = increment(a, None, indices, shape, SCALING, rule)
+    assert_close(fixed, expected)
+    assert_close(torch.autograd.grad(fixed, a, g)[0], of_a)
 
 
-@by_rule
 @pytest.mark.parametrize("shape", [(5, 8), (9, 4), (6, 6)], ids=str)
 @pytest.mark.parametrize("pays", [True, False], ids=["one side", "both sides"])
-def test_a_transform_along_one_side_or_both_gives_the_same(rule, shape, pays, monkeypatch):
+def test_a_transform_along_one_side_or_both_gives_the_same(shape, pays, monkeypatch):
     asked = []
     monkeypatch.setattr(kernels, "one_sided_pays", lambda *_: asked.append(pays) or pays)
-    test_the_increment_is_the_dense_one_and_so_are_its_gradients("fft", rule, shape)
-    assert asked == [pays, pays]
-
-
-@by_materialised
-def test_the_increment_differentiates_what_asks_for_it(implementation):
-    shape = (5, 8)
-    _, _, _, a, locations, indices = case(shape)
-    pattern = SparsityPattern.of(indices, shape)
-    rest = {"shape": shape, "scaling": SCALING, "rule": "central", "implementation": implementation}
-    both = increment(a, locations, indices, pattern, **rest).square().sum()
-    of_a, of_l = torch.autograd.grad(both, [a, locations])
-    increment(a, None, indices, pattern, **rest).square().sum().backward()
-    assert_close(a.grad, of_a)
-    assert locations.grad is None
-    a.grad = None
-    increment(a.detach(), locations, indices, pattern, **rest).square().sum().backward()
-    assert_close(locations.grad, of_l)
-    assert a.grad is None
+    monkeypatch.setattr(linear_operator, "sampling_pays", lambda *_: False)
+    for rule in RULES:
+        assert_it_is_the_dense_form(shape, (6,), "weight and bias", "materialised", rule)
+    assert asked == [pays, pays] * len(RULES)
 
 
 @by_implementation
@@ -336,20 +309,6 @@ def test_an_output_whose_gradient_is_undefined_has_none_to_give(implementation):
     assert_close(arguments[0].grad, torch.ones_like(arguments[0]))
 
 
-@by_materialised
-def test_numerical_differentiation_of_the_increment_agrees(implementation, device):
-    indices = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]]).to(device)
-    pattern = SparsityPattern.of(indices, (3, 4))
-    rest = {
-        "shape": (3, 4),
-        "scaling": SCALING,
-        "rule": "central",
-        "implementation": implementation,
-    }
-    a = normal(4, seed=4).to(device).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a: increment(a, None, indices, pattern, **rest), a)
-
-
 def test_a_sparse_product_is_the_dense_one(device):
     shape = (5, 8)
     indices = border_and_shared_indices(shape)[:-1]  # leaves a row empty
@@ -361,7 +320,7 @@ def test_a_sparse_product_is_the_dense_one(device):
 
 
 # What the registration knows of the result differs between forming ΔW and not.
-by_kind = pytest.mark.parametrize("implementation", ["implicit", "fft"])
+by_kind = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
@@ -379,12 +338,10 @@ def test_torch_accepts_the_registration_of_the_linear_operator(implementation):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_torch_accepts_the_registration_of_the_increment():
+def test_torch_accepts_the_registration_of_the_transform():
     shape = (5, 8)
-    _, _, _, a, locations, indices = case(shape)
-    pattern = list(SparsityPattern.of(indices, shape))
-    arguments = (a, locations, indices, pattern, 5, 8, SCALING, "forward", "fft")
-    result = torch.library.opcheck(increment_operator._increment, arguments)
+    spectrum = normal(*shape).requires_grad_()
+    result = torch.library.opcheck(increments._opaque_idct2, (spectrum,))
     assert set(result.values()) == {"SUCCESS"}
 
 

@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from experiments.docstrings import model_folder, splits
-from loca_theory.adapters import CosineSpectrum, LoCAConfig
+from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig, follow
 
 from .tiny_roberta import of_peft
 
@@ -44,6 +44,7 @@ def test_a_few_steps_move_it_and_it_predicts_the_same_after_reloading(tmp_path):
     batch = tokens_of(["Return the inverse of a matrix.", "Apply a linear layer."], 12)
     start, before = model(**batch).logits.detach(), indices_of(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    follow(model, optimizer)
     for _ in range(5):
         optimizer.zero_grad()
         model(**batch, labels=torch.tensor([0, 1])).loss.backward()
@@ -85,7 +86,8 @@ def test_it_learns_by_the_trainer_and_predicts_the_same_after_reloading(tmp_path
         report_to=[], disable_tqdm=True, use_cpu=True, save_strategy="no", logging_strategy="no",
         dataloader_pin_memory=False,
     )  # fmt: skip
-    trainer = Trainer(model, arguments, train_dataset=dataset(train[: 16 * STEPS]))
+    data = dataset(train[: 16 * STEPS])
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[LoCACallback()])
     trainer.train()
     assert any(not torch.equal(a, b) for a, b in zip(before, indices_of(model), strict=True))
     unseen = dataset(test[:: len(test) // 200])

@@ -5,14 +5,13 @@ from itertools import pairwise
 import pytest
 import torch
 from peft import PeftModel
-from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from loca_theory.adapters import AlternatingSchedule, LoCACallback, LoCALinear, LocationTraining
-from loca_theory.adapters.search.files import SEARCH_FILE
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCACallback, LoCALinear
 from loca_theory.errors import InvalidArgumentError
 
 from .searching import all_indices, same, spectra
-from .tiny_roberta import in_peft, of_peft, roberta, tokens, training_of
+from .tiny_roberta import in_peft, of_peft, roberta, tokens
 
 pytestmark = of_peft
 
@@ -31,7 +30,6 @@ KINDS = {
     "reselect": {"location_search": "reselect", "recorded_steps": 3},
     "swap": {"location_search": "swap", "recorded_steps": 3},
     "swap-raw": {"location_search": "swap-raw", "recorded_steps": 1},
-    "fixed locations": {"alternating_steps": 0},
 }  # fmt: skip
 
 
@@ -55,13 +53,15 @@ def adapted(**options):
 
 
 def by_hand():
-    """The same without PEFT: the search is the user's."""
+    """The same without PEFT."""
     model = base()
     model.requires_grad_(False)
+    schedule = AlternatingSchedule(**SCHEDULE, recorded_steps=3)
     for layer in model.roberta.encoder.layer:
         attention = layer.attention.self
-        attention.query = LoCALinear(attention.query, 12, seed=1)
-        attention.value = LoCALinear(attention.value, 12, seed=2)
+        for name in ("query", "value"):
+            options = {"schedule": schedule, "location_search": "reselect", "name": name}
+            setattr(attention, name, LoCALinear(getattr(attention, name), 12, **options))
     return model
 
 
@@ -77,6 +77,7 @@ def trainer_for(model, folder, *, callbacks=(), optimizer=None, eval_dataset=Non
         "seed": 3,
         "dataloader_pin_memory": False,
         "learning_rate": 5e-2,
+        "warmup_steps": 8,
         "weight_decay": 0.1,
     }
     return Trainer(
@@ -85,7 +86,7 @@ def trainer_for(model, folder, *, callbacks=(), optimizer=None, eval_dataset=Non
         train_dataset=Sentences(),
         eval_dataset=eval_dataset,
         optimizers=(optimizer, None),
-        callbacks=list(callbacks),
+        callbacks=[LoCACallback(), *callbacks],
     )
 
 
@@ -118,6 +119,11 @@ def trained(tmp_path_factory):
     return train
 
 
+@pytest.fixture(autouse=True)
+def _told(monkeypatch):
+    monkeypatch.setattr(CosineSpectrum, "_was_told", True)
+
+
 def assert_same_state(one, other):
     one, other = one.state_dict(), other.state_dict()
     assert one.keys() == other.keys()
@@ -125,111 +131,66 @@ def assert_same_state(one, other):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_plain_trainer_trains_coefficients_and_locations(trained, kind):
+def test_the_trainer_trains_coefficients_and_locations(trained, kind):
     model, _, steps = trained(kind)
     (drawn, _), (indices, a) = steps[0], steps[-1]
-    for before, after, coefficients in zip(drawn, indices, a, strict=True):
-        assert torch.equal(before, after) == (kind == "fixed locations")
-        assert coefficients.any()
-    training = training_of(model)
-    assert training.is_over
-    assert training.steps_done == (0 if kind == "fixed locations" else 14)
+    assert not any(map(torch.equal, drawn, indices))
+    assert all(coefficients.any() for coefficients in a)
+    assert not any(layer.is_searching for layer in spectra(model))
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == sum(
+        p.numel() for n, p in model.named_parameters() if "coefficients" in n or "to_save" in n
+    )
 
 
 def test_locations_move_in_the_phases_of_the_locations_alone(trained):
-    model, _, steps = trained("central")
+    _, _, steps = trained("central")
     assert len(steps) == STEPS + 1
-    schedule, moved = training_of(model).schedule, set()
+    schedule, moved = AlternatingSchedule(**SCHEDULE), set()
     for step, ((indices, a), (next_indices, next_a)) in enumerate(pairwise(steps)):
         phase = schedule.phase(step)
         if not same(indices, next_indices):
             moved.add(step)
             assert phase == "locations"
-        # Step 13 ends the search, when components that share a location are separated.
-        if step != 13:
+        # The rate of step 0 is 0, and step 13 ends the search, when components that share a
+        # location are separated.
+        if step not in (0, 13):
             assert same(a, next_a) == (phase == "locations")
     assert {step // schedule.period for step in moved} == {0, 1}
 
 
 @pytest.mark.parametrize("checkpoint", [5, 10, 15])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fixed locations"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_training_ends_as_the_uninterrupted_one(trained, tmp_path, kind, checkpoint):
+    """Step 5 is in warm-up, the others in mid-decay."""
     model, folder, _ = trained(kind)
-    folder = folder / f"checkpoint-{checkpoint}"
-    assert (folder / SEARCH_FILE).exists() == (checkpoint < 14)
     resumed = adapted(**KINDS[kind])
     trainer = trainer_for(resumed, tmp_path, save_strategy="no")
-    trainer.train(resume_from_checkpoint=str(folder))
+    trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{checkpoint}"))
     assert trainer.state.global_step == STEPS
-    assert training_of(resumed).is_over
-    assert training_of(resumed).steps_done == (14 if checkpoint < 14 else 0)
     assert_same_state(model, resumed)
 
 
 @pytest.mark.parametrize("checkpoint", [5, 15])
-@pytest.mark.parametrize("kind", ["central from a start", "reselect"])
-def test_layers_put_in_by_hand_resume_by_the_callback(tmp_path, kind, checkpoint):
-    options = {**KINDS[kind]}
-    schedule = AlternatingSchedule(**SCHEDULE, recorded_steps=options.pop("recorded_steps"))
-    options["search"] = options.pop("location_search", "central")
-
-    def prepare(folder, **settings):
-        model = by_hand()
-        training = LocationTraining(model, schedule, location_lr=0.05, **options)
-        callback = LoCACallback()
-        settings |= {"callbacks": [callback], "gradient_checkpointing": True}
-        return training, trainer_for(model, folder, **settings)
-
-    training, trainer = prepare(tmp_path)
+def test_layers_put_in_by_hand_resume_too(tmp_path, checkpoint):
+    options = {"gradient_checkpointing": True}
+    trainer = trainer_for(by_hand(), tmp_path, **options)
     drawn = all_indices(trainer.model)
     trainer.train()
-    assert training.is_over
     assert not any(map(torch.equal, drawn, all_indices(trainer.model)))
-    again, resumed = prepare(tmp_path, save_strategy="no")
+    resumed = trainer_for(by_hand(), tmp_path / "again", save_strategy="no", **options)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
-    assert again.is_over
     assert_same_state(trainer.model, resumed.model)
 
 
-def test_layers_put_in_by_hand_do_not_lose_their_search_by_resuming_from_elsewhere(tmp_path):
-    def prepare(folder):
-        model = by_hand()
-        training = LocationTraining(model, AlternatingSchedule(**SCHEDULE))
-        callbacks = [LoCACallback(training)]
-        return trainer_for(model, folder, callbacks=callbacks, max_steps=CHECKPOINT)
-
-    prepare(tmp_path / "first").train()
-    checkpoint = tmp_path / "first" / f"checkpoint-{CHECKPOINT}"
-    with pytest.raises(InvalidArgumentError, match=checkpoint.name):
-        prepare(tmp_path / "second").train(resume_from_checkpoint=str(checkpoint))
-
-
-def test_layers_put_in_by_hand_are_saved_in_the_folder_of_a_trial(tmp_path):
-    training = LocationTraining(by_hand(), AlternatingSchedule(**SCHEDULE))
-    callback = LoCACallback(training)
-    args = TrainingArguments(output_dir=str(tmp_path), report_to=[], use_cpu=True)
-    state = TrainerState(is_hyper_param_search=True, global_step=CHECKPOINT)
-    with pytest.raises(InvalidArgumentError, match=r"pass hp_name=lambda trial: .* to it"):
-        callback.on_train_begin(args, state, None)
-    state.trial_name = "run-3"
-    folder = tmp_path / "run-3" / f"checkpoint-{CHECKPOINT}"
-    folder.mkdir(parents=True)
-    callback.on_save(args, state, None, model=None)
-    assert (folder / SEARCH_FILE).is_file()
-    callback.on_train_begin(args, state, None, model=None)
-
-
-@pytest.mark.parametrize("first", [CHECKPOINT, STEPS], ids=["in a location phase", "at the end"])
-def test_a_second_training_goes_on_where_the_first_ended(tmp_path, first):
+def test_a_second_training_goes_on_where_the_first_ended(tmp_path):
     model = adapted()
-    kept = trainer_for(model, tmp_path, save_strategy="no", max_steps=first)
+    kept = trainer_for(model, tmp_path, save_strategy="no", max_steps=CHECKPOINT)
     kept.train()
+    assert {(s.steps_done, s.phase) for s in spectra(model)} == {(CHECKPOINT, None)}
     before = [s.coefficients.detach().clone() for s in spectra(model)]
-    indices, training = all_indices(model), training_of(model)
     # The second optimiser is another one, while the first lives on.
-    trainer_for(model, tmp_path, save_strategy="no", max_steps=4).train()
-    assert training.steps_done == min(first + 4, 14)
-    assert same(indices, all_indices(model)) == (first == STEPS)
+    trainer_for(model, tmp_path, save_strategy="no", max_steps=6, warmup_steps=1).train()
+    assert {s.steps_done for s in spectra(model)} == {CHECKPOINT + 6}
     assert not any(
         torch.equal(s.coefficients, a) for s, a in zip(spectra(model), before, strict=True)
     )
@@ -239,19 +200,15 @@ def test_accumulated_batches_are_one_step(tmp_path):
     model = adapted()
     options = {"gradient_accumulation_steps": 3, "max_steps": 4, "save_strategy": "no"}
     trainer_for(model, tmp_path, **options).train()
-    assert training_of(model).steps_done == 4
-    assert training_of(model).phase == "locations"
+    assert {s.steps_done for s in spectra(model)} == {4}
 
 
-def test_an_optimiser_made_before_the_adapter_is_warned_of_once(tmp_path):
+def test_an_optimiser_made_before_the_adapter_is_refused(tmp_path):
     inner = base()
     optimizer = torch.optim.AdamW(inner.parameters())
-    model = in_peft(inner, **SCHEDULE)
-    trainer = trainer_for(model, tmp_path, optimizer=optimizer, save_strategy="no")
-    with pytest.warns(UserWarning, match="no optimiser holds the coefficients") as said:
+    trainer = trainer_for(in_peft(inner, **SCHEDULE), tmp_path, optimizer=optimizer)
+    with pytest.raises(InvalidArgumentError, match="optimiser does not hold the coefficients"):
         trainer.train()
-    assert sum("coefficients of LoCA" in str(w.message) for w in said) == 1
-    assert training_of(model).steps_done == 0
 
 
 def test_a_trained_model_predicts_the_same_after_its_file(trained, tmp_path):
@@ -297,5 +254,5 @@ def test_the_best_checkpoint_is_loaded_at_the_end_with_its_search(tmp_path):
     trainer.train()
     best = tmp_path / f"checkpoint-{CHECKPOINT}"
     assert trainer.state.best_model_checkpoint == str(best)
-    assert (training_of(model).steps_done, training_of(model).phase) == (CHECKPOINT, "locations")
+    assert {s.steps_done for s in spectra(model)} == {CHECKPOINT}
     assert_same_state(model, PeftModel.from_pretrained(base(), best, is_trainable=True))

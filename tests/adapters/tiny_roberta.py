@@ -34,10 +34,6 @@ def in_peft(base, **options):
     return get_peft_model(base, LoCAConfig(task_type="SEQ_CLS", **{"n_frequency": 12} | options))
 
 
-def training_of(model):
-    return model.base_model.location_training["default"]
-
-
 def tokens(step=0, count=8):
     """A batch whose class is whether more than half of its tokens are above the middle."""
     ids = torch.randint(4, 40, (count, 6), generator=torch.Generator().manual_seed(step))

@@ -15,6 +15,7 @@ from benchmarks._rivals import adapted, sharing_weights
 from benchmarks.cuda import analysis, device, layers, models, simulation, suite, transforms
 from benchmarks.cuda.comparison import _too_many, compare
 from benchmarks.cuda.session import PoisonedError, _slowest, is_out_of_memory
+from loca_theory.adapters import CosineSpectrum
 
 OOM = """CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.19 GiB of
 which 3.00 GiB is free. Including non-PyTorch memory"""
@@ -208,7 +209,7 @@ def test_without_peft_loca_is_measured_by_itself_and_the_others_are_named(sessio
     for name in ("frozen", "LoCA", "LoCA locations", "LoCA implicit"):
         assert rows[name]["ms"] > 0, name
     assert rows["LoCA"]["in"] == "float32"
-    assert rows["LoCA locations"]["trained"] == 20
+    assert rows["LoCA locations"]["trained"] == 60  # with the offsets
 
 
 @pytest.mark.parametrize("has_peft", [True, False])
@@ -218,9 +219,9 @@ def test_the_rival_of_the_locations_learns_locations(has_peft, monkeypatch):
     model = adapted(layers.Single(8), "LoCA locations", 5, 2)
     assert (type(model).__name__ == "PeftModel") == has_peft
     model(torch.ones(3, 8)).sum().backward()
-    (search,) = [m.search for m in model.modules() if hasattr(m, "search")]
-    assert search.phase == "locations"
-    assert search.locations.grad is not None
+    (spectrum,) = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
+    assert spectrum.phase == "locations"
+    assert spectrum.offset.grad is not None
 
 
 def test_an_old_peft_names_what_it_does_not_have(session, monkeypatch):
@@ -230,8 +231,7 @@ def test_an_old_peft_names_what_it_does_not_have(session, monkeypatch):
     assert re.fullmatch(r"peft [\d.]+ has no WaveFTConfig", reason)
 
 
-@pytest.mark.parametrize("implementation", ["dense", "fft"])
-def test_each_choice_about_entries_of_z_can_be_forced(implementation, monkeypatch):
+def test_each_choice_about_entries_of_z_can_be_forced(monkeypatch):
     calls = []
     from_dense = layers.linear_operator.from_dense
     monkeypatch.setattr(
@@ -239,7 +239,7 @@ def test_each_choice_about_entries_of_z_can_be_forced(implementation, monkeypatc
     )
     before = layers.linear_operator.sampling_pays
     for choice, products in (("sampled", 0), ("one product", 1)):
-        step, _ = layers._sampling_step("cpu", layers._TINY[0], f"{implementation}, {choice}")
+        step, _ = layers._sampling_step("cpu", layers._TINY[0], f"materialised, {choice}")
         calls.clear()
         step()
         assert len(calls) == products
@@ -260,19 +260,16 @@ def test_the_steps_of_searches_do_what_they_are_named_by(search, monkeypatch):
     (spectrum,) = [m.spectrum for m in made]
 
     def state():
-        state = spectrum.state_dict()
-        if search == "locations":
-            state["locations"] = spectrum.search.locations.detach()
-        return state
+        return {name: value.clone() for name, value in spectrum.state_dict().items()}
 
-    before = {name: value.clone() for name, value in state().items()}
+    before = state()
     for _ in range(2):
         step()
     after = state()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert ("coefficients" in changed) == (search != "locations")
     assert ("indices" in changed) == (search in ("swap", "reselect"))
-    assert ("locations" in changed) == (search == "locations")
+    assert ("offset" in changed) == (search == "locations")
 
 
 def test_the_device_s_part_of_a_simulation_is_kept_where_the_cpu_has_no_time(session, card):

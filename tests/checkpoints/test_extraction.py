@@ -262,7 +262,11 @@ BAD = {
     "cap of a rank": (("lora",), {"rank": 9, "cap": 2}, 'pass allocate="4MB" or energy=0.9 as'),
     "cap of two kinds": (("best",), {"allocate": 9, "cap": 2}, "which method best mixes"),
     "components of both": (("best",), {"components": 3}, "components is for LoCA only"),
-    "unknown": (("dora",), {"rank": 1}, "unknown method 'dora'; did you mean lora"),
+    "unknown": (
+        ("dora",),
+        {"rank": 1},
+        "unknown method 'dora'; did you mean lora\\? Otherwise choose from loca, lora, best",
+    ),
 }
 
 

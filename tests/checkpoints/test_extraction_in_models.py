@@ -152,6 +152,8 @@ def test_two_sides_of_which_one_has_a_head(tmp_path):
     assert found.manifest["grid"]["model"] == "BertForSequenceClassification"
     assert found.matrices[0].name.startswith("bert.encoder.layer.0.attention")
     assert found.verify().disagreements == []
+    with pytest.raises(InvalidArgumentError, match=r"has no classifier\..*outputs would be random"):
+        found.verify(inputs=MODELS["BERT"][3])
 
 
 # --- the check ------------------------------------------------------------------------------------
@@ -181,6 +183,8 @@ def test_verify_measures_the_loaded_model(pairs, tmp_path):
     adapter = next(iter(found.adapters["lora"].tensors))
     found.adapters["lora"].tensors[adapter].zero_()
     assert len(found.verify().disagreements) == 1
+    with pytest.raises(InvalidArgumentError, match="does not run on these inputs: "):
+        found.verify(inputs={"bad": 1})
 
 
 def test_verify_takes_a_model_of_any_kind():
@@ -215,14 +219,17 @@ def test_what_peft_cannot_load_is_said(pairs):
     [
         (None, "no config.json names the class of the model"),
         ({"architectures": []}, "no config.json names the class"),
-        ({"architectures": ["path"]}, r"asks for path: transformers \S+ does not have it"),
-        ({"architectures": ["TheirModel"]}, r"TheirModel: transformers \S+ does not have it"),
+        ({"architectures": ["path"]}, r"asks for path: transformers \S+ has no such model"),
+        ({"architectures": "TheirModel"}, r"TheirModel: transformers \S+ has no such model"),
+        ({"architectures": ["PreTrainedModel"]}, r"transformers \S+ has no such model"),
         (
             {"architectures": ["TheirModel"], "auto_map": {"AutoModel": "code.TheirModel"}},
             "TheirModel: code of its own, which is not executed",
         ),
         ({"hidden_size": "wide"}, "transformers cannot build LlamaForCausalLM from config.json: "),
-        ({"num_hidden_layers": 10**9}, "1000000000 layers, more than there are tensors"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 is too many for the stored"),
+        ({"num_hidden_layers": 1300}, "number of parts 1421 is too many"),
+        ({"num_labels": 10**8}, "num_labels 100000000 is too many"),
         ({"hidden_size": 64}, "LlamaForCausalLM is not the model of the fine-tuned checkpoint"),
         (
             {"architectures": ["BertModel"], "model_type": "bert"},
@@ -250,13 +257,31 @@ def test_without_a_model_names_are_those_of_the_file(pairs, tmp_path, config, re
     assert found.note in (tmp_path / "out" / "lora" / "README.md").read_text()
 
 
+def test_kernels_and_weights_that_a_configuration_asks_for_are_not_fetched(pairs, monkeypatch):
+    def fetch(self, implementation, *_, **__):
+        fetched.append(implementation)
+        return "eager"
+
+    fetched = []
+    name = "_check_and_adjust_attn_implementation"
+    monkeypatch.setattr(transformers.PreTrainedModel, name, fetch)
+    config = dict(open_checkpoint(pairs("Llama")[1]).config)
+    asked = {"attn_implementation": "org/kernel", "_attn_implementation": "org/kernel"}
+    parts = [{**asked, "use_pretrained_backbone": True}]
+    LoadedModel.of_config({**config, **asked, "parts": parts}, tensors=99)
+    assert fetched
+    assert "org/kernel" not in fetched
+    found = LoadedModel.of_config({**config, "parts": parts}, tensors=99).module.config
+    assert found.parts == [{"use_pretrained_backbone": False}]
+
+
 def test_names_are_checked_where_transformers_has_no_conversions(pairs, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers.conversion_mapping", None)
     found = extract(*pairs("Llama"), "lora", rank=2)
     assert found.manifest["grid"]["model"] == "LlamaForCausalLM"
     assert found.verify().disagreements == []
     tuned = open_checkpoint(pairs("ViT")[1])
-    view = AsLoaded(tuned, LoadedModel.of_config(tuned.config, most_layers=99))
+    view = AsLoaded(tuned, LoadedModel.of_config(tuned.config, tensors=99))
     assert "not a parameter of ViTForImageClassification" in view.ignored.values()
 
 

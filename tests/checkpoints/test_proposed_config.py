@@ -207,7 +207,7 @@ def test_a_proposed_configuration_has_the_names_of_the_loaded_model(tmp_path, na
     modules = {
         one.module
         for one in found.matrices
-        if one.module and one.kind != "embedding"
+        if one.module
         if not (one.is_convolution and "LoraConfig" not in found.config)
     }
     with warnings.catch_warnings():

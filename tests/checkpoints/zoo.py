@@ -79,6 +79,16 @@ MODELS = {
         {**_TEXT, "num_key_value_heads": 2, "num_local_experts": 4}, TOKENS,
     ),
     "DeepSeek-V3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", {**_TEXT, **_DEEPSEEK}, TOKENS),
+    "Mamba2": (
+        "Mamba2ForCausalLM", "Mamba2Config",
+        {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61,
+         "num_heads": 4, "head_dim": 16, "n_groups": 2},
+        TOKENS,
+    ),
+    "PhiMoE": (
+        "PhimoeForCausalLM", "PhimoeConfig",
+        {**_TEXT, "num_key_value_heads": 2, "num_local_experts": 4}, TOKENS,
+    ),
     "Mamba": (
         "MambaForCausalLM", "MambaConfig",
         {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61}, TOKENS,

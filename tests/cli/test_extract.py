@@ -218,7 +218,7 @@ def test_names_that_no_model_confirms_are_said(cli, pair):
     assert said in " ".join(done.out.split())
     done = cli("extract", *pair, "--components", "100", "--check")
     assert (done.code, done.out) == (2, "")
-    assert "the model is not known (no config.json names the class of the model)" in done.err
+    assert "cannot be checked, because the model is not known (no config.json names the" in done.err
 
 
 WRONG = {

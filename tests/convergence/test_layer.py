@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LocationTraining
-from loca_theory.adapters.search import gradient
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
 from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, draw, network
@@ -30,20 +29,21 @@ def layer_run(rule, number):
     w1, w3, x = (torch.from_numpy(m) for m in network(Family(), Interpretation(), SEED, number))
     batch = draw(Family(), Interpretation(), SEED, range(number, number + 1), samples=SAMPLES)
 
-    def spectrum(indices):
-        made = CosineSpectrum((6, 6), 3, implementation="dense").double()
+    def spectrum(indices, schedule=None):
+        options = {"location_search": rule, "location_lr": RATES.location_lr}
+        made = CosineSpectrum((6, 6), 3, schedule=schedule, **options).double()
         made.set_indices(torch.stack([indices // 6, indices % 6], dim=1))
         return made
 
-    truth, learned = spectrum(batch.indices[0]), spectrum(batch.start[0])
+    truth = spectrum(batch.indices[0])
+    learned = spectrum(batch.start[0], AlternatingSchedule(10, 10, MOVING))
     with torch.no_grad():
         truth.coefficients.copy_(batch.coefficients[0])
     inputs = (w1 @ x).T
     with torch.no_grad():
         labels = inputs @ truth.increment().T @ w3.T
-    schedule = AlternatingSchedule(10, 10, MOVING)
-    LocationTraining(learned, schedule, search=rule, location_lr=RATES.location_lr)
     optimizer = torch.optim.SGD(learned.parameters(), RATES.lr)
+    follow(learned, optimizer)
     indices, coefficients, losses = [], [], []
     for step in range(STEPS + 1):
         loss = mse_loss(learned(inputs) @ w3.T, labels)
@@ -57,23 +57,17 @@ def layer_run(rule, number):
     return indices, coefficients, losses
 
 
-def sgd(locations, gradients, *_, lr, **__):
-    """What the toy experiment steps locations by."""
-    torch._foreach_sub_(locations, torch._foreach_mul(gradients, lr))
-
-
 def trace_of(rule, number):
     numbers = (number, number + 1)
     return simulation.evaluate_trace(trace_cell(rule, STEPS, SEED, numbers, rates=RATES))
 
 
 @pytest.mark.parametrize(("rule", "number"), CASES, ids=str)
-def test_every_step_is_that_of_the_layer(rule, number, monkeypatch):
-    monkeypatch.setattr(gradient, "adamw", sgd)
+def test_every_step_is_that_of_the_layer(rule, number):
     indices, coefficients, losses = layer_run(rule, number)
     trace = trace_of(rule, number)
     assert trace["steps"] == list(range(STEPS + 1))
-    # The layer keeps locations in float32. They matter by their rounding alone: the locations are
+    # The layer keeps locations as distances. They matter by their rounding alone: the locations are
     # the same ones unless a location comes within 1e-6 of the middle between two, and with the same
     # locations all the rest is the same float64 arithmetic in another order.
     assert [[entry[:2] for entry in entries] for entries in trace["components"]] == indices

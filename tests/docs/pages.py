@@ -36,7 +36,6 @@ REASONS = {
     "needs a cluster": "workers on other machines",
     "run on another page": "README.md has the same command",
     "needs a file": "the page's own Python, saved as a module; tests/cli/test_simulate.py has one",
-    "needs deepspeed": "an optional package; tests/adapters has the same steps",
     "takes minutes": "the same command with smaller numbers is run elsewhere",
 }
 """Why a block may say ``<!-- not run: REASON -->``."""

@@ -165,7 +165,7 @@ def test_a_batch_larger_than_the_training_set_is_refused(examples_):
 
 
 def test_an_unknown_optimiser_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown optimizer 'sgd'; choose from SGD"):
+    with pytest.raises(InvalidArgumentError, match="unknown optimizer 'sgd'; did you mean SGD"):
         Training("sgd", 1e-2, 1, 8)
 
 

@@ -66,8 +66,7 @@ def test_it_draws_from_a_table_of_its_own_kind(figure):
 @pytest.mark.parametrize("label", ["sim_9", "", "SIM_1"])
 def test_an_unknown_label_lists_those_there_are(label):
     with pytest.raises(
-        InvalidArgumentError,
-        match=rf"unknown figure {label!r}; .*choose from sim_1, sim_2",
+        InvalidArgumentError, match=rf"unknown figure {label!r}; .*choose from sim_1, sim_2"
     ):
         find_figure(label)
 

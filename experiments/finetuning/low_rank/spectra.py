@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
-from loca_theory.checkpoints.names import kind_of, layer_of, module_of
+from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.expressivity import Budget, compare_with_low_rank
 from loca_theory.expressivity.methods import find_methods
@@ -38,7 +38,7 @@ _STATISTICS = (
 
 def layer_kind(name: str) -> str | None:
     """The kind of a weight matrix, one of :data:`KINDS`; None for embeddings, heads and others."""
-    kind = _OWN.get(module_of(name)) or kind_of(name)
+    kind = _OWN.get(name.removesuffix(".weight").rpartition(".")[2]) or kind_of(name)
     return kind if kind in KINDS else None
 
 

@@ -202,15 +202,14 @@ def adds_matrix(layer: Any) -> bool:
     if getattr(layer, "use_dora", {}).get(name, False):
         return False
     spectrum = getattr(layer, "spectrum", None)
-    search = spectrum(name).search if spectrum is not None else None
-    return search is None or not search.is_recording
+    return spectrum is None or spectrum(name).recorded is None
 
 
 def increments(layers: Sequence[Any]) -> torch.Tensor:
     """ΔW of one adapted layer in each run, (R, p, q)."""
     name = layers[0].active_adapters[0]
     spectra: list[Any] = [layer.spectrum(name) for layer in layers if isinstance(layer, LoCALayer)]
-    if not spectra or getattr(spectra[0].search, "phase", "coefficients") != "coefficients":
+    if not spectra or spectra[0].phase in ("locations", "both"):
         # SHiRA's increments are sparse.
         return torch.stack([layer.get_delta_weight(name).to_dense() for layer in layers])
     p, q = spectra[0]._size

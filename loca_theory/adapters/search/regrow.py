@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
-from loca_theory.adapters.search.optimizers import loss_scale
-from loca_theory.adapters.search.processes import is_distributed
-from loca_theory.adapters.search.recording import handle_of, record, record_if_due
-from loca_theory.adapters.search.sharding import fill_with_zeros, has_gradient, whole
+from loca_theory.adapters.search.recording import handle_of, record
+from loca_theory.adapters.search.schedule import Phase
+from loca_theory.adapters.search.sharding import (
+    fill_with_zeros,
+    is_distributed,
+    is_sharded,
+    whole,
+)
 from loca_theory.adapters.search.statistics import GradientStatistics
-from loca_theory.adapters.spectrum import CosineSpectrum
-from loca_theory.locations.gradient import LocationGradient
 from loca_theory.locations.prune_and_regrow import (
     components_to_drop,
     largest,
@@ -27,57 +29,26 @@ class RecordingSearch:
     """Base of the searches that record the gradient of the whole spectrum before they move.
 
     Args:
-        spectrum: Whose components move.
+        spectrum: A :class:`~loca_theory.adapters.CosineSpectrum`, whose components move.
     """
 
-    rule: LocationGradient = "central"
-    was_used = False
-    may_record = learns_coefficients = True
-    dropped: torch.Tensor | None = None
-    kept: torch.Tensor | None = None
+    may_record, has_started = True, False
+    phase: Phase | None = "coefficients"
 
-    def __init__(self, spectrum: CosineSpectrum) -> None:
+    def __init__(self, spectrum: Any) -> None:
         self.spectrum = spectrum
-        self._statistics: GradientStatistics | None = None
         self._pass = -1  # torch's number of the latest backward pass
         self._handle = handle_of(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_handle"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._handle = handle_of(self)
+        self._is_sharded = is_sharded(spectrum.coefficients)
 
     @property
     def is_recording(self) -> bool:
         """Whether the gradient of the step under way is recorded."""
-        return self._statistics is not None
+        return self.spectrum.recorded is not None
 
-    def start_recording(self, progress: float, turn: int) -> None:
-        """Start recording with the next step, or extend the recording by it.
-
-        Args:
-            progress: How much of the search is over, in [0, 1].
-            turn: Consecutive number of the move.
-        """
-        del progress, turn
-        if self._statistics is not None:
-            self._statistics.keep()
-            self._statistics.steps += 1
-            return
-        self._statistics = self._new_statistics()
-
-    def _new_statistics(self) -> GradientStatistics:
-        spectrum, a = self.spectrum, self.spectrum.coefficients
-        dtype = torch.promote_types(a.dtype, torch.float32)
-        # The coefficients may be on the meta device until they are loaded.
-        return GradientStatistics(spectrum._size, spectrum.scaling, dtype, spectrum.indices.device)
-
-    # --- what the spectrum calls ---
-
-    def inputs(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def inputs(self, a: torch.Tensor, offset: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The coefficients; locations are not differentiated."""
+        del offset
         return a, None
 
     def record(self, x: torch.Tensor | None, y: torch.Tensor) -> torch.Tensor:
@@ -87,61 +58,47 @@ class RecordingSearch:
             x: Inputs (..., q) of outputs y (..., p), or None if y is ΔW, (p, q).
             y: Outputs, or ΔW.
         """
-        if torch.compiler.is_compiling():
-            return record_if_due(y, None if x is None else x.detach(), self._handle)
-        return y if self._statistics is None else record(self, x, y)
+        return record(y, None if x is None else x.detach(), self._handle)
 
     def add(self, x: torch.Tensor | None, g: torch.Tensor) -> None:
         """Add to the recording, if one is under way; compiled code calls this in every step.
 
         Passes of a step that a GradScaler has skipped are dropped once zero_grad() was called.
         """
-        if self._statistics is None:
+        recorded = self.spectrum.recorded
+        if recorded is None:
             return
         number = torch._C._current_graph_task_id()
         if number != self._pass:
             self._pass = number
-            self._statistics.drop(unless=has_gradient(self.spectrum))
-        self._statistics.add(x, g)
+            recorded.drop(unless=self._has_gradient())
+        recorded.add(x, g)
 
-    def follow(self) -> None:
-        """Move to the device of the coefficients."""
-        if self._statistics is not None:
-            self._statistics.to(self.spectrum.indices.device)
+    def _has_gradient(self) -> bool | torch.Tensor:
+        """Whether earlier passes of this step have left a gradient.
 
-    # --- steps ---
+        FSDP2 may keep it elsewhere, and its passes are never dropped.
+        """
+        if self._is_sharded:
+            return True
+        grad = self.spectrum.coefficients.grad
+        return False if grad is None else grad.any()
 
-    def before_step(self, scale: torch.Tensor | None = None) -> None:
+    def before_step(self) -> None:
         """Keep what was recorded: the optimiser is about to step."""
-        del scale
-        if self._statistics is not None:
-            self._statistics.keep()
+        if self.is_recording:
+            self.spectrum.recorded.keep()
 
-    def forget(self) -> None:
-        """Stop recording, and discard what was recorded."""
-        self._statistics = None
+    def restore(self) -> None:
+        """Nothing to do for a step that the optimiser has skipped."""
 
     def finish(self) -> None:
-        """Stop. These searches keep the indices distinct, so nothing else is needed."""
-        self.forget()
+        """Nothing to do: these searches keep the indices distinct."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and numbers to continue from, in the middle of a recording as well."""
-        return {} if self._statistics is None else self._statistics.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
-        self.forget()
-        if "recorded_steps" in state:
-            self._statistics = self._new_statistics()
-            self._statistics.load_state_dict(state)
-
-    def _recorded(self) -> GradientStatistics | None:
-        """The statistics of all processes; None if there was no gradient."""
-        statistics = self._statistics
-        if statistics is not None and is_distributed():
-            statistics.gather()
-        return statistics if statistics else None
+    def _take_recorded(self) -> GradientStatistics | None:
+        """Stop recording; the statistics, or None if there was no gradient."""
+        recorded = self.spectrum.stop_recording()
+        return recorded if recorded is not None and recorded.has_gradient() else None
 
     def _move(self, after: torch.Tensor, *, resets: bool) -> torch.Tensor:
         """Move the components to flat indices ``after``, (B,); returns which moved."""
@@ -150,6 +107,7 @@ class RecordingSearch:
         spectrum = self.spectrum
         q = spectrum._size[1]
         moved = after != self._flat_indices()
+        spectrum.has_moved = spectrum.has_moved | moved.any()
         spectrum.set_indices(torch.stack([after // q, after % q], dim=1))
         if resets:
             fill_with_zeros(spectrum.coefficients, moved)
@@ -166,34 +124,35 @@ class GradientStart(RecordingSearch):
     """A start at the locations with the largest predicted decrease of the loss.
 
     The coefficients are not learned while the first steps are recorded.
-
-    Args:
-        spectrum: Whose components move.
-        use_curvature: Whether to divide the squared gradient by the curvature.
     """
 
-    learns_coefficients = False
+    def begin(self, step: int, ahead: int) -> None:
+        """Record the next step as well."""
+        del step, ahead
+        if not self.is_recording:
+            self.spectrum.start_recording()
 
-    def __init__(self, spectrum: CosineSpectrum, *, use_curvature: bool) -> None:
-        super().__init__(spectrum)
-        self._use_curvature = use_curvature
-
-    def before_step(self, scale: torch.Tensor | None = None) -> None:
+    def before_step(self) -> None:
         """Keep the optimiser from learning coefficients at locations that will be left."""
-        super().before_step(scale)
+        super().before_step()
         self.spectrum.coefficients.grad = None
 
+    def is_due(self, step: int, ahead: int) -> bool:
+        """Whether all components move after the step that follows the first ``step``."""
+        del ahead
+        return step + 1 >= self.spectrum.schedule.recorded_steps
+
     @torch.no_grad()
-    def move(self) -> torch.Tensor:
+    def prune_and_regrow(self, step: int, loss_scale: float) -> torch.Tensor:
         """Move all components; returns which moved, (B,)."""
-        statistics = self._recorded()
-        self.forget()
-        spectrum = self.spectrum
-        if statistics is None:
+        del step, loss_scale
+        recorded, spectrum = self._take_recorded(), self.spectrum
+        if recorded is None:
             msg = f"{spectrum.name}: no gradient was recorded, so its locations stay random"
             warnings.warn(msg, stacklevel=2)
             return torch.zeros_like(self._flat_indices(), dtype=torch.bool)
-        decreases = statistics.predicted_decreases(use_curvature=self._use_curvature)
+        by_curvature = spectrum.location_search != "swap-raw"
+        decreases = recorded.predicted_decreases(use_curvature=by_curvature)
         after = largest(decreases, spectrum.indices.shape[0])
         return self._move(after, resets=spectrum.zero_init)
 
@@ -201,95 +160,60 @@ class GradientStart(RecordingSearch):
 class PruneAndRegrow(RecordingSearch):
     """Moves the components that matter least to the locations that promise most.
 
-    Args:
-        spectrum: Whose components move.
-        search: ``reselect``, ``swap`` or ``swap-raw``; see
-            :mod:`loca_theory.locations.prune_and_regrow`.
+    See :mod:`loca_theory.locations.prune_and_regrow`.
     """
 
-    def __init__(self, spectrum: CosineSpectrum, search: str) -> None:
+    def __init__(self, spectrum: Any) -> None:
         super().__init__(spectrum)
+        search = spectrum.location_search
         self._is_raw, self._reselects = search == "swap-raw", search == "reselect"
-        self._progress, self._loss_scale = 0.0, 1.0
-        self._turn: int | None = None  # of the move whose components are still to be chosen
-        self._drop(None)
+        if self._reselects and spectrum.dropped is None:
+            spectrum.dropped = torch.zeros_like(self._flat_indices(), dtype=torch.bool)
 
-    def _drop(self, which: torch.Tensor | None) -> None:
-        """Leave components out; None for none. Compiled code multiplies by ``kept`` in any case."""
-        self.dropped = which
-        if self._reselects:
-            kept = torch.ones_like(self._flat_indices(), dtype=torch.bool)
-            self.kept = kept if which is None else kept.index_fill(0, which, value=False)
-
-    def start_recording(self, progress: float, turn: int) -> None:
-        """Record the next step as well; ``reselect`` leaves some components out meanwhile.
+    def begin(self, step: int, ahead: int) -> None:
+        """Record the next step if it is due; ``reselect`` leaves some components out meanwhile.
 
         It leaves them out of the layer's output, as dropout does, in training mode or whenever
         gradients are enabled. ΔW itself has them.
         """
-        if self._statistics is None:
-            self._progress, self._turn = progress, turn
-            self._choose()
-        super().start_recording(progress, turn)
+        spectrum, schedule = self.spectrum, self.spectrum.schedule
+        if self.is_recording or not schedule.records(step, ahead):
+            return
+        spectrum.start_recording()
+        if self._reselects:
+            turn = (step + ahead) // schedule.period
+            a = whole(spectrum.coefficients)
+            chosen = components_to_drop(a, schedule.progress(step), turn)
+            spectrum.dropped[chosen] = True
 
-    def _choose(self) -> None:
-        """Choose what to leave out, unless the coefficients are still to be loaded."""
-        a = self.spectrum.coefficients
-        if self._reselects and self._turn is not None and not a.is_meta:
-            chosen = components_to_drop(whole(a), self._progress, self._turn)
-            self._drop(chosen.sort().values)
-            self._turn = None
-
-    def inputs(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The coefficients; locations are not differentiated."""
-        self._choose()
-        return super().inputs(a)
-
-    def follow(self) -> None:
-        """Move to the device of the coefficients."""
-        super().follow()
-        device = self.spectrum.indices.device
-        self._drop(None if self.dropped is None else self.dropped.to(device))
-
-    def forget(self) -> None:
-        """Stop recording, and leave no component out."""
-        super().forget()
-        self._turn = None
-        self._drop(None)
-
-    def before_step(self, scale: torch.Tensor | None = None) -> None:
-        """Note by what the loss was scaled: a²h needs the curvature of the loss itself."""
-        super().before_step(scale)
-        if self.is_recording and not (self._is_raw or self._reselects):
-            self._loss_scale = loss_scale()
+    def is_due(self, step: int, ahead: int) -> bool:
+        """Whether components move after the step that follows the first ``step``."""
+        return self.is_recording and self.spectrum.schedule.prunes_and_regrows(step, ahead)
 
     @torch.no_grad()
-    def move(self) -> torch.Tensor:
-        """Move components as the recorded gradients suggest; returns which moved, (B,)."""
-        statistics, out = self._recorded(), self.dropped
-        self.forget()
-        spectrum = self.spectrum
-        if statistics is None:
-            return torch.zeros_like(self._flat_indices(), dtype=torch.bool)
-        decreases = statistics.predicted_decreases(use_curvature=not self._is_raw)
+    def prune_and_regrow(self, step: int, loss_scale: float) -> torch.Tensor:
+        """Move components as the recorded gradients suggest; returns which moved, (B,).
+
+        Args:
+            step: Number of steps before this one.
+            loss_scale: By what the loss was multiplied: a²h needs the curvature of the loss itself.
+        """
+        spectrum, schedule = self.spectrum, self.spectrum.schedule
+        recorded = self._take_recorded()
         before = self._flat_indices()
+        out = spectrum.dropped.nonzero()[:, 0] if self._reselects else None
+        if out is not None:
+            spectrum.dropped.zero_()
+        if recorded is None:
+            return torch.zeros_like(before, dtype=torch.bool)
+        decreases = recorded.predicted_decreases(use_curvature=not self._is_raw)
         if out is not None:
             return self._move(reselect(before, out, decreases), resets=True)
+        first = schedule.first_recorded(step, spectrum.start_steps)
         curvature = None
         if not self._is_raw:
-            curvature = statistics.curvature(spectrum.indices) / self._loss_scale**2
-        count = most_moved(before.shape[0], self._progress, use_curvature=not self._is_raw)
+            curvature = recorded.curvature(spectrum.indices, step + 1 - first) / loss_scale**2
+        progress = schedule.progress(first)
+        count = most_moved(before.shape[0], progress, use_curvature=not self._is_raw)
         a = whole(spectrum.coefficients).to(decreases.dtype)
         return self._move(swap(a, before, decreases, curvature, count), resets=True)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and numbers to continue from, in the middle of a recording as well."""
-        state = {**super().state_dict(), "progress": self._progress}
-        return state if self.dropped is None else {**state, "dropped": self.dropped}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        self._progress = float(state["progress"])
-        if "dropped" in state:
-            self._drop(state["dropped"].to(self.spectrum.indices.device))

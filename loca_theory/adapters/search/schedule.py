@@ -80,6 +80,15 @@ class AlternatingSchedule:
         """Whether the next step ends a period: components are pruned and regrown after it."""
         return (step + self.as_printed + offset + 1) % self.period == 0 and not self.is_over(step)
 
+    def first_recorded(self, step: int, earliest: int) -> int:
+        """Number of steps before the first recorded one, of a move after the next step.
+
+        Args:
+            step: Number of steps done.
+            earliest: Number of steps before the search began.
+        """
+        return max(earliest, step + 1 - min(self.recorded_steps, self.period))
+
     def is_over(self, step: int) -> bool:
         """Whether B_s steps are done."""
         return self.alternating_steps is not None and step >= self.alternating_steps

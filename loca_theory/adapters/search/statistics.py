@@ -17,51 +17,60 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
+from loca_theory.adapters.search.sharding import is_distributed
 from loca_theory.transforms import dct2
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.transposed import rows_to_spectra
 
 # The shape of the curvature is estimated from this many tokens of a batch, those of largest norm.
 _TOKENS = 256
+# ∂L/∂ΔW, and the powers of the spectra of the gradients and of the inputs.
+SUMS = ("gradient_sum", "row_power", "column_power")
 
 
-class GradientStatistics:
-    """Sums over the backward passes of one or several optimiser steps.
+class GradientStatistics(nn.Module):
+    """Sums over the backward passes of one or several optimiser steps, of all processes.
+
+    They are buffers, so a layer that records has them in its state. The passes since the latest
+    step of the optimiser are not in them yet.
 
     Args:
         shape: (p, q).
         scaling: α. Gradients and curvatures are those with respect to a coefficient.
         dtype: Dtype of the sums.
         device: Device of the sums.
-
-    Attributes:
-        steps: Number of optimiser steps.
     """
 
     def __init__(
         self, shape: tuple[int, int], scaling: float, dtype: torch.dtype, device: torch.device
     ) -> None:
+        super().__init__()
         self._shape, self._scaling = shape, scaling
-        self._dtype, self._device = dtype, device
-        self._sums: list[torch.Tensor] = []
-        self._latest: list[torch.Tensor] = []  # since the last step
-        self.steps = 1
+        self._kind: dict[str, Any] = {"dtype": dtype, "device": device}
+        self._latest: list[torch.Tensor] = []
+        for name in SUMS:
+            self.register_buffer(name, None)
 
-    def to(self, device: torch.device) -> None:
-        """Move the sums to a device."""
-        self._device = device
-        self._sums, self._latest = (
-            [total.to(device) for total in sums] for sums in (self._sums, self._latest)
-        )
+    def _sums(self) -> list[Any]:
+        return [getattr(self, name) for name in SUMS]
 
     def keep(self) -> None:
-        """Add the latest backward passes to the sums: the optimiser has stepped by them."""
-        if self._sums:
-            for total, latest in zip(self._sums, self._latest, strict=False):
-                total += latest
-        else:
-            self._sums = self._latest
+        """Add the latest backward passes of all processes: the optimiser has stepped by them.
+
+        The loss is the mean of the losses of the processes.
+        """
+        latest = self._ready()
+        if is_distributed():
+            for total in latest:
+                torch.distributed.all_reduce(total)
+            processes = torch.distributed.get_world_size()
+            latest[0] /= processes
+            latest[1] /= processes**2
+        for name, one in zip(SUMS, latest, strict=True):
+            before = getattr(self, name)
+            setattr(self, name, one if before is None else before.add_(one))
         self._latest = []
 
     def drop(self, *, unless: bool | torch.Tensor) -> None:
@@ -76,22 +85,19 @@ class GradientStatistics:
         elif not unless:
             self._latest = []
 
-    def state_dict(self) -> dict[str, Any]:
-        """The sums of this process, up to its last step, and of how many steps they are."""
-        return {"recorded_steps": self.steps} | {
-            f"recorded_{number}": total for number, total in enumerate(self._sums)
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state_dict`."""
-        self.steps = int(state["recorded_steps"])
-        sums = [state[f"recorded_{n}"] for n in range(3) if f"recorded_{n}" in state]
-        self._sums = [total.to(self._device, self._dtype, copy=True) for total in sums]
-
-    def __bool__(self) -> bool:
+    def has_gradient(self) -> bool:
         """Whether a gradient other than zero was recorded."""
-        totals = self._totals()
-        return bool(totals) and bool(totals[1].any())
+        _, rows, _ = self._sums()
+        return rows is not None and bool(rows.any())
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any
+    ) -> None:
+        for name in SUMS:
+            saved = state_dict.get(prefix + name)
+            if getattr(self, name) is None and saved is not None:
+                setattr(self, name, torch.empty(saved.shape, **self._kind))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @torch.no_grad()
     def add(self, x: torch.Tensor | None, g: torch.Tensor) -> None:
@@ -106,7 +112,8 @@ class GradientStatistics:
             self._add_increment(g)
             return
         p, q = self._shape
-        x, g = x.reshape(-1, q).to(self._dtype), g.reshape(-1, p).to(self._dtype)
+        dtype = self._kind["dtype"]
+        x, g = x.reshape(-1, q).to(dtype), g.reshape(-1, p).to(dtype)
         if not x.shape[0]:
             return
         # Tokens with an overflow of mixed precision are ignored, because the step will be skipped.
@@ -124,7 +131,7 @@ class GradientStatistics:
         columns += _power(x)
 
     def _add_increment(self, g: torch.Tensor) -> None:
-        g = g.reshape(self._shape).to(self._dtype)
+        g = g.reshape(self._shape).to(self._kind["dtype"])
         g = g.where(g.sum().isfinite(), 0.0)
         total, *powers = self._ready()
         total += g
@@ -134,31 +141,12 @@ class GradientStatistics:
     def _ready(self) -> list[torch.Tensor]:
         if not self._latest:
             p, q = self._shape
-            sizes = ((p, q), (p,), (q,))
-            self._latest = [
-                torch.zeros(size, dtype=self._dtype, device=self._device) for size in sizes
-            ]
+            self._latest = [torch.zeros(size, **self._kind) for size in ((p, q), (p,), (q,))]
         return self._latest
-
-    def _totals(self) -> list[torch.Tensor]:
-        """The sums with the latest backward passes; empty if there were none."""
-        if not (self._sums and self._latest):
-            return self._sums or self._latest
-        return [total + latest for total, latest in zip(self._sums, self._latest, strict=True)]
-
-    def gather(self) -> None:
-        """Combine the sums of all processes; the loss is the mean of their losses."""
-        self._ready()
-        self.keep()
-        for total in self._sums:
-            torch.distributed.all_reduce(total)
-        processes = torch.distributed.get_world_size()
-        self._sums[0] /= processes
-        self._sums[1] /= processes**2
 
     def gradient(self) -> torch.Tensor:
         """α Z at every location, (p·q,)."""
-        return self._scaling * dct2(self._totals()[0]).flatten()
+        return self._scaling * dct2(self._sums()[0]).flatten()
 
     def predicted_decreases(self, *, use_curvature: bool) -> torch.Tensor:
         r"""Twice the predicted decrease of the loss by a new component at every location, (p·q,).
@@ -169,15 +157,15 @@ class GradientStatistics:
         if not use_curvature:
             return self.gradient().square_()
         # h is an outer product: dividing by its factors needs no matrix of its size. α cancels.
-        total, *powers = self._totals()
+        total, *powers = self._sums()
         rows, columns = map(_inverse_root, powers)
         z = dct2(total).mul_(rows[:, None]).mul_(columns)
         return z.square_().flatten()
 
-    def curvature(self, indices: torch.Tensor) -> torch.Tensor:
-        """α² h of a single step, at locations (B, 2): (B,)."""
-        _, rows, columns = self._totals()
-        per_step = (self._scaling / self.steps) ** 2
+    def curvature(self, indices: torch.Tensor, steps: int) -> torch.Tensor:
+        """α² h of a single step of those recorded, at locations (B, 2): (B,)."""
+        _, rows, columns = self._sums()
+        per_step = (self._scaling / steps) ** 2
         return per_step * rows[indices[:, 0]] * columns[indices[:, 1]]
 
 

@@ -72,6 +72,10 @@ class LoCALayer(nn.Module, BaseTunerLayer):
             implementation=config.implementation,
             seed=(config.random_loc_seed, zlib.crc32(self.name.encode())),
             name=self.name,
+            schedule=config.search_schedule(),
+            location_search=config.location_search,
+            init_locations=config.init_locations,
+            location_lr=config.location_lr,
         )
         self._move_adapter_to_device_of_base_layer(adapter_name)
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)

@@ -13,7 +13,6 @@ from peft.utils import get_quantization_kwargs
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
 
-from loca_theory.adapters.search.training import LocationTraining
 from loca_theory.adapters.spectrum import OLD_KEYS, old_checkpoint
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
@@ -22,12 +21,11 @@ from loca_theory.adapters.tuner.parallel import refuse_plan
 from loca_theory.adapters.tuner.parameters import ParamWrapper
 from loca_theory.errors import InvalidArgumentError
 
+_SPECTRUM = ".loca_spectrum."
+
 
 class LoCAModel(BaseTuner):
     """A model with LoCA adapters; ``get_peft_model(model, LoCAConfig(...))`` creates it.
-
-    Each adapter that is made for training has a :class:`~loca_theory.adapters.LocationTraining`
-    under its name in ``location_training``. It follows the optimiser by itself.
 
     Args:
         model: The model to adapt.
@@ -40,47 +38,41 @@ class LoCAModel(BaseTuner):
     tuner_layer_cls = LoCALayer
     target_module_mapping = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 
-    location_training: dict[str, LocationTraining]
-
     def inject_adapter(
         self, model: nn.Module, adapter_name: str, *args: Any, **kwargs: Any
     ) -> None:
-        """Put the adapter into the model, and start its schedule."""
-        if "location_training" not in vars(self):  # PEFT calls this in its __init__
-            self.location_training = {}
+        """Put the adapter into the model."""
         super().inject_adapter(model, adapter_name, *args, **kwargs)
         config: Any = self.peft_config[adapter_name]
         layers = [m.name for m in model.modules() if isinstance(m, LoCALayer)]
         for pattern in config.n_frequency_pattern or {}:
             if not any(_matches(pattern, name) for name in layers):
                 warnings.warn(f"n_frequency_pattern {pattern!r} matches no layer", stacklevel=2)
-        if config.inference_mode:
-            return
-        spectra = [
-            spectrum
-            for layer in model.modules()
-            if isinstance(layer, LoCALayer)
-            and (spectrum := layer.spectrum(adapter_name)) is not None
-        ]
-        if spectra:
-            self.location_training[adapter_name] = LocationTraining(
-                spectra,
-                config.schedule(),
-                search=config.location_search,
-                init_locations=config.init_locations,
-                location_lr=config.location_lr,
-            )
+
+    @classmethod
+    def _remove_adapter_name_from_key(cls, key: str, adapter_name: str) -> str:
+        return key.replace(f"{_SPECTRUM}{adapter_name}.", _SPECTRUM)
 
     @classmethod
     def _remap_adapter_state_dict_for_load(
         cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
-        """Refuse keys of earlier versions, which PEFT would leave out."""
+        """Map the state of a search as well, which a new model does not have yet.
+
+        Raises:
+            InvalidArgumentError: an earlier version of this package saved the state.
+        """
+        same: Any = {key: key for key in state_dict}
+        found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, same)
+        names: dict[Any, str] = {key: name for name, key in found.items()}
         for key in state_dict:
-            layer, _, name = key.rpartition(".loca_spectrum.")
-            if layer and name in OLD_KEYS:
-                raise InvalidArgumentError(old_checkpoint(layer, [name]))
-        return super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
+            layer, _, end = key.partition(_SPECTRUM)
+            if end in OLD_KEYS:
+                raise InvalidArgumentError(old_checkpoint(layer, [end]))
+            beside = names.get(f"{layer}{_SPECTRUM}indices")
+            if end and beside:
+                names[key] = beside.removesuffix("indices") + end
+        return {names[key]: value for key, value in state_dict.items()}
 
     def _prepare_adapter_config(self, peft_config: Any, model_config: dict[str, Any]) -> Any:
         """Take PEFT's target modules of the architecture, which parameters can do without."""
@@ -99,11 +91,6 @@ class LoCAModel(BaseTuner):
                 msg = "all adapters must target the same set of parameters, but this one has "
                 msg += f"target_parameters={sorted(both[0])} and {name!r} {sorted(both[1])}"
                 raise InvalidArgumentError(msg)
-
-    def delete_adapter(self, adapter_name: str) -> None:
-        """Remove an adapter, and its search."""
-        super().delete_adapter(adapter_name)
-        self.location_training.pop(adapter_name, None)
 
     @contextmanager
     def _enable_peft_forward_hooks(self, *_: Any, **options: Any) -> Iterator[None]:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.adapters.search import AlternatingSchedule, LocationTraining
+from loca_theory.adapters.search import AlternatingSchedule
+from loca_theory.adapters.search.following import follow
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.transforms.matrices import dct_matrix
@@ -80,14 +81,25 @@ def _indices(setting: Setting) -> NDArray[np.int64]:
 
 def _layer(setting: Setting) -> tuple[CosineSpectrum, torch.Tensor]:
     """A spectrum after a backward pass with a random ∂L/∂ΔW, and that ∂L/∂ΔW."""
-    layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, scaling=_SCALING).double()
+    layer = _searching(scaling=_SCALING)
     with torch.no_grad():
         layer.set_indices(torch.from_numpy(_indices(setting)))
         layer.coefficients.copy_(torch.from_numpy(setting.rng.standard_normal(_COMPONENTS)))
     slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
-    LocationTraining(layer, AlternatingSchedule(joint=True), automatic=False)
+    _learn_both(layer)
     (layer.increment() * slope).sum().backward()
     return layer, slope
+
+
+def _searching(**options: Any) -> CosineSpectrum:
+    """A spectrum whose coefficients and locations are learned jointly once it is followed."""
+    schedule = AlternatingSchedule(joint=True)
+    return CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, schedule=schedule, **options).double()
+
+
+def _learn_both(layer: CosineSpectrum) -> None:
+    """Give the locations a gradient as well; nothing steps."""
+    follow(layer, torch.optim.SGD(layer.parameters(), 0.0))
 
 
 def location_identity(setting: Setting, *, form: str, difference: str = "central") -> Measurement:
@@ -122,8 +134,7 @@ def location_identity(setting: Setting, *, form: str, difference: str = "central
             if form == "printed":
                 found = _SCALING * a[n] * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
             else:
-                search: Any = layer.search
-                located = search.locations  # u = l/(dim − 1)
+                located: Any = layer.offset  # on the scale of u = l/(dim − 1)
                 found = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
             worst = max(worst, abs(found - trace))
     return Measurement.exact(worst)
@@ -165,20 +176,19 @@ def first_location_gradient(setting: Setting, *, steps: int | None = None) -> Me
 
     Source: lines 1 to 8 of Algorithm 1.
     """
-    layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS).double()
+    layer = _searching()
     layer.set_indices(torch.from_numpy(_indices(setting)))
     target = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
     learned: Any = layer.coefficients
+    _learn_both(layer)
     for _ in range(AlternatingSchedule().coefficient_steps if steps is None else steps):
         layer.zero_grad()
         ((layer.increment() - target).square().sum() / 2).backward()
         with torch.no_grad():
             learned -= 0.1 * learned.grad
     layer.zero_grad()
-    LocationTraining(layer, AlternatingSchedule(joint=True), automatic=False)
     ((layer.increment() - target).square().sum() / 2).backward()
-    search: Any = layer.search
-    located = search.locations
+    located: Any = layer.offset
     return Measurement.exact(float(located.grad.abs().min()))
 
 

@@ -1,0 +1,577 @@
+"""A search that follows the steps of one optimiser."""
+
+import copy
+import math
+import pickle
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
+from loca_theory.adapters.indices import continuous
+from loca_theory.adapters.search import following
+from loca_theory.errors import InvalidArgumentError
+
+from .searching import (
+    SEARCHES,
+    SHORT,
+    adamw,
+    all_indices,
+    assert_distinct,
+    batches,
+    close,
+    coefficients,
+    everything,
+    followed,
+    loss_of,
+    offsets,
+    same,
+    same_state,
+    sgd,
+    small,
+    spectra,
+    train,
+    trained,
+)
+
+A, L = "coefficients", "locations"
+JOINT = AlternatingSchedule(2, 3, 10, joint=True)
+ENDLESS = AlternatingSchedule(2, 3, None)
+by_set_to_none = pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
+by_schedule = pytest.mark.parametrize("schedule", [SHORT, JOINT], ids=["in turn", "jointly"])
+by_kind = pytest.mark.parametrize("search", ["central", "reselect"])
+by_start = pytest.mark.parametrize("start", ["random", "gradient"])
+OPTIMISERS = {
+    "AdamW with decay": adamw,
+    "fused AdamW": partial(adamw, fused=True),
+    "SGD with momentum": partial(sgd, momentum=0.9, weight_decay=0.1),
+}
+by_optimiser = pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
+
+# --- phases ---
+
+
+@by_set_to_none
+@by_optimiser
+@pytest.mark.parametrize("schedule", [ENDLESS, JOINT], ids=["in turn", "jointly"])
+def test_a_phase_moves_what_it_learns_and_nothing_else(schedule, make, set_to_none):
+    # SGD's steps are as small as the gradients.
+    lr = 10.0 if getattr(make, "func", make) is sgd else 0.1
+    model, optimizer = followed(make, schedule=schedule, location_lr=lr)
+    for step in range(9):
+        phase = schedule.phase(step)
+        assert {layer.phase for layer in spectra(model)} == {phase}
+        a, indices = coefficients(model), all_indices(model)
+        train(model, optimizer, 1, step, set_to_none=set_to_none)
+        assert same(coefficients(model), a) == (phase == L)
+        assert same(all_indices(model), indices) == (phase == A)
+        assert [int(layer.steps) for layer in spectra(model)] == [step + 1] * 2
+
+
+@by_set_to_none
+def test_a_layer_that_is_not_used_in_a_location_phase_stays(set_to_none):
+    model, optimizer = followed(schedule=ENDLESS)
+    train(model, optimizer, 2)
+    before = everything(model)
+    optimizer.zero_grad(set_to_none)
+    model[0](batches(1)[0][0]).square().mean().backward()
+    optimizer.step()
+    after = everything(model)
+    assert same(after[0], before[0])
+    is_same = [list(map(torch.equal, *pair)) for pair in zip(after[1:], before[1:], strict=True)]
+    assert is_same == [[False, True]] * 2
+
+
+def located(layer):
+    return continuous(layer.indices, layer._size, torch.float64) + layer.offset.detach()
+
+
+def test_the_optimiser_steps_the_locations_without_decay_and_indices_follow():
+    model, optimizer = followed(schedule=ENDLESS)
+    train(model, optimizer, 2)
+    layer = spectra(model)[0]
+    u = located(layer).requires_grad_()
+    reference = torch.optim.AdamW([u], lr=0.1, weight_decay=0.0)
+    for step in range(2, 10):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        if layer.phase == L:
+            u.grad = layer.offset.grad.clone()
+            reference.step()
+            u.data.clamp_(0.0, 1.0)
+        optimizer.step()
+        close(located(layer), u.detach())
+        assert torch.equal(layer.indices, (u.detach() * (layer.shape - 1)).round().long())
+
+
+@by_schedule
+def test_at_the_end_the_offset_is_gone_and_coefficients_go_on(schedule):
+    model, optimizer = followed(schedule=schedule)
+    assert sum(p.numel() for p in trained(model)) == 3 * 16
+    train(model, optimizer, 9)
+    assert {"offset", "steps"} <= {key.rpartition(".")[2] for key in model.state_dict()}
+    train(model, optimizer, 1, 9)
+    (group,) = optimizer.param_groups
+    held = [id(layer.coefficients) for layer in spectra(model)]
+    assert [id(p) for p in group["params"]] == [id(p) for p in trained(model)] == held
+    assert [id(p) for p in optimizer.state] == held
+    assert {key.rpartition(".")[2] for key in model.state_dict()} == {
+        "weight", "bias", "coefficients", "indices", "shape"
+    }  # fmt: skip
+    for layer in spectra(model):
+        assert layer.search is layer.following is None
+        assert not layer.is_searching
+        assert_distinct(layer)
+    a, indices = coefficients(model), all_indices(model)
+    train(model, optimizer, 3, 10)
+    assert same(all_indices(model), indices)
+    assert not any(map(torch.equal, coefficients(model), a))
+
+
+def test_the_end_separates_components_that_share_a_location_and_leaves_the_increment():
+    model, optimizer = followed(location_lr=1.0)
+    train(model, optimizer, 5)
+    for layer in spectra(model):
+        assert len(torch.unique(layer.indices, dim=0)) < len(layer.indices)
+    before = [layer.increment().detach() for layer in spectra(model)]
+    for layer, delta in zip(spectra(model), before, strict=True):
+        layer.finish_search()
+        assert_distinct(layer)
+        close(layer.increment().detach(), delta)
+
+
+# --- counting ---
+
+
+def test_only_steps_of_the_optimiser_count():
+    model, optimizer = followed()
+    for done, finite in enumerate((True, True, True, False)):
+        optimizer.zero_grad()
+        for part in range(4):
+            (loss_of(model, done, slice(4 * part, 4 * part + 4)) / 4).backward()
+        assert {layer.steps_done for layer in spectra(model)} == {done}
+        if finite:  # otherwise a GradScaler skips the step
+            optimizer.step()
+    assert {(layer.steps_done, layer.phase) for layer in spectra(model)} == {(3, L)}
+
+
+@by_set_to_none
+@by_kind
+@by_optimiser
+def test_a_step_with_a_closure_is_one_without(search, make, set_to_none):
+    (plain, first), (closed, second) = (followed(make, location_search=search) for _ in range(2))
+    train(plain, first, 9)
+    for step in range(9):
+
+        def closure(step=step):
+            second.zero_grad(set_to_none)
+            value = loss_of(closed, step)
+            value.backward()
+            return value
+
+        second.step(closure)
+    assert same_state(everything(closed), everything(plain))
+
+
+@by_kind
+@by_start
+def test_two_optimisers_with_a_layer_each_are_one_with_both(search, start):
+    options = {"schedule": SHORT, "location_search": search, "init_locations": start}
+    one, both = small(**options), small(**options)
+    optimizers = [[adamw(one)], [adamw(layer) for layer in (both[0], both[2])]]
+    for model, mine in zip((one, both), optimizers, strict=True):
+        for optimizer in mine:
+            follow(model, optimizer)
+    for step in range(12):
+        for model, mine in zip((one, both), optimizers, strict=True):
+            for optimizer in mine:
+                optimizer.zero_grad()
+            loss_of(model, step).backward()
+            for optimizer in mine:
+                optimizer.step()
+        assert same_state(everything(both), everything(one))
+
+
+def test_models_and_other_optimisers_do_not_disturb_each_other():
+    (alone, first), (model, second), (other, third) = (followed() for _ in range(3))
+    critic = nn.Linear(10, 1).double()
+    unrelated = sgd(critic, lr=0.0)
+    assert not unrelated._optimizer_step_pre_hooks
+    assert not unrelated._optimizer_step_post_hooks
+    for step in range(10):
+        train(alone, first, 1, step)
+        critic(model(batches(1, step)[0][0])).sum().backward()
+        unrelated.step()
+        train(other, third, 1, step + 5)
+        train(model, second, 1, step)
+        assert same_state(everything(model), everything(alone))
+
+
+def test_a_new_optimiser_takes_the_search_over():
+    model, old = followed()
+    train(model, old, 3)
+    new = adamw(model)
+    follow(model, new)
+    train(model, old, 1)
+    assert {layer.steps_done for layer in spectra(model)} == {3}
+    train(model, new, 7)
+    assert not any(layer.is_searching for layer in spectra(model))
+    assert len(new.param_groups[0]["params"]) == 2
+
+
+def test_following_twice_counts_once():
+    model, optimizer = followed()
+    follow(model, optimizer)
+    train(model, optimizer, 3)
+    assert {layer.steps_done for layer in spectra(model)} == {3}
+
+
+def test_a_removed_search_rests():
+    model = small(schedule=SHORT)
+    optimizer = adamw(model)
+    search = follow(model, optimizer)
+    train(model, optimizer, 3)
+    search.remove()
+    before = everything(model)
+    train(model, optimizer, 1, 3)
+    after = everything(model)
+    assert not any(map(torch.equal, after[0], before[0]))
+    assert same_state(after[1:], before[1:])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@by_start
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_copy_of_the_model_is_followed_by_itself_and_goes_on(search, start, copied):
+    model, optimizer = followed(sgd, location_search=search, init_locations=start)
+    for step in range(10):
+        twin = copied(model)
+        assert {layer.phase for layer in spectra(twin)} == {None}
+        train(model, optimizer, 1, step)
+        mine = sgd(twin)
+        follow(twin, mine)
+        train(twin, mine, 1, step)
+        assert same_state(everything(twin), everything(model)), step
+
+
+# --- nobody follows, and other things that are said ---
+
+
+def test_where_nobody_follows_coefficients_train_locations_rest_and_one_warning_says_so(
+    monkeypatch,
+):
+    monkeypatch.setattr(CosineSpectrum, "_was_told", False)
+    model = small(schedule=SHORT)
+    optimizer, indices, a = adamw(model), all_indices(model), coefficients(model)
+    with pytest.warns(UserWarning, match=r"nobody follows .* call follow\(model, opt") as said:
+        train(model, optimizer, 4)
+    assert len(said) == 1
+    assert same(all_indices(model), indices)
+    assert not any(map(torch.equal, coefficients(model), a))
+    assert len(list(model.parameters())) == 2 + 4
+
+
+def test_a_forward_pass_alone_is_no_reason_to_warn(monkeypatch):
+    monkeypatch.setattr(CosineSpectrum, "_was_told", False)
+    model = small(schedule=SHORT)
+    loss_of(model).backward()
+    loss_of(model).backward()
+    optimizer = adamw(model)
+    follow(model, optimizer)
+    train(model, optimizer, 3)
+
+
+def test_locations_that_never_left_their_index_are_said():
+    model, optimizer = followed(location_lr=1e-9)
+    train(model, optimizer, 9)
+    with pytest.warns(UserWarning, match="none of them has left its index; raise location_lr"):
+        train(model, optimizer, 1, 9)
+
+
+def test_a_model_without_a_search_has_nothing_to_follow():
+    model = small()
+    with pytest.warns(UserWarning, match="nothing to follow; set alternating_steps of LoCAConfig"):
+        follow(model, adamw(model))
+
+
+class ScheduleFree(torch.optim.SGD):
+    def train(self):
+        """Of an optimiser that keeps an average of the parameters."""
+
+
+class OfTheirs:
+    param_groups = ()
+
+
+def zero_1(model):
+    model[0].spectrum.coefficients._hp_mapping = None
+    return adamw(model)
+
+
+REFUSED = {
+    "no layer": (lambda _: nn.Linear(2, 2), adamw, "the model has no LoCA layer"),
+    "another's": (
+        lambda m: m,
+        lambda m: torch.optim.SGD(m[0].base.parameters()),
+        "does not hold the coefficients of LoCA; build it from the model's parameters after",
+    ),
+    "LBFGS": (lambda m: m, lambda m: torch.optim.LBFGS(trained(m)), "LBFGS keeps former param"),
+    "schedule-free": (lambda m: m, lambda m: ScheduleFree(trained(m)), "ScheduleFree keeps form"),
+    "ZeRO": (lambda m: m, zero_1, "DeepSpeed's ZeRO does not step .*; set alternating_steps=0"),
+    "not torch's": (lambda m: m, lambda _: OfTheirs(), "OfTheirs does not step the parameters"),
+}
+
+
+@pytest.mark.parametrize(("of", "make", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_followed_is_one_clear_line(of, make, message):
+    model = small(schedule=SHORT)
+    optimizer = make(model)
+    with pytest.raises(InvalidArgumentError, match=message):
+        follow(of(model), optimizer)
+
+
+def test_several_processes_need_the_offset_before_the_model_is_wrapped(monkeypatch):
+    monkeypatch.setattr(following, "is_distributed", lambda: True)
+    model = small(schedule=SHORT)
+    with pytest.raises(InvalidArgumentError, match=r"first: .* call follow\(model\) before Distr"):
+        follow(model, adamw(model))
+
+
+@by_schedule
+def test_locations_that_are_no_numbers_are_an_error(schedule):
+    model, optimizer = followed(schedule=schedule)
+    train(model, optimizer, 2)
+    (loss_of(model) * math.nan).backward()
+    with pytest.raises(InvalidArgumentError, match="first: its locations have become NaN"):
+        optimizer.step()
+
+
+# --- the rate of the locations ---
+
+RATES = [0.0, 0.5, 1.0, 0.25, 2.0, 1.0, 0.5, 0.125, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("earlier", [True, False], ids=["made earlier", "made later"])
+def test_a_scheduler_scales_the_rate_of_the_locations(earlier):
+    """Schedulers that begin low call that the initial rate: locations never exceed theirs."""
+    model, optimizer = small(schedule=SHORT), None
+    optimizer = sgd(model)
+    schedulers = []
+
+    def schedule():
+        made = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: RATES[t % 10])
+        schedulers.append(made)
+
+    if earlier:
+        schedule()
+    follow(model, optimizer)
+    if not earlier:
+        schedule()
+    layer = spectra(model)[0]
+    for step, rate in enumerate(RATES[:9]):
+        before, phase = located(layer), layer.phase
+        train(model, optimizer, 1, step)
+        if phase == L:
+            expected = (before - 0.1 * min(rate, 1.0) * layer.offset.grad).clamp(0.0, 1.0)
+            close(located(layer), expected)
+        schedulers[0].step()
+
+
+def test_each_layer_follows_the_rate_of_its_own_group():
+    model = small(schedule=AlternatingSchedule(joint=True), location_lr=0.01)
+    groups = [{"params": [layer.coefficients]} for layer in spectra(model)]
+    optimizer = torch.optim.AdamW(groups, lr=0.02)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda _: 1.0, lambda _: 0.0])
+    follow(model, optimizer)
+    assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]
+    before = offsets(model)
+    train(model, optimizer, 1)
+    assert [not torch.equal(*pair) for pair in zip(before, offsets(model), strict=True)] == [
+        True, False
+    ]  # fmt: skip
+
+
+@by_kind
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gradscaler_changes_nothing_and_what_it_skips_does_not_count(search, fused):
+    """A fused optimiser divides by the scale, and skips an overflow, inside its own step."""
+    plain, first = followed(dtype=torch.float32, location_search=search)
+    model, optimizer = followed(
+        partial(adamw, fused=fused), dtype=torch.float32, location_search=search
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    done = 0
+    for step in range(10):
+        optimizer.zero_grad()
+        overflows = step in (1, 4)
+        factor = math.inf if overflows else 1.0
+        scaler.scale(loss_of(model, done) * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if not overflows:
+            train(plain, first, 1, done)
+            done += 1
+    assert {layer.steps_done for layer in spectra(model)} == {8}
+    assert same(all_indices(model), all_indices(plain))
+    for mine, theirs in zip(offsets(model), offsets(plain), strict=True):
+        # Fused kernels round otherwise; Adam turns that into a part of a step of 0.1.
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+
+
+# --- resuming ---
+
+
+def resumable(search, start):
+    model = small(schedule=AlternatingSchedule(2, 4, 18, recorded_steps=3), location_search=search,
+                  init_locations=start)  # fmt: skip
+    optimizer = adamw(model)
+    # Warm-up from 0, then decay.
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: min(t / 8, (30 - t) / 22))
+    return model, optimizer, rates
+
+
+def run(model, optimizer, rates, steps, start):
+    for step in range(start, start + steps):
+        train(model, optimizer, 1, step)
+        rates.step()
+
+
+ORDERS = ["follow, load", "load, follow", "load the model, make the optimiser"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("stop", [2, 5, 11, 20])
+@pytest.mark.parametrize(
+    ("search", "start"),
+    [("central", "random"), ("central", "gradient"), ("reselect", "random"), ("swap", "gradient")],
+)
+def test_the_states_of_model_and_optimiser_are_enough_to_resume(search, start, stop, order):
+    whole = resumable(search, start)
+    follow(*whole[:2])
+    run(*whole, stop, 0)
+    states = copy.deepcopy([part.state_dict() for part in whole])
+    resumed = resumable(search, start)
+    if order == "follow, load":
+        follow(*resumed[:2])
+    resumed[0].load_state_dict(states[0])
+    if order == "load the model, make the optimiser":
+        model = resumed[0]
+        optimizer = adamw(model)
+        resumed = (
+            model,
+            optimizer,
+            torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: min(t / 8, (30 - t) / 22)),
+        )
+        follow(model)
+    if order != "follow, load":
+        follow(*resumed[:2])
+    for part, state in zip(resumed[1:], states[1:], strict=True):
+        part.load_state_dict(state)
+    run(*whole, 24 - stop, stop)
+    run(*resumed, 24 - stop, stop)
+    assert same_state(resumed[0].state_dict(), whole[0].state_dict())
+    assert not any(layer.is_searching for layer in spectra(whole[0]))
+
+
+def test_a_finished_state_ends_the_search_of_the_model_that_loads_it():
+    finished, optimizer = followed()
+    train(finished, optimizer, 10)
+    model, optimizer = followed()
+    train(model, optimizer, 3)
+    model.load_state_dict(finished.state_dict())
+    assert not any(layer.is_searching for layer in spectra(model))
+    assert len(optimizer.param_groups[0]["params"]) == 2
+    train(model, optimizer, 3)
+    assert same(all_indices(model), all_indices(finished))
+
+
+def test_layers_with_fixed_locations_take_a_state_from_inside_a_search():
+    model, optimizer = followed(location_search="reselect")
+    train(model, optimizer, 4)
+    fixed = small()
+    fixed.load_state_dict(model.state_dict())
+    assert same(all_indices(fixed), all_indices(model))
+    assert {name.rpartition(".")[2] for name in fixed.state_dict()} == {
+        "weight", "bias", "coefficients", "indices", "shape"
+    }  # fmt: skip
+
+
+SPOILT = {
+    "offset": (math.nan, "first.spectrum: the checkpoint has values of offset that are not finite"),
+    "steps": (-5, "first.spectrum: the checkpoint is damaged: its search has made -5 steps"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_damaged_state_is_refused_by_the_name_of_its_layer(name):
+    model, optimizer = followed()
+    train(model, optimizer, 3)
+    model = nn.ModuleDict({"first": model[0]})
+    state, (value, message) = copy.deepcopy(model.state_dict()), SPOILT[name]
+    state[f"first.spectrum.{name}"].fill_(value)
+    with pytest.raises(RuntimeError, match=message):
+        model.load_state_dict(state)
+
+
+# --- others ---
+
+
+def test_a_layer_whose_coefficients_are_frozen_is_not_followed():
+    model = small(schedule=SHORT)
+    model[2].spectrum.requires_grad_(False)
+    optimizer = adamw(model)
+    follow(model, optimizer)
+    train(model, optimizer, 3)
+    assert [layer.steps_done for layer in spectra(model)] == [3, 0]
+    assert spectra(model)[1].offset is None
+
+
+def test_training_lowers_the_loss():
+    model, optimizer = followed(location_lr=0.02)
+    before = float(loss_of(model).detach())
+    for _ in range(30):
+        train(model, optimizer, 1)
+    assert float(loss_of(model).detach()) < before
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+@pytest.mark.parametrize(
+    ("search", "schedule"),
+    [("central", SHORT), pytest.param("forward", JOINT, marks=pytest.mark.deep),
+     pytest.param("swap", SHORT, marks=pytest.mark.deep), ("reselect", SHORT)],
+)  # fmt: skip
+def test_a_compiled_model_finds_the_locations_of_an_eager_one(search, schedule):
+    """In one graph per phase: of coefficients or both, of locations, and after the search."""
+    torch._dynamo.reset()
+    (eager, first), (other, second) = (
+        followed(location_search=search, schedule=schedule) for _ in range(2)
+    )
+    before, graphs = all_indices(eager), []
+
+    def backend(graph, examples):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, examples)
+
+    compiled = torch.compile(other, fullgraph=True, backend=backend)
+    for step in range(12):
+        train(eager, first, 1, step)
+        train(other, second, 1, step, run=compiled)
+        assert same(all_indices(eager), all_indices(other)), step
+    assert not any(map(torch.equal, before, all_indices(eager)))
+    for mine, theirs in zip(coefficients(other), coefficients(eager), strict=True):
+        close(mine, theirs, 1e-8)
+    assert len(graphs) == (3 if search == "central" else 2)
+
+
+def test_a_layer_without_a_weight_of_its_own_is_followed_too():
+    torch.manual_seed(0)
+    layer = LoCALinear(nn.Linear(6, 6), 9, schedule=ENDLESS, location_lr=0.3, zero_init=False)
+    optimizer, before = sgd(layer.spectrum), layer.spectrum.indices.clone()
+    follow(layer, optimizer)
+    for _ in range(5):
+        optimizer.zero_grad()
+        layer(torch.eye(6)).square().sum().backward()
+        optimizer.step()
+    assert not torch.equal(layer.spectrum.indices, before)
