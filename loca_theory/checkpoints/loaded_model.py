@@ -213,7 +213,7 @@ def _class_named(config: Mapping[str, Any]) -> Any:
         msg = "transformers is not installed: pip install 'loca-theory[adapters]'"
         raise UnknownModelError(msg) from None
     try:
-        kind = getattr(transformers, name, None)
+        kind: Any = getattr(transformers, name, None)
     except ImportError as error:  # what this class needs is not installed
         raise UnknownModelError(" ".join(str(error).split())) from error
     is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
