@@ -49,7 +49,7 @@ def test_every_command_explains_itself(name):
         ("comparison", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
         ("budgets", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
         ("patterns", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
-        ("comparison", ["--methods", "lora,lorra"], 2, "unknown method 'lorra'; choose from"),
+        ("comparison", ["--methods", "lora,lorra"], 2, "unknown method 'lorra'; did you mean lora"),
         ("comparison", ["--methods", "adapters"], 2, "bottleneck adapters are not run: PEFT has"),
         (
             "comparison",
