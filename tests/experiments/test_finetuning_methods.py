@@ -10,7 +10,11 @@ from experiments.finetuning.tasks.pretraining import load_body
 from loca_theory.errors import InvalidArgumentError
 
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
+    # Runs of a few steps do not move locations far.
+    pytest.mark.filterwarnings("ignore:the search for locations is over"),
+]
 # C3A has blocks whose size divides both P and Q, and the budgets below.
 P, Q, LAYERS = 12, 24, 2
 RUN = [name for name, method in methods().items() if method.kind != "not-run"]
