@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import (
@@ -97,6 +98,9 @@ def _raw(value):
 
 def _run(function, args, kwargs):
     name = function._schema.name.removeprefix("aten::")
+    if name in OPDEFS:  # an operator in Python: its body sees this device, as it would see a GPU
+        with _Mode():
+            return OPDEFS[name]._init_fn(*args, **kwargs)
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     ours = [tensor for tensor in tensors if isinstance(tensor, _Tensor)]
     # Numbers of the CPU may be taken anywhere.

@@ -53,6 +53,12 @@ class GradientStatistics(nn.Module):
         for name in SUMS:
             self.register_buffer(name, None)
 
+    def _apply(self, fn: Any, recurse: bool = True) -> GradientStatistics:
+        like = fn(torch.empty(0, **self._kind))
+        self._kind = {"dtype": like.dtype, "device": like.device}
+        self._latest = [fn(one) for one in self._latest]
+        return super()._apply(fn, recurse)
+
     def _sums(self) -> list[Any]:
         return [getattr(self, name) for name in SUMS]
 
