@@ -1,0 +1,199 @@
+"""The specification of a study, which its draws, searches and tables share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, product
+from typing import Any
+
+from loca_theory import _arguments
+from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
+from loca_theory.dependence.structures import STRUCTURES, Structure, find_structures
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import METHODS, Budget, Method
+from loca_theory.expressivity.methods import Engine, find_methods, own_titles
+
+DEFAULT_DRAWS, DEFAULT_NULL_DRAWS, DEFAULT_LEVEL = 100, 4000, 0.05
+_DEFAULT_GRIDS = {
+    "rho": tuple(round(0.01 * i, 10) for i in range(41)),
+    "fraction": tuple(round(0.02 * i, 10) for i in range(21)),
+    "exponent": tuple(round(0.1 * i, 10) for i in range(16)),
+}
+# For rho, the values at which the paper reports its statistic; for the others, a range of values.
+_DETECTION_VALUES = {
+    "rho": (0.09, 0.14, 0.17, 0.19),
+    "fraction": (0.01, 0.02, 0.05, 0.1),
+    "exponent": (0.1, 0.2, 0.5, 1.0),
+}
+# Random locations retain the same fraction of the energy of every matrix.
+_ANY_MATRIX = METHODS["U"]
+_DEFAULT_METHODS = {
+    Protocol.SAME_DRAW: (*DRAWN, _ANY_MATRIX),
+    Protocol.IID_REFERENCE: find_methods(("R", "D", "M1", "M2", "U")),
+}
+# Minimum number of null draws beyond a critical value.
+_FEWEST_BEYOND = 20
+
+
+@dataclass(frozen=True)
+class Design:
+    """Specification of a study of dependence.
+
+    Attributes:
+        p: Rows.
+        q: Columns.
+        ranks: LoRA ranks.
+        structures: Structures, or their names.
+        protocols: Protocols.
+        methods: Methods in addition to R and D, which are always included, because the study finds
+            where their errors cross; None for those of the paper's figures. Under ``same-draw`` a
+            method is applied to the draws if it approximates matrices; under ``iid-reference`` its
+            exact error is used, if known.
+        rho: Values of the parameter ``rho``, increasing; None for the default.
+        fraction: Values of the parameter ``fraction``, increasing; None for the default.
+        exponent: Values of the parameter ``exponent``, increasing; None for the default.
+        draws: Number of draws of each structure, at least 2; all values of a parameter use the
+            same.
+        seed: Root seed.
+        level: Size of the tests.
+        null_draws: Number of draws of the statistics under independence.
+    """
+
+    p: int
+    q: int
+    ranks: tuple[int, ...]
+    structures: tuple[Structure, ...] = tuple(STRUCTURES.values())
+    protocols: tuple[Protocol, ...] = tuple(Protocol)
+    methods: tuple[Method, ...] | None = None
+    rho: tuple[float, ...] | None = None
+    fraction: tuple[float, ...] | None = None
+    exponent: tuple[float, ...] | None = None
+    draws: int = DEFAULT_DRAWS
+    seed: int = 0
+    level: float = DEFAULT_LEVEL
+    null_draws: int = DEFAULT_NULL_DRAWS
+
+    def __post_init__(self) -> None:
+        _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws")
+        vars(self).update(
+            ranks=_arguments.ranks(self.ranks), structures=find_structures(self.structures)
+        )
+        if self.draws < 2:
+            msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
+            raise InvalidArgumentError(msg)
+        if not 0 < _arguments.real_number("level", self.level) < 1:
+            msg = f"the level must lie between 0 and 1, not {self.level}"
+            raise InvalidArgumentError(msg)
+        for structure in self.structures:
+            for value in self._checked_grid(structure):
+                structure.check(self.p, self.q, value)
+        self._check_used()
+        self._check_methods()
+        for r in self.ranks:
+            Budget(self.p, self.q, r)
+        if not self.protocols or len(set(self.protocols)) < len(self.protocols):
+            msg = "protocols must list at least one name and no name twice, not "
+            raise InvalidArgumentError(msg + (", ".join(self.protocols) or "none"))
+        if self.level * self.null_draws < _FEWEST_BEYOND:
+            msg = f"a critical value at level {self.level:g} needs at least "
+            msg += f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
+            raise InvalidArgumentError(msg)
+
+    def _checked_grid(self, structure: Structure) -> tuple[float, ...]:
+        grid = self.grid(structure)
+        increases = all(a < b for a, b in pairwise(grid))
+        if not (grid and increases and all(map(math.isfinite, grid))):
+            msg = f"the values of {structure.parameter} must be finite and increase, "
+            msg += f"not {', '.join(f'{value:g}' for value in grid) or 'none'}"
+            raise InvalidArgumentError(msg)
+        return grid
+
+    def _check_used(self) -> None:
+        used = {structure.parameter for structure in self.structures}
+        for parameter in _DEFAULT_GRIDS:
+            if getattr(self, parameter) is not None and parameter not in used:
+                owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
+                msg = f"{parameter}=... has no effect unless structures=... includes "
+                raise InvalidArgumentError(msg + " or ".join(owners))
+
+    def _check_methods(self) -> None:
+        with_value = {
+            one.name: one for protocol in self.protocols for one in self.methods_under(protocol)
+        }
+        for method, budget in product(with_value.values(), self.budgets):
+            method.check_budget(budget)
+        for method in find_methods(self.methods or ()):
+            if method.name in with_value:
+                continue
+            if method.can_approximate or self._has_exact_errors(method):
+                other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
+                msg = f"{method.display_name} has no value under {', '.join(self.protocols)}; "
+                msg += f'leave it out, or use protocols="{other}"'
+            else:
+                msg = f"{method.display_name} does not approximate matrices and has no exact "
+                msg += "error; leave it out, or define its approximate(matrix, budget, rng)"
+            raise InvalidArgumentError(msg)
+
+    def methods_under(self, protocol: Protocol) -> tuple[Method, ...]:
+        """The methods that have a value under a protocol, in the order of its table."""
+        if self.methods is None:
+            return _DEFAULT_METHODS[protocol]
+        given = {method.name for method in self.methods}
+        methods = (*(one for one in COMPARED if one.name not in given), *self.methods)
+        return tuple(one for one in methods if protocol.draws(one) or self._is_fixed(one, protocol))
+
+    def _is_fixed(self, method: Method, protocol: Protocol) -> bool:
+        """Whether a method that is not applied to the draws has one value for every structure."""
+        if protocol is Protocol.SAME_DRAW:
+            return method is _ANY_MATRIX
+        return self._has_exact_errors(method)
+
+    def _has_exact_errors(self, method: Method) -> bool:
+        return all(Engine.EXACT in method.engines(budget) for budget in self.budgets)
+
+    @property
+    def drawn(self) -> tuple[Method, ...]:
+        """The methods applied to the draws under any of the protocols, and R and D."""
+        methods = {
+            one.name: one
+            for protocol in self.protocols
+            for one in self.methods_under(protocol)
+            if protocol.draws(one)
+        }
+        return tuple(({one.name: one for one in COMPARED} | methods).values())
+
+    def grid(self, structure: Structure) -> tuple[float, ...]:
+        """The values of a structure's parameter."""
+        given = getattr(self, structure.parameter)
+        return _DEFAULT_GRIDS[structure.parameter] if given is None else given
+
+    def detection_values(self, structure: Structure) -> list[float]:
+        """The values of a structure's parameter at which the statistics are compared."""
+        grid = self.grid(structure)
+        wanted = _DETECTION_VALUES[structure.parameter]
+        return [v for v in wanted if grid[0] <= v <= grid[-1]] or [grid[-1]]
+
+    @cached_property
+    def budgets(self) -> list[Budget]:
+        """The budget of each rank."""
+        return [Budget(self.p, self.q, r) for r in self.ranks]
+
+    def describe(self) -> dict[str, Any]:
+        """The expanded grid and options as plain data, for a manifest."""
+        titles = own_titles(self.methods or ())
+        options = {one.name: one.option for one in self.structures if one.option is not None}
+        named = None if self.methods is None else [method.name for method in self.methods]
+        return {
+            "shape": [self.p, self.q],
+            "ranks": list(self.ranks),
+            "structures": {one.name: list(self.grid(one)) for one in self.structures},
+            "options": options,
+            "protocols": [protocol.value for protocol in self.protocols],
+            "draws": self.draws,
+            "level": self.level,
+            "null_draws": self.null_draws,
+            **({} if named is None else {"methods": named}),
+            **({"titles": titles} if titles else {}),
+        }
