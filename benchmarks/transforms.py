@@ -1,13 +1,11 @@
 """Speed and accuracy of the cosine transforms, compared with other libraries.
 
 Run from the checkout: ``python -m benchmarks.transforms [--out FILE.json]``. Needs the ``bench``
-extra. There are three measurements, all in float32:
+extra. There are two measurements, all in float32:
 
 - *dense*: ``dct2`` and ``idct2`` against scipy, torch-dct and the package's other methods, with the
   largest error on N(0, 1) entries. A plain real FFT of the same size is the floor.
 - *threads*: the speed-up by further threads, for scipy's workers and for torch's.
-- *sparse*: for how many locations ``idct2_sparse`` should sum outer products. This determines
-  ``_OUTER_UP_TO`` in :mod:`loca_theory.transforms.sparse`.
 """
 
 from __future__ import annotations
@@ -25,15 +23,13 @@ from benchmarks._measure import Rival, environment, interleaved
 from benchmarks._records import write_json
 from benchmarks._transforms import floor, normal, scipy_transform
 from loca_theory.transforms import dct2, idct2
-from loca_theory.transforms.sparse import idct2_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PACKAGES = ("torch", "scipy", "numpy", "torch-dct")
 SHAPES = ((16, 300, 300), (1, 768, 768), (1, 4096, 4096))
-COMPONENTS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-QUESTIONS = ("dense", "threads", "sparse")
+QUESTIONS = ("dense", "threads")
 OURS = "dct2/idct2 (auto)"
 
 
@@ -108,41 +104,6 @@ def threads(shape: tuple[int, ...], *, rounds: int) -> list[dict]:
     ]
 
 
-def _sparse_step(
-    values: torch.Tensor,
-    locations: torch.Tensor,
-    shape: tuple[int, int],
-    method: Any,
-    gradient: torch.Tensor | None,
-) -> None:
-    y = idct2_sparse(values, locations, shape, method=method)
-    if gradient is not None:
-        torch.autograd.grad(y, values, gradient)
-
-
-def sparse(n: int, components: int, *, backward: bool, device: str, rounds: int) -> dict:
-    """Measure both sparse methods for one size and number of locations."""
-    generator = torch.Generator().manual_seed(0)
-    locations = torch.randint(0, n, (components, 2), generator=generator).to(device)
-    values = normal(components).to(device).requires_grad_(backward)
-    gradient = normal(n, n).to(device) if backward else None
-    rivals = {
-        method: Rival(partial(_sparse_step, values, locations, (n, n), method, gradient))
-        for method in ("scatter", "outer")
-    }
-    timings = interleaved(rivals, rounds=rounds, device=device)
-    return {
-        "device": device,
-        "n": n,
-        "components": components,
-        "pass": "forward and backward" if backward else "forward",
-        "other_load": timings["outer"].other_load,
-        "scatter_s": timings["scatter"].median,
-        "outer_s": timings["outer"].median,
-        "outer_times_scatter": timings["outer"].ratio_to(timings["scatter"]),
-    }
-
-
 def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.3g}"
 
@@ -181,22 +142,6 @@ def _threads_table(records: list[dict]) -> Table:
     return table
 
 
-def _sparse_table(records: list[dict]) -> Table:
-    first = records[0]
-    title = f"sparse inverse, {first['n']}x{first['n']}, {first['pass']}, {first['device']}"
-    table = Table(title=title, title_justify="left")
-    for heading in ("components", "scatter ms", "outer ms", "outer times scatter"):
-        table.add_column(heading, justify="right")
-    for record in records:
-        table.add_row(
-            str(record["components"]),
-            _milliseconds(record["scatter_s"]),
-            _milliseconds(record["outer_s"]),
-            f"{record['outer_times_scatter']:.2f}",
-        )
-    return table
-
-
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 @click.option("--rounds", default=11, show_default=True, type=click.IntRange(2))
@@ -217,15 +162,6 @@ def main(out: Path | None, rounds: int) -> None:
         records = threads(shape, rounds=rounds)
         record["threads"] += records
         console.print(_threads_table(records))
-    for device in devices:
-        for *_, n in SHAPES:
-            for backward in (False, True):
-                records = [
-                    sparse(n, components, backward=backward, device=device, rounds=rounds)
-                    for components in COMPONENTS
-                ]
-                record["sparse"] += records
-                console.print(_sparse_table(records))
     worst = max(entry["other_load"] for kind in QUESTIONS for entry in record[kind])
     console.print(f"load by other processes: at most {worst:.2f} processors")
     if out is not None:
