@@ -1,8 +1,5 @@
 from .adapter_folder import check_folder as check_folder
-from .allocation import AllocatedSize as AllocatedSize
-from .allocation import Allocation as Allocation
-from .allocation import allocate as allocate
-from .allocation import allocate_energy as allocate_energy
+from .adapter_size import TotalSize as TotalSize
 from .analysis import analyze as analyze
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import DamagedError as DamagedError
@@ -25,8 +22,10 @@ from .rows import MatrixError as MatrixError
 from .rows import Skipped as Skipped
 from .selection import Selection as Selection
 from .settings import ANALYSED as ANALYSED
+from .sizes import AllocatedSize as AllocatedSize
+from .sizes import Allocation as Allocation
+from .sizes import allocate as allocate
 from .sources import open_checkpoint as open_checkpoint
 from .summary import MeanError as MeanError
 from .summary import Summary as Summary
 from .summary import Totals as Totals
-from .total_size import TotalSize as TotalSize

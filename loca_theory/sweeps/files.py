@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from loca_theory.errors import ResourceError
@@ -14,25 +15,29 @@ TEMPORARY_SUFFIX = ".partial"
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under a temporary name in its folder, and rename it when it is complete."""
-    temporary = None
-    try:
+    with naming_file(path):
         handle, name = tempfile.mkstemp(
             prefix=f"{path.stem}.", suffix=f"{path.suffix}{TEMPORARY_SUFFIX}", dir=path.parent
         )
         os.close(handle)
         temporary = Path(name)
-        write(temporary)
-        os.umask(mask := os.umask(0))
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    except BaseException as error:
-        if temporary:
+        try:
+            write(temporary)
+            os.umask(mask := os.umask(0))
+            temporary.chmod(0o666 & ~mask)
+            temporary.replace(path)
+        finally:
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-            msg = f'cannot write {path}: {reason}; choose another folder="..."'
-            raise ResourceError(msg) from error
-        raise
+
+
+@contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Turn a failure of the system into an error that names the file to be written."""
+    try:
+        yield
+    except OSError as error:
+        msg = f'cannot write {path}: {error.strerror or error}; choose another folder="..."'
+        raise ResourceError(msg) from error
 
 
 def writable_folder(folder: Path, argument: str = "folder") -> Path:

@@ -50,18 +50,15 @@ def _git_state() -> tuple[str | None, bool | None]:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None, None
-    try:
-        commit = _git(root, "rev-parse", "HEAD")
-        changes = _git(root, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-    return commit, bool(changes)
-
-
-def _git(root: Path, *arguments: str) -> str:
     # Explicit, because GIT_DIR in the environment (of a git hook, say) may name another one.
     repository = (f"--git-dir={root / '.git'}", f"--work-tree={root}")
     # No lock, because the lock that `git status` takes on the index would disturb other processes.
-    command = ["git", "--no-optional-locks", *repository, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()
+    command = ["git", "--no-optional-locks", *repository, "status", "--porcelain=v2", "--branch"]
+    command.append("--untracked-files=no")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    commit = done.stdout.split()[2]  # after "# branch.oid"
+    is_dirty = any(not line.startswith("#") for line in done.stdout.splitlines())
+    return (None, None) if commit == "(initial)" else (commit, is_dirty)

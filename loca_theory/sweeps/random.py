@@ -91,11 +91,7 @@ class Moments:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that :meth:`from_json` reads back exactly."""
-        return {
-            "count": self.count,
-            "mean": self.mean.tolist(),
-            "squares": self.squares.tolist(),
-        }
+        return {name: np.asarray(value).tolist() for name, value in vars(self).items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Moments:

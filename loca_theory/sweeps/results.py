@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get
 from loca_theory._arguments import path
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps.files import writable_folder, write_atomically
+from loca_theory.sweeps.files import naming_file, writable_folder, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,16 +79,11 @@ class Result:
             ResourceError: the folder cannot be written to.
         """
         folder = path("folder", folder)
-        return [
-            written
-            for name in self._tables()
-            for written in store_rows(
-                self._plain(name) or self.to_frame(name),
-                self.manifest,
-                folder,
-                self._stored_name(name),
-            )
-        ]
+        written = []
+        for name in self._tables():
+            rows = self._plain(name) or self.to_frame(name)
+            written += store_rows(rows, self.manifest, folder, self._stored_name(name))
+        return written
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -103,8 +98,7 @@ class Result:
             msg += "example SimulationResult.load(folder)"
             raise InvalidArgumentError(msg)
         folder = path("folder", folder)
-        tables: dict[str, Any] = {}
-        manifest: dict[str, Any] = {}
+        tables, manifest = dict[str, Any](), dict[str, Any]()
         for name, row_type in cls._tables().items():
             table, manifest = _read(folder, stored := cls._stored_name(name))
             tables[name] = _typed(table, row_type, f"{folder / stored}.parquet")
@@ -137,23 +131,15 @@ class Result:
 
 def _typed(table: pa.Table, row_type: type, source: str) -> tuple[Any, ...]:
     """Convert a stored table to rows."""
-    hints = get_type_hints(row_type)
-    names = [field.name for field in dataclasses.fields(row_type)]
-    if missing := ", ".join(one for one in names if one not in table.column_names):
-        raise _other_version(source, f"missing columns: {missing}")
-    columns = []
-    for name in names:
+    columns, hints = [], get_type_hints(row_type)
+    for name in (field.name for field in dataclasses.fields(row_type)):
         try:
             columns.append([_as(hints[name], one) for one in table[name].to_pylist()])
-        except (TypeError, ValueError) as error:
-            why = f"unexpected values in column {name}"
-            raise _other_version(source, why) from error
+        except (KeyError, TypeError, ValueError) as error:
+            why = "no" if isinstance(error, KeyError) else "unexpected values in"
+            msg = f"{source} was saved by another version of loca-theory ({why} column {name}); "
+            raise ResourceError(msg + "compute the result again") from error
     return tuple(row_type(*values) for values in zip(*columns, strict=True))
-
-
-def _other_version(source: str, why: str) -> ResourceError:
-    msg = f"{source} was saved by another version of loca-theory ({why}); compute the result again"
-    return ResourceError(msg)
 
 
 def _as(hint: Any, value: Any) -> Any:
@@ -204,12 +190,8 @@ def store_rows(
     path, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
     is_list = isinstance(rows, Sequence)
     table = pa.Table.from_pylist(list(rows)) if is_list else pa.Table.from_pandas(rows)
-    try:
+    with naming_file(manifest_path):
         manifest_path.unlink(missing_ok=True)
-    except OSError as error:
-        msg = f"cannot replace {manifest_path}: {error.strerror or error}; "
-        msg += 'choose another folder="..."'
-        raise ResourceError(msg) from error
     write_atomically(path, lambda path: parquet.write_table(table, path))
     text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
     write_atomically(manifest_path, lambda path: path.write_text(text, encoding="utf-8"))
@@ -232,8 +214,9 @@ def _read(folder: Path, name: str) -> tuple[pa.Table, dict[str, Any]]:
             msg = f"there is no {file.name} in {folder}; name the folder that it was saved in, "
             raise ResourceError(msg + "or compute it again")
     try:
-        return parquet.read_table(table), _read_object(manifest_path)
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+        return parquet.read_table(table), {**manifest}  # a TypeError if it is not an object
+    except (OSError, TypeError, ValueError, RecursionError) as error:
         msg = f"{table} and its manifest cannot be read ({type(error).__name__}); "
         msg += "delete them and compute them again"
         raise ResourceError(msg) from error
@@ -242,11 +225,3 @@ def _read(folder: Path, name: str) -> tuple[pa.Table, dict[str, Any]]:
 def is_stored(folder: Path, name: str) -> bool:
     """Whether :func:`store_rows` has written both files of this name."""
     return (folder / f"{name}.parquet").exists() and (folder / f"{name}.manifest.json").exists()
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        msg = f"{path} does not hold a JSON object"
-        raise ValueError(msg)  # noqa: TRY004, like other unreadable content
-    return content

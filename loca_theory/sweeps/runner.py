@@ -41,19 +41,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 
 
 class SweepInterruptedError(LocaTheoryError):
-    """The user interrupted a sweep. Finished cells are stored if the runner has a store.
-
-    Attributes:
-        done: Number of finished cells.
-        total: Number of cells of the sweep.
-    """
-
-    def __init__(self, done: int, total: int, *, stored: bool) -> None:
-        self.done, self.total = done, total
-        msg = f"interrupted: {done} of {total} points are stored; run again to compute the rest"
-        if not stored:
-            msg = f"interrupted after {done} of {total} points; without a store, no result is saved"
-        super().__init__(msg)
+    """The user interrupted a sweep. Finished cells are stored if the runner has a store."""
 
 
 @dataclass(frozen=True)
@@ -128,46 +116,46 @@ class Runner:
             if stored is not None:
                 results[index] = stored
 
-        def keep(index: int, result: dict[str, Any]) -> None:
-            if store and cells[index].is_storable:
-                store.save(cells[index], result)
-            results[index] = result
-            if watch:
-                watch(cells[index], result)
-            if self.progress:
-                self.progress(len(results), len(cells))
-
+        missing = {index: cell for index, cell in enumerate(cells) if index not in results}
         try:
             if self.progress and cells:
                 self.progress(len(results), len(cells))
-            with one_thread():
-                missing = [index for index in range(len(cells)) if index not in results]
-                for index in self._worth_computing_here(missing, is_long=is_long):
-                    keep(index, evaluate(cells[index]))
-                left = {index: cells[index] for index in missing if index not in results}
-                if left:
-                    with closing(_on_workers(left, evaluate, self.jobs)) as found:
-                        for index, result in found:
-                            keep(index, result)
+            with one_thread(), closing(self._computed(missing, evaluate, is_long=is_long)) as found:
+                for index, result in found:
+                    if store and cells[index].is_storable:
+                        store.save(cells[index], result)
+                    results[index] = result
+                    if watch:
+                        watch(cells[index], result)
+                    if self.progress:
+                        self.progress(len(results), len(cells))
         except KeyboardInterrupt:
-            is_stored = store is not None
-            raise SweepInterruptedError(len(results), len(cells), stored=is_stored) from None
+            count = f"{len(results)} of {len(cells)} points"
+            msg = f"interrupted after {count}; without a store, no result is saved"
+            if store:
+                msg = f"interrupted: {count} are stored; run again to compute the rest"
+            raise SweepInterruptedError(msg) from None
         return [results[index] for index in range(len(cells))]
 
-    def _worth_computing_here(self, missing: list[int], *, is_long: bool) -> Iterator[int]:
-        """Yield cells to compute in this process, until workers would finish the rest sooner."""
-        if self.jobs != 1 and has_context():
-            return
-        workers = joblib.effective_n_jobs(self.jobs)
-        if workers == 1 or len(missing) == 1:
-            yield from missing
-            return
+    def _computed(
+        self,
+        cells: Mapping[int, _Cell],
+        evaluate: Callable[[_Cell], dict[str, Any]],
+        *,
+        is_long: bool,
+    ) -> Generator[tuple[int, dict[str, Any]]]:
+        """Yield results computed here, until workers would finish the rest sooner; then theirs."""
+        left = dict(cells)
+        is_elsewhere = self.jobs != 1 and has_context()
+        workers = joblib.effective_n_jobs(self.jobs) if len(cells) > 1 else 1
         start = time.perf_counter()
-        for done, index in enumerate(missing if not is_long else ()):
+        for done, index in enumerate(cells):
             seconds = (time.perf_counter() - start) / max(done, 1)
-            if done and seconds * (len(missing) - done) * (1 - 1 / workers) > _worker_start_s():
+            pays = done and seconds * len(left) * (1 - 1 / workers) > _worker_start_s()
+            if is_elsewhere or pays or (is_long and workers > 1):
+                yield from _on_workers(left, evaluate, self.jobs)
                 return
-            yield index
+            yield index, evaluate(left.pop(index))
 
 
 # Default value of the argument ``runner`` of every function.
@@ -193,10 +181,8 @@ def _on_workers(
     global _workers_ended
     is_ours, backend = not has_context(), cast("Any", get_active_backend()[0])
     streams = backend.supports_return_generator
-    parallel = joblib.Parallel(
-        n_jobs=jobs if is_ours else None,
-        return_as="generator_unordered" if streams else "list",
-    )
+    return_as = "generator_unordered" if streams else "list"
+    parallel = joblib.Parallel(jobs if is_ours else None, return_as=return_as)
     tasks = (joblib.delayed(_evaluate_one)(*numbered, evaluate) for numbered in cells.items())
     found: Any = ()
     is_done = False

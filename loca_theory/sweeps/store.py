@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -56,8 +57,7 @@ class Cell:
 
     def key(self) -> str:
         """Hash that names the cell's file: equal only for equal cells and code."""
-        text = _canonical({**self.describe(), "version": self.version})
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return _digest({**self.describe(), "version": self.version})[:32]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class ResultStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = writable_folder(Path(folder))
         self.rejected: list[str] = []
-        self._prefixes: dict[str, set[str]] = {}
+        self._loaded: set[str] = set()  # what the names of files of loaded cells begin with
         self._remove_abandoned()
 
     def path(self, cell: Cell) -> Path:
@@ -111,17 +111,15 @@ class ResultStore:
 
         They are neither used nor deleted.
         """
+        experiments = tuple(f"{prefix.split('@')[0]}@" for prefix in self._loaded)
         names = [path.name for path in self.folder.glob("*.json")]
-        return sum(
-            name.startswith(f"{experiment}@") and not name.startswith(tuple(current))
-            for experiment, current in self._prefixes.items()
-            for name in names
-        )
+        others = [name for name in names if not name.startswith(tuple(self._loaded))]
+        return sum(name.startswith(experiments) for name in others)
 
     def load(self, cell: Cell) -> dict[str, Any] | None:
         """Load a stored result; None if it does not exist or is rejected."""
         path = self.path(cell)
-        self._prefixes.setdefault(cell.experiment, set()).add(_prefix(cell))
+        self._loaded.add(_prefix(cell))
         content: Any = None
         try:
             content = json.loads(path.read_bytes())
@@ -144,7 +142,7 @@ class ResultStore:
         content = {
             "version": cell.version,
             "point": cell.describe(),
-            "checksum": _checksum(result),
+            "checksum": _digest(result),
             "result": result,
         }
         text = json.dumps(content)
@@ -153,11 +151,10 @@ class ResultStore:
     def _remove_abandoned(self) -> None:
         oldest = time.time() - _ABANDONED_AFTER_S
         for path in self.folder.glob(f"*{TEMPORARY_SUFFIX}"):
-            try:
+            # Another run may remove it first, or it is not ours to remove.
+            with suppress(OSError):
                 if path.stat().st_mtime < oldest:
                     path.unlink()
-            except OSError:
-                continue  # another run removed it first, or it is not ours to remove
 
 
 def _prefix(cell: Cell) -> str:
@@ -167,7 +164,7 @@ def _prefix(cell: Cell) -> str:
 def _reason_to_reject(content: Any, cell: Cell) -> str | None:
     if not isinstance(content, dict) or not isinstance(content.get("result"), dict):
         return "has another format"
-    if content.get("checksum") != _checksum(content["result"]):
+    if content.get("checksum") != _digest(content["result"]):
         return "is damaged (checksum)"
     # Compared as text, because in Python 1 == 1.0 == True and NaN != NaN.
     found = _canonical([content.get("point"), content.get("version")])
@@ -176,8 +173,8 @@ def _reason_to_reject(content: Any, cell: Cell) -> str | None:
     return None
 
 
-def _checksum(result: Any) -> str:
-    return hashlib.sha256(_canonical(result).encode()).hexdigest()
+def _digest(data: Any) -> str:
+    return hashlib.sha256(_canonical(data).encode()).hexdigest()
 
 
 def _canonical(data: Any) -> str:
