@@ -134,31 +134,24 @@ class AdapterIncrements(Checkpoint):
         # The increment of the same weight goes by its plain name.
         self.ignored[name if plain in self.entries else plain] = reason
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well.
 
         Raises:
             DamagedError: a tensor cannot be read, or is not one of the configuration.
             ResourceError: PEFT is needed and not installed.
         """
-        if name in self._copies:
-            return self._difference(name)
-        layer = self._layers[name]
-        if self._kind.by_peft:
-            return self._by_peft(layer)
-        return self._product(layer, None)
-
-    def load_expert(self, name: str, expert: int) -> torch.Tensor:
-        """ΔW of one expert of a weight that holds all experts, see :meth:`load`.
-
-        Args:
-            name: Name of a weight of three dimensions.
-            expert: Index along the first of them.
-        """
         layer = self._layers.get(name)
-        if layer is None or layer.experts is None or self._kind.by_peft:
-            return self.load(name)[expert]
-        return self._product(layer, expert)
+        if layer is None:
+            found = self._difference(name)
+        elif self._kind.by_peft:
+            found = self._by_peft(layer)
+        elif layer.experts is not None:
+            # Without the other experts.
+            return self._product(layer, expert)
+        else:
+            found = self._product(layer, None)
+        return found if expert is None else found[expert]
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the adapter's tensors and settings from which an increment is made.

@@ -167,18 +167,13 @@ class AsLoaded(Checkpoint):
         fitting = {name for own in found for name in self._sources[own]}
         return len(fitting) / max(1, len(self.source.entries))
 
-    def load(self, name: str) -> torch.Tensor:
-        """Load one tensor; see :class:`Checkpoint`."""
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
+        """Load one tensor, or one expert of it; see :class:`Checkpoint`."""
         if name not in self._conversions:
-            return self.source.load(self._sources[name][0])
+            return self.source.load(self._sources[name][0], expert)
         tensors = {own: self.source.load(own) for own in self._sources[name]}
-        return self._conversions[name].run(tensors, self.model.module)[name]
-
-    def load_expert(self, name: str, expert: int) -> torch.Tensor:
-        """Load one expert of a tensor; see :class:`Checkpoint`."""
-        if name in self._conversions:
-            return self.load(name)[expert]
-        return self.source.load_expert(self._sources[name][0], expert)
+        found = self._conversions[name].run(tensors, self.model.module)[name]
+        return found if expert is None else found[expert]
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the stored tensors that a tensor is made of; see :class:`Checkpoint`."""

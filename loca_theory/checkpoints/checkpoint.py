@@ -66,27 +66,20 @@ class Checkpoint(Protocol):
     ignored: dict[str, str]
     config: Mapping[str, Any] = MappingProxyType({})
 
-    def load(self, name: str) -> torch.Tensor:
-        """Load one tensor, on the CPU and in its own dtype, or in float32 if it has scales.
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
+        """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
 
         The caller must not write to it, because it may be the checkpoint's own memory.
+
+        Args:
+            name: Name of the tensor.
+            expert: Load only this index along the first dimension, of a tensor with the weights of
+                several experts.
 
         Raises:
             DamagedError: the tensor cannot be read.
         """
         ...
-
-    def load_expert(self, name: str, expert: int) -> torch.Tensor:
-        """Load one expert of a tensor that holds several, without the others.
-
-        Args:
-            name: Name of the tensor.
-            expert: Index along its first dimension.
-
-        Raises:
-            DamagedError: the tensor cannot be read.
-        """
-        return self.load(name)[expert]
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the tensors, as they are stored, from which a tensor or one expert is made.
@@ -94,7 +87,7 @@ class Checkpoint(Protocol):
         Raises:
             DamagedError: a tensor cannot be read.
         """
-        yield self.load(name) if expert is None else self.load_expert(name, expert)
+        yield self.load(name, expert)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from loca_theory.checkpoints.checkpoint import Checkpoint, Entry
+from loca_theory.checkpoints.checkpoint import Checkpoint, Entry, LeftOutError
 from loca_theory.checkpoints.matching import Match, tied_weight
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.rows import Skipped
@@ -51,14 +51,6 @@ class ComparableMatrix:
         return (p if self.base is None else min(p, self.base.shape[0])), q
 
 
-class _LeftOutError(Exception):
-    """A tensor cannot be compared, for the reason in the message."""
-
-    def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
-        super().__init__(reason)
-        self.is_damaged = is_damaged
-
-
 @dataclass(frozen=True)
 class MatrixFinder:
     """Finds what can be compared of tensors that were matched by name.
@@ -81,9 +73,9 @@ class MatrixFinder:
         """Yield the comparable matrices of a tensor, or why there are none."""
         try:
             found = list(self._matrices(match))
-        except _LeftOutError as error:
+        except LeftOutError as error:
             if self.selection.selects(match.name):
-                yield Skipped(match.name, str(error), error.is_damaged)
+                yield Skipped(match.name, str(error), error.damaged)
             return
         yield from (one for one in found if self.selection.selects(one.name))
 
@@ -101,7 +93,7 @@ class MatrixFinder:
         notes += [note] if note else []
         if unfit := [one for one in entries if not (_FLOATS.match(one.dtype) or one.is_scaled)]:
             msg = f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
-            raise _LeftOutError(msg)
+            raise LeftOutError(msg)
         self._check_size(name, shape)
         matrices = [
             stored_matrices(own, entry.shape, self.selection.experts, weight=name)
@@ -122,14 +114,14 @@ class MatrixFinder:
             owner = self.partners.get(entry.tied_to) if here is self.tuned else entry.tied_to
             if owner in self.partners.values():
                 msg = f"tied to {owner}"
-                raise _LeftOutError(msg)
+                raise LeftOutError(msg)
         found = None
         if not self.prefix:
             # A bare model, whose names lack a prefix, does not have a head at all.
             found = tied_weight(name, entry.shape, there)
         if found is None:
             msg = f"only in the {side} checkpoint"
-            raise _LeftOutError(msg)
+            raise LeftOutError(msg)
         note = f"the {other} checkpoint has no {name}, but {found}, to which it ties it"
         return (Match(found, name) if match.tuned is None else Match(name, found)), note
 
@@ -138,7 +130,7 @@ class MatrixFinder:
         ties = [one.tied_to for one in entries]
         if ties[0] is not None and (len(ties) == 1 or self.partners.get(ties[0]) == ties[1]):
             msg = f"tied to {ties[-1]}"
-            raise _LeftOutError(msg)
+            raise LeftOutError(msg)
         sides = ("fine-tuned", "base")
         return [
             f"the {side} checkpoint ties it to {tie}"
@@ -150,7 +142,7 @@ class MatrixFinder:
         flat = matrix_shape(name, shape, self.selection.experts)
         if flat is None:
             msg = f"not a matrix: {len(shape)} dimensions"
-            raise _LeftOutError(msg)
+            raise LeftOutError(msg)
         size, largest = _by(flat), self.selection.max_size
         reason = None
         if not shape[0]:
@@ -162,14 +154,14 @@ class MatrixFinder:
         elif largest is not None and math.prod(flat) > largest:
             reason = f"larger than max_size={largest}: {size}"
         if reason is not None:
-            raise _LeftOutError(reason)
+            raise LeftOutError(reason)
 
 
 def _entry(side: Checkpoint, own: str) -> Entry:
     if own in side.damaged:
-        raise _LeftOutError(side.damaged[own], is_damaged=True)
+        raise LeftOutError(side.damaged[own], damaged=True)
     if own in side.ignored:
-        raise _LeftOutError(side.ignored[own])
+        raise LeftOutError(side.ignored[own])
     return side.entries[own]
 
 
@@ -180,11 +172,11 @@ def _common_shape(name: str, entries: list[Entry]) -> tuple[tuple[int, ...], str
         return now, ""
     if holds_experts(name, was) and holds_experts(name, now) and was[0] != now[0]:
         msg = f"numbers of experts differ: {was[0]} in the base, {now[0]} in the fine-tuned "
-        raise _LeftOutError(msg + "checkpoint")
+        raise LeftOutError(msg + "checkpoint")
     is_matrix = len(was) == len(now) == _MATRIX_DIMENSIONS
     if not is_matrix or was[1] != now[1] or kind_of(name) != "embedding":
         msg = f"resized from {_by(was)} to {_by(now)}"
-        raise _LeftOutError(msg)
+        raise LeftOutError(msg)
     rows = min(was[0], now[0])
     return (rows, now[1]), f"resized from {was[0]} to {now[0]} rows: the first {rows} are compared"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.checkpoint import DamagedError
+from loca_theory.checkpoints.checkpoint import DamagedError, LeftOutError, skipped
 from loca_theory.checkpoints.comparison import compare
 from loca_theory.checkpoints.matrix import analyse_matrix
 from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
@@ -60,10 +60,9 @@ class MatrixComputation:
         try:
             increment = pair.increment(name)
             weights = pair.weights(name)
-        except DamagedError as error:
-            return {"skipped": {"reason": str(error), "damaged": True}}
-        if obstacle := _obstacle(increment):
-            return {"skipped": obstacle}
+            _check(increment)
+        except (LeftOutError, DamagedError) as error:
+            return {"skipped": skipped(error)}
         return asdict(
             analyse_matrix(
                 name,
@@ -86,12 +85,12 @@ def _weights_spectrum(pair: CheckpointPair, name: str) -> list[float]:
     return squared_singular_values(balanced(after, name)[0]).tolist()
 
 
-def _obstacle(increment: torch.Tensor) -> dict[str, Any] | None:
-    """Fields of the reason to skip an increment; None if it can be analysed."""
+def _check(increment: torch.Tensor) -> None:
+    """Raise the reason to leave an increment out if it cannot be analysed."""
     low, high = (float(value) for value in increment.aminmax())
-    if low == high == 0:
-        return {"reason": "unchanged: every entry of the increment is 0"}
     if low == high:
-        return {"reason": "every entry of the increment is the same"}
-    reason = not_finite(increment)
-    return None if reason is None else {"reason": reason, "damaged": True}
+        same = "the same" if low else "0"
+        reason = f"every entry of the increment is {same}"
+        raise LeftOutError(reason if low else f"unchanged: {reason}")
+    if reason := not_finite(increment):
+        raise LeftOutError(reason, damaged=True)

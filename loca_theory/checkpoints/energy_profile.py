@@ -80,9 +80,9 @@ class EnergyProfile:
             return f"retains {retained[-1]} of {self.energy}"
         return None
 
-    def at(self, sizes: ArrayLike) -> _Array:
-        """Retained energy at some sizes."""
-        return np.interp(sizes, np.append(0, self.units), np.append(0.0, self.retained))
+    def at(self, size: int) -> float:
+        """Retained energy at a size."""
+        return float(np.interp(size, np.append(0, self.units), np.append(0.0, self.retained)))
 
     def cost_of(self, size: int) -> int:
         """Cost of a size."""

@@ -86,6 +86,8 @@ class Extractor:
             InvalidArgumentError: the total is too small, or no matrix is left.
             ResourceError: a file cannot be read, or there is not enough memory.
         """
+        rows: list[ExtractedMatrix] = []
+        found: dict[str, dict[str, Any]] = {}
         if not self.size.is_split:
             asked = {layer.name: (self._methods(layer), None) for layer in self.layers}
             found = self._adapters(asked)

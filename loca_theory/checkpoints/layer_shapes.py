@@ -10,9 +10,9 @@ from typing import Any
 
 from loca_theory.checkpoints.adapter_kinds import ADDITIVE, LORA, AdapterKind
 from loca_theory.checkpoints.adapter_layers import AdaptedLayer, BaseNames, depth, without_wrappers
-from loca_theory.checkpoints.checkpoint import Checkpoint, Entry
+from loca_theory.checkpoints.checkpoint import Checkpoint, Entry, LeftOutError
 from loca_theory.checkpoints.conv1d import has_conv1d_name, has_fused_attention, stores_transposed
-from loca_theory.checkpoints.lora_increments import Factors, LoraScales, UnfitError
+from loca_theory.checkpoints.lora_increments import Factors, LoraScales
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.stored_matrices import holds_experts
@@ -73,10 +73,8 @@ class LayerShapes:
                     yield self._of_parameter(module, name, keys)
                 else:
                     yield self._of_layer(module, name, keys)
-            except UnfitError as error:
-                yield Skipped(name, str(error), damaged=True)
-            except _LeftOutError as error:
-                yield Skipped(name, str(error))
+            except LeftOutError as error:
+                yield Skipped(name, str(error), error.damaged)
 
     @property
     def _base(self) -> Mapping[str, Entry]:
@@ -88,7 +86,7 @@ class LayerShapes:
         shape, can_turn = self._shape(module, keys)
         if self.base is None:
             if shape is None:
-                raise _LeftOutError(UNTOLD)
+                raise LeftOutError(UNTOLD)
             turned = can_turn and self._guess_transposed(name)
             return self._layer(name, module, keys, shape[::-1] if turned else shape, turned)
 
@@ -115,7 +113,7 @@ class LayerShapes:
         factors, rank = self._factors(keys), self.scales.rank(module)
         if rank != factors.rank:
             msg = f"the factors have rank {factors.rank}, and the configuration says {rank}"
-            raise UnfitError(msg)
+            raise LeftOutError(msg, damaged=True)
         is_matrix = len(factors.shape) == _MATRIX_DIMENSIONS
         return factors.shape, is_matrix and not factors.is_embedding
 
@@ -138,17 +136,17 @@ class LayerShapes:
         shape = shape[::-1] if turned and shape is not None else shape
         is_vocabulary = kind_of(name) == "embedding"
         if own is not None and self.base is not None and own in self.base.damaged:
-            raise UnfitError(self.base.damaged[own])
+            raise LeftOutError(self.base.damaged[own], damaged=True)
         if own is None and is_vocabulary:
             # A head that is tied to the embedding is not in the base a second time.
             if self.kind.needs_weights or shape is None:
                 msg = "not in the base checkpoint by this name: tied to another weight"
-                raise _LeftOutError(msg)
+                raise LeftOutError(msg)
             return self._layer(name, module, keys, shape, is_transposed=turned)
         if own is not None and is_vocabulary and shape is not None:
             was = self._base[own].shape
             if was[1:] == shape[1:]:
-                raise _LeftOutError(resized(was, shape))
+                raise LeftOutError(resized(was, shape))
         raise _of_another_model(name, shape)
 
     def _factors(self, keys: Mapping[str, str]) -> Factors:
@@ -158,7 +156,7 @@ class LayerShapes:
             for what in set(keys) - set(found.names):
                 if not what.endswith(".bias") and not what.startswith(_TRAINING_ONLY):
                     msg = f"the file holds {what}, and the configuration has no option for it"
-                    raise UnfitError(msg)
+                    raise LeftOutError(msg, damaged=True)
         return found
 
     def _own_shape(self, keys: Mapping[str, str]) -> tuple[int, ...] | None:
@@ -227,7 +225,7 @@ class LayerShapes:
             return self._loca_parameter(name, keys) is not None
         try:
             factors = self._factors(keys)
-        except (UnfitError, KeyError):
+        except (LeftOutError, KeyError):
             return False
         return self.names.find(name, factors.fits_parameter) is not None
 
@@ -240,14 +238,14 @@ class LayerShapes:
         if self.kind.name == _LOCA:
             return self._of_loca_parameter(module, name, keys)
         if self.kind.by_peft:
-            raise _LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
+            raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
         if (
             self.base is None
             and len(targeted_parameters(module, parameter_patterns(self.config))) > 1
         ):
             # The file says neither which of them a tensor belongs to, nor their order.
             msg = "one of several parameters of a module, and only the base tells which: pass the "
-            raise _LeftOutError(msg + "base as well")
+            raise LeftOutError(msg + "base as well")
         factors, rank = self._factors(keys), self.scales.rank(name)
         experts, odd = divmod(factors.rank, rank)
         shape = factors.shape if experts == 1 else (experts, *factors.shape)
@@ -268,20 +266,20 @@ class LayerShapes:
                 f"the factors have rank {factors.rank}, and the configuration says {rank} for each "
             )
             msg += "expert"
-            raise UnfitError(msg)
+            raise LeftOutError(msg, damaged=True)
         stacked = experts if len(shape) == _STACK_DIMENSIONS else None
         return AdaptedLayer(own, module, keys, shape, turned, stacked, name)
 
     def _of_loca_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         if self.base is None:
-            raise _LeftOutError(UNTOLD)
+            raise LeftOutError(UNTOLD)
         own = self._loca_parameter(name, keys)
         if own is None:
             raise _of_another_model(name, self._own_shape(keys))
         targeted = targeted_parameters(module, parameter_patterns(self.config))
         if sum(self._parameter_fits(one, keys) for one in targeted) > 1:
             msg = "one of several parameters of this shape in a module, and the file does not tell "
-            raise _LeftOutError(msg + "which; merge the adapter and analyse the merged checkpoint")
+            raise LeftOutError(msg + "which; merge the adapter and analyse the merged checkpoint")
         shape = self._base[own].shape
         return AdaptedLayer(own, module, keys, shape, False, None, name)
 
@@ -305,10 +303,6 @@ def _matrices_of(weight: tuple[int, ...], *, can_turn: bool) -> list[tuple[int, 
 def flattened(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of the matrices of a stack, one below the other, as LoCA adapts a parameter."""
     return (math.prod(shape[:-1]), *shape[-1:])
-
-
-class _LeftOutError(Exception):
-    """A weight is not read, for the reason in the message."""
 
 
 def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:

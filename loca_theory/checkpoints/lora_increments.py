@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.checkpoint import DamagedError, Entry
+from loca_theory.checkpoints.checkpoint import DamagedError, Entry, LeftOutError
 
 if TYPE_CHECKING:
     import torch
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 _LEAST, _MOST = 2.0**-64, 2.0**64
 _MATRIX_DIMENSIONS, _STACK_DIMENSIONS = 2, 3
 _PAIRS = (("lora_A.weight", "lora_B.weight"), ("lora_embedding_A", "lora_embedding_B"))
-
-
-class UnfitError(Exception):
-    """The tensors of a layer are not those of an increment, for the reason in the message."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +53,21 @@ class Factors:
         """Shapes of the factors among a layer's tensors.
 
         Raises:
-            UnfitError: a factor is missing, or the two do not fit together.
+            LeftOutError: a factor is missing, or the two do not fit together.
         """
         for i, (a, b) in enumerate(_PAIRS):
             if a in tensors and b in tensors:
                 found = cls(tensors[a].shape, tensors[b].shape, is_embedding=i == 1)
                 break
         else:
-            raise UnfitError("only one of the two factors is in the file")  # noqa: EM101
+            raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
         a, b = found.a, found.b
         if min(len(a), len(b)) < _MATRIX_DIMENSIONS or a[0] != b[1] or not math.prod(a + b):
             msg = f"the factors {b} and {a} do not fit together"
-            raise UnfitError(msg)
+            raise LeftOutError(msg, damaged=True)
         if len(a) != len(b) or math.prod(b[2:]) != 1:
             msg = f"the factors {b} and {a} are not those of a linear layer or a convolution"
-            raise UnfitError(msg)
+            raise LeftOutError(msg, damaged=True)
         return found
 
     @property

@@ -148,39 +148,17 @@ class QuantisedCheckpoint(Checkpoint):
         module = name.removesuffix("weight")
         return [*_scale_names(name), f"{name}_zero_point", f"{module}weight_format"]
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor, times its scales if it has any; see :class:`Checkpoint`.
 
         Raises:
             DamagedError: the tensor or its scales cannot be read, or the scales are not finite.
         """
-        return self._loaded(name, None)
-
-    def load_expert(self, name: str, expert: int) -> torch.Tensor:
-        """Load one expert of a tensor, times its scales; see :class:`Checkpoint`.
-
-        Raises:
-            DamagedError: the tensor or its scales cannot be read, or the scales are not finite.
-        """
-        return self._loaded(name, expert)
-
-    def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
-        """Yield a tensor or one expert of it, and its scales; see :class:`Checkpoint`.
-
-        Raises:
-            DamagedError: a tensor cannot be read.
-        """
-        yield from self.source.stored(name, expert)
-        if name in self._scales:
-            yield from self._grid_values(self._scales[name], expert)
-
-    def _loaded(self, name: str, expert: int | None) -> torch.Tensor:
-        source = self.source
-        weight = source.load(name) if expert is None else source.load_expert(name, expert)
+        weight = self.source.load(name, expert)
         scales = self._scales.get(name)
         if scales is None:
             return weight
-        if scales.layout and int(source.load(scales.layout).flatten()[0]):
+        if scales.layout and int(self.source.load(scales.layout).flatten()[0]):
             msg = f"{name} is in the layout of a GPU ({scales.layout}): {_WAY_OUT}"
             raise DamagedError(msg)
         scale, *zero_point = self._grid_values(scales, expert)
@@ -195,6 +173,16 @@ class QuantisedCheckpoint(Checkpoint):
             zero_point=zero_point[0] if zero_point else None,
             factor=scales.factor,
         )
+
+    def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
+        """Yield a tensor or one expert of it, and its scales; see :class:`Checkpoint`.
+
+        Raises:
+            DamagedError: a tensor cannot be read.
+        """
+        yield from self.source.stored(name, expert)
+        if name in self._scales:
+            yield from self._grid_values(self._scales[name], expert)
 
     def _grid_values(self, scales: _Scales, expert: int | None) -> Iterator[torch.Tensor]:
         for name in (scales.name, scales.zero_point):

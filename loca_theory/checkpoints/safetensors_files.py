@@ -69,7 +69,7 @@ class SafetensorsCheckpoint(Checkpoint):
                 # A worker process may have another current folder.
                 self._files[name] = path.absolute()
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor; see :class:`Checkpoint`.
 
         Raises:
@@ -77,16 +77,8 @@ class SafetensorsCheckpoint(Checkpoint):
         """
         with _opened(self._files[name]) as tensors:
             # Copy, because the view would keep the mapping alive.
-            return tensors.get_tensor(name).clone()
-
-    def load_expert(self, name: str, expert: int) -> torch.Tensor:
-        """Load one expert of a tensor; see :class:`Checkpoint`.
-
-        Raises:
-            DamagedError: the tensor cannot be read.
-        """
-        with _opened(self._files[name]) as tensors:
-            return tensors.get_slice(name)[expert].clone()
+            found = tensors.get_tensor(name) if expert is None else tensors.get_slice(name)[expert]
+            return found.clone()
 
 
 @contextmanager

@@ -50,13 +50,10 @@ class TensorsCheckpoint(Checkpoint):
             tied_to = None if owner == name else owner
             self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor; see :class:`Checkpoint`."""
-        return self.tensors[name].detach().cpu()
-
-    def load_expert(self, name: str, expert: int) -> torch.Tensor:
-        """Load one expert of a tensor; see :class:`Checkpoint`."""
-        return self.tensors[name].detach()[expert].cpu()
+        found = self.tensors[name].detach()
+        return (found if expert is None else found[expert]).cpu()
 
 
 def is_array(source: object) -> TypeGuard[TensorLike]:

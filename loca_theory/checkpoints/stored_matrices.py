@@ -59,11 +59,8 @@ class StoredMatrix:
         Raises:
             DamagedError: the tensor cannot be read, or has another shape than it had.
         """
-        if self.expert is None:
-            found, expected = checkpoint.load(self.tensor), self.stored_shape
-        else:
-            found, expected = checkpoint.load_expert(self.tensor, self.expert), self.shape
-        if tuple(found.shape) != expected:
+        found = checkpoint.load(self.tensor, self.expert)
+        if tuple(found.shape) != (self.stored_shape if self.expert is None else self.shape):
             msg = f"{self.tensor} has changed its shape since it was opened; start again"
             raise DamagedError(msg)
         return found.reshape(self.shape)

@@ -61,21 +61,13 @@ class TorchCheckpoint(Checkpoint):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_mapped": None}
 
-    def load(self, name: str) -> torch.Tensor:
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor; see :class:`Checkpoint`.
 
         Raises:
             DamagedError: the tensor cannot be read.
         """
-        return self._holder(name).load(name)
-
-    def load_expert(self, name: str, expert: int) -> torch.Tensor:
-        """Load one expert of a tensor; see :class:`Checkpoint`.
-
-        Raises:
-            DamagedError: the tensor cannot be read.
-        """
-        return self._holder(name).load_expert(name, expert)
+        return self._holder(name).load(name, expert)
 
     def _holder(self, name: str) -> TensorsCheckpoint:
         tensors = self._tensors()

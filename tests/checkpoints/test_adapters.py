@@ -421,7 +421,7 @@ def test_experts_in_one_tensor(tmp_path, layout, order):
     for name in increments.entries:
         found = increments.load(name)
         torch.testing.assert_close(found.double(), expected[name], atol=1e-6, rtol=0)
-        assert torch.equal(increments.load_expert(name, 2), found[2])
+        assert torch.equal(increments.load(name, 2), found[2])
         assert f"{name}[2]" in open_pair(base, folder).names
     # PEFT stores the tensors of both without their names, in an order of its own.
     alone = AdapterIncrements(folder)
@@ -457,7 +457,7 @@ def test_parameters_that_loca_adapts(tmp_path, kind, order):
         found = increments.load(name).double()
         assert (found - want).norm() < 1e-5 * want.norm()
     stack = "model.layers.0.mlp.experts.down_proj"
-    assert torch.equal(increments.load_expert(stack, 2), increments.load(stack)[2])
+    assert torch.equal(increments.load(stack, 2), increments.load(stack)[2])
     assert f"{stack}[2]" in open_pair(base, folder).names
     # The file has all matrices of a stack as one, and not their number.
     alone = AdapterIncrements(folder).ignored

@@ -138,7 +138,7 @@ def test_experts_have_scales_of_their_own(tmp_path, shape, of):
     assert set(checkpoint.entries) == {name}
     for e in range(2):
         expected = by_loops(weight[e].float(), lambda i, j, e=e: of(scale, e, i, j))
-        assert torch.equal(checkpoint.load_expert(name, e), expected)
+        assert torch.equal(checkpoint.load(name, e), expected)
         assert torch.equal(checkpoint.load(name)[e], expected)
 
 
