@@ -1,6 +1,6 @@
 """The paper's tables as data: hyper-parameters, and results to compare with.
 
-There is one TOML file per table. ``python -m experiments.paper list`` lists them, and
+There is one TOML file per table, in ``loca_theory/claims/printed_tables``. ``python -m experiments.paper list`` lists them, and
 ``python -m experiments.paper compare PAPER.tex`` compares every number with the paper's LaTeX.
 """
 

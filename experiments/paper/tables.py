@@ -17,15 +17,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 
+from loca_theory.claims.printed import FOLDER
 from loca_theory.errors import InvalidArgumentError
 
 Value = int | float | str | tuple[int | float | str, ...]
 
-FOLDER = Path(__file__).parent
-TABLES: tuple[str, ...] = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+TABLES: tuple[str, ...] = tuple(
+    sorted(path.name.removesuffix(".toml") for path in FOLDER.iterdir())
+)
 """Names of the transcribed tables, in alphabetical order."""
 
 ANY = "*"

@@ -35,25 +35,18 @@ __all__ = [
     "follow",
 ]
 
-_OPTIONAL = {
-    "LoCACallback": "trainer",
-    "LoCAConfig": "tuner",
-    "LoCALayer": "tuner",
-    "LoCAModel": "tuner",
-}
+_IN_PEFT = ("LoCAConfig", "LoCALayer", "LoCAModel")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OPTIONAL:
+    if name not in (*_IN_PEFT, "LoCACallback"):
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
+    module = "tuner" if name in _IN_PEFT else "trainer"
     try:
-        return getattr(import_module(f"{__name__}.{_OPTIONAL[name]}"), name)
+        return getattr(import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
-        if error.name is None:  # a package is there, but does not work
-            msg = f"{name} cannot be imported: {error}"
-            raise ResourceError(msg) from error
-        msg = f'{name} needs {error.name}: pip install "loca-theory[adapters]"'
+        msg = f'{name} cannot be imported: {error}; pip install "loca-theory[adapters]"'
         raise ResourceError(msg) from error
 
 

@@ -16,18 +16,12 @@ import torch
 Implementation = Literal["auto", "materialised", "implicit"]
 IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
 
-# Nanoseconds on the CPU, in this order: an entry of a transform along one dimension, along two,
-# and along two if the matrix does not fit in the cache; a multiply-add of a dense product, of a
-# sparse product and of a sampled product; an entry that is read, added and written.
-_ROWS, _PLANE, _LARGE_PLANE, _DENSE, _SPARSE, _SAMPLED, _ENTRY = (
-    1.8,
-    2.6,
-    5.0,
-    9e-3,
-    0.05,
-    0.08,
-    0.3,
-)
+# Nanoseconds on the CPU: an entry of a transform along one dimension, along two, and along two if
+# the matrix does not fit in the cache; a multiply-add of a dense product, of a sparse product and
+# of a sampled product; an entry that is read, added and written.
+_ROWS, _PLANE, _LARGE_PLANE = 1.8, 2.6, 5.0
+_DENSE, _SPARSE, _SAMPLED = 9e-3, 0.05, 0.08
+_ENTRY = 0.3
 _LARGE = 1 << 22
 # On CUDA, ΔW with up to this many entries is formed by dense products.
 _CUDA_DENSE_UP_TO = 1 << 21

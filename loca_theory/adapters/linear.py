@@ -121,13 +121,13 @@ class LoCALinear(nn.Module):
         return self.base
 
 
-def check_weight_is_stored(base: nn.Module, name: str) -> None:
+def check_weight_is_stored(base: nn.Module, name: str, parameter: str = "weight") -> None:
     """Check that a layer's weight is not computed from other parameters, as by ``weight_norm``.
 
     Raises:
         InvalidArgumentError: it is computed, so that an increment written to it would be lost.
     """
-    if is_parametrized(base, "weight") or isinstance(vars(base).get("weight"), torch.Tensor):
+    if is_parametrized(base, parameter) or isinstance(vars(base).get(parameter), torch.Tensor):
         msg = f"{name}: its weight is computed from other parameters (torch.nn.utils), so nothing "
         msg += "can be merged into it; first make it a plain weight, for example by torch.nn.utils."
         msg += "parametrize.remove_parametrizations, or use the adapter unmerged"

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory._arguments import fields_to_int
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.methods import Engine, Method, identity, is_recognisable
@@ -42,25 +41,6 @@ class Sampler(StrEnum):
 
 
 @dataclass(frozen=True)
-class Series:
-    """One method at one shape, for several ranks that share their draws.
-
-    Attributes:
-        method: The method.
-        p: Rows.
-        q: Columns.
-        ranks: The ranks r.
-        sampler: How the draws are made.
-    """
-
-    method: Method
-    p: int
-    q: int
-    ranks: tuple[int, ...]
-    sampler: Sampler
-
-
-@dataclass(frozen=True)
 class Estimate:
     """A Monte Carlo mean.
 
@@ -76,85 +56,21 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class MonteCarlo:
-    """Settings of Monte Carlo estimates.
+class ErrorCell(Cell):
+    """Draws of the errors of one method at one shape, for several ranks that share their draws.
 
     Attributes:
-        draws: Independent draws of W per method, at least 1.
-        seed: Root seed, not negative.
+        method: The method.
+        p: Rows.
+        q: Columns.
+        ranks: The ranks r.
+        sampler: How the draws are made.
+        draws: First draw, and one past the last.
         accounting: What is charged to a budget.
         value_bits: Bits of a stored number.
-        device: ``cpu`` or a CUDA device, for the dense sampler.
+        seed: Root seed.
+        device: Device of the dense sampler; None for the CPU.
     """
-
-    draws: int
-    seed: int = 0
-    accounting: Accounting = Accounting.PAPER
-    value_bits: int = 16
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        fields_to_int(self, "draws", "seed", "value_bits")
-        if self.draws < 1:
-            msg = f"a simulation needs at least 1 draw (2 for a standard error), not {self.draws}"
-            raise InvalidArgumentError(msg)
-        if self.seed < 0:
-            msg = f"the seed must not be negative, and is {self.seed}"
-            raise InvalidArgumentError(msg)
-
-    def run(
-        self, series: Sequence[Series], runner: Runner = DEFAULT_RUNNER
-    ) -> list[list[Estimate]]:
-        """Estimate every series.
-
-        Returns:
-            For each series one :class:`Estimate` per rank.
-        """
-        self.check(series)
-        if self.device != "cpu":
-            runner = replace(runner, jobs=1)
-        cells = [cell for one in series for cell in self._cells(one)]
-        blocks = [Moments.from_json(one) for one in runner.run(cells, evaluate)]
-        count = len(blocks) // max(len(series), 1)
-        merged = [Moments.merge(blocks[i : i + count]) for i in range(0, len(blocks), count or 1)]
-        return [_estimates(moments) for moments in merged]
-
-    def check(self, series: Sequence[Series]) -> None:
-        """Check that every method supports the sampler of its series."""
-        for one in series:
-            name = one.method.display_name
-            first = Budget(one.p, one.q, one.ranks[0], self.accounting, self.value_bits)
-            if Engine.MONTE_CARLO not in one.method.engines(first):
-                msg = f"{name} is a formula and cannot be simulated; use the exact engine"
-                raise InvalidArgumentError(msg)
-            if one.sampler is Sampler.REDUCED and not one.method.defines("sample"):
-                msg = f'{name} has no reduced sampler; use sampler="dense"'
-                raise InvalidArgumentError(msg)
-            if one.sampler is Sampler.DENSE and not one.method.can_approximate:
-                msg = f'{name} does not approximate matrices; use sampler="reduced"'
-                raise InvalidArgumentError(msg)
-
-    def _cells(self, one: Series) -> list[ErrorCell]:
-        return [
-            ErrorCell(
-                one.method,
-                one.p,
-                one.q,
-                one.ranks,
-                one.sampler,
-                self.accounting,
-                self.value_bits,
-                self.seed,
-                (start, min(start + _BLOCK, self.draws)),
-                self.device if one.sampler is Sampler.DENSE else None,
-            )
-            for start in range(0, self.draws, _BLOCK)
-        ]
-
-
-@dataclass(frozen=True)
-class ErrorCell(Cell):
-    """One block of draws of the errors of one method, for several ranks that share their draws."""
 
     experiment = _EXPERIMENT
     packages = PACKAGES
@@ -164,22 +80,62 @@ class ErrorCell(Cell):
     q: int
     ranks: tuple[int, ...]
     sampler: Sampler
-    accounting: Accounting
-    value_bits: int
-    seed: int
     draws: tuple[int, int]
-    device: str | None
+    accounting: Accounting = Accounting.PAPER
+    value_bits: int = 16
+    seed: int = 0
+    device: str | None = None
 
     @property
     def is_storable(self) -> bool:
         """Whether the method can be distinguished from another of the same name."""
         return is_recognisable(self.method)
 
+    @property
+    def budgets(self) -> list[Budget]:
+        """The budget of each rank."""
+        return [Budget(self.p, self.q, r, self.accounting, self.value_bits) for r in self.ranks]
+
+    @property
+    def blocks(self) -> list[ErrorCell]:
+        """The same draws in blocks, which a sweep computes and stores one by one."""
+        first, last = self.draws
+        starts = range(first, last, _BLOCK)
+        return [replace(self, draws=(start, min(start + _BLOCK, last))) for start in starts]
+
+    def check(self) -> None:
+        """Check that the method supports the sampler."""
+        name = self.method.display_name
+        if Engine.MONTE_CARLO not in self.method.engines(self.budgets[0]):
+            msg = f"{name} is a formula and cannot be simulated; use the exact engine"
+            raise InvalidArgumentError(msg)
+        if self.sampler is Sampler.REDUCED and not self.method.defines("sample"):
+            msg = f'{name} has no reduced sampler; use sampler="dense"'
+            raise InvalidArgumentError(msg)
+        if self.sampler is Sampler.DENSE and not self.method.can_approximate:
+            msg = f'{name} does not approximate matrices; use sampler="reduced"'
+            raise InvalidArgumentError(msg)
+
+
+def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> list[list[Estimate]]:
+    """Estimate the mean errors of each cell's draws.
+
+    Returns:
+        For each cell one :class:`Estimate` per rank.
+    """
+    for cell in cells:
+        cell.check()
+    if any(cell.device not in (None, "cpu") for cell in cells):
+        runner = replace(runner, jobs=1)
+    blocks = [cell.blocks for cell in cells]
+    found = iter(runner.run([one for some in blocks for one in some], evaluate))
+    return [_estimates([Moments.from_json(next(found)) for _ in some]) for some in blocks]
+
 
 def evaluate(cell: ErrorCell) -> dict[str, Any]:
     """Moments of the errors in one block of draws: the work that a sweep distributes."""
     method, path = cell.method, (_EXPERIMENT, cell.p, cell.q, cell.sampler.value)
-    budgets = [Budget(cell.p, cell.q, r, cell.accounting, cell.value_bits) for r in cell.ranks]
+    budgets = cell.budgets
 
     def one_draw(draw: int) -> np.ndarray:
         rng = generator(cell.seed, *path, method.name, draw)
@@ -194,7 +150,8 @@ def evaluate(cell: ErrorCell) -> dict[str, Any]:
     return Moments.of([one_draw(draw) for draw in range(*cell.draws)]).to_json()
 
 
-def _estimates(moments: Moments) -> list[Estimate]:
+def _estimates(blocks: Sequence[Moments]) -> list[Estimate]:
+    moments = Moments.merge(blocks)
     errors = moments.standard_error
     return [
         Estimate(float(mean), None if errors is None else float(errors[i]), moments.count)

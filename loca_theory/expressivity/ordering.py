@@ -106,12 +106,12 @@ class Ordering:
     order: tuple[str, ...] = THEOREM_1_ORDER
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", _arguments.integers("sizes", self.sizes))
+        vars(self).update(sizes=_arguments.integers("sizes", self.sizes))
         if not self.sizes or min(self.sizes) < 1:
             msg = f"sizes must be positive whole numbers, at least one, not {self.sizes}"
             raise InvalidArgumentError(msg)
         found = tuple(member(Accounting, "accountings", one) for one in self.accountings)
-        object.__setattr__(self, "accountings", found)
+        vars(self).update(accountings=found)
         find_methods(self.order)
 
     def describe(self) -> dict[str, Any]:

@@ -22,12 +22,7 @@ from loca_theory.expressivity.methods import (
     own_titles,
 )
 from loca_theory.expressivity.methods.method import checked_numbers
-from loca_theory.expressivity.monte_carlo import (
-    Estimate,
-    MonteCarlo,
-    Sampler,
-    Series,
-)
+from loca_theory.expressivity.monte_carlo import ErrorCell, Estimate, Sampler, estimate
 from loca_theory.sweeps import Result, Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import rows
@@ -175,8 +170,8 @@ class Simulation:
             if getattr(self, name) == ():
                 msg = f"{name} is empty; give at least one"
                 raise InvalidArgumentError(msg)
-        object.__setattr__(self, "shapes", tuple(map(_arguments.shape, self.shapes)))
-        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
+        shapes = tuple(map(_arguments.shape, self.shapes))
+        vars(self).update(shapes=shapes, ranks=_arguments.ranks(self.ranks))
         _arguments.fields_to_int(self, "value_bits", "draws", "seed")
         find_methods(self.methods)
         for budget in self.budgets:
@@ -188,12 +183,19 @@ class Simulation:
             msg = f"nothing to compute: no engine of ({engines}) can evaluate any "
             msg += f"method of ({names}) at these shapes; choose another engine"
             raise InvalidArgumentError(msg)
-        self._monte_carlo.check(list(self._series()))
+        if self.draws < 1:
+            msg = f"a simulation needs at least 1 draw (2 for a standard error), not {self.draws}"
+            raise InvalidArgumentError(msg)
+        if self.seed < 0:
+            msg = f"the seed must not be negative, and is {self.seed}"
+            raise InvalidArgumentError(msg)
+        for cell in self._cells():
+            cell.check()
 
     @property
     def uses_dense_sampler(self) -> bool:
         """Whether any method draws dense matrices (and so imports torch)."""
-        return any(one.sampler is Sampler.DENSE for one in self._series())
+        return any(one.sampler is Sampler.DENSE for one in self._cells())
 
     @property
     def unevaluated_methods(self) -> tuple[Method, ...]:
@@ -238,11 +240,11 @@ class Simulation:
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table."""
         self.check_memory(runner.jobs)
-        series = list(self._series())
+        cells = list(self._cells())
         simulated = {
-            (one.method.name, one.p, one.q, r): (one.sampler, estimate)
-            for one, estimates in zip(series, self._monte_carlo.run(series, runner), strict=True)
-            for r, estimate in zip(one.ranks, estimates, strict=True)
+            (cell.method.name, budget): (cell.sampler, found)
+            for cell, estimates in zip(cells, estimate(cells, runner), strict=True)
+            for budget, found in zip(cell.budgets, estimates, strict=True)
         }
         exact = {
             (method.name, budget): error
@@ -253,25 +255,24 @@ class Simulation:
         }
 
         def row(budget: Budget, method: Method, engine: Engine) -> ErrorRow:
-            p, q, r, sampler = budget.p, budget.q, budget.r, None
+            sampler = None
             match engine:
                 case Engine.EXACT:
-                    estimate = Estimate(float(exact[method.name, budget]), 0.0, 0)
+                    found = Estimate(float(exact[method.name, budget]), 0.0, 0)
                 case Engine.ASYMPTOTIC:
-                    limit = float(checked_numbers(method, "limit", budget))
-                    estimate = Estimate(limit, None, 0)
+                    found = Estimate(float(checked_numbers(method, "limit", budget)), None, 0)
                 case Engine.MONTE_CARLO:
-                    sampler, estimate = simulated[method.name, p, q, r]
+                    sampler, found = simulated[method.name, budget]
             return ErrorRow(
-                K=p if p == q else None,
-                p=p,
-                q=q,
-                r=r,
+                K=budget.p if budget.p == budget.q else None,
+                p=budget.p,
+                q=budget.q,
+                r=budget.r,
                 method=method.name,
                 engine=engine,
-                error=estimate.error,
-                standard_error=estimate.standard_error,
-                draws=estimate.draws if sampler else None,
+                error=found.error,
+                standard_error=found.standard_error,
+                draws=found.draws if sampler else None,
                 seed=self.seed if sampler else None,
                 sampler=sampler,
             )
@@ -298,10 +299,6 @@ class Simulation:
             processes=1 if is_single else joblib.effective_n_jobs(jobs),
             device=self.device,
         )
-
-    @property
-    def _monte_carlo(self) -> MonteCarlo:
-        return MonteCarlo(self.draws, self.seed, self.accounting, self.value_bits, self.device)
 
     @property
     def draws_errors(self) -> bool:
@@ -333,11 +330,22 @@ class Simulation:
         methods = {method.name: method for method in self.methods}
         return [((shape, methods[name]), budgets) for (shape, name), budgets in found.items()]
 
-    def _series(self) -> Iterator[Series]:
+    def _cells(self) -> Iterator[ErrorCell]:
         for ((p, q), method), budgets in self._grouped(Engine.MONTE_CARLO):
             natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
-            ranks = tuple(budget.r for budget in budgets)
-            yield Series(method, p, q, ranks, self.sampler or natural)
+            sampler = self.sampler or natural
+            yield ErrorCell(
+                method,
+                p,
+                q,
+                tuple(budget.r for budget in budgets),
+                sampler,
+                (0, self.draws),
+                self.accounting,
+                self.value_bits,
+                self.seed,
+                self.device if sampler is Sampler.DENSE else None,
+            )
 
     def _budget(self, p: int, q: int, r: int) -> Budget:
         return Budget(p, q, r, self.accounting, self.value_bits)

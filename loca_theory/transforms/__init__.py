@@ -8,7 +8,6 @@ the map is real. Entries that are not finite propagate, as in torch itself.
 
 - :func:`dct`, :func:`idct`, :func:`dct2`, :func:`idct2`: DCT-II and its inverse, orthonormal.
 - :func:`dct_matrix`: the same map as a dense matrix, one shared copy per size, dtype and device.
-- :func:`idct2_sparse`: the inverse of a spectrum with few occupied locations.
 - :func:`rows_to_spectra`, :func:`spectra_to_rows`: the DCT of rows, written as columns, and back.
 - :func:`dft2`, :func:`idft2`: the unitary DFT of the paper's proofs.
 - :class:`RealSpectrum`: real orthonormal coordinates; every Fourier-based approximation of a real

@@ -49,16 +49,6 @@ def resolve_device(name: str) -> str:
     return name
 
 
-def check_one_device(**tensors: torch.Tensor) -> None:
-    """Check that all tensors are on the same device."""
-    (first, one), *others = tensors.items()
-    for name, other in others:
-        if other.device != one.device:
-            msg = f"{name} must be on the device of {first}: one is on {other.device}, the other "
-            msg += f"on {one.device}; pass {name}.to({first}.device)"
-            raise InvalidArgumentError(msg)
-
-
 @contextmanager
 def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterator[None]:
     """Turn an out-of-memory error in this context into one line that names the computation."""

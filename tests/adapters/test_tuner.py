@@ -812,7 +812,7 @@ def test_transformers_loads_an_adapter_whose_search_is_then_over(is_trainable, s
             {"location_search": "swap", "alternating_steps": 29},
             "alternating_steps=29 ends before every layer has pruned and regrown: .* 30 steps",
         ),
-        ({"bias": "some"}, "bias must be none, all or loca_only, not 'some'"),
+        ({"bias": "some"}, "unknown bias 'some'; choose one of none, all, loca_only"),
         ({"coefficient_steps": 0}, "coefficient_steps must be an integer of at least 1, not 0"),
         ({"location_steps": 0}, "location_steps must be an integer of at least 1, not 0"),
         ({"alternating_steps": -1}, "alternating_steps must be an integer of at least 0"),

@@ -7,7 +7,8 @@ from scipy import stats
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, monte_carlo
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.monte_carlo import ErrorCell, MonteCarlo, Sampler, Series, evaluate
+from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, evaluate
+from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import ResultStore, Runner, generator, runner
 from loca_theory.sweeps.random import Moments
 
@@ -18,9 +19,14 @@ REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
 ROUNDING = 1e-12
 
 
+def estimates(series, draws=30, runner=ALONE, **options):
+    """Estimates of series: a method, a shape, ranks and a sampler each."""
+    cells = [ErrorCell(METHODS[name], *what, (0, draws), **options) for name, *what in series]
+    return monte_carlo.estimate(cells, runner)
+
+
 def estimate(method, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options):
-    settings = MonteCarlo(draws, **options)
-    return settings.run([Series(METHODS[method], *shape, tuple(ranks), sampler)], ALONE)[0]
+    return estimates([(method, *shape, tuple(ranks), sampler)], draws, **options)[0]
 
 
 def numbers(estimates):
@@ -29,8 +35,8 @@ def numbers(estimates):
 
 def single_draws(method, shape, ranks, count, sampler="reduced", seed=0):
     """Each draw as a block of its own."""
-    what = (METHODS[method], *shape, ranks, Sampler(sampler), Accounting.PAPER, 16, seed)
-    cells = [ErrorCell(*what, (k, k + 1), None) for k in range(count)]
+    what = (METHODS[method], *shape, ranks, Sampler(sampler))
+    cells = [ErrorCell(*what, (k, k + 1), seed=seed) for k in range(count)]
     return np.array([evaluate(cell)["mean"] for cell in cells])
 
 
@@ -67,21 +73,21 @@ def computed(monkeypatch):
 
 
 def test_more_draws_extend_a_stored_run(tmp_path, computed):
-    series = [Series(METHODS["D"], 10, 10, (1, 2), Sampler.REDUCED)]
+    series = [("D", 10, 10, (1, 2), Sampler.REDUCED)]
     store = ResultStore(tmp_path)
-    first = MonteCarlo(30).run(series, Runner(store, jobs=1))
+    first = estimates(series, 30, Runner(store, jobs=1))
     assert computed == [("D", 0, 25), ("D", 25, 30)]
     computed.clear()
-    longer = MonteCarlo(60).run(series, Runner(store, jobs=1))
+    longer = estimates(series, 60, Runner(store, jobs=1))
     assert computed == [("D", 25, 50), ("D", 50, 60)]
     computed.clear()
-    assert MonteCarlo(60).run(series, Runner(store, jobs=1)) == longer
-    assert MonteCarlo(30).run(series, Runner(store, jobs=1)) == first
+    assert estimates(series, 60, Runner(store, jobs=1)) == longer
+    assert estimates(series, 30, Runner(store, jobs=1)) == first
     assert computed == []
     assert store.rejected == []
     # What was read back is what a fresh run computes.
-    assert MonteCarlo(60).run(series, ALONE) == longer
-    assert MonteCarlo(30).run(series, ALONE) == first
+    assert estimates(series, 60, ALONE) == longer
+    assert estimates(series, 30, ALONE) == first
 
 
 @pytest.mark.parametrize(
@@ -94,10 +100,10 @@ def test_more_draws_extend_a_stored_run(tmp_path, computed):
     ids=["seed", "accounting", "value bits"],
 )
 def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other):
-    series = [Series(METHODS["D"], 10, 10, (1,), Sampler.REDUCED)]
+    series = [("D", 10, 10, (1,), Sampler.REDUCED)]
     store = ResultStore(tmp_path)
-    MonteCarlo(20).run(series, Runner(store, jobs=1))
-    MonteCarlo(20, **other).run(series, Runner(store, jobs=1))
+    estimates(series, 20, Runner(store, jobs=1))
+    estimates(series, 20, Runner(store, jobs=1), **other)
     assert len(computed) == 2
 
 
@@ -108,12 +114,10 @@ def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other)
 )
 def test_two_processes_give_the_numbers_of_one(monkeypatch, sampler):
     monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
-    series = [
-        Series(METHODS[method], 12, 10, (1, 2), sampler) for method in ("R", "D", "FourierFT")
-    ]
-    two = MonteCarlo(60).run(series, Runner(jobs=2))
+    series = [(method, 12, 10, (1, 2), sampler) for method in ("R", "D", "FourierFT")]
+    two = estimates(series, 60, Runner(jobs=2))
     monkeypatch.undo()
-    assert MonteCarlo(60).run(series, ALONE) == two
+    assert estimates(series, 60, ALONE) == two
 
 
 @pytest.mark.parametrize("method", REDUCED)
@@ -125,11 +129,11 @@ def test_an_estimate_does_not_depend_on_what_else_is_asked_for(method, sampler):
     assert among_ranks.error == pytest.approx(alone.error, rel=ROUNDING)
     assert among_ranks.standard_error == pytest.approx(alone.standard_error, rel=1e-9)
     others = [
-        Series(METHODS["V1"], 14, 11, (1, 3), sampler),
-        Series(METHODS[method], 11, 14, (2,), sampler),
-        Series(METHODS[method], 14, 11, (2,), sampler),
+        ("V1", 14, 11, (1, 3), sampler),
+        (method, 11, 14, (2,), sampler),
+        (method, 14, 11, (2,), sampler),
     ]
-    assert MonteCarlo(30).run(others, ALONE)[2] == [alone]
+    assert estimates(others, 30, ALONE)[2] == [alone]
 
 
 def test_accountings_share_their_draws():
@@ -173,30 +177,28 @@ def test_on_a_gpu_one_process_does_all_the_work():
             seen.append(self.jobs)
             return [Moments.of([[0.5], [0.5]]).to_json() for _ in points]
 
-    series = [Series(METHODS["D"], 8, 8, (1,), Sampler.DENSE)]
+    series = [("D", 8, 8, (1,), Sampler.DENSE)]
     for device in ("cpu", "cuda:0"):
-        MonteCarlo(2, device=device).run(series, Watched(jobs=4))
+        estimates(series, 2, Watched(jobs=4), device=device)
     assert seen == [4, 1]
 
 
 def test_progress_counts_blocks(tmp_path):
     seen = []
-    series = [Series(METHODS[method], 8, 8, (1,), Sampler.REDUCED) for method in ("D", "F2")]
-    MonteCarlo(60).run(
-        series, Runner(jobs=1, progress=lambda done, total: seen.append((done, total)))
-    )
+    series = [(method, 8, 8, (1,), Sampler.REDUCED) for method in ("D", "F2")]
+    estimates(series, 60, Runner(jobs=1, progress=lambda done, total: seen.append((done, total))))
     assert seen == [(done, 6) for done in range(7)]
 
 
 @pytest.mark.parametrize("draws", [0, -5], ids=["none", "negative"])
 def test_too_few_draws_are_refused(draws):
     with pytest.raises(InvalidArgumentError, match=rf"at least 1 draw .*, not {draws}"):
-        MonteCarlo(draws)
+        Simulation(((8, 8),), (1,), draws=draws)
 
 
 def test_a_negative_seed_is_refused():
     with pytest.raises(InvalidArgumentError, match="must not be negative, and is -1"):
-        MonteCarlo(10, seed=-1)
+        Simulation(((8, 8),), (1,), seed=-1)
 
 
 @pytest.mark.parametrize("method", ["U", "M1", "M2", "RD"])

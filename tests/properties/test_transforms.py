@@ -1,7 +1,5 @@
 """Properties of the transforms over random shapes, batches, precisions and values."""
 
-import math
-
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -12,7 +10,6 @@ from loca_theory.transforms import dct, dct2, idct, idct2
 from loca_theory.transforms.dft import dft2, idft2
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 from loca_theory.transforms.real_spectrum import RealSpectrum
-from loca_theory.transforms.sparse import idct2_sparse
 
 reproducible = settings(max_examples=15, deadline=None, derandomize=True, database=None)
 
@@ -38,24 +35,6 @@ def tensors(draw, count=1, dims=2):
         for _ in range(count)
     ]
     return drawn[0] if count == 1 else drawn
-
-
-@st.composite
-def sparse_spectra(draw):
-    """Values (any batch), locations with repetitions, and a shape."""
-    dtype = draw(precisions)
-    p, q = draw(lengths), draw(lengths)
-    count = draw(st.integers(0, 40))
-    indices = draw(
-        st.lists(
-            st.tuples(st.integers(0, p - 1), st.integers(0, q - 1)), min_size=count, max_size=count
-        )
-    )
-    batch = draw(st.lists(st.integers(1, 3), max_size=1))
-    shape = (*batch, count)
-    drawn = draw(arrays.arrays(dtype, shape, elements=values(dtype)))
-    locations = torch.tensor(indices, dtype=torch.int64).reshape(count, 2)
-    return torch.from_numpy(drawn), locations, (p, q)
 
 
 def norm(x):
@@ -175,34 +154,3 @@ def test_half_spectrum_counts_every_entry_once(p, q):
     np.add.at(seen, tuple(half.representatives.T), 1)
     np.add.at(seen, tuple((-half.representatives % (p, q)).T), 1)
     assert (seen == 1).all()
-
-
-@reproducible
-@given(sparse_spectra())
-def test_sparse_inverse_is_the_dense_one_by_every_method(case):
-    coefficients, locations, shape = case
-    rows, columns = locations.T.numpy()
-    spectrum = np.zeros((*coefficients.shape[:-1], *shape))
-    np.add.at(spectrum, (..., rows, columns), coefficients.double().numpy())
-    expected = idct2(torch.from_numpy(spectrum)).to(coefficients.dtype)
-    # Repeated locations can cancel: the error is relative to Σ|a|, not to the spectrum's norm.
-    scale = float(coefficients.double().abs().sum())
-    for method in ("auto", "scatter", "outer"):
-        actual = idct2_sparse(coefficients, locations, shape, method=method)
-        assert close(actual, expected, scale, 2)
-
-
-@reproducible
-@given(sparse_spectra(), st.integers(0, 2**32 - 1))
-def test_sparse_gradient_is_the_transform_at_the_locations(case, seed):
-    coefficients, locations, shape = case
-    generator = torch.Generator().manual_seed(seed)
-    weights = torch.randn(
-        *coefficients.shape[:-1], *shape, dtype=torch.float64, generator=generator
-    )
-    expected = dct2(weights)[..., locations[:, 0], locations[:, 1]]
-    for method in ("scatter", "outer"):
-        leaf = coefficients.double().clone().requires_grad_()
-        idct2_sparse(leaf, locations, shape, method=method).backward(weights)
-        # Up to 40 entries, each off by the rounding of one transform.
-        assert close(leaf.grad, expected, norm(weights), 2 * math.sqrt(40))

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, retained_energies
-from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
+from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.sweeps import Runner, generator
 
 ALONE = Runner(jobs=1)
@@ -24,6 +24,13 @@ def ranks_of(p, q):
     return tuple(sorted({1, max(1, largest // 3), largest}))
 
 
+def estimates_of(series, draws, seed, accounting=Accounting.PAPER):
+    """Estimates of series: a method, a shape, ranks and a sampler each."""
+    options = {"seed": seed, "accounting": accounting}
+    cells = [ErrorCell(METHODS[name], *what, (0, draws), **options) for name, *what in series]
+    return estimate(cells, ALONE)
+
+
 def deviations(method, sampler, draws, shapes, accounting=Accounting.PAPER, ranks=None):
     """(mean − exact)/standard error of every shape and rank that has an exact value."""
     series = []
@@ -31,18 +38,18 @@ def deviations(method, sampler, draws, shapes, accounting=Accounting.PAPER, rank
         wanted = ranks or ranks_of(p, q)
         fitting = [r for r in wanted if METHODS[method].exists(Budget(p, q, r, accounting))]
         if fitting and "exact" in METHODS[method].engines(Budget(p, q, fitting[0], accounting)):
-            series.append(Series(METHODS[method], p, q, tuple(fitting), sampler))
-    settings = MonteCarlo(draws, seed=11, accounting=accounting)
+            series.append((method, p, q, tuple(fitting), sampler))
     found = {}
-    for one, estimates in zip(series, settings.run(series, ALONE), strict=True):
-        for r, estimate in zip(one.ranks, estimates, strict=True):
-            budget = Budget(one.p, one.q, r, accounting)
+    every = estimates_of(series, draws, 11, accounting)
+    for (_, p, q, ranks, _), estimates in zip(series, every, strict=True):
+        for r, one in zip(ranks, estimates, strict=True):
+            budget = Budget(p, q, r, accounting)
             exact = exact_error(method, budget)
-            gap = estimate.error - exact
-            if estimate.standard_error < 1e-12:  # complete: nothing varies, nothing may differ
+            gap = one.error - exact
+            if one.standard_error < 1e-12:  # complete: nothing varies, nothing may differ
                 assert abs(gap) < 1e-12
                 continue
-            found[one.p, one.q, r] = gap / estimate.standard_error
+            found[p, q, r] = gap / one.standard_error
     return found
 
 
@@ -97,9 +104,7 @@ def test_reduced_and_dense_means_agree(gate):
     """Welch's test of every method and rank, at a size where R has no exact value."""
     draws, shape, ranks = 60, (60, 50), (1, 4, 16)
     estimates = {
-        sampler: MonteCarlo(draws, seed=12).run(
-            [Series(METHODS[method], *shape, ranks, sampler) for method in REDUCED], ALONE
-        )
+        sampler: estimates_of([(method, *shape, ranks, sampler) for method in REDUCED], draws, 12)
         for sampler in Sampler
     }
     found = {}
@@ -118,8 +123,8 @@ def test_standard_errors_are_the_spread_of_the_means(gate, method):
     Both χ² but for the draws' kurtosis, which the means no longer show.
     """
     seeds, draws = 60, 25
-    series = [Series(METHODS[method], 14, 12, (2, 5), Sampler.REDUCED)]
-    runs = [MonteCarlo(draws, seed=seed).run(series, ALONE)[0] for seed in range(seeds)]
+    series = [(method, 14, 12, (2, 5), Sampler.REDUCED)]
+    runs = [estimates_of(series, draws, seed)[0] for seed in range(seeds)]
     means = np.array([[one.error for one in run] for run in runs])
     reported = np.array([[one.standard_error for one in run] for run in runs])
     ratio = means.var(axis=0, ddof=1) / (reported**2).mean(axis=0)
@@ -136,10 +141,10 @@ def test_intervals_cover_as_often_as_they_say(gate):
     counts = {}
     for method, sampler in (("D", Sampler.REDUCED), ("F2", Sampler.REDUCED), ("R", Sampler.DENSE)):
         exact = exact_error(method, Budget(10, 10, 2))
-        series = [Series(METHODS[method], 10, 10, (2,), sampler)]
+        series = [(method, 10, 10, (2,), sampler)]
         inside = 0
         for seed in range(seeds):
-            (one,) = MonteCarlo(draws, seed=seed).run(series, ALONE)[0]
+            (one,) = estimates_of(series, draws, seed)[0]
             inside += abs(one.error - exact) <= width * one.standard_error
         counts[method] = inside
     law = stats.binom(seeds, level)
@@ -152,14 +157,12 @@ def test_the_papers_size_agrees_with_exact_values(gate):
     """K = 768, r = 8, …, 32: what the package's own comparison rests on."""
     draws, ranks = 30, (8, 16, 24, 32)
     methods = [method for method in REDUCED if method != "R"]
-    series = [Series(METHODS[method], 768, 768, ranks, Sampler.REDUCED) for method in methods]
+    series = [(method, 768, 768, ranks, Sampler.REDUCED) for method in methods]
     found = {}
-    for method, estimates in zip(
-        methods, MonteCarlo(draws, seed=13).run(series, ALONE), strict=True
-    ):
-        for r, estimate in zip(ranks, estimates, strict=True):
+    for method, estimates in zip(methods, estimates_of(series, draws, 13), strict=True):
+        for r, one in zip(ranks, estimates, strict=True):
             exact = exact_error(method, Budget(768, 768, r))
-            found[method, r] = (estimate.error - exact) / estimate.standard_error
+            found[method, r] = (one.error - exact) / one.standard_error
     assert_near(found, gate.t(len(found), draws - 1))
 
 
@@ -171,12 +174,12 @@ def test_the_papers_size_agrees_with_exact_values(gate):
 def test_random_locations_of_a_large_spectrum_agree_with_the_exact_value(gate, ranks):
     """More than 2²⁰ locations: up to a half with repeats dropped, the others by a permutation."""
     draws = 25
-    series = [Series(METHODS["FourierFT"], 1030, 1030, ranks, Sampler.REDUCED)]
-    estimates = MonteCarlo(draws, seed=14).run(series, ALONE)[0]
+    series = [("FourierFT", 1030, 1030, ranks, Sampler.REDUCED)]
+    estimates = estimates_of(series, draws, 14)[0]
     found = {}
-    for r, estimate in zip(ranks, estimates, strict=True):
+    for r, one in zip(ranks, estimates, strict=True):
         exact = exact_error("FourierFT", Budget(1030, 1030, r))
-        found[r] = (estimate.error - exact) / estimate.standard_error
+        found[r] = (one.error - exact) / one.standard_error
     assert_near(found, gate.t(len(found), draws - 1))
 
 

@@ -8,7 +8,6 @@ import torch
 
 from loca_theory.transforms import dct, dct2, dct_paths, idct, idct2
 from loca_theory.transforms.real_spectrum import RealSpectrum
-from loca_theory.transforms.sparse import idct2_sparse
 
 CUDA = torch.device("cuda")
 ALL = [dct, idct, dct2, idct2]
@@ -125,12 +124,10 @@ def no_tables():
 
 
 def everything(x, method):
-    locations = torch.tensor([[0, 1], [4, 2]])
     spectrum = RealSpectrum(5, 6)
     coordinates = spectrum.forward(x)
     outputs = [f(x, method=method) for f in ALL]
     outputs += [coordinates, spectrum.inverse(coordinates)]
-    outputs += [idct2_sparse(x[0, :2], locations, (5, 6), method=m) for m in ("outer", "scatter")]
     return sum(y.square().sum() for y in outputs)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.transforms.devices import check_one_device, device_memory, resolve_device
+from loca_theory.transforms.devices import device_memory, resolve_device
 from loca_theory.transforms.matrices import dct_matrix
 
 OLD_DRIVER = (
@@ -130,14 +130,6 @@ def test_a_device_of_too_high_a_number_is_refused(cards):
 def test_an_unknown_name_is_refused(name):
     with pytest.raises(InvalidArgumentError, match=f"^unknown device '{name}'; choose auto, cpu"):
         resolve_device(name)
-
-
-def test_tensors_of_two_devices_are_refused_by_the_names_of_the_arguments():
-    here, there = torch.ones(2), torch.ones(2, device="meta")
-    check_one_device(x=here, y=here)
-    message = r"^y must be on the device of x: one is on meta, the other on cpu; pass y\.to\(x\.d"
-    with pytest.raises(InvalidArgumentError, match=message):
-        check_one_device(x=here, y=there)
 
 
 @pytest.mark.parametrize(

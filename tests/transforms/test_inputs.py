@@ -12,11 +12,9 @@ from loca_theory.transforms import dct, dct2, idct, idct2
 from loca_theory.transforms.dft import dft2, idft2
 from loca_theory.transforms.inputs import balanced, squared_units, times_power_of_two
 from loca_theory.transforms.real_spectrum import RealSpectrum
-from loca_theory.transforms.sparse import idct2_sparse
 from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_rows
 
 P, Q = 3, 4
-LOCATIONS = torch.tensor([[0, 0], [1, 2], [2, 3], [1, 1]])
 
 
 # Each takes a (3, 4) tensor, and is named with its argument.
@@ -27,7 +25,6 @@ REAL = {
     ("idct2", "x"): idct2,
     ("rows_to_spectra", "x"): rows_to_spectra,
     ("spectra_to_rows", "spectra"): spectra_to_rows,
-    ("idct2_sparse", "values"): lambda x: idct2_sparse(x, LOCATIONS, (P, Q)),
     ("forward", "matrix"): RealSpectrum(P, Q).forward,
     ("coordinate_energies", "matrix"): RealSpectrum(P, Q).coordinate_energies,
     ("inverse", "coordinates"): RealSpectrum(1, Q).inverse,
@@ -128,11 +125,8 @@ def test_rows_are_those_of_a_matrix(function):
         function(torch.zeros(3))
 
 
-META = {key: function for key, function in REAL.items() if key[0] != "idct2_sparse"}
-
-
-@pytest.mark.parametrize("function", META.values(), ids=[key[0] for key in META])
-def test_no_entry_is_read(function):
+@each_real
+def test_no_entry_is_read(name, function):
     """As a check of entries would, which on an accelerator makes training wait."""
     with torch.device("meta"):
         x = torch.ones(P, Q)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from peft.config import PeftConfig
 from peft.utils import PeftType
@@ -93,10 +93,7 @@ class LoCAConfig(PeftConfig):
     location_lr: float = 1e-4
     location_search: LocationSearch = "central"
     init_locations: InitialLocations = "random"
-    recorded_steps: int = field(
-        default=4,
-        metadata={"help": "Steps whose gradients are summed before pruning and regrowing."},
-    )
+    recorded_steps: int = 4
     implementation: Implementation = "auto"
 
     def __post_init__(self) -> None:
@@ -109,9 +106,7 @@ class LoCAConfig(PeftConfig):
         check_search(self.schedule(), self.location_search, self.init_locations, self.location_lr)
         self._check_target_parameters()
         check_choice("implementation", self.implementation, IMPLEMENTATIONS)
-        if self.bias not in ("none", "all", "loca_only"):
-            msg = f"bias must be none, all or loca_only, not {self.bias!r}"
-            raise InvalidArgumentError(msg)
+        check_choice("bias", self.bias, ("none", "all", "loca_only"))
         if isinstance(self.target_modules, str) and self.target_modules != "all-linear":
             for name in ("layers_to_transform", "layers_pattern"):
                 if getattr(self, name) is not None:
@@ -134,15 +129,13 @@ class LoCAConfig(PeftConfig):
             raise InvalidArgumentError(msg)
 
     def _check_numbers(self) -> None:
-        counts = {"n_frequency": self.n_frequency}
         patterns = self.n_frequency_pattern or {}
         if not isinstance(patterns, dict):
             msg = f"n_frequency_pattern must be a dictionary of names and numbers, not {patterns!r}"
             raise InvalidArgumentError(msg)
+        check_whole("n_frequency", self.n_frequency, 1)
         for pattern, count in patterns.items():
-            counts[f"n_frequency_pattern[{pattern!r}]"] = count
-        for name, count in counts.items():
-            check_whole(name, count, 1)
+            check_whole(f"n_frequency_pattern[{pattern!r}]", count, 1)
         check_scaling("scaling", self.scaling)
         check_whole("random_loc_seed", self.random_loc_seed, 0)
         for name in ("init_weights", "joint", "as_printed", "fan_in_fan_out"):
@@ -157,11 +150,5 @@ class LoCAConfig(PeftConfig):
 
     def schedule(self) -> AlternatingSchedule:
         """The schedule of the phases in which coefficients and locations are learned."""
-        return AlternatingSchedule(
-            coefficient_steps=self.coefficient_steps,
-            location_steps=self.location_steps,
-            alternating_steps=self.alternating_steps,
-            joint=self.joint,
-            as_printed=self.as_printed,
-            recorded_steps=self.recorded_steps,
-        )
+        names = [one.name for one in fields(AlternatingSchedule)]
+        return AlternatingSchedule(**{name: getattr(self, name) for name in names})

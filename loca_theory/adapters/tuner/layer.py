@@ -40,6 +40,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
     adapter_layer_names = ("loca_spectrum",)
     other_param_names = ()
+    parameter_name = "weight"
     _is_linear = True  # PEFT converts linear layers only
 
     def __init__(self, base_layer: nn.Module, name: str, **quantisation: Any) -> None:
@@ -112,14 +113,8 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         names = [name for name in chosen if name in self.loca_spectrum]
         if not names:
             return
-        check_weight_is_stored(self.get_base_layer(), self.name)
-        replace_weight(self, self._merged_weight(dequantised(self), names, safe_merge))
-        self.merged_adapters.extend(names)
-
-    def _merged_weight(
-        self, weight: torch.Tensor, names: list[str], safe_merge: bool
-    ) -> torch.Tensor:
-        """The weight with the increments of adapters, which is finite if the merge is safe."""
+        check_weight_is_stored(self.get_base_layer(), self.name, self.parameter_name)
+        weight = dequantised(self)
         for name in names:
             weight = with_increment(weight, self.get_delta_weight(name), self.name)
             if safe_merge and not torch.isfinite(weight).all():
@@ -127,7 +122,8 @@ class LoCALayer(nn.Module, BaseTunerLayer):
                 msg = "NaNs detected in the merged weights. "
                 msg += f"The adapter {name} seems to be broken ({self.name})"
                 raise InvalidArgumentError(msg)
-        return weight
+        replace_weight(self, weight)
+        self.merged_adapters.extend(names)
 
     @torch.no_grad()
     def unmerge(self) -> None:
@@ -135,36 +131,30 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
         A quantised weight is quantised again, so that it returns up to the error of quantisation.
         """
-        if self._has_nothing_to_unmerge():
-            return
-        replace_weight(self, self._unmerged_weight(dequantised(self)))
-        self.merged_adapters.clear()
-
-    def _has_nothing_to_unmerge(self) -> bool:
         if not self.merged:
-            warnings.warn("Already unmerged. Nothing to do.", stacklevel=3)
-        return not self.merged
-
-    def _unmerged_weight(self, weight: torch.Tensor) -> torch.Tensor:
-        """The weight without the increments of the merged adapters."""
+            warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
+            return
+        weight = dequantised(self)
         for name in reversed(self.merged_adapters):
             if name in self.loca_spectrum:
                 weight = with_increment(weight, -self.get_delta_weight(name), self.name)
-        return weight
+        replace_weight(self, weight)
+        self.merged_adapters.clear()
+
+    def _in_use(self) -> list[Any]:
+        """The spectra of the active adapters, unless they are disabled or in the weight."""
+        if self.disable_adapters and self.merged:
+            self.unmerge()
+        if self.disable_adapters or self.merged:
+            return []
+        return [self.loca_spectrum[n] for n in self.active_adapters if n in self.loca_spectrum]
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Apply the base layer with the increments of the active adapters."""
-        if self.disable_adapters:
-            if self.merged:
-                self.unmerge()
+        active = self._in_use()
+        if not active:
             return self.base_layer(x, *args, **kwargs)
-        if self.merged:
-            return self.base_layer(x, *args, **kwargs)
-        active: list[Any] = [
-            self.loca_spectrum[name] for name in self.active_adapters if name in self.loca_spectrum
-        ]
-        if active:
-            refuse_split_weight(self.get_base_layer(), self.name)
+        refuse_split_weight(self.get_base_layer(), self.name)
         if len(active) == 1 and not args and not kwargs:
             base: Any = self.base_layer
             weight = foldable_weight(base, x)

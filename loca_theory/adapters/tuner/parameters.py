@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from peft.tuners.tuners_utils import check_adapters_to_merge
 from torch import nn
 from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
@@ -87,44 +86,24 @@ class ParamWrapper(LoCALayer):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module with W + ΔW, the sum over the active adapters, in the place of W."""
-        if self.disable_adapters and self.merged:
-            self.unmerge()
-        active: list[Any] = [
-            self.loca_spectrum[name] for name in self.active_adapters if name in self.loca_spectrum
-        ]
-        if self.disable_adapters or self.merged or not active:
+        active = self._in_use()
+        if not active:
             return self.base_layer(*args, **kwargs)
         weight = self.get_param()
         for spectrum in active:
-            weight = summed(weight, self._in_layout(_in_use(spectrum)))
+            weight = summed(weight, self._in_layout(_recorded(spectrum)))
         path, module = self.parameter_name, self.base_layer
         while isinstance(module, ParamWrapper):
             path, module = f"base_layer.{path}", module.base_layer
         return functional_call(self.base_layer, {path: weight}, args, kwargs)
 
-    @torch.no_grad()
-    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        """Add ΔW of the adapters to the parameter.
+    def get_base_weight(self) -> torch.Tensor:
+        """The parameter; :meth:`merge` and :meth:`unmerge` read it."""
+        return self.get_param()
 
-        Args:
-            safe_merge: Change nothing unless the result is finite.
-            adapter_names: Adapters to merge; None for the active ones.
-
-        Raises:
-            InvalidArgumentError: the result is not finite.
-        """
-        chosen = check_adapters_to_merge(self, adapter_names)
-        names = [name for name in chosen if name in self.loca_spectrum]
-        self.get_param().copy_(self._merged_weight(self.get_param(), names, safe_merge))
-        self.merged_adapters.extend(names)
-
-    @torch.no_grad()
-    def unmerge(self) -> None:
-        """Subtract the merged increments from the parameter."""
-        if self._has_nothing_to_unmerge():
-            return
-        self.get_param().copy_(self._unmerged_weight(self.get_param()))
-        self.merged_adapters.clear()
+    def set_base_weight(self, weight_data: torch.Tensor) -> None:
+        """Write the parameter in place."""
+        self.get_param().copy_(weight_data)
 
     def unload_and_optionally_merge_module(
         self, merge: bool, safe_merge: bool, adapter_names: list[str] | None
@@ -142,7 +121,7 @@ class ParamWrapper(LoCALayer):
         return f"parameter_name={self.parameter_name!r}"
 
 
-def _in_use(spectrum: CosineSpectrum) -> torch.Tensor:
+def _recorded(spectrum: CosineSpectrum) -> torch.Tensor:
     """ΔW, whose gradient is recorded for a search if this step is one that records."""
     delta = spectrum.increment_in_use()
     return spectrum.search.record(None, delta) if spectrum.records(delta) else delta

@@ -2,14 +2,13 @@
 
 PEFT has no public interface for new methods: its methods are members of the enum
 :class:`peft.PeftType`. This module extends the enum at run time and then calls PEFT's own
-``register_peft_method``. It checks the version of PEFT and that the enum was extended, so that a
-change of PEFT's internals causes a clear error.
+``register_peft_method``. It checks the version of PEFT, so that a change of PEFT's internals causes
+a clear error.
 """
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from packaging.version import Version
 
@@ -39,36 +38,16 @@ def check_peft() -> None:
 
 
 def register(config_class: type, model_class: type) -> None:
-    """Register the method with PEFT; a second call does nothing.
-
-    Raises:
-        ResourceError: PEFT's enum of methods cannot be extended.
-    """
-    from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
+    """Register the method with PEFT; a second call does nothing."""
     from peft.utils import PeftType, register_peft_method
 
-    if NAME in PeftType.__members__ and PeftType[NAME] in PEFT_TYPE_TO_TUNER_MAPPING:
+    if NAME in PeftType.__members__:
         return
-    _extend(PeftType)
+    member = str.__new__(PeftType, NAME)
+    member._name_, member._value_ = NAME, NAME
+    member._sort_order_ = len(PeftType.__members__)
+    setattr(PeftType, NAME, member)
+    PeftType._member_names_.append(NAME)
+    PeftType._member_map_[NAME] = member
+    PeftType._value2member_map_[NAME] = member
     register_peft_method(name=NAME.lower(), config_cls=config_class, model_cls=model_class)
-
-
-def _extend(enum: Any) -> None:
-    """Add the member ``NAME`` to an enum of strings."""
-    if NAME in enum.__members__:
-        return
-    member = str.__new__(enum, NAME)
-    try:
-        member._name_, member._value_ = NAME, NAME
-        member._sort_order_ = len(enum.__members__)
-        setattr(enum, NAME, member)
-        enum._member_names_.append(NAME)
-        enum._member_map_[NAME] = member
-        enum._value2member_map_[NAME] = member
-        known = enum(NAME) is member and enum[NAME] is member and NAME in list(enum)
-    except (AttributeError, TypeError, KeyError, ValueError):
-        known = False
-    if not known:
-        msg = f"{enum.__qualname__} of peft {version('peft')} cannot be extended; "
-        msg += f'pip install "peft>={TESTED[0]},<{TESTED[1]}"'
-        raise ResourceError(msg)

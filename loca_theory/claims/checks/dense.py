@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.expressivity.methods import find_method
-from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
+from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.sweeps import Runner
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 from loca_theory.transforms.matrices import dct_matrix
@@ -89,9 +89,8 @@ def value(
     draws = setting.scaled(8000, 24_000, 96_000)
     parts = []
     for size in sizes:
-        settings = MonteCarlo(draws, seed=setting.seed())
-        series = Series(find_method(method), size, size, (r,), Sampler.DENSE)
-        found = settings.run([series], Runner(jobs=1))[0][0]
+        what = (find_method(method), size, size, (r,), Sampler.DENSE, (0, draws))
+        found = estimate([ErrorCell(*what, seed=setting.seed())], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(law or method, Budget(size, size, r))
         parts.append(Estimate(f"K = {size}", gap, found.standard_error or 0.0, draws))
     return Measurement.of(parts)
