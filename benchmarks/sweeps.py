@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Rival, interleaved
 from benchmarks._record import OUT, Record
-from loca_theory.dependence.study import Study
+from loca_theory.dependence.study import correlate
 from loca_theory.sweeps import Cell, ResultStore, Runner
 
 PACKAGES = ("numpy", "scipy", "torch", "joblib")
@@ -71,17 +71,17 @@ def measure_overhead() -> list[dict[str, Any]]:
 
 def measure_workers(rounds: int) -> list[dict[str, Any]]:
     """Measure a whole structure of the appendix with one and with two workers."""
-    study = Study(
+    study = partial(
+        correlate,
         300,
-        300,
-        (8, 16, 24, 32),
-        structures=("equicorrelated",),
+        ranks=(8, 16, 24, 32),
+        structures="equicorrelated",
         rho=tuple(i / 20 for i in range(9)),
         null_draws=500,
     )
     runners = {"one worker": Runner(jobs=1), "two workers": Runner(jobs=2)}
     timings = interleaved(
-        {name: Rival(partial(study.run, runner)) for name, runner in runners.items()},
+        {name: Rival(partial(study, runner=runner)) for name, runner in runners.items()},
         rounds=rounds,
         block_seconds=0,
     )
