@@ -26,7 +26,10 @@ from rich.console import Console
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
 from benchmarks.increments import make_pair
-from loca_theory.checkpoints import EnergyProfile, allocate, extract, open_pair
+from loca_theory.checkpoints import extract
+from loca_theory.checkpoints.allocation import allocate
+from loca_theory.checkpoints.energy_profile import EnergyProfile
+from loca_theory.checkpoints.pairs import open_pair
 from loca_theory.increments.truncated_svd import truncated_svd
 
 PACKAGES = ("numpy", "torch", "safetensors")

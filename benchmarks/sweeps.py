@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Rival, environment, interleaved, print_rows
 from benchmarks._records import write_json
-from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence.draws import DrawCell, evaluate
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.study import Study
 from loca_theory.sweeps import Cell, ResultStore, Runner
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from benchmarks.cuda.comparison import verdict
 from benchmarks.cuda.session import Row, Session
-from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_methods
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import ErrorRow, Simulation, squares
 from loca_theory.sweeps import Runner

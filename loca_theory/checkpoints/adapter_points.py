@@ -25,7 +25,7 @@ from loca_theory.checkpoints.computation import PACKAGES
 from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
 from loca_theory.checkpoints.linear_layers import Layer
 from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
-from loca_theory.increments import squared_singular_values
+from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import Point
 
 if TYPE_CHECKING:

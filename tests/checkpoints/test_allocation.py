@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca_theory.checkpoints import EnergyProfile, allocate, allocate_energy
-from loca_theory.checkpoints.energy_profile import component_counts
+from loca_theory.checkpoints.allocation import allocate, allocate_energy
+from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
 from loca_theory.checkpoints.profile_choice import choose_profiles
 from loca_theory.errors import InvalidArgumentError
 
