@@ -1,4 +1,4 @@
-"""Fair timing of rival functions, and a record of the machine.
+"""Fair timing of rival functions.
 
 Rivals are timed in rounds. Strict alternation would not be fair: torch and scipy have separate
 thread pools, and the spinning threads of the one that has just run slow down the other. Timing one
@@ -9,38 +9,31 @@ order that changes from round to round, and the result is the median over rounds
 If other processes are busy, threads share cores, and a rival is delayed by a time slice each time
 that its threads wait for one another, more so the more threads it has. So a round during which
 other processes were busy is repeated. Only this load decides which rounds count, never the times.
-
-psutil measures the load and rich prints tables; without them the other functions still work.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
+import gc
 import math
-import os
-import platform
 import random
 import statistics
-import subprocess
 import time
+import warnings
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import psutil
 import torch
 
-import loca_theory
+from benchmarks._record import Row, described
+from loca_theory.transforms.matrices import dct_matrix
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    from rich.console import Console
-
-Name = TypeVar("Name", bound="Hashable")
-
-_ROOT = Path(__file__).resolve().parents[1]
+Name = TypeVar("Name", bound=Hashable)
+Step = Callable[[], object]
+Build = Callable[[], tuple[Step, Mapping[str, Any]]]
+"""Builds a rival: its step, and facts for its row."""
 
 QUIET = 0.1
 """Largest load by other processes, in processors, at which a round counts as undisturbed."""
@@ -51,15 +44,10 @@ ATTEMPTS = 4
 
 @dataclass(frozen=True)
 class Rival:
-    """One of the functions to compare.
+    """One of the functions to compare: does the work once; ``prepare`` runs before each block."""
 
-    Attributes:
-        call: Does the work once.
-        prepare: Runs untimed before each block, for example to set the number of threads.
-    """
-
-    call: Callable[[], object]
-    prepare: Callable[[], object] | None = None
+    call: Step
+    prepare: Step | None = None
 
 
 @dataclass(frozen=True)
@@ -68,14 +56,13 @@ class Timing:
 
     Attributes:
         seconds: Seconds per call, one entry per round.
-        other_load: Load by other processes in the worst of these rounds, in processors; None
-            without psutil.
+        other_load: Load by other processes in the worst of these rounds, in processors.
         enqueueing: Part of these seconds until the call returned. The rest is waiting for the
             device; if there is no rest, the host limits the speed.
     """
 
     seconds: tuple[float, ...]
-    other_load: float | None
+    other_load: float
     enqueueing: tuple[float, ...]
 
     @property
@@ -83,19 +70,13 @@ class Timing:
         """Median over rounds."""
         return statistics.median(self.seconds)
 
-    @property
-    def quartiles(self) -> tuple[float, float]:
-        """Lower and upper quartile over rounds."""
-        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
-        return low, high
-
     def ratio_to(self, other: Timing) -> float:
         """Median over rounds of the ratio to another time; drift between rounds cancels."""
         return statistics.median(a / b for a, b in zip(self.seconds, other.seconds, strict=True))
 
-    def as_record(self) -> dict[str, float | None]:
+    def as_record(self) -> Row:
         """The timing as an entry of the result file."""
-        low, high = self.quartiles
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
         return {
             "median_s": self.median,
             "lower_quartile_s": low,
@@ -112,7 +93,6 @@ def interleaved(
     block_seconds: float = 0.05,
     device: str = "cpu",
     attempts: int = ATTEMPTS,
-    seconds: float = math.inf,
 ) -> dict[Name, Timing]:
     """Time rivals in rounds; see the module docstring.
 
@@ -122,26 +102,20 @@ def interleaved(
         block_seconds: Each block has as many calls as fit into this time, at least one.
         device: Device of the work; on CUDA each block waits for the device to finish.
         attempts: At most this multiple of ``rounds`` is run to find undisturbed ones.
-        seconds: No round starts later than this, but at least two are run.
     """
-
-    def finish() -> None:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
 
     def block(rival: Rival, calls: int) -> tuple[float, float]:
         if rival.prepare is not None:
             rival.prepare()
         rival.call()
-        finish()
+        _finish(device)
         start = time.perf_counter()
         for _ in range(calls):
             rival.call()
         returned = time.perf_counter()
-        finish()
+        _finish(device)
         return (time.perf_counter() - start) / calls, (returned - start) / calls
 
-    end = time.perf_counter() + seconds
     calls = {
         name: max(1, math.floor(block_seconds / block(rival, 1)[0]))
         for name, rival in rivals.items()
@@ -149,36 +123,29 @@ def interleaved(
     order = list(rivals)
     shuffle = random.Random(0).shuffle
     measured: list[tuple[float, dict[Name, tuple[float, float]]]] = []
-    now = None
     for _ in range(attempts * rounds):
         shuffle(order)
         start, busy = time.perf_counter(), _busy_elsewhere()
         times = {name: block(rivals[name], calls[name]) for name in order}
-        now = _busy_elsewhere()
-        load = 0.0 if now is None or busy is None else now - busy
-        measured.append((max(0.0, load / (time.perf_counter() - start)), times))
+        load = (_busy_elsewhere() - busy) / (time.perf_counter() - start)
+        measured.append((max(0.0, load), times))
         if sum(load <= QUIET for load, _ in measured) == rounds:
             break
-        if len(measured) >= 2 and time.perf_counter() > end:
-            break
     quietest = sorted(measured, key=lambda entry: entry[0])[:rounds]
-    worst = quietest[-1][0] if now is not None else None
     found: dict[Name, Timing] = {}
     for name in rivals:
         whole, enqueueing = zip(*(times[name] for _, times in quietest), strict=True)
-        found[name] = Timing(whole, worst, enqueueing)
+        found[name] = Timing(whole, quietest[-1][0], enqueueing)
     return found
 
 
-def _busy_elsewhere() -> float | None:
-    """Processor seconds since a fixed time, without those of this process and its children.
+def _finish(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
 
-    None without psutil.
-    """
-    try:
-        import psutil
-    except ImportError:
-        return None
+
+def _busy_elsewhere() -> float:
+    """Processor seconds since a fixed time, without those of this process and its children."""
     system, process = psutil.cpu_times(), psutil.Process()
     own = process.cpu_times()
     ours = own.user + own.system
@@ -192,68 +159,82 @@ def _busy_elsewhere() -> float | None:
     return sum(getattr(system, field, 0.0) for field in fields) - ours
 
 
-def environment(packages: Sequence[str]) -> dict[str, Any]:
-    """Date, processor, threads, load, and versions of this package and the named ones.
+def compare(
+    builds: Mapping[str, Build], *, device: str, rounds: int, tiny: bool = False
+) -> tuple[dict[str, Row], dict[str, Timing]]:
+    """Build rivals and time those that work; the exception of another is the ``error`` in its row.
 
-    Values that cannot be determined are None.
+    A row has ``ms`` and ``host_ms``, the part until the calls have returned. On CUDA it also has
+    ``peak_mib``, the peak memory that the rival alone would need, and ``waits``, how often a step
+    waits for the device, as far as torch can tell.
     """
-    try:
-        import psutil
-    except ImportError:
-        psutil = None
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_model(),
-        "cpu_cores": {
-            "logical": os.cpu_count(),
-            "physical": psutil and psutil.cpu_count(logical=False),
-        },
-        "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "memory_gib": psutil and round(psutil.virtual_memory().total / 2**30, 1),
-        "torch_threads": torch.get_num_threads(),
-        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "packages": {"loca-theory": loca_theory.__version__}
-        | {name: _version(name) for name in packages},
-    }
+    _make_workspaces(device)
+    rows: dict[str, Row] = {}
+    steps: dict[str, Step] = {}
+    for name, build in builds.items():
+        rows[name] = {"rival": name}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                steps[name] = _built(build, rows[name], device)
+        except Exception as error:
+            rows[name]["error"] = described(error)
+            gc.collect()
+    rivals = {name: Rival(step) for name, step in steps.items()}
+    if tiny:
+        times = interleaved(rivals, rounds=2, block_seconds=0, attempts=1, device=device)
+    else:
+        # Nothing else should run beside a measurement on a card.
+        attempts = ATTEMPTS if device == "cpu" else 1
+        times = interleaved(rivals, rounds=rounds, attempts=attempts, device=device)
+    for name, timing in times.items():
+        rows[name] |= {
+            "ms": 1e3 * timing.median,
+            "host_ms": 1e3 * statistics.median(timing.enqueueing),
+            "timing": timing.as_record(),
+        }
+    return rows, times
 
 
-def _commit() -> str | None:
-    """The commit of the checkout, with ``-dirty`` if it has changes; None without git."""
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
+def _built(build: Build, row: Row, device: str) -> Step:
+    """Build a rival, run it, and add to its row what can be measured on the device."""
+    if not device.startswith("cuda"):
+        step, facts = build()
+        row |= facts
+        step()
+        return step
+    # All rivals share these matrices; here they count for every rival that needs them.
+    dct_matrix.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]
+    before = torch.cuda.memory_allocated()
+    step, facts = build()
+    row |= facts
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    step()
+    row["peak_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
+    _finish(device)
+    row["waits"] = _waits(step)
+    return step
 
 
-def _version(name: str) -> str | None:
-    """The version of a distribution; None if it is not installed."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def _waits(step: Step) -> int:
+    """How often a step waits for the device, as counted by torch."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("called a synchronizing" in str(one.message) for one in heard)
 
 
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
+def _make_workspaces(device: str) -> None:
+    """Let the libraries allocate their workspaces, so that they do not count for any rival.
 
-
-def print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print records as a table with one column per key."""
-    from rich.table import Table
-
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        cells = (row.get(column, "") for column in columns)
-        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells))
-    console.print(table)
+    Backward passes run in a separate thread, which has its own workspaces.
+    """
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = torch.nn.Linear(64, 64, device=device, dtype=dtype)
+        x = torch.ones(64, 64, device=device, dtype=dtype, requires_grad=True)
+        layer(x).sum().backward()

@@ -6,19 +6,17 @@ without them.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
-from loca_theory.errors import LocaTheoryError
+from benchmarks._measure import Step
+from loca_theory.adapters import CosineSpectrum, follow
 
 TARGETS = ["query", "value", "q_proj", "v_proj"]
 LOCA = ("LoCA", "LoCA locations", "LoCA implicit", "LoCA materialised")
@@ -26,12 +24,6 @@ LOCA = ("LoCA", "LoCA locations", "LoCA implicit", "LoCA materialised")
 
 OTHERS = ("FourierFT", "WaveFT", "C3A", "SHiRA")
 """Methods of PEFT besides LoRA."""
-
-Step = Callable[[], object]
-
-
-class MissingRivalError(Exception):
-    """PEFT is not installed, or does not have the method."""
 
 
 @dataclass(frozen=True)
@@ -96,26 +88,33 @@ def adapted(model: nn.Module, rival: str, components: int, r: int) -> Any:
 
     LoRA has the rank r. SHiRA, whose size is set by a rank, and C3A, whose size is set by a block
     size, come as close as possible to the number of components.
-
-    Raises:
-        MissingRivalError: PEFT is not installed, or does not have the method.
     """
     if rival == "frozen":
         return model.requires_grad_(requires_grad=False)
-    if rival in LOCA:
-        return _with_loca(model, rival, components)
     targets = targets_of(model)
     shapes = {
         (layer.out_features, layer.in_features)
         for name, layer in model.named_modules()
         if isinstance(layer, nn.Linear) and any(name.endswith(t) for t in targets)
     }
-    return with_adapter(model, _config(rival, targets, shapes, components, r))
+    result = with_adapter(model, _config(rival, targets, shapes, components, r))
+    return _in_location_phase(result) if rival == "LoCA locations" else result
 
 
 def _config(
     rival: str, targets: list[str], shapes: set[tuple[int, int]], components: int, r: int
 ) -> Any:
+    import peft
+
+    from loca_theory.adapters import LoCAConfig
+
+    if rival in LOCA:
+        implementation: Any = rival.removeprefix("LoCA").strip()
+        # Stay in the phase that is measured.
+        fixed: dict[str, Any] = {"alternating_steps": 0, "implementation": implementation or "auto"}
+        if rival == "LoCA locations":
+            fixed = {"coefficient_steps": 1, "location_steps": 10**9, "alternating_steps": None}
+        return LoCAConfig(n_frequency=components, target_modules=targets, **fixed)
     name, options = {
         "LoRA": ("LoraConfig", {"r": r, "lora_alpha": r}),
         "FourierFT": ("FourierFTConfig", {"n_frequency": components}),
@@ -123,16 +122,7 @@ def _config(
         "C3A": ("C3AConfig", {"block_size": _block_size(shapes, components)}),
         "SHiRA": ("ShiraConfig", {"r": _sparse_rank(shapes, components)}),
     }[rival]
-    try:
-        import peft
-    except ImportError as error:
-        msg = f"{rival} needs peft: {error}"
-        raise MissingRivalError(msg) from None
-    config = getattr(peft, name, None)
-    if config is None:
-        msg = f"peft {peft.__version__} has no {name}"
-        raise MissingRivalError(msg)
-    return config(target_modules=targets, **options)
+    return getattr(peft, name)(target_modules=targets, **options)
 
 
 def _block_size(shapes: set[tuple[int, int]], components: int) -> int:
@@ -148,64 +138,12 @@ def _sparse_rank(shapes: set[tuple[int, int]], components: int) -> int:
     return max(1, round(components / sum(max(shapes))))
 
 
-def _with_loca(model: nn.Module, rival: str, components: int) -> Any:
-    implementation: Any = rival.removeprefix("LoCA").strip()
-    if implementation in ("", "locations"):
-        implementation = "auto"
-    targets = targets_of(model)
-    try:
-        from loca_theory.adapters import LoCAConfig
-    except (LocaTheoryError, ImportError, AttributeError):
-        # PEFT is not installed, or is a version that LoCA was not tested with.
-        return _with_loca_by_hand(model, targets, rival, components, implementation)
-    learns_locations = rival == "LoCA locations"
-    # Stay in the phase that is measured.
-    fixed: dict[str, Any] = {"alternating_steps": 0}
-    if learns_locations:
-        fixed = {"coefficient_steps": 1, "location_steps": 10**9, "alternating_steps": None}
-    config = LoCAConfig(
-        n_frequency=components,
-        target_modules=targets,
-        implementation=implementation,
-        **fixed,
-    )
-    result = with_adapter(model, config)
-    return _in_location_phase(result) if learns_locations else result
-
-
-def _with_loca_by_hand(
-    model: nn.Module, targets: list[str], rival: str, components: int, implementation: Any
-) -> nn.Module:
-    learns_locations = rival == "LoCA locations"
-    model.requires_grad_(requires_grad=False)
-    for path, parent in list(model.named_modules()):
-        for name, child in list(parent.named_children()):
-            if name not in targets or not isinstance(child, nn.Linear):
-                continue
-            layer = LoCALinear(
-                child,
-                components,
-                implementation=implementation,
-                schedule=AlternatingSchedule(1, 10**9, None) if learns_locations else None,
-                seed=(777, zlib.crc32(f"{path}.{name}".encode())),
-            )
-            layer.spectrum.float()  # as PEFT does in models of half precision
-            setattr(parent, name, layer)
-    return _in_location_phase(model) if learns_locations else model
-
-
 def _in_location_phase(model: Any) -> Any:
     """The model, whose next steps learn locations; no optimiser steps it."""
     follow(model, torch.optim.SGD(trained(model), 0.0))
     for spectrum in (m for m in model.modules() if isinstance(m, CosineSpectrum)):
         spectrum.search.phase = "locations"
     return model
-
-
-def sharing_weights(model: Any) -> Any:
-    """Copy a model for another adapter; the copy shares the weights of the original."""
-    shared = (*model.parameters(), *model.buffers())
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
 
 
 def layer_step(layer: Layer, model: Any, device: str) -> Step:

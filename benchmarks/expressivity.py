@@ -7,11 +7,8 @@ Run from the checkout: ``python -m benchmarks.expressivity [--out FILE.json] [PA
 - *low rank*: the exact errors of low rank at r = 8..32, compared with 1,000 draws of the sampler at
   K = 4096 and with the singular values of one dense matrix.
 - *sampler*: one draw of all leading singular values compared with other algorithms, on one thread.
-- *agreement*: the mean of reduced draws compared with that of dense draws.
 - *start*: time of whole processes that answer exactly, compared with an empty interpreter and with
   one that only imports what they import of other packages.
-- *process*: wall time and peak memory of whole ``loca-theory`` processes, compared with an
-  interpreter that only imports typical packages.
 """
 
 from __future__ import annotations
@@ -28,17 +25,15 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from scipy import integrate, special
 from scipy.linalg import eigvalsh_tridiagonal
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows
-from benchmarks._records import write_json
-from loca_theory.expressivity import METHODS, Budget, exact_error, low_rank_exact
+from benchmarks._measure import Rival, interleaved
+from benchmarks._record import OUT, Record
+from loca_theory.expressivity import Budget, exact_error, low_rank_exact
 from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
 from loca_theory.expressivity.low_rank_exact import expected_leading_energy
-from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
 from loca_theory.expressivity.order_statistics import expected_top_sum
 
 PACKAGES = ("numpy", "scipy", "torch", "pandas", "click", "rich")
@@ -48,7 +43,6 @@ _EXACT_IMPORTS = (
     "import numpy, scipy.fft, scipy.linalg, scipy.optimize, scipy.special, joblib, psutil, "
     "threadpoolctl"
 )
-_BARE = "import scipy.special, scipy.stats, pandas, click, rich"
 
 
 def measure_exact() -> list[dict[str, Any]]:
@@ -153,23 +147,6 @@ def measure_sampler() -> list[dict[str, Any]]:
     return rows
 
 
-def measure_agreement(draws: int = 400) -> list[dict[str, Any]]:
-    """Compare reduced and dense simulation of R at K = 300, with the gap in standard errors."""
-    ranks = (8, 16, 24, 32)
-    settings = MonteCarlo(draws=draws)
-    both = [
-        Series(METHODS["R"], 300, 300, ranks, sampler)
-        for sampler in (Sampler.REDUCED, Sampler.DENSE)
-    ]
-    reduced, dense = settings.run(both)
-    rows = []
-    for r, a, b in zip(ranks, reduced, dense, strict=True):
-        error = np.hypot(a.standard_error or np.nan, b.standard_error or np.nan)
-        gap = (a.error - b.error) / error
-        rows.append({"K": 300, "r": r, "reduced": a.error, "dense": b.error, "gap_in_se": gap})
-    return rows
-
-
 def measure_start(rounds: int = 11) -> list[dict[str, Any]]:
     """Measure processes from their start to an exact answer, in Python and as a command.
 
@@ -223,83 +200,28 @@ def measure_start(rounds: int = 11) -> list[dict[str, Any]]:
     return rows
 
 
-def measure_process(rounds: int = 7) -> list[dict[str, Any]]:
-    """Measure whole processes, interleaved; memory is that of the process and its workers."""
-    sizes, rest = ("768", "4096", "16384"), ("--r", "8..32", "--quiet")
-    module = [sys.executable, "-c", "from loca_theory.cli import main; main()"]
-    commands = {
-        "bare imports": [sys.executable, "-c", _BARE],
-        **{
-            f"simulate --K {size} --r 8..32": [*module, "simulate", "--K", size, *rest]
-            for size in sizes
-        },
-    }
-    # Each call starts in an empty folder, so that no stored results are reused.
-    timings = interleaved(
-        {name: Rival(lambda c=command: _run(c)) for name, command in commands.items()},
-        rounds=rounds,
-        block_seconds=0.0,
-    )
-    bare = timings["bare imports"]
-    return [
-        {
-            "what": name,
-            **timing.as_record(),
-            "ratio_to_bare": timing.ratio_to(bare),
-            "peak_mib": _peak_mib(commands[name]),
-        }
-        for name, timing in timings.items()
-    ]
-
-
 def _run(command: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
 
 
-def _peak_mib(command: list[str]) -> float:
-    """Largest sum of resident memory over the process and its children, sampled every 20 ms."""
-    import time
-
-    import psutil
-
-    peak = 0
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-        process = psutil.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
-        while process.poll() is None:
-            try:
-                family = [process, *process.children(recursive=True)]
-                peak = max(peak, sum(member.memory_info().rss for member in family))
-            except psutil.NoSuchProcess:
-                pass  # a process ended after it was listed
-            time.sleep(0.02)
-    return peak / 2**20
-
-
 PARTS = {
     "exact": measure_exact,
     "low rank": measure_low_rank,
     "sampler": measure_sampler,
-    "agreement": measure_agreement,
     "start": measure_start,
-    "process": measure_process,
 }
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
+@OUT
 @click.argument("only", nargs=-1, metavar="[PART]...", type=click.Choice(PARTS))
 def main(out: Path | None, only: tuple[str, ...]) -> None:
-    """Measure speed and memory, and print the results."""
-    record: dict[str, Any] = {"environment": environment(PACKAGES)}
-    console = Console()
+    """Measure speed, and print the results."""
+    record = Record(out, PACKAGES)
     for name in only or PARTS:
-        record[name] = PARTS[name]()
-        print_rows(console, name, record[name])
-    if out is not None:
-        write_json(out, record)
+        record.add(name, "", PARTS[name])
 
 
 if __name__ == "__main__":

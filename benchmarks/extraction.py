@@ -1,4 +1,4 @@
-"""Speed of ``loca_theory.extract`` beside a full decomposition, and of the split of a total.
+"""Speed of ``loca_theory.extract`` beside a full decomposition.
 
 Run from the checkout: ``python -m benchmarks.extraction [--matrices 2] [--out FILE.json]``.
 
@@ -8,7 +8,6 @@ Run from the checkout: ``python -m benchmarks.extraction [--matrices 2] [--out F
   one after the other, once each.
 - *small*: the same decomposition of matrices of other shapes, by this package and by
   ``torch.linalg.svd``, in rounds.
-- *split*: the split of a total among 500 matrices with known spectra.
 """
 
 from __future__ import annotations
@@ -19,23 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import torch
-from rich.console import Console
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows
-from benchmarks._records import write_json
+from benchmarks._measure import Rival, interleaved
+from benchmarks._record import OUT, Record
 from benchmarks.increments import make_pair
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.allocation import allocate
-from loca_theory.checkpoints.energy_profile import EnergyProfile
 from loca_theory.checkpoints.pairs import open_pair
 from loca_theory.increments.truncated_svd import truncated_svd
 
 PACKAGES = ("numpy", "torch", "safetensors")
 _RANK = 16
 _SHAPES = ((384, 384), (1536, 384), (768, 768), (2048, 2048))
-_MATRICES, _TOTAL = 500, 40_000_000
 
 
 def measure_pair(base: Path, tuned: Path, folder: Path) -> list[dict[str, Any]]:
@@ -98,49 +92,22 @@ def measure_small() -> list[dict[str, Any]]:
     return rows
 
 
-def measure_split() -> list[dict[str, Any]]:
-    """Time the split for ranks of 4096×4096 and 11008×4096 matrices."""
-    rng = np.random.default_rng(0)
-    profiles = []
-    for i in range(_MATRICES):
-        spectrum = rng.exponential(size=4096) ** 2
-        shape = (11008 if i % 2 else 4096, 4096)
-        profiles.append(EnergyProfile.of_ranks(f"{i}", spectrum, shape))
-    start = time.perf_counter()
-    found = allocate(profiles, _TOTAL)
-    seconds = time.perf_counter() - start
-    return [
-        {
-            "matrices": _MATRICES,
-            "seconds": seconds,
-            "retained": found.retained,
-            "uniform_retained": found.uniform_retained,
-            "gap": found.gap,
-        }
-    ]
-
-
 @click.command()
 @click.option("--matrices", default=2, show_default=True, help="Number of matrices in the pair.")
-@click.option("--skip", multiple=True, type=click.Choice(["pair", "small", "split"]))
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
+@click.option("--skip", multiple=True, type=click.Choice(["pair", "small"]))
+@OUT
 def main(matrices: int, skip: tuple[str, ...], out: Path | None) -> None:
     """Measure speed, and print the results."""
-    record: dict[str, Any] = {"environment": environment(PACKAGES)}
-    console = Console()
+    record = Record(out, PACKAGES)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         base, tuned = make_pair(folder, matrices)
         for part, measure in {
             "pair": lambda: measure_pair(base, tuned, folder),
             "small": measure_small,
-            "split": measure_split,
         }.items():
             if part not in skip:
-                record[part] = measure()
-                print_rows(console, part, record[part])
-    if out is not None:
-        write_json(out, record)
+                record.add(part, "", measure)
 
 
 if __name__ == "__main__":

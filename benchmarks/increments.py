@@ -1,4 +1,4 @@
-"""Speed and memory of ``loca-theory analyze``, and a comparison of its fit with WeightWatcher's.
+"""Speed of ``loca-theory analyze``, and a comparison of its fit with WeightWatcher's.
 
 Run from the checkout: ``python -m benchmarks.increments [--matrices 8] [--out FILE.json]``.
 
@@ -9,8 +9,6 @@ Run from the checkout: ``python -m benchmarks.increments [--matrices 8] [--out F
 - *large*: matrices of LLaMA-7B's shape (4096×4096, bfloat16, sharded), whose increments are
   independent entries plus a weak spike: reading and analysing one, compared with the eigenvalues of
   its Gram matrix alone, on one thread and in random order.
-- *workers*: the command on these matrices with one and with two workers, each on one thread, and
-  the peak memory of the largest process.
 - *weightwatcher*: time and result of the Marchenko–Pastur fit of some of the same increments, by
   WeightWatcher (``pip install 'loca-theory[bench]'``) and by this package.
 """
@@ -34,12 +32,11 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from rich.console import Console
 from safetensors.torch import save_file
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows
-from benchmarks._records import write_json
+from benchmarks._measure import Rival, interleaved
+from benchmarks._record import OUT, Record
 from loca_theory.checkpoints.matrix import analyse_matrix
 from loca_theory.checkpoints.pairs import open_pair
 from loca_theory.checkpoints.settings import Settings
@@ -147,45 +144,18 @@ for name in json.loads(Path(os.environ["MODULES"]).read_text()):
 """
 
 
-def _run(script: str, *arguments: str, environment: dict[str, str] | None = None) -> float:
-    """Run a Python script in a process of its own; return the peak memory of the largest process.
-
-    It is the kernel's high-water mark, which unlike rusage starts with the program.
-    """
-    peak = 0.0
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            env={**os.environ, **(environment or {})},
-        )
-        while process.poll() is None:
-            peak = max(peak, *(_peak_mib(pid) for pid in _family(process.pid)))
-            time.sleep(0.05)
-        if process.returncode:
-            errors.seek(0)
-            msg = f"{' '.join(arguments)} ended with {process.returncode}: "
-            raise click.ClickException(msg + errors.read().decode().strip()[-500:])
-    return peak
-
-
-def _family(pid: int) -> list[int]:
-    """A process and its descendants; the process alone without psutil."""
-    with contextlib.suppress(ImportError):
-        import psutil
-
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    return [pid]
-
-
-def _peak_mib(pid: int) -> float:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+def _run(script: str, *arguments: str, environment: dict[str, str]) -> None:
+    """Run a Python script in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    if done.returncode:
+        msg = f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()[-500:]}"
+        raise RuntimeError(msg)
 
 
 def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
@@ -215,29 +185,6 @@ def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     return [
         {"what": what, **timing.as_record(), "ratio": timing.median / alone.median}
         for what, timing in timings.items()
-    ]
-
-
-def measure_workers(base: Path, tuned: Path, device: str, rounds: int) -> list[dict[str, Any]]:
-    """Measure the whole command with one and with two workers."""
-    script = "from loca_theory.cli import main; main()"
-    asked = [str(base), str(tuned), "--format", "json", "--quiet", "--device", device]
-    peaks: dict[int, list[float]] = {1: [], 2: []}
-
-    def command(jobs: int) -> None:
-        one = {"OMP_NUM_THREADS": "1"}
-        peaks[jobs].append(_run(script, "analyze", *asked, "-j", str(jobs), environment=one))
-
-    rivals = {jobs: Rival(lambda jobs=jobs: command(jobs)) for jobs in peaks}
-    timings = interleaved(rivals, rounds=rounds, attempts=_ATTEMPTS)
-    return [
-        {
-            "workers": jobs,
-            **timing.as_record(),
-            "peak_mib": max(peaks[jobs]),
-            "speedup": timings[1].median / timing.median,
-        }
-        for jobs, timing in timings.items()
     ]
 
 
@@ -278,34 +225,28 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
     return rows
 
 
-_PARTS = ("small", "large", "workers", "weightwatcher")
+_PARTS = ("small", "large", "weightwatcher")
 
 
 @click.command()
 @click.option("--matrices", default=8, show_default=True, help="Number of large matrices.")
 @click.option("--rounds", default=5, show_default=True, help="Rounds of each comparison.")
-@click.option("--device", default="cpu", show_default=True)
 @click.option("--skip", multiple=True, type=click.Choice(_PARTS))
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
-def main(matrices: int, rounds: int, device: str, skip: tuple[str, ...], out: Path | None) -> None:
-    """Measure speed and memory, and print the results."""
-    record: dict[str, Any] = {"environment": environment(PACKAGES)}
-    console = Console()
+@OUT
+def main(matrices: int, rounds: int, skip: tuple[str, ...], out: Path | None) -> None:
+    """Measure speed, and print the results."""
+    record = Record(out, PACKAGES)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        large = {"large", "workers", "weightwatcher"}.difference(skip)
+        large = {"large", "weightwatcher"}.difference(skip)
         base, tuned = make_pair(folder / "large", matrices) if large else (folder, folder)
         for name, measure in {
             "small": lambda: measure_small(folder / "small", rounds),
             "large": lambda: measure_large(base, tuned, rounds),
-            "workers": lambda: measure_workers(base, tuned, device, rounds),
             "weightwatcher": lambda: measure_weightwatcher(base, tuned),
         }.items():
             if name not in skip:
-                record[name] = measure()
-                print_rows(console, name, record[name])
-    if out is not None:
-        write_json(out, record)
+                record.add(name, "", measure)
 
 
 if __name__ == "__main__":

@@ -1,52 +1,54 @@
 """Training speed and memory of LoCA and of PEFT's other methods: the complexity table.
 
-Run from the checkout: ``python -m benchmarks.layer [--part layers|models] [--out FILE.json]``
+Run from the checkout: ``python -m benchmarks.layer [--part PART] [--out FILE.json]``
 (``pip install 'loca-theory[adapters]'``).
 
 - *layers*: forward and backward pass of one frozen linear layer with an adapter, for a batch of
   tokens that requires a gradient. ``marginal_ms`` is the time beyond that of the frozen layer;
   ``of_frozen``, ``of_lora`` and ``of_fourierft`` are ratios of times.
-- *models*: a training step (forward, backward, AdamW) of models of RoBERTa-base's, ViT-base's and
-  MiniLM's shape, with random weights and adapters on query and value. ``of_lora`` is the ratio of
-  steps per second.
+- *models*: a training step (forward, backward, AdamW) of models with random weights and adapters
+  on query and value. ``of_lora`` and ``of_fourierft`` are ratios of steps per second.
+- *choices*: the entries of the layer's gradient spectrum sampled or taken from one dense product,
+  and the sizes of a block of tokens, each forced.
 
-The memory of each rival is measured in a process of its own: the peak during the steps minus the
-memory held before the first step. ``above_frozen_mib`` is the difference from the frozen layer,
-``above_lora_mib`` that from LoRA. Times are medians over interleaved rounds. All is measured on the
-CPU and, if available, on CUDA.
+On the CPU the memory of each rival is measured in a process of its own: the peak during the steps
+minus the memory held before the first step. ``above_frozen_mib`` is the difference from the frozen
+layer, ``above_lora_mib`` that from LoRA. On CUDA ``peak_mib`` is the peak of the rival alone, with
+the frozen weights and the inputs; ``peak_of_lora`` and ``peak_of_fourierft`` are ratios. Times are
+medians over interleaved rounds.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from rich.console import Console
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows
-from benchmarks._records import write_json
+from benchmarks._measure import Build, Step, Timing, compare
+from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from benchmarks._rivals import (
     LOCA,
     OTHERS,
     Layer,
     Model,
     Single,
-    Step,
     adapted,
     layer_step,
     model_step,
     network,
+    trained,
 )
+from loca_theory.adapters import kernels, linear_operator
 
 PACKAGES = ("numpy", "scipy", "torch", "peft", "transformers")
 _STEPS = 3
-
 
 LAYERS = (
     Layer(768, 1000, 512, 8),
@@ -59,41 +61,65 @@ MODELS = (
     Model("ViT-base", (4, 197), 3000, 16),
     Model("MiniLM", (16, 32), 3072, 4),
 )
+# Each of the later loads differs from an earlier one in one property.
+CUDA_LAYERS = (
+    Layer(768, 1000, 4096, 8),
+    Layer(4096, 150_000, 4096, 64, "bfloat16"),
+    Layer(4096, 150_000, 512, 64),
+    Layer(768, 1000, 512, 8),
+    Layer(768, 1000, 4096, 8, "bfloat16"),
+    Layer(768, 10_000, 1024, 16),
+    Layer(768, 1000, 64, 8),
+    Layer(768, 1000, 16_384, 8),
+    Layer(768, 100, 4096, 8),
+    Layer(768, 100_000, 4096, 8),
+    Layer(2048, 10_000, 4096, 16),
+    Layer(4096, 150_000, 64, 64, "bfloat16"),
+)
+CUDA_MODELS = (
+    Model("RoBERTa-base", (32, 128), 1000, 8),
+    Model("LLaMA-7B, two layers", (4, 512), 150_000, 64, "bfloat16"),
+    Model("ViT-base", (32, 197), 3000, 16),
+    Model("RoBERTa-base", (32, 128), 1000, 8, "bfloat16"),
+    Model("ViT-base", (32, 197), 3000, 16, "bfloat16"),
+)
+TINY_LAYERS = (Layer(16, 20, 8, 2), Layer(16, 20, 8, 2, "bfloat16"))
+TINY_MODELS = (Model("LLaMA, two small layers", (2, 4), 20, 2, "bfloat16"),)
+# Loads on both sides of the threshold below which entries of Z are sampled.
+SAMPLED = (Layer(768, 1000, 4096, 8), Layer(4096, 150_000, 512, 64))
+# Enough tokens for several of the smaller blocks.
+BLOCKS = (Layer(768, 1000, 16_384, 8), Layer(4096, 150_000, 4096, 64))
+BLOCK_BITS = (18, 20, 22, 24)
 LAYER_RIVALS = ("frozen", "LoRA", *OTHERS, *LOCA)
 MODEL_RIVALS = ("LoRA", *OTHERS, *LOCA)
 
 
-def build_step(part: str, index: int, rival: str, device: str) -> Step:
-    """Build the step of a rival for one load."""
-    if part == "layers":
-        layer = LAYERS[index]
+def _builds(load: Layer | Model, names: Sequence[str], device: str) -> dict[str, Build]:
+    """Functions that build the rivals."""
+    if isinstance(load, Layer):
+        base, inputs, labels = Single(load.size).to(getattr(torch, load.dtype)), {}, None
+    else:
+        base, inputs, labels = network(load)
+
+    def build(rival: str) -> tuple[Step, Mapping[str, Any]]:
         torch.manual_seed(0)
-        made = adapted(Single(layer.size), rival, layer.components, layer.r).to(device)
-        return layer_step(layer, made, device)
-    model = MODELS[index]
-    made, inputs, labels = network(model)
-    made = adapted(made, rival, model.components, model.r).to(device)
-    return model_step(made, inputs, labels, device)
+        made = adapted(copy.deepcopy(base), rival, load.components, load.r).to(device)
+        facts = {"trained": sum(p.numel() for p in trained(made))}
+        if isinstance(load, Layer):
+            return layer_step(load, made, device), facts
+        return model_step(made, inputs, labels, device), facts
+
+    return {name: partial(build, name) for name in names}
 
 
-def peak_mib(part: str, index: int, rival: str, device: str) -> float:
-    """Peak memory of a few steps in a separate process, minus the memory before them."""
-    command = [sys.executable, "-m", "benchmarks.layer", "--memory-of", part, str(index), rival]
-    done = subprocess.run(
-        [*command, "--device", device], capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
+def peak_mib(load: Layer | Model, rival: str) -> float:
+    """Peak memory of a few steps in a separate process on the CPU, minus the memory before them."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_own_peak, load, rival).result()
 
 
-def _own_peak(part: str, index: int, rival: str, device: str) -> float:
-    """Measure the peak memory of this process."""
-    step = build_step(part, index, rival, device)
-    if device.startswith("cuda"):
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        for _ in range(_STEPS):
-            step()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
+def _own_peak(load: Layer | Model, rival: str) -> float:
+    step, _ = _builds(load, (rival,), "cpu")[rival]()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _status("VmRSS")
     for _ in range(_STEPS):
@@ -106,80 +132,117 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def compare(
-    part: str, index: int, device: str, rounds: int, rivals: Sequence[str] = ()
-) -> list[dict[str, Any]]:
+def measure(
+    load: Layer | Model, device: str, rounds: int, rivals: Sequence[str] = (), *, tiny: bool = False
+) -> list[Row]:
     """Measure time and memory of every rival for one load.
 
     Args:
-        part: ``layers`` or ``models``.
-        index: Index of the load in LAYERS or MODELS.
+        load: A layer or a model.
         device: Device to measure on.
         rounds: Number of rounds.
-        rivals: Names of the rivals, which must include the reference, ``frozen`` for layers and
-            ``LoRA`` for models; by default all of LAYER_RIVALS or MODEL_RIVALS.
+        rivals: Names of the rivals, which must include ``frozen`` for layers and ``LoRA`` for
+            models; by default all of LAYER_RIVALS or MODEL_RIVALS.
+        tiny: Whether it is only to be seen that everything works.
     """
-    work: Any = (LAYERS if part == "layers" else MODELS)[index]
-    is_layer = part == "layers"
+    is_layer = isinstance(load, Layer)
     names = rivals or (LAYER_RIVALS if is_layer else MODEL_RIVALS)
-    reference = "frozen" if is_layer else "LoRA"
-    steps = {name: build_step(part, index, name, device) for name in names}
-    times = interleaved(
-        {name: Rival(step) for name, step in steps.items()}, rounds=rounds, device=device
-    )
-    frozen = peak_mib(part, index, reference, device)
-    rows = []
-    for name, timing in times.items():
-        row: dict[str, Any] = {"load": str(work), "rival": name, "ms": 1e3 * timing.median}
+    rows, times = compare(_builds(load, names, device), device=device, rounds=rounds, tiny=tiny)
+    for name in times:
+        row = rows[name]
         if is_layer:
-            row["marginal_ms"] = 1e3 * (timing.median - times["frozen"].median)
-            for other in ("frozen", "LoRA", "FourierFT"):
-                if other in times:
-                    row[f"of_{other.lower()}"] = timing.ratio_to(times[other])
+            row["marginal_ms"] = row["ms"] - rows["frozen"]["ms"]
         else:
-            row["steps_per_s"] = 1 / timing.median
-            row["of_lora"] = times["LoRA"].ratio_to(timing)
-        row["peak_mib"] = peak_mib(part, index, name, device)
-        row["above_frozen_mib" if is_layer else "above_lora_mib"] = row["peak_mib"] - frozen
-        row["timing"] = timing.as_record()
-        rows.append(row)
-    return rows
+            row["steps_per_s"] = 1e3 / row["ms"]
+        _add_ratios(row, times[name], times, is_layer=is_layer)
+        if device == "cpu" and not tiny:
+            row["peak_mib"] = peak_mib(load, name)
+    _add_memory(rows, "frozen" if is_layer else "LoRA", device)
+    return list(rows.values())
+
+
+def _add_ratios(row: Row, time: Timing, times: Mapping[str, Timing], *, is_layer: bool) -> None:
+    """Add ratios of times to a layer's row, of steps per second to a model's."""
+    for other in ("frozen", "LoRA", "FourierFT"):
+        if other in times:
+            ratio = time.ratio_to(times[other]) if is_layer else times[other].ratio_to(time)
+            row[f"of_{other.lower()}"] = ratio
+
+
+def _add_memory(rows: Mapping[str, Row], reference: str, device: str) -> None:
+    """Add differences from the reference on the CPU, ratios on another device."""
+    peaks = {name: row["peak_mib"] for name, row in rows.items() if "peak_mib" in row}
+    for name, peak in peaks.items():
+        if device == "cpu":
+            rows[name][f"above_{reference.lower()}_mib"] = peak - peaks[reference]
+            continue
+        for other in ("LoRA", "FourierFT"):
+            if other in peaks:
+                rows[name][f"peak_of_{other.lower()}"] = peak / peaks[other]
+
+
+def measure_sampling(layer: Layer, device: str, rounds: int, *, tiny: bool) -> list[Row]:
+    """Compare sampled entries of the gradient's spectrum with one dense product."""
+    builds = {
+        name: _forced(layer, "LoCA materialised", device, linear_operator, "sampling_pays", choice)
+        for name, choice in (
+            ("sampled", lambda *_: True),
+            ("one product", lambda *_: False),
+        )
+    }
+    return list(compare(builds, device=device, rounds=rounds, tiny=tiny)[0].values())
+
+
+def measure_blocks(layer: Layer, device: str, rounds: int, *, tiny: bool) -> list[Row]:
+    """Compare sizes of a block of tokens, in numbers."""
+    constant = "_BLOCK" if device == "cpu" else "_BLOCK_ON_DEVICE"
+    builds = {
+        f"2^{bits}": _forced(layer, "LoCA implicit", device, kernels, constant, 1 << bits)
+        for bits in BLOCK_BITS
+    }
+    return list(compare(builds, device=device, rounds=rounds, tiny=tiny)[0].values())
+
+
+def _forced(layer: Layer, rival: str, device: str, module: Any, name: str, value: object) -> Build:
+    """A rival during whose steps an attribute of the library has another value."""
+
+    def build() -> tuple[Step, Mapping[str, Any]]:
+        step, facts = _builds(layer, (rival,), device)[rival]()
+
+        def forced() -> None:
+            before = getattr(module, name)
+            setattr(module, name, value)
+            try:
+                step()
+            finally:
+                setattr(module, name, before)
+
+        return forced, facts
+
+    return build
 
 
 @click.command()
-@click.option("--part", type=click.Choice(["layers", "models", "all"]), default="all")
+@click.option("--part", type=click.Choice(["layers", "models", "choices", "all"]), default="all")
 @click.option("--rounds", type=click.IntRange(min=2), default=7, show_default=True)
-@click.option("--device", help="Device; by default the CPU and, if available, CUDA.")
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
-@click.option("--memory-of", nargs=3, type=(str, int, str), hidden=True)
-def main(
-    part: str,
-    rounds: int,
-    device: str | None,
-    out: Path | None,
-    memory_of: tuple[str, int, str] | None,
-) -> None:
+@DEVICE
+@TINY
+@OUT
+def main(part: str, rounds: int, device: str, tiny: bool, out: Path | None) -> None:
     """Compare LoCA with PEFT's other methods."""
-    if memory_of:
-        print(json.dumps(_own_peak(*memory_of, device or "cpu")))
-        return
-    console = Console()
-    # A part that is not run keeps its results.
-    record = json.loads(out.read_text(encoding="utf-8")) if out and out.exists() else {}
-    devices = [device] if device else ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    for name, loads in (("layers", LAYERS), ("models", MODELS)):
-        if part not in (name, "all"):
-            continue
-        record[name] = {"environment": environment(PACKAGES), "rows": []}
-        for index, load in enumerate(loads):
-            for where in devices:
-                rows = compare(name, index, where, rounds)
-                record[name]["rows"] += [{"device": where, **row} for row in rows]
-                hidden = ("load", "timing")
-                shown = [{k: v for k, v in row.items() if k not in hidden} for row in rows]
-                print_rows(console, f"{load}, {where}", shown)
-                if out:
-                    write_json(out, record)
+    record = Record(out, PACKAGES)
+    layers, models = (LAYERS, MODELS) if device == "cpu" else (CUDA_LAYERS, CUDA_MODELS)
+    if tiny:
+        layers, models = TINY_LAYERS, TINY_MODELS
+    works = [("layers", layer, measure) for layer in layers]
+    works += [("models", model, measure) for model in models]
+    choices = (("entries of Z", SAMPLED, measure_sampling), ("blocks", BLOCKS, measure_blocks))
+    for _, loads, work in choices:
+        works += [("choices", load, work) for load in (TINY_LAYERS[:1] if tiny else loads)]
+    for name, load, work in works:
+        if part in (name, "all"):
+            todo = partial(work, load, device, rounds, tiny=tiny)
+            record.add(name, str(load), todo, device=device, load=str(load))
 
 
 if __name__ == "__main__":

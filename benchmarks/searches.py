@@ -12,16 +12,16 @@ it prunes and regrows components. The time is the median over interleaved rounds
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from rich.console import Console
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows
-from benchmarks._records import write_json
+from benchmarks._measure import Step, compare
+from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from benchmarks._rivals import (
     Layer,
     Model,
@@ -31,7 +31,7 @@ from benchmarks._rivals import (
     training_step,
     with_adapter,
 )
-from benchmarks.layer import LAYERS, MODELS, PACKAGES
+from benchmarks.layer import LAYERS, MODELS, PACKAGES, TINY_LAYERS, TINY_MODELS
 from loca_theory.adapters import AlternatingSchedule, LoCAConfig, follow
 
 _PERIOD = AlternatingSchedule().period
@@ -52,7 +52,7 @@ def adapted(model: Any, search: str, components: int, device: str) -> tuple[Any,
     return made, optimizer
 
 
-def period(load: Layer | Model, search: str, device: str) -> Callable[[], object]:
+def period(load: Layer | Model, search: str, device: str) -> tuple[Step, Mapping[str, Any]]:
     """Make a function that trains for a whole period."""
     if isinstance(load, Model):
         made, inputs, labels = network(load)
@@ -74,42 +74,33 @@ def period(load: Layer | Model, search: str, device: str) -> Callable[[], object
         for _ in range(_PERIOD):
             step()
 
-    return run
+    return run, {}
 
 
-def compare(load: Layer | Model, device: str, rounds: int) -> list[dict[str, Any]]:
+def measure(load: Layer | Model, device: str, rounds: int, *, tiny: bool) -> list[Row]:
     """Measure the mean time of a step under every search."""
-    rivals = {name: Rival(period(load, name, device)) for name in SEARCHES}
-    times = interleaved(rivals, rounds=rounds, device=device)
-    return [
-        {
-            "load": str(load),
-            "search": name,
-            "ms": 1e3 * timing.median / _PERIOD,
-            "of_central": timing.ratio_to(times["central"]),
-            "timing": timing.as_record(),
-        }
-        for name, timing in times.items()
-    ]
+    builds = {name: partial(period, load, name, device) for name in SEARCHES}
+    rows, times = compare(builds, device=device, rounds=rounds, tiny=tiny)
+    for name, timing in times.items():
+        rows[name]["ms"] /= _PERIOD
+        rows[name]["host_ms"] /= _PERIOD
+        rows[name]["of_central"] = timing.ratio_to(times["central"])
+    return list(rows.values())
 
 
 @click.command()
 @click.option("--rounds", type=click.IntRange(min=2), default=5, show_default=True)
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
 @click.option("--models/--no-models", default=True, help="Measure models too, which takes minutes.")
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
-def main(rounds: int, device: str, models: bool, out: Path | None) -> None:
+@DEVICE
+@TINY
+@OUT
+def main(rounds: int, models: bool, device: str, tiny: bool, out: Path | None) -> None:
     """Compare the location searches."""
-    console = Console()
-    rows: list[dict[str, Any]] = []
-    for load in (*LAYERS, *(MODELS[:1] if models else ())):
-        found = compare(load, device, rounds)
-        rows += [{"device": device, **row} for row in found]
-        hidden = ("load", "timing")
-        shown = [{k: v for k, v in row.items() if k not in hidden} for row in found]
-        print_rows(console, f"{load}, {device}", shown)
-        if out:
-            write_json(out, {"environment": environment(PACKAGES), "rows": rows})
+    record = Record(out, PACKAGES)
+    loads = (*LAYERS, *(MODELS[:1] if models else ()))
+    for load in (TINY_LAYERS[0], *TINY_MODELS) if tiny else loads:
+        work = partial(measure, load, device, rounds, tiny=tiny)
+        record.add("searches", str(load), work, device=device, load=str(load))
 
 
 if __name__ == "__main__":

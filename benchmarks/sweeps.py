@@ -4,29 +4,26 @@ Run from the checkout: ``python -m benchmarks.sweeps [--out FILE.json]``.
 
 - *overhead*: cells of about 50 ms in the engine, each stored in a file, compared with a plain loop
   over the same calls, both in this process on one thread.
-- *workers*: the appendix's draws of one structure at 9 values with one and with two workers, each
-  on one BLAS thread so that they use at most two cores; a loop over the same blocks with BLAS on
-  all cores, as one would write it without an engine; and the whole study with its search for
-  crossings. The workers are started before the measurement, which takes about 2 s.
+- *workers*: a study of one structure of the appendix at 9 values, with its search for crossings,
+  by one and by two workers with one BLAS thread each. The workers are started before the
+  measurement, which takes about 2 s.
 """
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import torch
-from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows
-from benchmarks._records import write_json
-from loca_theory.dependence.draws import DrawCell, evaluate
-from loca_theory.dependence.structures import STRUCTURES
+from benchmarks._measure import Rival, interleaved
+from benchmarks._record import OUT, Record
 from loca_theory.dependence.study import Study
 from loca_theory.sweeps import Cell, ResultStore, Runner
 
@@ -74,35 +71,17 @@ def measure_overhead() -> list[dict[str, Any]]:
 
 def measure_workers(rounds: int) -> list[dict[str, Any]]:
     """Measure a whole structure of the appendix with one and with two workers."""
-    grid = tuple(i / 20 for i in range(9))
     study = Study(
         300,
         300,
         (8, 16, 24, 32),
         structures=("equicorrelated",),
-        rho=grid,
+        rho=tuple(i / 20 for i in range(9)),
         null_draws=500,
     )
-    blocks = [
-        DrawCell(STRUCTURES["equicorrelated"], value, 300, 300, study.ranks, 0, (start, start + 25))
-        for value in grid
-        for start in range(0, 100, 25)
-    ]
-
-    one, two = Runner(jobs=1), Runner(jobs=2)
-
-    def all_threads() -> None:
-        for block in blocks:
-            evaluate(block)
-
+    runners = {"one worker": Runner(jobs=1), "two workers": Runner(jobs=2)}
     timings = interleaved(
-        {
-            "draws, one worker": Rival(lambda: one.run(blocks, evaluate)),
-            "draws, two workers": Rival(lambda: two.run(blocks, evaluate)),
-            "draws, a loop, BLAS on all cores": Rival(all_threads),
-            "study, one worker": Rival(lambda: study.run(one)),
-            "study, two workers": Rival(lambda: study.run(two)),
-        },
+        {name: Rival(partial(study.run, runner)) for name, runner in runners.items()},
         rounds=rounds,
         block_seconds=0,
     )
@@ -110,25 +89,20 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
         {
             "what": name,
             **timing.as_record(),
-            "ratio_to_one_worker": timing.ratio_to(timings[f"{name.split(',')[0]}, one worker"]),
+            "ratio_to_one_worker": timing.ratio_to(timings["one worker"]),
         }
         for name, timing in timings.items()
     ]
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
+@OUT
 @click.option("--rounds", default=3, show_default=True, help="Rounds of the long measurement.")
 def main(out: Path | None, rounds: int) -> None:
     """Measure overhead and speed-up, and print the results."""
-    record: dict[str, Any] = {"environment": environment(PACKAGES)}
-    console = Console()
-    record["overhead"] = measure_overhead()
-    print_rows(console, "overhead", record["overhead"])
-    record["workers"] = measure_workers(rounds)
-    print_rows(console, "workers", record["workers"])
-    if out is not None:
-        write_json(out, record)
+    record = Record(out, PACKAGES)
+    record.add("overhead", "", measure_overhead)
+    record.add("workers", "", lambda: measure_workers(rounds))
 
 
 if __name__ == "__main__":

@@ -1,95 +1,129 @@
 """Speed and accuracy of the cosine transforms, compared with other libraries.
 
 Run from the checkout: ``python -m benchmarks.transforms [--out FILE.json]``. Needs the ``bench``
-extra. There are three measurements, all in float32:
+extra. There are two measurements:
 
-- *dense*: ``dct2`` and ``idct2`` against scipy, torch-dct and the package's other methods, with the
-  largest error on N(0, 1) entries. A plain real FFT of the same size is the floor.
-- *threads*: the speed-up by further threads, for scipy's workers and for torch's.
-- *sparse*: for how many locations ``idct2_sparse`` should sum outer products. This determines
-  ``_OUTER_UP_TO`` in :mod:`loca_theory.transforms.sparse`.
+- *dense*: ``dct2`` and ``idct2`` against scipy or CuPy, torch-dct and the package's own methods,
+  with the largest error on N(0, 1) entries. A plain real FFT of the same size is the floor. On CUDA
+  also in bfloat16, whose floor is an FFT of the same numbers, cast to float32 beforehand; the
+  other times include the casts.
+- *threads*: the speed-up on the CPU by further threads, for scipy's workers and for torch's.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import scipy.fft
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks._measure import Rival, environment, interleaved
-from benchmarks._records import write_json
-from benchmarks._transforms import floor, normal, scipy_transform
+from benchmarks._measure import Build, Rival, Step, compare, interleaved
+from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from loca_theory.transforms import dct2, idct2
-from loca_theory.transforms.sparse import idct2_sparse
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-PACKAGES = ("torch", "scipy", "numpy", "torch-dct")
+PACKAGES = ("torch", "scipy", "numpy", "torch-dct", "cupy")
 SHAPES = ((16, 300, 300), (1, 768, 768), (1, 4096, 4096))
-COMPONENTS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-QUESTIONS = ("dense", "threads", "sparse")
-OURS = "dct2/idct2 (auto)"
+CUDA_SHAPES = ((24, 768, 768), (1, 4096, 4096), (1, 768, 768), (96, 768, 768))
+TINY_SHAPES = ((2, 12, 12), (1, 16, 16))
+OURS, FLOOR = "dct2/idct2 (auto)", "torch.fft.rfft2/irfft2 (floor)"
+
+Transform = Callable[[torch.Tensor], Any]
 
 
-def _dense_transforms(inverse: bool, device: str) -> dict[str, Callable[[torch.Tensor], Any]]:
-    import torch_dct
+def normal(*shape: int) -> torch.Tensor:
+    """N(0, 1) entries, the same in every run."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
+
+def _scipy(x: torch.Tensor, *, inverse: bool, workers: int) -> torch.Tensor:
+    transform = scipy.fft.idctn if inverse else scipy.fft.dctn
+    x = x.float() if x.dtype is torch.bfloat16 else x
+    array = transform(x.numpy(), type=2, norm="ortho", axes=(-2, -1), workers=workers)
+    return torch.from_numpy(array)
+
+
+def _cupy(x: torch.Tensor, *, inverse: bool) -> torch.Tensor:
+    """Transform in the memory of torch's tensors; bfloat16 is cast to float32 for CuPy."""
+    cupy, fft = importlib.import_module("cupy"), importlib.import_module("cupyx.scipy.fft")
+    transform = fft.idctn if inverse else fft.dctn
+    found = transform(cupy.from_dlpack(x.float()), type=2, norm="ortho", axes=(-2, -1))
+    return torch.from_dlpack(found).to(x.dtype)
+
+
+def _torch_dct(x: torch.Tensor, *, inverse: bool) -> torch.Tensor:
+    torch_dct = importlib.import_module("torch_dct")
+    transform = torch_dct.idct_2d if inverse else torch_dct.dct_2d
+    return transform(x.float(), norm="ortho").to(x.dtype)
+
+
+def _floor(x: torch.Tensor, *, inverse: bool) -> Step:
+    """A plain real FFT of the size of ``x``, or its inverse from a precomputed spectrum."""
+    if not inverse:
+        return partial(torch.fft.rfft2, x)
+    return partial(torch.fft.irfft2, torch.fft.rfft2(x), s=x.shape[-2:])
+
+
+def _transforms(inverse: bool, device: str) -> dict[str, Transform]:
     ours = idct2 if inverse else dct2
-    theirs = torch_dct.idct_2d if inverse else torch_dct.dct_2d
-    methods = {
+    found: dict[str, Transform] = {
         OURS: ours,
-        "torch-dct": partial(theirs, norm="ortho"),
+        "torch-dct": partial(_torch_dct, inverse=inverse),
         "ours, fft": partial(ours, method="fft"),
         "ours, matmul": partial(ours, method="matmul"),
     }
     if device == "cpu":
         workers = torch.get_num_threads()
-        methods["scipy.fft.dctn/idctn"] = partial(scipy_transform, inverse=inverse, workers=workers)
-    return methods
+        found["scipy.fft.dctn/idctn"] = partial(_scipy, inverse=inverse, workers=workers)
+    else:
+        found["CuPy"] = partial(_cupy, inverse=inverse)
+    return found
 
 
-def dense(shape: tuple[int, ...], *, inverse: bool, device: str, rounds: int) -> list[dict]:
-    """Measure every dense transform for one shape and direction."""
-    x = normal(*shape)
-    expected = scipy_transform(x.double(), inverse=inverse, workers=torch.get_num_threads())
+def dense(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    *,
+    inverse: bool,
+    device: str,
+    rounds: int,
+    tiny: bool,
+) -> list[Row]:
+    """Measure every dense transform for one shape, precision and direction."""
+    x = normal(*shape).to(dtype)
+    # The error is that of the first two matrices.
+    workers = torch.get_num_threads()
+    expected = _scipy(x[:2].double(), inverse=inverse, workers=workers)
     x = x.to(device)
-    transforms = _dense_transforms(inverse, device)
-    rivals = {name: Rival(partial(transform, x)) for name, transform in transforms.items()}
-    rivals["torch.fft.rfft2/irfft2 (floor)"] = Rival(floor(x, inverse))
-    timings = interleaved(rivals, rounds=rounds, device=device)
-    return [
-        {
-            "device": device,
-            "shape": list(shape),
-            "direction": "inverse" if inverse else "forward",
-            "contender": name,
-            **timing.as_record(),
-            "times_ours": timing.ratio_to(timings[OURS]),
-            "max_abs_error": float((transforms[name](x).cpu().double() - expected).abs().max())
-            if name in transforms
-            else None,
-        }
-        for name, timing in timings.items()
-    ]
+
+    def build(transform: Transform) -> tuple[Step, Mapping[str, Any]]:
+        found = torch.as_tensor(transform(x))[:2].cpu().double()
+        return partial(transform, x), {"max_abs_error": float((found - expected).abs().max())}
+
+    builds: dict[str, Build] = {
+        name: partial(build, transform) for name, transform in _transforms(inverse, device).items()
+    }
+    builds[FLOOR] = lambda: (_floor(x.float(), inverse=inverse), {})
+    rows, times = compare(builds, device=device, rounds=rounds, tiny=tiny)
+    for name, timing in times.items():
+        rows[name]["times_ours"] = timing.ratio_to(times[OURS])
+        rows[name]["times_floor"] = timing.ratio_to(times[FLOOR])
+    return list(rows.values())
 
 
-def threads(shape: tuple[int, ...], *, rounds: int) -> list[dict]:
+def threads(shape: tuple[int, ...], *, rounds: int) -> list[Row]:
     """Measure each number of threads: all of the machine's, half of them, ..., 1."""
     x = normal(*shape)
     most = torch.get_num_threads()
-    counts = sorted({max(1, most >> shift) for shift in range(most.bit_length())})
     rivals = {}
-    for count in counts:
+    for count in sorted({max(1, most >> shift) for shift in range(most.bit_length())}):
         prepare = partial(torch.set_num_threads, count)
-        rivals["scipy.fft.dctn", count] = Rival(
-            partial(scipy_transform, x, inverse=False, workers=count), prepare
-        )
+        by_scipy = partial(_scipy, x, inverse=False, workers=count)
+        rivals["scipy.fft.dctn", count] = Rival(by_scipy, prepare)
         rivals["ours, fft", count] = Rival(partial(dct2, x, method="fft"), prepare)
         rivals["torch.fft.rfft2", count] = Rival(partial(torch.fft.rfft2, x), prepare)
     try:
@@ -98,139 +132,38 @@ def threads(shape: tuple[int, ...], *, rounds: int) -> list[dict]:
         torch.set_num_threads(most)
     return [
         {
-            "shape": list(shape),
-            "contender": name,
+            "rival": name,
             "threads": count,
-            **timing.as_record(),
+            "ms": 1e3 * timing.median,
             "times_one_thread": timing.ratio_to(timings[name, 1]),
+            "timing": timing.as_record(),
         }
         for (name, count), timing in timings.items()
     ]
 
 
-def _sparse_step(
-    values: torch.Tensor,
-    locations: torch.Tensor,
-    shape: tuple[int, int],
-    method: Any,
-    gradient: torch.Tensor | None,
-) -> None:
-    y = idct2_sparse(values, locations, shape, method=method)
-    if gradient is not None:
-        torch.autograd.grad(y, values, gradient)
-
-
-def sparse(n: int, components: int, *, backward: bool, device: str, rounds: int) -> dict:
-    """Measure both sparse methods for one size and number of locations."""
-    generator = torch.Generator().manual_seed(0)
-    locations = torch.randint(0, n, (components, 2), generator=generator).to(device)
-    values = normal(components).to(device).requires_grad_(backward)
-    gradient = normal(n, n).to(device) if backward else None
-    rivals = {
-        method: Rival(partial(_sparse_step, values, locations, (n, n), method, gradient))
-        for method in ("scatter", "outer")
-    }
-    timings = interleaved(rivals, rounds=rounds, device=device)
-    return {
-        "device": device,
-        "n": n,
-        "components": components,
-        "pass": "forward and backward" if backward else "forward",
-        "other_load": timings["outer"].other_load,
-        "scatter_s": timings["scatter"].median,
-        "outer_s": timings["outer"].median,
-        "outer_times_scatter": timings["outer"].ratio_to(timings["scatter"]),
-    }
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g}"
-
-
-def _dense_table(records: list[dict]) -> Table:
-    first = records[0]
-    size = "x".join(map(str, first["shape"]))
-    table = Table(title=f"{first['direction']}, {size}, {first['device']}", title_justify="left")
-    table.add_column("contender")
-    for heading in ("ms", "times ours", "largest error"):
-        table.add_column(heading, justify="right")
-    for record in sorted(records, key=lambda record: record["median_s"]):
-        error = record["max_abs_error"]
-        table.add_row(
-            record["contender"],
-            _milliseconds(record["median_s"]),
-            f"{record['times_ours']:.2f}",
-            "" if error is None else f"{error:.1e}",
-        )
-    return table
-
-
-def _threads_table(records: list[dict]) -> Table:
-    size = "x".join(map(str, records[0]["shape"]))
-    table = Table(title=f"threads, forward, {size}", title_justify="left")
-    table.add_column("contender")
-    for heading in ("threads", "ms", "times one thread"):
-        table.add_column(heading, justify="right")
-    for record in records:
-        table.add_row(
-            record["contender"],
-            str(record["threads"]),
-            _milliseconds(record["median_s"]),
-            f"{record['times_one_thread']:.2f}",
-        )
-    return table
-
-
-def _sparse_table(records: list[dict]) -> Table:
-    first = records[0]
-    title = f"sparse inverse, {first['n']}x{first['n']}, {first['pass']}, {first['device']}"
-    table = Table(title=title, title_justify="left")
-    for heading in ("components", "scatter ms", "outer ms", "outer times scatter"):
-        table.add_column(heading, justify="right")
-    for record in records:
-        table.add_row(
-            str(record["components"]),
-            _milliseconds(record["scatter_s"]),
-            _milliseconds(record["outer_s"]),
-            f"{record['outer_times_scatter']:.2f}",
-        )
-    return table
-
-
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
 @click.option("--rounds", default=11, show_default=True, type=click.IntRange(2))
-def main(out: Path | None, rounds: int) -> None:
+@DEVICE
+@TINY
+@OUT
+def main(rounds: int, device: str, tiny: bool, out: Path | None) -> None:
     """Compare the cosine transforms with those of other libraries."""
-    console = Console()
-    machine = environment(PACKAGES)
-    record: dict[str, Any] = {"benchmark": "transforms", "environment": machine, "rounds": rounds}
-    record |= {question: [] for question in QUESTIONS}
-    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    for device in devices:
-        for shape in SHAPES:
-            for inverse in (False, True):
-                records = dense(shape, inverse=inverse, device=device, rounds=rounds)
-                record["dense"] += records
-                console.print(_dense_table(records))
-    for shape in SHAPES:
-        records = threads(shape, rounds=rounds)
-        record["threads"] += records
-        console.print(_threads_table(records))
-    for device in devices:
-        for *_, n in SHAPES:
-            for backward in (False, True):
-                records = [
-                    sparse(n, components, backward=backward, device=device, rounds=rounds)
-                    for components in COMPONENTS
-                ]
-                record["sparse"] += records
-                console.print(_sparse_table(records))
-    worst = max(entry["other_load"] for kind in QUESTIONS for entry in record[kind])
-    console.print(f"load by other processes: at most {worst:.2f} processors")
-    if out is not None:
-        write_json(out, record)
-        console.print(f"wrote {out}")
+    record = Record(out, PACKAGES)
+    on_cpu = device == "cpu"
+    shapes = TINY_SHAPES if tiny else SHAPES if on_cpu else CUDA_SHAPES
+    for dtype in (torch.float32,) if on_cpu and not tiny else (torch.float32, torch.bfloat16):
+        for inverse in (False, True):
+            for shape in shapes:
+                work = partial(dense, shape, dtype, inverse=inverse, device=device, rounds=rounds)
+                precision = str(dtype).removeprefix("torch.")
+                size, name = "x".join(map(str, shape)), "idct2" if inverse else "dct2"
+                load = f"{name} {size} {precision}"
+                record.add("dense", load, partial(work, tiny=tiny), load=load, device=device)
+    if on_cpu and not tiny:
+        for shape in shapes:
+            size = "x".join(map(str, shape))
+            record.add("threads", size, partial(threads, shape, rounds=rounds), load=size)
 
 
 if __name__ == "__main__":

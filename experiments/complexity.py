@@ -40,13 +40,13 @@ def main(session: Session) -> None:
     peft()  # fails with a clear message if PEFT, which the benchmark imports, is missing
     layer = import_module("benchmarks.layer")
     rows: list[dict[str, Any]] = []
-    for index, model in enumerate(layer.MODELS):
+    for model in layer.MODELS:
         if not session.full and not model.name.startswith(_OURS):
             continue
         session.say(f"measuring {model}")
         rivals = _QUICK if session.quick else layer.MODEL_RIVALS
         rounds = 2 if session.quick else _ROUNDS
-        found = layer.compare("models", index, session.resolved_device, rounds, rivals)
+        found = layer.measure(model, session.resolved_device, rounds, rivals)
         rows += [
             {
                 "model": model.name.split(",")[0],

@@ -14,10 +14,9 @@ from typing import Any
 
 import click
 import torch
-from rich.console import Console
 
-from benchmarks._measure import Rival, environment, interleaved, print_rows
-from benchmarks._records import write_json
+from benchmarks._measure import Rival, interleaved
+from benchmarks._record import OUT, Record
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import Prepared, prepare
@@ -50,18 +49,17 @@ def measure(method: str, prepared: Prepared, folder: Path, rounds: int) -> dict[
 
 @click.command()
 @click.option("--rounds", default=3, show_default=True, help="Rounds; medians are reported.")
-@click.option("--out", type=click.Path(path_type=Path), help="File for the results as JSON.")
+@OUT
 def main(rounds: int, out: Path | None) -> None:
     """Measure speed, and print the results."""
-    record: dict[str, Any] = {"environment": environment(PACKAGES)}
+    record = Record(out, PACKAGES)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepared = prepare(_TASK, folder)
-        record["runs"] = [measure(method, prepared, folder, rounds) for method in _METHODS]
-    print_rows(Console(), "seconds per run", record["runs"])
-    if out is not None:
-        write_json(out, record)
+        for method in _METHODS:
+            work = partial(measure, method, prepared, folder, rounds)
+            record.add("runs", method, lambda work=work: [work()])
 
 
 if __name__ == "__main__":

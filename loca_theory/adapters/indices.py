@@ -84,7 +84,7 @@ def mistake(
     """Describe what is wrong with a saved spectrum; None if nothing is.
 
     Args:
-        saved: Its ``coefficients``, ``indices``, ``shape``, ``offset`` and ``steps``, or None.
+        saved: Its ``coefficients``, ``indices``, ``shape`` and ``offset``, or None.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """
@@ -112,6 +112,4 @@ def mistake(
         values = saved[name]
         if values is not None and not bool(torch.isfinite(values).all()):
             return f"the checkpoint has values of {name} that are not finite"
-    if saved["steps"] is not None and int(saved["steps"]) < 0:
-        return f"the checkpoint is damaged: its search has made {int(saved['steps'])} steps"
     return None

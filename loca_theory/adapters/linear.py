@@ -95,7 +95,6 @@ class LoCALinear(nn.Module):
         """Apply the layer with its increment."""
         if self.is_merged:
             return self.base(x)
-        self.spectrum.check_device(x)
         weight = foldable_weight(self.base, x)
         if weight is not None and self.spectrum.coefficients.dtype == x.dtype:
             return self.spectrum(x, weight, self.base.bias)

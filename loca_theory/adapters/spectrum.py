@@ -20,10 +20,9 @@ from loca_theory.adapters.search.state import SearchState
 from loca_theory.adapters.search.statistics import SUMS
 from loca_theory.errors import InvalidArgumentError
 
-_PATTERN = SparsityPattern._fields
 _LOWEST = torch.float32
 # Keys of adapters that earlier versions of this package saved.
-OLD_KEYS = ("places", "locations", "searching")
+_OLD_KEYS = ("places", "locations", "searching")
 
 
 class CosineSpectrum(SearchState):
@@ -76,8 +75,7 @@ class CosineSpectrum(SearchState):
 
     indices: torch.Tensor
     shape: torch.Tensor
-    _order: torch.Tensor
-    _versions: tuple[int, int] | None = None
+    _pattern: SparsityPattern
 
     def __init__(
         self,
@@ -109,9 +107,7 @@ class CosineSpectrum(SearchState):
         self.register_buffer("indices", indices)
         self.register_buffer("shape", torch.tensor(shape))
         self._begin_search(schedule, location_search, init_locations, location_lr)
-        for field, part in zip(_PATTERN, SparsityPattern.of(indices, shape), strict=True):
-            self.register_buffer(f"_{field}", part, persistent=False)
-        self._note_arranged()
+        self._arrange()
 
     # --- ΔW ---
 
@@ -145,13 +141,12 @@ class CosineSpectrum(SearchState):
             (..., p) in the dtype of x.
 
         Raises:
-            InvalidArgumentError: x is not q wide, or is on another device than the layer.
+            InvalidArgumentError: x is not q wide.
         """
         if x.ndim == 0 or x.shape[-1] != self._size[1]:
             have = f"not of shape {tuple(x.shape)}"
             msg = f"{self.name}: its input must be {self._size[1]} wide, {have}"
             raise InvalidArgumentError(msg)
-        self.check_device(x)
         a, l = self._inputs(x.dtype)  # noqa: E741
         a = self._without_dropped(a)
         if self._needs_plain_operations():
@@ -186,24 +181,8 @@ class CosineSpectrum(SearchState):
             y = self.search.record(x, y)
         return y.to(x.dtype)
 
-    def check_device(self, x: torch.Tensor) -> None:
-        """Refuse an input on another device. A linear layer checks this before it uses its weight.
-
-        Raises:
-            InvalidArgumentError: the input is on another device than the coefficients.
-        """
-        if x.device != self.coefficients.device:
-            msg = f"{self.name}: its input is on {x.device}, and its coefficients are on "
-            msg += f"{self.coefficients.device}; move one of them with .to(device)"
-            raise InvalidArgumentError(msg)
-
     def _inputs(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Coefficients in float32 at least, and the locations if a search differentiates them."""
-        is_traced = torch.compiler.is_compiling()  # is_inference() cannot be traced
-        if torch.is_grad_enabled() and not is_traced and self.coefficients.is_inference():
-            msg = f"{self.name}: it was made inside torch.inference_mode(), so it has no gradients;"
-            msg += " make it outside, or call it under torch.no_grad()"
-            raise InvalidArgumentError(msg)
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
         a = self.coefficients.to(working)
         if self._needs_plain_operations():
@@ -212,9 +191,7 @@ class CosineSpectrum(SearchState):
             a, l = self.search.inputs(a, self.offset)  # noqa: E741
         else:
             l = None  # noqa: E741
-            trains = torch.is_grad_enabled() and self.coefficients.requires_grad and self.training
-            if self.steps is not None and trains and not is_traced:
-                self._warn_if_nobody_follows()
+            self._warn_if_nobody_follows()
         # DistributedDataParallel asks every parameter for a gradient.
         rests = self._released if self.offset is None or l is not None else (self.offset,)
         for resting in rests if self.is_shared else ():
@@ -234,95 +211,60 @@ class CosineSpectrum(SearchState):
         self._arrange()
 
     def pattern(self) -> SparsityPattern:
-        """The indices arranged for sparse products."""
-        if self._arranged is not self.indices:  # torch.func.functional_call has put others in
-            return SparsityPattern.of(self.indices, self._size)
-        if not torch.compiler.is_compiling():
-            self._follow_indices()
-        return SparsityPattern(*(getattr(self, f"_{field}") for field in _PATTERN))
-
-    @torch.no_grad()
-    def _arrange(self) -> None:
-        for field, part in zip(_PATTERN, SparsityPattern.of(self.indices, self._size), strict=True):
-            name = f"_{field}"
-            if part.device == (old := getattr(self, name)).device and not old.is_inference():
-                old.copy_(part)  # in place: compiled code holds it
-            else:
-                setattr(self, name, part)
-        self._note_arranged()
-
-    def _note_arranged(self) -> None:
-        self._arranged, self._versions = self.indices, self._current_versions()
-
-    def _current_versions(self) -> tuple[int, int] | None:
-        """Numbers that grow as the indices and their pattern are written; None if unknown."""
-        if self.indices.is_inference() or self._order.is_inference():
-            return None
-        return self.indices._version, self._order._version
-
-    def _follow_indices(self) -> None:
-        """Arrange indices that were written in place, by tensors of a state dict for example."""
-        before, now = self._versions, self._current_versions()
-        if now == before:
-            return
-        self._versions = now
-        # An average of models and distributed data parallelism write all buffers, also the pattern.
-        if before is not None and now is not None and now[1] == before[1]:
+        """The indices arranged for sparse products, anew if they were replaced or written."""
+        is_theirs = self._arranged is self.indices
+        if torch.compiler.is_compiling():
+            return self._pattern if is_theirs else SparsityPattern.of(self.indices, self._size)
+        if not is_theirs or self._version != _version(self.indices):
             self._arrange()
+        return self._pattern
+
+    @torch.inference_mode(mode=False)
+    def _arrange(self) -> None:
+        self._pattern = SparsityPattern.of(self.indices, self._size)
+        self._arranged, self._version = self.indices, _version(self.indices)
 
     def _apply(self, fn: Any, recurse: bool = True) -> CosineSpectrum:
-        self._follow_indices()
         super()._apply(fn, recurse)
-        self._note_arranged()
+        self._arrange()
         if self.offset is not None:  # a location has too many digits for half precision
             self.offset.data = self.offset.to(torch.promote_types(self.offset.dtype, _LOWEST)).data
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        self._follow_indices()  # a copy has other versions
         return {**self.__dict__, "following": None, "search": None}
 
     # --- checkpoints ---
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        # transformers loads an adapter by assignment; casts and moves of a module do not assign.
-        if name == "indices" and self._is_replica:
-            self._note_arranged()  # its pattern is assigned too
-        elif name == "indices":
+        if name == "indices":
             self._arrange()
-            if not self._is_loading:  # the state of the search does not come with them
+            # transformers loads an adapter by assignment, without the state of its search. Casts
+            # and moves of a module do not assign.
+            if not (self._is_loading or self._is_replica):
                 self._drop_search()
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any
     ) -> None:
-        layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
-        old = [name for name in OLD_KEYS if prefix + name in state_dict]
+        missing_keys, unexpected_keys, error_msgs = rest[-3:]
+        names = ("coefficients", "indices", "shape", "offset", "steps", "dropped")
+        saved = {name: state_dict.get(prefix + name) for name in names}
+        old = [name for name in _OLD_KEYS if prefix + name in state_dict]
         if old:
-            error_msgs.append(old_checkpoint(layer, old))
-            return
-        saved = {
-            name: state_dict.get(prefix + name)
-            for name in ("coefficients", "indices", "shape", "offset", "steps", "dropped")
-        }
-        wrong = mistake(saved, self._size, self.coefficients.shape[0])
+            wrong = f"an earlier version of loca-theory saved this checkpoint (it has {old[0]!r}); "
+            wrong += "this version cannot read it, so train it again"
+        else:
+            wrong = mistake(saved, self._size, self.coefficients.shape[0])
         if wrong:
+            layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
             error_msgs.append(f"{layer}: {wrong}")
             return
         if saved["indices"] is not None:
             self._prepare_search(saved, f"{prefix}recorded." + SUMS[0] in state_dict)
         self._is_loading = True
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
         self._is_loading = False
         mine = tuple(f"{prefix}{name}" for name in ("offset", "steps", "dropped", "recorded."))
         for keys in (missing_keys, unexpected_keys):
@@ -339,12 +281,9 @@ class CosineSpectrum(SearchState):
         return f"{b} components of {self._size[0]}×{self._size[1]}, scaling={self.scaling}"
 
 
-def old_checkpoint(layer: str, keys: list[str]) -> str:
-    """The message on a checkpoint of an earlier version."""
-    return (
-        f"{layer}: an earlier version of loca-theory saved this checkpoint (it has "
-        f"{', '.join(map(repr, keys))}); this version cannot read it, so train it again"
-    )
+def _version(tensor: torch.Tensor) -> int | None:
+    """A number that grows as the tensor is written in place; None if torch does not count."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any, name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
+from loca_theory.checkpoints.adapter_size import TotalSize
 from loca_theory.checkpoints.computation import (
     COMPARISON,
     INCREMENT,
@@ -29,7 +30,6 @@ from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_array
 from loca_theory.checkpoints.stored_matrices import Experts
-from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.methods.registry import METHODS, definition, find_methods, own_titles

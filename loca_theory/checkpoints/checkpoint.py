@@ -20,6 +20,20 @@ class DamagedError(ResourceError):
     """A file, or a tensor in it, is damaged or not in the expected format."""
 
 
+class LeftOutError(Exception):
+    """A tensor or matrix is left out, for the reason in the message."""
+
+    def __init__(self, reason: str, *, damaged: bool = False) -> None:
+        super().__init__(reason)
+        self.damaged = damaged
+
+
+def skipped(error: LeftOutError | DamagedError) -> dict[str, Any]:
+    """Why something is left out, as fields of a row."""
+    damaged = error.damaged if isinstance(error, LeftOutError) else True
+    return {"reason": str(error), "damaged": damaged}
+
+
 @dataclass(frozen=True)
 class Entry:
     """Description of one tensor in a checkpoint.

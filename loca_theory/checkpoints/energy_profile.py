@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +36,8 @@ class EnergyProfile:
             size.
         retained: Retained energy at these counts.
         energy: Energy of the matrix.
+        method: Method of the adapter.
+        entry_cost: Cost of any size above 0, besides that of the units.
 
     Raises:
         InvalidArgumentError: the arrays are empty or of different lengths, the cost or a count is
@@ -46,6 +50,8 @@ class EnergyProfile:
     units: _Counts
     retained: _Array
     energy: float
+    method: str = ""
+    entry_cost: int = 0
 
     def __post_init__(self) -> None:
         units, retained = np.asarray(self.units), np.asarray(self.retained, dtype=np.float64)
@@ -73,6 +79,24 @@ class EnergyProfile:
         if retained[-1] > self.energy * (1 + _ROUNDING):
             return f"retains {retained[-1]} of {self.energy}"
         return None
+
+    def at(self, sizes: ArrayLike) -> _Array:
+        """Retained energy at some sizes."""
+        return np.interp(sizes, np.append(0, self.units), np.append(0.0, self.retained))
+
+    def cost_of(self, size: int) -> int:
+        """Cost of a size."""
+        return self.cost * size + (self.entry_cost if size else 0)
+
+    @classmethod
+    def restored(
+        cls, name: str, method: str, stored: Mapping[str, Any], costs: tuple[int, int]
+    ) -> EnergyProfile:
+        """A profile from stored data; without units, of every rank."""
+        retained, (cost, entry_cost) = np.asarray(stored["retained"]), costs
+        units = np.arange(1, len(retained) + 1) if stored["units"] is None else stored["units"]
+        # The last value is the energy, up to the rounding of the transform.
+        return cls(name, cost, units, retained, float(retained[-1]), method, entry_cost)
 
     @classmethod
     def of_ranks(

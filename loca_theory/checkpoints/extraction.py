@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.adapter_points import DTYPES
-from loca_theory.checkpoints.adapter_size import AdapterSize
+from loca_theory.checkpoints.adapter_cells import DTYPES
+from loca_theory.checkpoints.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.extraction_result import Extraction
 from loca_theory.checkpoints.extractor import Extractor
 from loca_theory.checkpoints.model_pair import open_model_pair
@@ -16,7 +16,6 @@ from loca_theory.checkpoints.placement import placed
 from loca_theory.checkpoints.saved_modules import find_saved_modules
 from loca_theory.checkpoints.selection import Selection
 from loca_theory.checkpoints.sources import Source, describe, is_path
-from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
@@ -71,7 +70,7 @@ def extract(
             such as 200000 or ``"200k"``, or bytes of the stored tensors, such as ``"4MB"``. It is
             split so that the adapter retains the most energy.
         energy: Fraction of the energy of all increments together. The adapter is the smallest one,
-            in trainable numbers, that retains it before rounding to the stored type.
+            in trainable numbers, that retains it, rounded to the stored type.
         floor: Smallest rank or number of coefficients of a matrix in such a split.
         cap: Largest rank or number of coefficients of a matrix in such a split.
         save_modules: Regular expressions. The modules of the fine-tune with a tensor whose name
@@ -118,7 +117,6 @@ def extract(
     runner = placed(runner, [pair], device)
     saved = find_saved_modules(pair, patterns, loaded)
     extractor = Extractor(pair, size, dtype, device, runner, saved, loaded)
-    extractor.choose_layers()
     rows, tensors = extractor.run()
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,

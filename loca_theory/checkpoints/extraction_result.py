@@ -68,11 +68,14 @@ class ExtractedMatrix:
         numbers: Number of learned parameters.
         error: Relative squared error of the reconstruction, with the parameters as they are stored.
         gap: Estimate of how much smaller the error of the best adapter of this size and method is.
-        uniform_error: Relative squared error if the total were split uniformly; None if no total
-            was split, or if methods are mixed.
-        least_error: Lower bound of the error over all increments together with any split of the
-            total, from the linear relaxation; the same in every row. None as ``uniform_error``.
         energy: Squared norm of the increment.
+        uniform_error: Relative squared error with the uniform size; None if no total was split, or
+            if methods are mixed, as for the next three.
+        uniform_size: Rank or number of coefficients if all matrices get the same: the largest that
+            the total pays for, or all that this matrix can have.
+        equal_error: Error over all increments together if the split has only what the uniform sizes
+            cost; the same in every row.
+        least_error: Lower bound of this error with any split of the total; the same in every row.
         loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
             merged the adapter; None before :meth:`Extraction.verify`.
     """
@@ -85,9 +88,11 @@ class ExtractedMatrix:
     numbers: int
     error: float
     gap: float
-    uniform_error: float | None
-    least_error: float | None
     energy: float
+    uniform_error: float | None = None
+    uniform_size: int | None = None
+    equal_error: float | None = None
+    least_error: float | None = None
     loaded_error: float | None = None
 
 
@@ -140,6 +145,11 @@ class Extraction(Result):
         """The same for the uniform split of the total; None if there is none."""
         errors = [one.uniform_error for one in self.matrices if one.uniform_error is not None]
         return self._mean(errors) if len(errors) == len(self.matrices) else None
+
+    @property
+    def equal_error(self) -> float | None:
+        """The same for the split of what the uniform sizes cost; None if there is none."""
+        return self.matrices[0].equal_error if self.matrices else None
 
     @property
     def least_error(self) -> float | None:
@@ -198,6 +208,7 @@ class Extraction(Result):
             "rows": [asdict(one) for one in self.matrices],
             "error": self.error,
             "uniform_error": self.uniform_error,
+            "equal_error": self.equal_error,
             "least_error": self.least_error,
             "output_error": self.output_error,
             "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],

@@ -7,31 +7,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.adapter_points import (
+from loca_theory.checkpoints.adapter_cells import (
     DTYPES,
-    adapter_point,
-    point_of,
-    profile_point,
-    restored_profile,
-    unpacked,
+    AdapterCell,
+    ProfileCell,
+    compute_adapter,
+    compute_profiles,
 )
-from loca_theory.checkpoints.adapter_size import AdapterSize
+from loca_theory.checkpoints.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.checkpoint import DamagedError
+from loca_theory.checkpoints.energy_profile import EnergyProfile
 from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, reasons
-from loca_theory.checkpoints.extraction_rows import Split, row_of
 from loca_theory.checkpoints.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs import CheckpointPair
 from loca_theory.checkpoints.peft_config import adapter_config, parameter_prefix
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.saved_modules import SavedModules
+from loca_theory.checkpoints.sizes import Allocation, allocate
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 
 if TYPE_CHECKING:
     import torch
 
-_PROFILE, _ADAPTER = "energy-profile", "adapter"
+# How much of the energy may be missing after the numbers are rounded, and how often to try again.
+_ENOUGH, _TRIES = 1e-6, 4
 
 
 @dataclass
@@ -39,13 +40,15 @@ class Extractor:
     """The steps of an extraction.
 
     Attributes:
-        pair: The checkpoints.
-        size: Size of the adapters.
+        pair: The two checkpoints.
+        size: Size of the adapter.
         dtype: Type of the stored numbers.
         device: Where the linear algebra runs.
-        runner: How matrices are computed.
+        runner: Runs the matrices.
         saved: Modules that are stored whole.
-        model: The model that the adapter is for; None if only names are known.
+        model: The model that the adapter is for; None if it is not known.
+        layers: The layers that can have an adapter.
+        skipped: What is not part of the adapter, and why.
     """
 
     pair: CheckpointPair
@@ -56,12 +59,7 @@ class Extractor:
     saved: SavedModules
     model: LoadedModel | None
 
-    def choose_layers(self) -> None:
-        """Find the layers that can have an adapter.
-
-        Raises:
-            InvalidArgumentError: there is none, or the model has one in another shape.
-        """
+    def __post_init__(self) -> None:
         self.layers: list[Layer] = []
         # A tensor that is stored whole is part of the adapter, so it is not skipped.
         whole = set(self.saved.tensors.values())
@@ -85,87 +83,129 @@ class Extractor:
         """Compute the rows of all matrices, and the tensors of the adapters by layer.
 
         Raises:
-            InvalidArgumentError: the total is too small, or no layer gets an adapter.
+            InvalidArgumentError: the total is too small, or no matrix is left.
+            ResourceError: a file cannot be read, or there is not enough memory.
         """
-        split = self._split() if self.size.is_split else None
-        points, layers = [], []
-        for layer in self.layers:
-            count, methods = None, self._methods(layer)
-            if split is not None:
-                count, methods = split.sizes[layer.name], [split.methods[layer.name]]
-            if count != 0:
-                layers.append(layer)
-                points.append(point_of(_ADAPTER, layer, count=count, methods=methods))
-        # Results of this step are large, and computing them takes less long than the profiles.
-        compute = partial(
-            adapter_point, pair=self.pair, size=self.size, dtype=self.dtype, device=self.device
-        )
-        found = replace(self.runner, store=None).run(points, compute)
-        results = dict(zip([layer.name for layer in layers], found, strict=True))
-        rows: list[ExtractedMatrix] = []
-        tensors: dict[str, dict[str, torch.Tensor]] = {}
-        for layer in self.layers:
-            result = results.get(layer.name)
-            if result is None and split is not None:
-                rows.append(split.row_of_nothing(layer))
-            elif result is not None and self._is_usable(layer, result):
-                rows.append(row_of(layer, result, split))
-                tensors[layer.own] = unpacked(result["tensors"])
+        if not self.size.is_split:
+            asked = {layer.name: (self._methods(layer), None) for layer in self.layers}
+            found = self._adapters(asked)
+            rows = [_row(one, found[one.name]) for one in self.layers if one.name in found]
+        else:
+            profiles = self._profiles()
+            wanted = self.size.energy
+            for _ in range(_TRIES):
+                split = self._split(profiles, wanted)
+                asked = {one.name: ((one.profile.method,), one.size) for one in split.matrices}
+                found = self._adapters(asked)
+                rows = self._split_rows(split, found)
+                # Rounded numbers retain less than the profiles say.
+                missing = (self.size.energy or 0.0) - _retained(rows)
+                if wanted is None or missing <= _ENOUGH or wanted + missing >= 1:
+                    break
+                wanted += missing
         self._check_any(rows)
-        if not tensors:
+        if not found:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
+        tensors = {one.own: found[one.name]["tensors"] for one in self.layers if one.name in found}
         return rows, tensors
 
-    def _methods(self, layer: Layer) -> list[str]:
+    def _methods(self, layer: Layer) -> tuple[str, ...]:
         """Methods that a layer can have."""
-        return [one for one in self.size.methods if one not in layer.obstacles]
+        return tuple(one for one in self.size.methods if one not in layer.obstacles)
 
-    def _split(self) -> Split:
-        """Compute the energy profiles, and split the total; layers without one are skipped."""
-        points = [
-            point_of(
-                _PROFILE,
-                layer,
-                methods=self._methods(layer),
-                entries=None if self.runner.store is None else self._fingerprint(layer),
+    def _profiles(self) -> list[list[EnergyProfile]]:
+        """Energy profiles by each method of each layer; layers without one are skipped."""
+        cells = [
+            ProfileCell(
+                layer.name, layer.is_transposed, self._methods(layer), self._fingerprint(layer)
             )
             for layer in self.layers
         ]
-        compute = partial(profile_point, pair=self.pair, device=self.device)
-        results = self.runner.run(points, compute)
-        pairs = list(zip(self.layers, results, strict=True))
-        found = {layer.name: one for layer, one in pairs if self._is_usable(layer, one)}
+        compute = partial(compute_profiles, pair=self.pair, device=self.device)
+        found = self._usable(self.layers, self.runner.run(cells, compute))
         self.layers = [layer for layer in self.layers if layer.name in found]
+        self._shapes = {name: tuple(one["shape"]) for name, one in found.items()}
         self._check_any(self.layers)
-        number_bytes = DTYPES[self.dtype]
-        profiles = {
-            name: {
-                method: restored_profile(
-                    name, one, method, self.size.cost(method, tuple(one["shape"]), number_bytes)
+        unit = self.size.allocate if isinstance(self.size.allocate, TotalSize) else TotalSize(1)
+        return [
+            [
+                EnergyProfile.restored(
+                    name, method, one, unit.costs(method, self._shapes[name], DTYPES[self.dtype])
                 )
-                for method in one["methods"]
+                for method, one in result["methods"].items()
+            ]
+            for name, result in found.items()
+        ]
+
+    def _split(
+        self, profiles: Sequence[Sequence[EnergyProfile]], energy: float | None
+    ) -> Allocation:
+        total = self.size.allocate.amount if isinstance(self.size.allocate, TotalSize) else None
+        limits = {"floor": self.size.floor, "cap": self.size.cap}
+        return allocate(profiles, total, energy=energy, **limits)
+
+    def _adapters(
+        self, asked: Mapping[str, tuple[tuple[str, ...], int | None]]
+    ) -> dict[str, dict[str, Any]]:
+        """The adapters of layers, by their names; of some methods and a size above 0."""
+        layers = [layer for layer in self.layers if asked[layer.name][1] != 0]
+        cells = [
+            AdapterCell(layer.name, layer.is_transposed, methods, None, layer.kernel, count)
+            for layer in layers
+            for methods, count in (asked[layer.name],)
+        ]
+        compute = partial(
+            compute_adapter, pair=self.pair, size=self.size, dtype=self.dtype, device=self.device
+        )
+        # Results of this step are large, and computing them takes less long than the profiles.
+        return self._usable(layers, replace(self.runner, store=None).run(cells, compute))
+
+    def _split_rows(
+        self, split: Allocation, results: Mapping[str, Mapping[str, Any]]
+    ) -> list[ExtractedMatrix]:
+        """The rows of layers that share a total, also of those that get nothing of it."""
+        rows = []
+        for layer, one in zip(self.layers, split.matrices, strict=True):
+            profile = one.profile
+            nothing = {
+                "shape": self._shapes[layer.name], "method": profile.method, "count": 0,
+                "error": 1.0, "gap": 0.0, "energy": profile.energy,
+            }  # fmt: skip
+            result = results.get(layer.name, None if one.size else nothing)
+            if result is None:
+                continue
+            # The uniform size is rounded as well, and loses the same fraction of what it retains.
+            kept = (1 - result["error"]) / one.retained if one.retained else 1.0
+            rivals: dict[str, Any] = {
+                "uniform_error": max(0.0, 1 - one.uniform_retained * min(kept, 1.0)),
+                "uniform_size": one.uniform_size,
+                "equal_error": 1 - split.equal_retained,
+                "least_error": 1 - split.bound,
             }
-            for name, one in found.items()
-        }
-        methods, allocation = self.size.split(profiles)
-        shapes = {name: tuple(one["shape"]) for name, one in found.items()}
-        return Split(methods, allocation, shapes, has_uniform=len(self.size.methods) == 1)
+            if len(self.size.methods) > 1:
+                rivals = {}
+            rows.append(_row(layer, result, **rivals))
+        return rows
 
     def _fingerprint(self, layer: Layer) -> str | None:
-        """Digest of what the increment is computed from; None if that cannot be read."""
+        """Digest of what a stored profile is computed from; None if that cannot be read."""
         try:
-            return self.pair.fingerprint(layer.name)
+            return None if self.runner.store is None else self.pair.fingerprint(layer.name)
         except DamagedError:  # which the computation reports
             return None
 
-    def _is_usable(self, layer: Layer, result: Mapping[str, Any]) -> bool:
-        """Whether a result is not a reason to leave the layer out."""
-        for key in ("left_out", "damaged"):
-            if key in result:
-                self.skipped.append(Skipped(layer.name, result[key], damaged=key == "damaged"))
-                return False
-        return True
+    def _usable(
+        self, layers: Sequence[Layer], results: Sequence[dict[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        """Results by the name of the layer, without those that are a reason to leave it out."""
+        found = {}
+        for layer, result in zip(layers, results, strict=True):
+            if "skipped" not in result:
+                found[layer.name] = result
+            elif (one := Skipped(layer.name, **result["skipped"])) not in self.skipped:
+                self.skipped.append(one)
+        return found
 
     def _check_any(self, left: Sequence[Any]) -> None:
         if not left:
@@ -209,3 +249,27 @@ class Extractor:
             )
             found[method] = Adapter(parameters, config)
         return found
+
+
+def _row(layer: Layer, result: Mapping[str, Any], **split: Any) -> ExtractedMatrix:
+    """The row of a layer, from what was computed for it."""
+    (p, q), count = result["shape"], result["count"]
+    is_loca = result["method"] == "loca"
+    return ExtractedMatrix(
+        name=layer.own,
+        shape=(p, q),
+        method=result["method"],
+        r=None if is_loca else count,
+        components=count if is_loca else None,
+        numbers=count if is_loca else (p + q) * count,
+        error=result["error"],
+        gap=result["gap"],
+        energy=result["energy"],
+        **split,
+    )
+
+
+def _retained(rows: Sequence[ExtractedMatrix]) -> float:
+    """Fraction of the energy that the adapters of some rows retain."""
+    energy = sum(one.energy for one in rows)
+    return sum(one.energy * (1 - one.error) for one in rows) / energy if energy else 0.0

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from loca_theory.checkpoints.allocation import allocate
+from loca_theory.checkpoints.adapter_size import TotalSize
 from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
 from loca_theory.checkpoints.matrix import MatrixAnalysis
 from loca_theory.checkpoints.model_pair import ModelLayers
 from loca_theory.checkpoints.rows import AllocatedMatrix
+from loca_theory.checkpoints.sizes import allocate
 from loca_theory.checkpoints.summary import energy_weights
-from loca_theory.checkpoints.total_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -33,7 +34,7 @@ def linear_layers(models: Mapping[str, ModelLayers], total: TotalSize) -> set[tu
     if not found:
         msg = "allocate splits a total among linear layers, and there is none to analyse; leave "
         raise InvalidArgumentError(msg + 'allocate="..." out')
-    if total.amount < (least := total.cost_of_component()):
+    if total.amount < (least := sum(total.costs("loca", (1, 1)))):
         msg = f"allocate={total} is too small: one coefficient costs {least}; pass more"
         raise InvalidArgumentError(msg)
     return found
@@ -56,37 +57,32 @@ def allocate_budgets(
         # Relative energies, because the energies themselves may not fit float64.
         weights = energy_weights([one.matrix for one in mine])
         weights = [weight / sum(weights) for weight in weights]
-        for method in ("R", "D"):
-            profiles = [
-                _profile(one, weight, method, total)
-                for one, weight in zip(mine, weights, strict=True)
-            ]
-            if total.amount < min(one.cost for one in profiles):
+        for method, adapter in (("R", "lora"), ("D", "loca")):
+            profiles = []
+            for one, weight in zip(mine, weights, strict=True):
+                matrix, costs = one.matrix, total.costs(adapter, one.matrix.shape)
+                retained, units = np.array(one.components) * weight, None
+                if method == "R":
+                    retained = np.cumsum(np.sort(one.eigenvalues)[::-1])
+                    retained *= weight / retained[-1]
+                else:
+                    units = component_counts(math.prod(matrix.shape))
+                stored = {"units": units, "retained": retained}
+                profiles.append(EnergyProfile.restored(matrix.name, adapter, stored, costs))
+            if total.amount < min(one.cost_of(1) for one in profiles):
                 continue  # not even one rank of the smallest matrix
             found = allocate(profiles, total.amount)
             for one, size in zip(mine, found.matrices, strict=True):
-                unit = sum(one.matrix.shape) if method == "R" else 1
                 yield AllocatedMatrix(
-                    name=one.matrix.name,
+                    name=size.name,
                     tuned=tuned,
                     method=method,
                     size=size.size,
                     uniform=size.uniform_size,
-                    numbers=size.size * unit,
-                    energy=size.energy,
-                    retained=min(size.retained / size.energy, 1.0),
-                    uniform_retained=min(size.uniform_retained / size.energy, 1.0),
-                    bound=min(found.retained + found.gap, 1.0),
+                    numbers=size.size * (sum(one.matrix.shape) if method == "R" else 1),
+                    energy=size.profile.energy,
+                    retained=size.retained,
+                    uniform_retained=size.uniform_retained,
+                    equal_retained=found.equal_retained,
+                    bound=found.bound,
                 )
-
-
-def _profile(found: MatrixAnalysis, energy: float, method: str, total: TotalSize) -> EnergyProfile:
-    matrix = found.matrix
-    if method == "R":
-        values = np.array(found.eigenvalues)
-        values *= energy / values.sum()
-        return EnergyProfile.of_ranks(matrix.name, values, matrix.shape, total.cost_of_number())
-    p, q = matrix.shape
-    retained = energy * np.array(found.components)
-    cost = total.cost_of_component()
-    return EnergyProfile(matrix.name, cost, component_counts(p * q), retained, energy)

@@ -168,11 +168,13 @@ def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str
         best = sum(one.energy * one.retained for one in mine)
         same = sum(one.energy * one.uniform_retained for one in mine)
         text = f"With {total} for {len(mine)} linear layers, {ADAPTERS[method]} retains "
-        text += f"{best:.0%} of their energy if each gets its own size, and {same:.0%} if all get "
-        text += "the same"
-        gap = mine[0].bound - best
-        text += (
-            f"; no split retains more than {mine[0].bound:.0%}" if gap >= _NOTICEABLE_GAP else ""
-        )
+        text += f"{best:.0%} of their energy if each gets its own size"
+        if same:
+            text += f". The largest size that all can have retains {same:.0%}, and a split of what "
+            text += f"that costs {mine[0].equal_retained:.0%}"
+        else:
+            text += ", and the same size for all costs more"
+        if mine[0].bound - best >= _NOTICEABLE_GAP:
+            text += f"; no split retains more than {mine[0].bound:.0%}"
         sentences.append(f"{text}.")
     return sentences

@@ -103,6 +103,11 @@ class Analysis(Result):
         for one in groups:
             mine = [row for row in self.allocation if row.tuned == one.name]
             texts = [verdict(one, epsilon), *allocations(mine, self.total)]
+            small = [row for row in self.skipped if row.reason.startswith("too small")]
+            if mine and small:
+                texts.append(
+                    f"Matrices that are too small to analyse ({len(small)}) have no share."
+                )
             paragraphs += [f"{one.name}: {text}" if len(groups) > 1 else text for text in texts]
         return "\n\n".join([*paragraphs, *agreements(self.comparisons)])
 

@@ -199,13 +199,16 @@ class AllocatedMatrix:
         tuned: Label of the fine-tune.
         method: ``R`` (LoRA) or ``D`` (LoCA with the best locations).
         size: Rank, or number of coefficients.
-        uniform: Size if the same total is split evenly.
+        uniform: The largest size that the total pays for if all matrices get the same, or all that
+            this matrix can have.
         numbers: Trainable numbers of the allocated size.
         energy: Energy of the increment as a fraction of that of all linear layers.
         retained: Fraction of the increment's energy that the allocated size retains.
         uniform_retained: The same for the uniform size.
-        bound: Upper bound of the fraction of the energy of all linear layers that any split of the
-            total retains; the same in every row of a method.
+        equal_retained: Fraction of the energy of all linear layers that the best split of what the
+            uniform sizes cost retains; the same in every row of a method.
+        bound: Upper bound of this fraction for any split of the total; the same in every row of a
+            method.
     """
 
     name: str
@@ -217,6 +220,7 @@ class AllocatedMatrix:
     energy: float
     retained: float
     uniform_retained: float
+    equal_retained: float
     bound: float
 
 

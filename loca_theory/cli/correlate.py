@@ -34,7 +34,10 @@ from loca_theory.cli.stores import open_store, running, write_result
     type=NameList(),
     default=",".join(STRUCTURES),
     metavar="NAMES",
-    help=f"Kinds of dependence. Default: all, which are {', '.join(STRUCTURES)}.",
+    help=f"Kinds of dependence. Default: all, which are {', '.join(STRUCTURES)}. A number may "
+    "follow three of them: ar1:0.1, this correlation of neighbouring columns, instead of --rho; "
+    "blocks:8, blocks of 8 rows and columns, instead of the largest common divisor of the sides "
+    "up to 16; spiked:3, three random directions of equal energy, instead of one.",
 )
 @click.option(
     "--protocols",
@@ -78,27 +81,6 @@ from loca_theory.cli.stores import open_store, running, write_result
     help="Number of random draws of each structure.",
 )
 @default_option(
-    "--spikes",
-    type=click.IntRange(1, 1000),
-    default=1,
-    metavar="INTEGER",
-    help="Number of random directions of 'spiked', which have equal energy.",
-)
-@click.option(
-    "--rho-columns",
-    type=float,
-    metavar="NUMBER",
-    help="Correlation of neighbouring columns under 'ar1'.  [default: that of neighbouring rows, "
-    "--rho]",
-)
-@click.option(
-    "--block",
-    type=click.IntRange(1),
-    metavar="INTEGER",
-    help="Rows, and columns, of a block of 'blocks'.  [default: the largest common divisor of the "
-    "sides up to 16]",
-)
-@default_option(
     "--null-draws",
     type=click.IntRange(1, 10_000_000),
     default=4000,
@@ -130,9 +112,6 @@ def command(
     fraction: tuple[float, ...] | None,
     exponent: tuple[float, ...] | None,
     draws: int,
-    spikes: int,
-    rho_columns: float | None,
-    block: int | None,
     null_draws: int,
     level: float,
 ) -> None:
@@ -141,11 +120,12 @@ def command(
     \b
     Examples:
       loca-theory correlate --K 300 --r 8,16,24,32 --rho 0..0.4..0.01
-      loca-theory correlate --structures spiked --fraction 0..0.3..0.05 --format json
+      loca-theory correlate --structures spiked:3 --fraction 0..0.3..0.05 --format json
       loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
     """
     # Imported here, because --help does not need them.
     from loca_theory.dependence.protocols import find_protocols
+    from loca_theory.dependence.structures import find_structures
     from loca_theory.dependence.study import Study
     from loca_theory.expressivity import Budget
 
@@ -158,7 +138,7 @@ def command(
         p,
         q,
         ranks,
-        structures=structures,
+        structures=find_structures(structures),
         protocols=find_protocols(protocols),
         methods=chosen_methods(methods, budgets, quiet=common.quiet) if methods else None,
         rho=rho,
@@ -167,9 +147,6 @@ def command(
         draws=draws,
         seed=common.seed,
         level=level,
-        spikes=spikes,
-        rho_columns=rho_columns,
-        block=block,
         null_draws=null_draws,
     )
     with running(common, open_store(common), "sweeping") as runner:

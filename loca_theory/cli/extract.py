@@ -173,11 +173,12 @@ def _print(result: Extraction, folder: Path) -> None:
         f"{len(result.matrices)} increments.",
         highlight=False,
     )
-    if result.uniform_error is not None and result.least_error is not None:
+    if result.uniform_error is not None:
+        retained = [result.uniform_error, result.equal_error, result.error, result.least_error]
+        uniform, equal, own, bound = (f"{1 - one:.1%}" for one in retained if one is not None)
         out.print(
-            f"Uniform sizes retain {1 - result.uniform_error:.1%} of the energy, allocated sizes "
-            f"{1 - result.error:.1%} at the same total; no split retains more than "
-            f"{1 - result.least_error:.1%}.",
+            f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
+            f"allocated sizes {own}; no split retains more than {bound}.",
             highlight=False,
         )
     if result.note:

@@ -10,7 +10,7 @@ from typing import Any
 
 from loca_theory import _arguments
 from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
-from loca_theory.dependence.structures import STRUCTURES, find_structure
+from loca_theory.dependence.structures import STRUCTURES, Structure, find_structures
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method
 from loca_theory.expressivity.methods.method import Engine
@@ -46,7 +46,7 @@ class Design:
         p: Rows.
         q: Columns.
         ranks: LoRA ranks.
-        structures: Names of structures.
+        structures: Structures, or their names.
         protocols: Protocols.
         methods: Methods in addition to R and D, which are always included, because the study finds
             where their errors cross; None for those of the paper's figures. Under ``same-draw`` a
@@ -60,17 +60,12 @@ class Design:
         seed: Root seed.
         level: Size of the tests.
         null_draws: Number of draws of the statistics under independence.
-        spikes: Number of equally strong directions of ``spiked``.
-        rho_columns: Correlation of neighbouring columns under ``ar1``; None for the same as between
-            rows.
-        block: Rows, and columns, of a block of ``blocks``; None for the largest common divisor of
-            p and q up to 16.
     """
 
     p: int
     q: int
     ranks: tuple[int, ...]
-    structures: tuple[str, ...] = tuple(STRUCTURES)
+    structures: tuple[Structure, ...] = tuple(STRUCTURES.values())
     protocols: tuple[Protocol, ...] = tuple(Protocol)
     methods: tuple[Method, ...] | None = None
     rho: tuple[float, ...] | None = None
@@ -80,68 +75,49 @@ class Design:
     seed: int = 0
     level: float = DEFAULT_LEVEL
     null_draws: int = DEFAULT_NULL_DRAWS
-    spikes: int = 1
-    rho_columns: float | None = None
-    block: int | None = None
 
     def __post_init__(self) -> None:
-        _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws", "spikes")
-        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
-        if self.rho_columns is not None:
-            rho_columns = _arguments.real_number("rho_columns", self.rho_columns)
-            object.__setattr__(self, "rho_columns", rho_columns)
-        if self.block is not None:
-            _arguments.fields_to_int(self, "block")
+        _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws")
+        vars(self).update(
+            ranks=_arguments.ranks(self.ranks), structures=find_structures(self.structures)
+        )
         if self.draws < 2:
             msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
             raise InvalidArgumentError(msg)
         if not 0 < _arguments.real_number("level", self.level) < 1:
             msg = f"the level must lie between 0 and 1, not {self.level}"
             raise InvalidArgumentError(msg)
-        for name in self.structures:
-            find_structure(name)  # the name may be anything
-            structure = find_structure(name, self.option(name))
-            for value in self._checked_grid(name):
+        for structure in self.structures:
+            for value in self._checked_grid(structure):
                 structure.check(self.p, self.q, value)
-        if "spiked" in self.structures and self.spikes > min(self.p, self.q):
-            msg = f"a {self.p}x{self.q} matrix can have at most {min(self.p, self.q)} spikes, "
-            msg += f"not {self.spikes}"
-            raise InvalidArgumentError(msg)
         self._check_used()
         self._check_methods()
         for r in self.ranks:
             Budget(self.p, self.q, r)
-        for name in ("structures", "protocols"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                msg = f"{name} must list at least one name and no name twice, not "
-                msg += ", ".join(values) or "none"
-                raise InvalidArgumentError(msg)
+        if not self.protocols or len(set(self.protocols)) < len(self.protocols):
+            msg = "protocols must list at least one name and no name twice, not "
+            raise InvalidArgumentError(msg + (", ".join(self.protocols) or "none"))
         if self.level * self.null_draws < _FEWEST_BEYOND:
             msg = f"a critical value at level {self.level:g} needs at least "
             msg += f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
             raise InvalidArgumentError(msg)
 
-    def _checked_grid(self, structure: str) -> tuple[float, ...]:
+    def _checked_grid(self, structure: Structure) -> tuple[float, ...]:
         grid = self.grid(structure)
         increases = all(a < b for a, b in pairwise(grid))
         if not (grid and increases and all(map(math.isfinite, grid))):
-            msg = f"the values of {STRUCTURES[structure].parameter} must be finite and increase, "
+            msg = f"the values of {structure.parameter} must be finite and increase, "
             msg += f"not {', '.join(f'{value:g}' for value in grid) or 'none'}"
             raise InvalidArgumentError(msg)
         return grid
 
     def _check_used(self) -> None:
+        used = {structure.parameter for structure in self.structures}
         for parameter in _DEFAULT_GRIDS:
-            owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
-            if getattr(self, parameter) is not None and not set(owners) & set(self.structures):
+            if getattr(self, parameter) is not None and parameter not in used:
+                owners = [one.name for one in STRUCTURES.values() if one.parameter == parameter]
                 msg = f"{parameter}=... has no effect unless structures=... includes "
-                msg += " or ".join(owners)
-                raise InvalidArgumentError(msg)
-        for argument, owner in (("rho_columns", "ar1"), ("block", "blocks")):
-            if getattr(self, argument) is not None and owner not in self.structures:
-                msg = f"{argument}=... has no effect unless structures=... includes {owner}"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(msg + " or ".join(owners))
 
     def _check_methods(self) -> None:
         with_value = {
@@ -154,13 +130,11 @@ class Design:
                 continue
             if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
-                msg = f"{method.display_name} has no value under "
-                msg += f"{', '.join(self.protocols)}; leave it "
-                msg += f'out, or use protocols="{other}"'
+                msg = f"{method.display_name} has no value under {', '.join(self.protocols)}; "
+                msg += f'leave it out, or use protocols="{other}"'
             else:
-                msg = f"{method.display_name} does not approximate matrices and has no "
-                msg += "exact error; leave "
-                msg += "it out, or define its approximate(matrix, budget, rng)"
+                msg = f"{method.display_name} does not approximate matrices and has no exact "
+                msg += "error; leave it out, or define its approximate(matrix, budget, rng)"
             raise InvalidArgumentError(msg)
 
     def methods_under(self, protocol: Protocol) -> tuple[Method, ...]:
@@ -191,21 +165,15 @@ class Design:
         }
         return tuple(({one.name: one for one in COMPARED} | methods).values())
 
-    def option(self, structure: str) -> float | None:
-        """The argument of a structure that has one beside its parameter, otherwise None."""
-        options = {"ar1": self.rho_columns, "blocks": self.block, "spiked": self.spikes}
-        return options.get(structure)
-
-    def grid(self, structure: str) -> tuple[float, ...]:
+    def grid(self, structure: Structure) -> tuple[float, ...]:
         """The values of a structure's parameter."""
-        parameter = STRUCTURES[structure].parameter
-        given = getattr(self, parameter)
-        return _DEFAULT_GRIDS[parameter] if given is None else given
+        given = getattr(self, structure.parameter)
+        return _DEFAULT_GRIDS[structure.parameter] if given is None else given
 
-    def detection_values(self, name: str) -> list[float]:
+    def detection_values(self, structure: Structure) -> list[float]:
         """The values of a structure's parameter at which the statistics are compared."""
-        grid = self.grid(name)
-        wanted = _DETECTION_VALUES[STRUCTURES[name].parameter]
+        grid = self.grid(structure)
+        wanted = _DETECTION_VALUES[structure.parameter]
         return [v for v in wanted if grid[0] <= v <= grid[-1]] or [grid[-1]]
 
     @cached_property
@@ -216,18 +184,17 @@ class Design:
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
         titles = own_titles(self.methods or ())
+        options = {one.name: one.option for one in self.structures if one.option is not None}
         named = None if self.methods is None else [method.name for method in self.methods]
         return {
             "shape": [self.p, self.q],
             "ranks": list(self.ranks),
-            "structures": {name: list(self.grid(name)) for name in self.structures},
+            "structures": {one.name: list(self.grid(one)) for one in self.structures},
+            "options": options,
             "protocols": [protocol.value for protocol in self.protocols],
             "draws": self.draws,
             "level": self.level,
             "null_draws": self.null_draws,
-            "spikes": self.spikes,
-            **({} if self.rho_columns is None else {"rho_columns": self.rho_columns}),
-            **({} if self.block is None else {"block": self.block}),
             **({} if named is None else {"methods": named}),
             **({"titles": titles} if titles else {}),
         }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize
@@ -17,8 +17,28 @@ from loca_theory.dependence.closed_forms import (
 )
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
-from loca_theory.dependence.structures import find_structure
-from loca_theory.expressivity import Budget, exact_error
+from loca_theory.dependence.structures import Structure
+from loca_theory.expressivity import METHODS, Budget, exact_error
+from loca_theory.expressivity.methods.method import Engine
+
+_LOW_RANK = METHODS["R"]
+
+
+def predictions(budgets: Sequence[Budget]) -> list[Prediction]:
+    """Closed forms at budgets of one shape, from the exact low-rank losses at independence."""
+    fewer = [replace(one, p=one.p - 1, q=one.q - 1, r=one.r - 1) for one in budgets if one.r > 1]
+    without = dict(zip([one.r + 1 for one in fewer], _losses(fewer), strict=True))
+    return [
+        Prediction(budget, loss, without.get(budget.r, 1.0))
+        for budget, loss in zip(budgets, _losses(budgets), strict=True)
+    ]
+
+
+def _losses(budgets: Sequence[Budget]) -> list[float]:
+    """Losses of the method R for independent entries: exact, or their limit at very large ranks."""
+    if budgets and all(Engine.EXACT in _LOW_RANK.engines(budget) for budget in budgets):
+        return _LOW_RANK.expected_errors(budgets).tolist()
+    return [_LOW_RANK.limit(budget) for budget in budgets]
 
 
 @dataclass(frozen=True)
@@ -30,17 +50,13 @@ class Prediction:
         loss: L_R(r) of independent p×q entries, relative to their own energy.
         loss_without: L_R(r−1) of independent (p−1)×(q−1) entries, relative to their own energy; 1
             for r = 1.
-        options: Arguments of structures by name, see :func:`~loca_theory.dependence.ar1`,
-            :func:`~loca_theory.dependence.blocks` and :func:`~loca_theory.dependence.spiked`;
-            that of a structure without an entry is its default.
     """
 
     budget: Budget
     loss: float
     loss_without: float
-    options: Mapping[str, float | None] = field(default_factory=dict)
 
-    def error(self, structure: str, method: str, value: float) -> float | None:
+    def error(self, structure: Structure, method: str, value: float) -> float | None:
         """Expected error of a method relative to E‖W‖²; None if there is no closed form.
 
         Only the methods R, D and S have closed forms. The error of D is exact under
@@ -50,21 +66,19 @@ class Prediction:
         that of R follows from the spiked model, and that of D under ``spiked`` follows from the
         mixture law of the coefficients of a random spike.
         """
-        match structure, method:
+        match structure.name, method:
             case (("shared-mean" | "equicorrelated"), ("R" | "D")):
-                return self._with_shared_mean(structure, method, value)
-            case "spiked", ("R" | "D") if self.options.get("spiked") in (None, 1):
+                return self._with_shared_mean(structure.name, method, value)
+            case "spiked", ("R" | "D") if structure.option == 1:
                 return self._with_spike(method, value)
-            case _, ("D" | "S"):
-                return self._of_separable(structure, method, value)
+            case _, ("D" | "S") if structure.factors is not None:
+                factors = structure.factors(self.budget.p, self.budget.q, value)
+                return self._of_separable(factors, method)
         return None
 
-    def _of_separable(self, structure: str, method: str, value: float) -> float | None:
-        factors = find_structure(structure, self.options.get(structure)).factors
-        if factors is None:
-            return None
+    def _of_separable(self, factors: Sequence[np.ndarray], method: str) -> float:
         of_factor = cosine_variances if method == "D" else np.diagonal
-        a, b = (of_factor(one) for one in factors(self.budget.p, self.budget.q, value))
+        a, b = map(of_factor, factors)
         return selection_loss_of_separable(a, b, self.budget.chosen_coefficients)
 
     def _with_shared_mean(self, structure: str, method: str, rho: float) -> float | None:
@@ -90,14 +104,16 @@ class Prediction:
             return None
         return low_rank_loss_with_spike(p, q, t, self.loss_without) / (1 + t)
 
-    def crossing(self, structure: str, protocol: Protocol, low: float, high: float) -> float | None:
+    def crossing(
+        self, structure: Structure, protocol: Protocol, low: float, high: float
+    ) -> float | None:
         """Value in [low, high] at which R's error passes below D's; None if none is known."""
-        if structure not in ("shared-mean", "equicorrelated", "spiked"):
+        if structure.name not in ("shared-mean", "equicorrelated", "spiked"):
             return None
-        if structure == "spiked":
+        if structure.name == "spiked":
             # Below this the spike is hidden in the bulk, and R has no closed form.
             low = max(low, 1.001 / (1 + math.sqrt(self.budget.p * self.budget.q)))
-        low, high = max(low, 0.0), min(high, 1 - 1e-9 if structure != "shared-mean" else high)
+        low, high = max(low, 0.0), min(high, 1 - 1e-9 if structure.name != "shared-mean" else high)
 
         def gap(value: float) -> float:
             rank, selected = (self.error(structure, method, value) for method in "RD")

@@ -31,7 +31,7 @@ Four structures are separable: Σ = A ⊗ B with A between rows and B between co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, signal
 
+from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
@@ -84,7 +85,7 @@ class Structure:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to workers by name and option, because closures cannot be pickled."""
-        return find_structure, (self.name, self.option)
+        return _made, (self.name, self.option)
 
     def describe(self) -> dict[str, Any]:
         """What distinguishes the structure from every other."""
@@ -155,12 +156,14 @@ def ar1(rho_columns: float | None = None) -> Structure:
         rho_columns: Correlation of neighbouring columns; None for ρ, that of neighbouring rows.
 
     Raises:
-        InvalidArgumentError: ``rho_columns`` does not lie strictly between −1 and 1.
+        InvalidArgumentError: ``rho_columns`` is not a number strictly between −1 and 1.
     """
-    if rho_columns is not None and not -1 < rho_columns < 1:
-        msg = f"rho_columns must lie strictly between -1 and 1, not {rho_columns:g}: the "
-        msg += "covariance would not be positive definite"
-        raise InvalidArgumentError(msg)
+    if rho_columns is not None:
+        rho_columns = _arguments.real_number("rho_columns", rho_columns)
+        if not -1 < rho_columns < 1:
+            msg = "the correlation of neighbouring columns must lie strictly between -1 and 1, not "
+            msg += f"{rho_columns:g}: the covariance would not be positive definite"
+            raise InvalidArgumentError(msg)
 
     def between_columns(rho: float) -> float:
         return rho if rho_columns is None else rho_columns
@@ -194,10 +197,10 @@ def blocks(block: int | None = None) -> Structure:
             if they share neither row nor column, and ρ if they share one.
 
     Raises:
-        InvalidArgumentError: ``block`` is less than 1.
+        InvalidArgumentError: ``block`` is not a whole number of at least 1.
     """
-    if block is not None and block < 1:
-        msg = f"block must be at least 1, not {block}"
+    if block is not None and _arguments.whole_number("block", block) < 1:
+        msg = f"a block must have at least 1 row and column, not {block}"
         raise InvalidArgumentError(msg)
 
     def order(p: int, q: int) -> int:
@@ -206,7 +209,7 @@ def blocks(block: int | None = None) -> Structure:
         if block is None:
             return max(d for d in divisors if d <= _LARGEST_BLOCK)
         if block not in divisors:
-            msg = f"block={block} does not divide both sides of a {p}x{q} matrix; choose from "
+            msg = f"blocks of {block} do not divide both sides of a {p}x{q} matrix; choose from "
             msg += ", ".join(map(str, divisors))
             raise InvalidArgumentError(msg)
         return block
@@ -265,11 +268,17 @@ def spiked(spikes: int = 1) -> Structure:
     """Make the structure ``spiked``, which adds equally strong random rank-one terms to Z.
 
     Raises:
-        InvalidArgumentError: the number of spikes is less than 1.
+        InvalidArgumentError: the number of spikes is not a whole number of at least 1.
     """
-    if spikes < 1:
-        msg = f"spikes must be at least 1, not {spikes}"
+    if _arguments.whole_number("spikes", spikes) < 1:
+        msg = f"the number of spikes must be at least 1, not {spikes}"
         raise InvalidArgumentError(msg)
+
+    def bounds(p: int, q: int) -> tuple[float, float]:
+        if spikes > min(p, q):
+            msg = f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {spikes}"
+            raise InvalidArgumentError(msg)
+        return 0.0, 1 - _OPEN
 
     def family(p: int, q: int, rng: np.random.Generator) -> Family:
         z = rng.standard_normal((p, q))
@@ -282,7 +291,7 @@ def spiked(spikes: int = 1) -> Structure:
         f"independent entries plus {spikes} random rank-one term{'s' * (spikes > 1)}",
         "I. M. Johnstone, Ann. Stat. 29 (2001); F. Benaych-Georges and R. R. Nadakuditi, "
         "J. Multivar. Anal. 111 (2012)",
-        lambda p, q: (0.0, 1 - _OPEN),
+        bounds,
         family,
         lambda p, q, fraction: p * q / (1 - fraction),
         option=spikes,
@@ -360,11 +369,45 @@ STRUCTURES: dict[str, Structure] = {
 }
 
 
-# The structures that have an argument beside the parameter.
-_MAKERS: dict[str, Callable[[Any], Structure]] = {"ar1": ar1, "blocks": blocks, "spiked": spiked}
+# The structures that have an argument beside the parameter, and the type of the argument.
+_MAKERS: dict[str, tuple[Callable[[Any], Structure], type]] = {
+    "ar1": (ar1, float), "blocks": (blocks, int), "spiked": (spiked, int)
+}  # fmt: skip
 
 
-def find_structure(name: str, option: float | None = None) -> Structure:
-    """Find a structure by its name."""
-    found = find("structure", name, STRUCTURES)
-    return found if option is None else _MAKERS[name](option)
+def find_structures(
+    given: str | Structure | Iterable[str | Structure],
+) -> tuple[Structure, ...]:
+    """Find structures by name; ``spiked:3`` is ``spiked(3)``. A structure stands for itself."""
+    found = tuple(map(_find_structure, _arguments.as_tuple(given)))
+    names = [structure.name for structure in found]
+    if not names or len(set(names)) < len(names):
+        msg = "structures must list at least one name and no name twice, not "
+        raise InvalidArgumentError(msg + (", ".join(names) or "none"))
+    return found
+
+
+def _find_structure(given: str | Structure) -> Structure:
+    if isinstance(given, Structure):
+        return given
+    name, option = given, ""
+    if isinstance(given, str):
+        name, _, option = given.partition(":")
+    structure = find("structure", name, STRUCTURES)
+    if not option:
+        return structure
+    if name not in _MAKERS:
+        msg = f"structures: {name} has no argument; write {name}, not {given}"
+        raise InvalidArgumentError(msg)
+    make, kind = _MAKERS[name]
+    try:
+        value = kind(option)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        msg = f"structures: {name} takes {what} after its colon, not {option!r}"
+        raise InvalidArgumentError(msg) from None
+    return make(value)
+
+
+def _made(name: str, option: float | None) -> Structure:
+    return STRUCTURES[name] if option is None else _MAKERS[name][0](option)

@@ -16,10 +16,10 @@ from loca_theory.dependence.null_law import low_frequency_critical_value
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.results import CrossingRow, LossRow, PowerRow
-from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.dependence.structures import Structure
 from loca_theory.expressivity import exact_error
 
-Configuration = tuple[str, float]
+Configuration = tuple[Structure, float]
 
 
 def loss_rows(
@@ -32,22 +32,22 @@ def loss_rows(
         for method in study.methods_under(protocol)
         if not protocol.draws(method)
     }
-    for name in study.structures:
-        for value in study.grid(name):
-            found = {one.name: blocks[name, value].losses(one.name) for one in study.drawn}
+    for structure in study.structures:
+        for value in study.grid(structure):
+            found = {one.name: blocks[structure, value].losses(one.name) for one in study.drawn}
             for protocol, (i, prediction) in product(study.protocols, enumerate(predictions)):
                 for method in study.methods_under(protocol):
                     drawn = protocol.draws(method)
                     if drawn:
                         error, standard_error = (float(each[i]) for each in found[method.name])
-                        closed_form = prediction.error(name, method.name, value)
+                        closed_form = prediction.error(structure, method.name, value)
                     else:
                         error, standard_error = float(expected[method.name][i]), 0.0
                         closed_form = error
                     yield LossRow(
-                        structure=name,
+                        structure=structure.name,
                         protocol=protocol,
-                        parameter=STRUCTURES[name].parameter,
+                        parameter=structure.parameter,
                         value=value,
                         K=study.p if study.p == study.q else None,
                         p=study.p,
@@ -69,16 +69,11 @@ def crossing_rows(
 ) -> list[CrossingRow]:
     """Where R's error passes below D's, for every structure, protocol and rank."""
     known = dict(blocks)
-    searches = [
-        (name, protocol, i)
-        for name in study.structures
-        for protocol in study.protocols
-        for i in range(len(study.ranks))
-    ]
+    searches = list(product(study.structures, study.protocols, range(len(study.ranks))))
 
     def gap(search: int, value: float) -> Gap:
-        name, protocol, i = searches[search]
-        block = known[name, value]
+        structure, protocol, i = searches[search]
+        block = known[structure, value]
         if protocol is Protocol.SAME_DRAW:
             mean, error = block.gap()
             return float(mean[i]), float(error[i])
@@ -87,44 +82,31 @@ def crossing_rows(
 
     def gaps(wanted: Sequence[tuple[int, float]]) -> list[Gap]:
         configurations = dict.fromkeys((searches[search][0], value) for search, value in wanted)
-        new = [configuration for configuration in configurations if configuration not in known]
-        known.update(more(new))
+        known.update(more([one for one in configurations if one not in known]))
         return [gap(search, value) for search, value in wanted]
 
     grids = [
-        (grid := study.grid(name), [gap(search, value) for value in grid])
-        for search, (name, _, _) in enumerate(searches)
+        (grid := study.grid(structure), [gap(search, value) for value in grid])
+        for search, (structure, _, _) in enumerate(searches)
     ]
     return [
-        _crossing_row(study, name, protocol, predictions[i], crossing, found)
-        for (name, protocol, i), crossing, (_, found) in zip(
+        CrossingRow(
+            structure=structure.name,
+            protocol=protocol,
+            parameter=structure.parameter,
+            r=study.ranks[i],
+            crossing=crossing.crossing,
+            low=crossing.low,
+            high=crossing.high,
+            closed_form=predictions[i].crossing(structure, protocol, values[0], values[-1]),
+            finding=_finding(crossing, found),
+            searched_from=values[0],
+            searched_to=values[-1],
+        )
+        for (structure, protocol, i), crossing, (values, found) in zip(
             searches, find_crossings(grids, gaps), grids, strict=True
         )
     ]
-
-
-def _crossing_row(
-    study: Design,
-    name: str,
-    protocol: Protocol,
-    prediction: Prediction,
-    crossing: Crossing,
-    gaps: Sequence[Gap],
-) -> CrossingRow:
-    first, last = study.grid(name)[0], study.grid(name)[-1]
-    return CrossingRow(
-        structure=name,
-        protocol=protocol,
-        parameter=STRUCTURES[name].parameter,
-        r=prediction.budget.r,
-        crossing=crossing.crossing,
-        low=crossing.low,
-        high=crossing.high,
-        closed_form=prediction.crossing(name, protocol, first, last),
-        finding=_finding(crossing, gaps),
-        searched_from=first,
-        searched_to=last,
-    )
 
 
 def detection_rows(
@@ -143,10 +125,10 @@ def detection_rows(
         )
         for statistic in STATISTICS:
             samples: list[tuple[str, str | None, float | None, NDArray[np.float64]]] = [
-                (name, STRUCTURES[name].parameter, value,
-                 blocks[name, value].statistic(statistic, is_centred=is_centred))
-                for name in study.structures
-                for value in study.detection_values(name)
+                (one.name, one.parameter, value,
+                 blocks[one, value].statistic(statistic, is_centred=is_centred))
+                for one in study.structures
+                for value in study.detection_values(one)
             ]  # fmt: skip
             if statistic in null:
                 samples.insert(0, ("independent", None, None, null[statistic]))

@@ -16,29 +16,34 @@ x_i = λ_i/K and S(r) = λ_1 + … + λ_r. The page "A proof of Theorem 1" deriv
 
 Two fixed polynomials with rational coefficients, :data:`UPPER` and :data:`LOWER`, prove the two
 inequalities about low rank for all K from :data:`UPPER_FROM` and :data:`LOWER_FROM` on.
-:func:`failed_conditions` checks everything that the proof asks of them, the signs of polynomials in
-exact rational arithmetic by Sturm's theorem.
+:func:`failed_conditions` checks everything that the proof asks of them: the signs of polynomials in
+exact rational arithmetic by Sturm's theorem, all other comparisons in interval arithmetic.
 
 Source: this package; the moments are sums over pairings (Isserlis 1918, Wick), and the bound on the
 largest singular value is that of Gordon, and of Davidson and Szarek (2001).
 """
 
+# sympy and mpmath declare wider types than these functions return.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportReturnType=false, reportCallIssue=false
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
-from math import exp, log, sqrt
+from math import isqrt, log, sqrt
+from typing import Any
 
 import numpy as np
-from scipy import integrate, special
+from mpmath import iv
+from scipy import special
+from sympy import QQ, Poly, Rational
+from sympy.abc import x
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.order_statistics import upper_quantile
-
-Polynomial = tuple[Fraction, ...]
 
 # E Σ λ_i^j = K^{j+1} Σ_k c_k K^{−k}: the pairings of 2j factors by their number of loops.
 TRACE_MOMENTS = (
@@ -52,88 +57,43 @@ TRACE_MOMENTS = (
 )
 
 
-def _decimals(*digits: int) -> Polynomial:
-    return tuple(Fraction(one, 100_000) for one in digits)
+def _decimals(*digits: int) -> Poly:
+    return Poly([Rational(one, 100_000) for one in reversed(digits)], x, domain=QQ)
 
 
-UPPER_THRESHOLD = Fraction(17584, 10_000)
+UPPER_THRESHOLD = Rational(17584, 10_000)
 """t, which belongs to :data:`UPPER`."""
 UPPER = _decimals(361, -6414, 39055, -70979, 50081, -13269, 1206)
 """P, from the constant term up."""
 LOWER = _decimals(2339, -27773, 89471, -40152, 6955, -427)
 """The polynomial B of which θ consists up to :data:`LAST`; from there on θ is constant."""
-LAST, STEEPEST = Fraction(5), Fraction(13, 20)
+LAST, STEEPEST = Rational(5), Rational(13, 20)
 """Where θ becomes constant, and a bound on √x |θ'(x)|."""
 UPPER_FROM, LOWER_FROM = 30, 100
 """The sizes from which the two polynomials prove their inequalities."""
 # Below this fraction of K the bound by the largest singular value is used.
-_SMALL_RANKS = Fraction(93, 1000)
+_SMALL_RANKS = Rational(93, 1000)
+_THIRD = Rational(1, 3)
 
 
-# --- Polynomials in exact arithmetic -------------------------------------------------------------
-
-
-def _value(polynomial: Polynomial, x: Fraction) -> Fraction:
-    total = Fraction(0)
-    for coefficient in reversed(polynomial):
-        total = total * x + coefficient
-    return total
-
-
-def _derivative(polynomial: Polynomial) -> Polynomial:
-    return tuple(k * c for k, c in enumerate(polynomial))[1:]
-
-
-def _sum(first: Polynomial, second: Polynomial, factor: int = 1) -> Polynomial:
-    length = max(len(first), len(second))
-    padded = [(*one, *[Fraction(0)] * (length - len(one))) for one in (first, second)]
-    return tuple(a + factor * b for a, b in zip(*padded, strict=True))
-
-
-def _product(first: Polynomial, second: Polynomial) -> Polynomial:
-    found = [Fraction(0)] * (len(first) + len(second) - 1)
-    for i, a in enumerate(first):
-        for j, b in enumerate(second):
-            found[i + j] += a * b
-    return tuple(found)
-
-
-def _remainder(numerator: Polynomial, denominator: Polynomial) -> Polynomial:
-    rest = list(numerator)
-    while len(rest) >= len(denominator):
-        factor = rest[-1] / denominator[-1]
-        shift = len(rest) - len(denominator)
-        for k, c in enumerate(denominator):
-            rest[shift + k] -= factor * c
-        rest.pop()
-    while rest and rest[-1] == 0:
-        rest.pop()
-    return tuple(rest)
-
-
-def is_positive(polynomial: Polynomial, low: Fraction, high: Fraction | None = None) -> bool:
+def is_positive(polynomial: Poly, low: Rational, high: Rational | None = None) -> bool:
     """Whether a polynomial is positive on [low, high], or on [low, ∞) if high is None.
 
     Sturm's theorem in rational arithmetic: the answer is exact.
     """
-    chain = [polynomial, _derivative(polynomial)]
-    while rest := _remainder(chain[-2], chain[-1]):
-        chain.append(tuple(-c for c in rest))
-
-    def changes(x: Fraction | None) -> int:
-        values = [one[-1] if x is None else _value(one, x) for one in chain]
-        signs = [value > 0 for value in values if value]
-        return sum(a != b for a, b in pairwise(signs))
-
-    return _value(polynomial, low) > 0 and changes(low) == changes(high)
+    return bool(polynomial.eval(low) > 0) and polynomial.count_roots(low, high) == 0
 
 
-def _moment(polynomial: Polynomial, power: int = 0) -> Polynomial:
+def _moment(polynomial: Poly, power: int = 0) -> Poly:
     """E Σ x_i^power P(x_i) / K, as a polynomial in 1/K."""
-    total: Polynomial = (Fraction(0),)
-    for j, c in enumerate(polynomial):
-        total = _sum(total, tuple(c * one for one in TRACE_MOMENTS[j + power]))
-    return total
+    moments = (Poly(one[::-1], x, domain=QQ) for one in TRACE_MOMENTS[power:])
+    coefficients = polynomial.all_coeffs()[::-1]
+    return sum((c * one for c, one in zip(coefficients, moments, strict=False)), Poly(0, x))
+
+
+@lru_cache(maxsize=64)
+def _moment_at(polynomial: Poly, power: int, size: int) -> float:
+    return float(_moment(polynomial, power).eval(Rational(1, size)))
 
 
 # --- Bounds, relative to K² ----------------------------------------------------------------------
@@ -141,8 +101,8 @@ def _moment(polynomial: Polynomial, power: int = 0) -> Polynomial:
 
 def low_rank_at_most(size: int, r: int) -> float:
     """A bound from above on E S(r)/K², for every K and r."""
-    by_moments = r * UPPER_THRESHOLD / size + _value(_moment(UPPER), Fraction(1, size))
-    return min(r * (4 * size + 1) / size**2, float(by_moments))
+    by_moments = r * float(UPPER_THRESHOLD) / size + _moment_at(UPPER, 0, size)
+    return min(r * (4 * size + 1) / size**2, by_moments)
 
 
 def low_rank_at_least(size: int, r: int) -> float:
@@ -157,23 +117,22 @@ def low_rank_at_least(size: int, r: int) -> float:
 
 def _lower_bound(size: int) -> float:
     """The bound from below at the largest r < K/3; r ≥ K/3 − 1."""
-    energy = float(_value(_moment(LOWER, 1), Fraction(1, size)))
-    return energy - 4 * float(STEEPEST) * sqrt(1 / (size / 3 - 1)) / size
+    return _moment_at(LOWER, 1, size) - 4 * float(STEEPEST) * sqrt(1 / (size / 3 - 1)) / size
 
 
 def locations_at_least(size: int, r: int) -> float:
     """The mean energy of the best N₂ = ⌊2Kr/3⌋ of the pairs alone, which is M1, over K²."""
     half = Budget(size, size, r).half_spectrum
-    count = 2 * size * r // 3
-    harmonic = special.digamma(half.pair_count + 1) - special.digamma(count + 1)
-    return float(2 * count * (1 + harmonic) / size**2)
+    chosen = 2 * size * r // 3
+    harmonic = special.digamma(half.pair_count + 1) - special.digamma(chosen + 1)
+    return float(2 * chosen * (1 + harmonic) / size**2)
 
 
 def locations_at_most(size: int, r: int) -> float:
     """A bound from above on the energy of the best N₂ locations, over K²."""
     half = Budget(size, size, r).half_spectrum
-    count, most = 2 * size * r // 3, half.pair_count + half.self_conjugate_count
-    return 2 * count * (1 + log(most / count)) / size**2
+    chosen, most = 2 * size * r // 3, half.pair_count + half.self_conjugate_count
+    return 2 * chosen * (1 + log(most / chosen)) / size**2
 
 
 def coefficients_at_least(size: int, r: int) -> float:
@@ -207,84 +166,118 @@ def proven_gaps(size: int, r: int) -> tuple[float, float, float]:
 
 
 def failed_conditions(
-    upper: Polynomial = UPPER,
-    threshold: Fraction = UPPER_THRESHOLD,
-    lower: Polynomial = LOWER,
+    upper: Poly = UPPER, threshold: Rational = UPPER_THRESHOLD, lower: Poly = LOWER
 ) -> list[str]:
-    """The conditions of the proof for all large K that a pair of polynomials does not meet."""
+    """The conditions of the proof for all large K that a pair of polynomials does not meet.
+
+    Every condition is decided by exact rational arithmetic or by intervals that enclose the exact
+    numbers; one that an interval leaves undecided is not met.
+    """
     conditions = [*_upper_conditions(upper, threshold), *_lower_conditions(lower), *_second()]
     return [name for name, holds in conditions if not holds]
 
 
-def _upper_conditions(upper: Polynomial, threshold: Fraction) -> Iterator[tuple[str, bool]]:
-    zero, first = Fraction(0), Fraction(1, UPPER_FROM)
+def _upper_conditions(upper: Poly, threshold: Rational) -> Iterator[tuple[str, Any]]:
+    zero, first = Rational(0), Rational(1, UPPER_FROM)
     yield "P > 0 for x ≥ 0", is_positive(upper, zero)
-    rest = _sum(upper, (threshold, Fraction(-1)))
-    yield "x − P(x) < t for x ≥ 0", is_positive(rest, zero)
+    yield "x − P(x) < t for x ≥ 0", is_positive(upper - x + threshold, zero)
     mean = _moment(upper)
-    yield "the mean of P falls as K grows", is_positive(_derivative(mean), zero, first)
-    for fraction in (_SMALL_RANKS, Fraction(1, 3)):
-        bound = fraction * threshold + _value(mean, first)
+    yield "the mean of P falls as K grows", is_positive(mean.diff(), zero, first)
+    for fraction in (_SMALL_RANKS, _THIRD):
+        bound = _enclosed(fraction * threshold + mean.eval(first))
         name = f"R > F2 at r/K = {float(fraction):.4g}, by moments"
-        yield name, float(bound) < _smallest_m1(UPPER_FROM, float(fraction))
-    for fraction in (1 / UPPER_FROM, float(_SMALL_RANKS)):
-        name = f"R > F2 at r/K = {fraction:.4g}, by the largest singular value"
-        yield name, fraction * (4 + 1 / UPPER_FROM) < _smallest_m1(UPPER_FROM, fraction)
+        yield name, bound < _smallest_m1(UPPER_FROM, fraction)
+    for fraction in (first, _SMALL_RANKS):
+        name = f"R > F2 at r/K = {float(fraction):.4g}, by the largest singular value"
+        yield name, _enclosed(fraction * (4 + first)) < _smallest_m1(UPPER_FROM, fraction)
 
 
-def _smallest_m1(size: int, fraction: float) -> float:
+def _smallest_m1(size: int, fraction: Rational) -> Any:
     """A bound from below on M1/K² at r = fraction·K that grows with K and is concave in r."""
-    count = (2 * fraction * size**2 - 2) / 3
-    return 2 * count * (1 + log((size**2 / 2 - 1) / (count + 1))) / size**2
+    chosen = (2 * fraction * size**2 - 2) / 3
+    ratio = (Rational(size**2, 2) - 1) / (chosen + 1)
+    return _enclosed(2 * chosen / size**2) * (1 + iv.log(_enclosed(ratio)))
 
 
-def _lower_conditions(lower: Polynomial) -> Iterator[tuple[str, bool]]:
-    zero, first, one = Fraction(0), Fraction(1, LOWER_FROM), (Fraction(1),)
-    slope = _derivative(lower)
+def _lower_conditions(lower: Poly) -> Iterator[tuple[str, Any]]:
+    zero, first = Rational(0), Rational(1, LOWER_FROM)
+    slope = lower.diff()
     yield "θ > 0 up to the last point", is_positive(lower, zero, LAST)
-    yield "θ < 1", is_positive(_sum(one, lower, -1), zero)
-    falling = tuple(-c for c in slope)
-    yield "the polynomial falls beyond the last point", is_positive(falling, LAST)
-    steep = _sum((STEEPEST**2,), _product((zero, Fraction(1)), _product(slope, slope)), -1)
-    yield "√x |θ'| is below its bound", is_positive(steep, zero, LAST)
+    yield "θ < 1", is_positive(1 - lower, zero)
+    yield "the polynomial falls beyond the last point", is_positive(-slope, LAST)
+    yield "√x |θ'| is below its bound", is_positive(STEEPEST**2 - slope**2 * x, zero, LAST)
     # E N ≤ K/3 − 1 ≤ r, with room for the tail; the tail falls as K grows.
-    tail = Fraction(1, 10)
-    count = _sum((Fraction(1, 3),), _sum(_moment(lower), (zero, 1 + tail)), -1)
-    yield "E N ≤ r", is_positive(count, zero, first)
-    yield "the tail beyond the last point is small", _tail(lower, LOWER_FROM) < float(tail)
-    # The largest correction is that of the smallest K.
-    correction = 4 * float(STEEPEST) / LOWER_FROM * sqrt(1 / (LOWER_FROM / 3 - 1))
-    least = Fraction(2, 3) + Fraction(correction)
-    yield "F1 > R at the largest r", is_positive(_sum(_moment(lower, 1), (least,), -1), zero, first)
+    tail = Rational(1, 10)
+    number = _THIRD - _moment(lower) - (1 + tail) * x
+    yield "E N ≤ r", is_positive(number, zero, first)
+    yield "the tail beyond the last point is small", _tail(lower, LOWER_FROM) < _enclosed(tail)
+    # The largest correction is that of the smallest K; here its square, and a number above it.
+    square = (4 * STEEPEST / LOWER_FROM) ** 2 / (Rational(LOWER_FROM, 3) - 1)
+    correction = Rational(isqrt(int(square * 10**24)) + 1, 10**12)
+    excess = _moment(lower, 1) - 2 * _THIRD - correction
+    yield "F1 > R at the largest r", is_positive(excess, zero, first)
 
 
-def _tail(lower: Polynomial, size: int) -> float:
-    """K ∫ |B'(x)| P(λ_1 > K x) dx beyond the last point, by Gaussian concentration of σ_1."""
-    slope = np.polynomial.Polynomial([float(c) for c in _derivative(lower)])
-    last = float(LAST)
+def _tail(lower: Poly, size: int) -> Any:
+    """A bound on K ∫ |B'(x)| P(λ_1 > K x) dx beyond the last point, if B falls there.
 
-    def integrand(x: float) -> float:
-        return float(-slope(x)) * exp(-size * (sqrt(x) - 2) ** 2 / 2)
+    By Gaussian concentration of σ_1 the probability is at most e^(−K(√x−2)²/2), which falls: on a
+    cell [a, b] the integral is at most B(a) − B(b) times its value at a. Beyond the last cell, at
+    x = 30, |B'(x)| ≤ Σ k|b_k| 30^(k−1) e^(x−30) and (√x − 2)² > x/3.
+    """
+    end, cells = 30, 16
+    edges = [LAST + Rational(k, cells) for k in range((end - int(LAST)) * cells + 1)]
+    total = iv.mpf(0)
+    for a, b in pairwise(edges):
+        probability = iv.exp(-size * (iv.sqrt(_enclosed(a)) - 2) ** 2 / 2)
+        total += _enclosed(lower.eval(a) - lower.eval(b)) * probability
+    coefficients = enumerate(reversed(lower.all_coeffs()))
+    slope = sum(k * abs(c) * Rational(end) ** (k - 1) for k, c in coefficients)
+    rest = _enclosed(slope / (Rational(size, 6) - 1)) * iv.exp(iv.mpf(-size * end) / 6)
+    return size * (total + rest)
 
-    # Beyond 30 it is below e^(−600).
-    return size * float(integrate.quad(integrand, last, 30.0, points=[6.0, 8.0, 12.0])[0])
 
-
-def _second() -> Iterator[tuple[str, bool]]:
+def _second() -> Iterator[tuple[str, Any]]:
     """F2 > D from K = UPPER_FROM on: the gap in the limit exceeds all corrections."""
     size = UPPER_FROM
-
-    def gap(fraction: float) -> float:
-        g = 4 * fraction / 3
-        return coefficient_fraction(fraction) - g * (1 - log(g))
-
-    correction = 16 / 9 + 2 + log(size**2 + 1)
-    yield "F2 > D at r = K/3", gap(1 / 3) * size**2 > correction
-    yield "F2 > D at r = 1", gap(1 / size) * size**2 > correction
+    correction = iv.mpf(34) / 9 + iv.log(size**2 + 1)
+    for fraction, where in ((_THIRD, "K/3"), (Rational(1, size), "1")):
+        z, g = _normal_quantile(fraction), _enclosed(4 * fraction / 3)
+        energy = _enclosed(fraction) + 2 * z * _normal_density(z)
+        yield f"F2 > D at r = {where}", (energy - g * (1 - iv.log(g))) * size**2 > correction
     # The gap in the limit rises and then falls, so it is smallest at the ends of an interval.
-    quantile = float(upper_quantile(np.array(1 / 3), 1))
-    yield "the gap in the limit falls at r = K/3", quantile < 4 / 3 * log(9 / 4)
-    quantile = float(upper_quantile(np.array(1 / size), 1))
+    end = iv.log(iv.mpf(9) / 4) * 4 / 3
+    yield "the gap in the limit falls at r = K/3", _normal_quantile(_THIRD) ** 2 < end
     # Where the failure rate of χ²_1 is below 3/4 the gap is concave: it grows at least like r.
-    density = exp(-quantile / 2) / sqrt(2 * np.pi * quantile)
-    yield "the gap is concave up to r = 1", density * size < 3 / 4
+    z = _normal_quantile(Rational(1, size))
+    yield "the gap is concave up to r = 1", _normal_density(z) / z * size < iv.mpf(3) / 4
+
+
+def _enclosed(number: Rational) -> Any:
+    return iv.mpf(int(number.p)) / int(number.q)
+
+
+def _normal_density(z: Any) -> Any:
+    return iv.exp(-z * z / 2) / iv.sqrt(2 * iv.pi)
+
+
+def _normal_quantile(fraction: Rational) -> Any:
+    """An interval that contains the z with 2(1 − Φ(z)) = fraction."""
+    near, width = Rational(float(-special.ndtri(float(fraction) / 2))), Rational(1, 10**9)
+    low, high = _enclosed(near - width), _enclosed(near + width)
+    wanted = _enclosed(fraction)
+    if not (_beyond(high) < wanted and wanted < _beyond(low)):
+        msg = f"the enclosure of the quantile at {fraction} failed; use a higher iv.prec"
+        raise ArithmeticError(msg)
+    return iv.mpf([low.a, high.b])
+
+
+def _beyond(z: Any) -> Any:
+    """2(1 − Φ(z)) for 0 < z < 4, by the alternating series Σ (−1)^n z^(2n+1)/(2^n n! (2n+1))."""
+    power, total = z, z
+    for n in range(1, 60):
+        power *= -z * z / (2 * n)
+        total += power / (2 * n + 1)
+    # The terms fall from n = 8 on, so the last one bounds the rest.
+    total += power * iv.mpf([-1, 1])
+    return 1 - 2 * total / iv.sqrt(2 * iv.pi)

@@ -187,13 +187,15 @@ _ALLOCATION = dict(
         _of("tuned", _TUNED, "The fine-tune."),
         _of("method", "method", "R is LoRA, D is LoCA with the best locations."),
         _of("size", "size", "Rank, or number of coefficients.", "d"),
-        _of("uniform", "uniform", "Size if the same total is split evenly.", "d"),
+        _of("uniform", "uniform", "Largest size that the total pays for if all get the same.", "d"),
         _of("numbers", "numbers", "Trainable numbers of the allocated size.", ",d"),
         _of("energy", "energy", "Energy of the change, as a fraction of the whole fine-tune's.",
             ".1%"),
         _of("retained", "retained",
             "Fraction of the change's energy that the allocated size retains.", ".1%"),
         _of("uniform_retained", "uniform retained", "The same for the uniform size.", ".1%"),
+        _of("equal_retained", "retained at the uniform cost",
+            "Fraction of all energy that a split of what the uniform sizes cost retains.", ".1%"),
     ]
 )  # fmt: skip
 _SKIPPED = dict(

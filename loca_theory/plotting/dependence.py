@@ -53,7 +53,7 @@ def views(result: CorrelationResult) -> list[View]:
     ]
     where = View("crossings", "Crossings of low rank and DCT", partial(draw_crossings, crossings))
     found.insert(1 if len(found) == 1 else 0, where)
-    if "spiked" in grid["structures"] and grid["spikes"] == 1:
+    if grid["options"].get("spiked") == 1:
         draw = partial(draw_phase, crossings, tuple(grid["shape"]))
         found.append(View("phase", "Phase diagram", draw))
     return found

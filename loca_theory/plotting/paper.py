@@ -35,21 +35,23 @@ _CROSSING = (
 def _study(*structures: str) -> Study:
     """The appendix's sweep under the given structures."""
     # This imports torch, which the other figures do not need.
+    from loca_theory.dependence.structures import find_structures
     from loca_theory.dependence.study import Study
 
-    return Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=structures)
+    return Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=find_structures(structures))
 
 
 def _separable_study() -> Study:
     """Low rank, DCT and entries at ranks from 1 to 3K/8, K = 256, without the tests' power."""
     from loca_theory.dependence.protocols import Protocol
+    from loca_theory.dependence.structures import find_structures
     from loca_theory.dependence.study import Study
 
     return Study(
         256,
         256,
         (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96),
-        structures=("ar1", "blocks", "scaled"),
+        structures=find_structures(("ar1", "blocks", "scaled")),
         protocols=(Protocol.SAME_DRAW,),
         methods=find_methods(("S",)),
         rho=tuple(round(0.05 * i, 10) for i in range(20)),

@@ -576,7 +576,7 @@ def test_a_layer_on_the_meta_device_gives_shapes(phase, dtype):
 
 
 @by_implementation
-def test_a_layer_made_in_inference_mode_computes_and_cannot_be_trained(implementation):
+def test_a_layer_made_in_inference_mode_computes(implementation):
     with torch.inference_mode():
         adapted = layer(implementation=implementation, name="fc")
         first = adapted(normal(3, 9))
@@ -585,10 +585,6 @@ def test_a_layer_made_in_inference_mode_computes_and_cannot_be_trained(implement
         assert torch.equal(adapted(normal(3, 9)), first)
         assert torch.equal(first, expected(normal(3, 9)))
         assert torch.equal(adapted.increment(), expected.increment())
-    message = r"^fc: it was made inside torch.inference_mode\(\).*; make "
-    for refused in (lambda: adapted(normal(3, 9)), adapted.increment):
-        with pytest.raises(InvalidArgumentError, match=message):
-            refused()
 
 
 def test_a_layer_that_was_used_in_inference_mode_trains():

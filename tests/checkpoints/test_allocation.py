@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca_theory.checkpoints.allocation import allocate, allocate_energy
 from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
-from loca_theory.checkpoints.profile_choice import choose_profiles
+from loca_theory.checkpoints.sizes import allocate
 from loca_theory.errors import InvalidArgumentError
 
 # Integer energies: sums are exact, so that optima can be compared without a tolerance.
@@ -43,7 +42,7 @@ def best(profiles, total, **limits):
 
 
 def energy_of(found):
-    return sum(one.retained for one in found.matrices)
+    return sum(one.retained * one.profile.energy for one in found.matrices)
 
 
 @st.composite
@@ -65,7 +64,7 @@ def problems(draw, equal_costs):
 def test_it_is_the_best_of_all_splits_if_units_cost_the_same(problem):
     profiles, total, limits = problem
     found = allocate(profiles, total, **limits)
-    assert energy_of(found) == best(profiles, total, **limits)
+    assert energy_of(found) == pytest.approx(best(profiles, total, **limits), rel=1e-12)
     assert found.spent <= total
 
 
@@ -75,11 +74,11 @@ def test_the_best_of_all_splits_lies_within_the_gap_if_units_cost_more_or_less(p
     profiles, total, limits = problem
     found = allocate(profiles, total, **limits)
     optimum = best(profiles, total, **limits)
-    rounding = 1e-9 * found.energy
-    assert energy_of(found) <= optimum <= found.bound + rounding
-    assert found.gap == pytest.approx((found.bound - energy_of(found)) / found.energy, abs=1e-9)
+    rounding = 1e-9 * sum(one.energy for one in profiles)
+    bound = found.bound * sum(one.energy for one in profiles)
+    assert energy_of(found) <= optimum + rounding <= bound + 2 * rounding
     # Dantzig: what the relaxation has more is less than the unit that no longer fits.
-    assert found.bound - energy_of(found) <= max(one.retained[0] for one in profiles) + rounding
+    assert bound - energy_of(found) <= max(one.retained[0] for one in profiles) + rounding
     assert found.spent <= total
     for one, given_ in zip(found.matrices, profiles, strict=True):
         most = min(int(given_.units[-1]), limits["cap"])
@@ -91,7 +90,7 @@ def test_the_best_of_all_splits_lies_within_the_gap_if_units_cost_more_or_less(p
 def test_no_split_is_worse_than_the_same_size_for_all(problem):
     profiles, total, limits = problem
     found = allocate(profiles, total, **limits)
-    assert found.retained >= found.uniform_retained - 1e-12
+    assert found.uniform_retained - 1e-12 <= found.equal_retained <= found.retained + 1e-12
 
 
 def test_a_cheap_unit_does_not_keep_an_expensive_one_out_that_gains_more():
@@ -111,9 +110,9 @@ def test_the_smallest_total_that_retains_a_fraction(problem, fraction):
     enough = [c for c, e in splits(profiles, **limits) if e >= fraction * energy - 1e-9 * energy]
     if not enough:
         with pytest.raises(InvalidArgumentError, match=r"the largest retain 0\.\d+; ask for less"):
-            allocate_energy(profiles, fraction, **limits)
+            allocate(profiles, energy=fraction, **limits)
         return
-    found = allocate_energy(profiles, fraction, **limits)
+    found = allocate(profiles, energy=fraction, **limits)
     assert found.spent == found.total == min(enough)
     assert found.retained >= fraction - 1e-9
 
@@ -125,14 +124,14 @@ def test_unequal_costs_need_less_than_a_unit_more(problem, fraction):
     energy = sum(one.energy for one in profiles)
     enough = [c for c, e in splits(profiles, **limits) if e >= fraction * energy - 1e-9 * energy]
     if enough:
-        found = allocate_energy(profiles, fraction, **limits)
+        found = allocate(profiles, energy=fraction, **limits)
         assert found.retained >= fraction - 1e-9
         assert min(enough) <= found.spent < min(enough) + max(one.cost for one in profiles)
 
 
 @given(problems(equal_costs=False))
 @settings(max_examples=50, deadline=None)
-def test_the_uniform_split_is_the_largest_common_size_and_its_remainder(problem):
+def test_the_uniform_split_is_the_largest_common_size(problem):
     profiles, total, limits = problem
     found = allocate(profiles, total, **limits)
 
@@ -142,14 +141,9 @@ def test_the_uniform_split_is_the_largest_common_size_and_its_remainder(problem)
 
     lengths = [int(one.units[-1]) for one in profiles]
     costs = [one.cost for one in profiles]
-    sizes = [one.uniform_size for one in found.matrices]
-    fitting = [s for s in range(5) if np.dot(common(s), costs) <= total]
-    assert all(0 <= a - b <= 1 for a, b in zip(sizes, common(max(fitting)), strict=True))
-    spent = int(np.dot(sizes, costs))
-    assert spent <= total
-    for size, cost, most in zip(sizes, costs, common(max(fitting) + 1), strict=True):
-        assert size == most or spent + cost > total
-    assert found.uniform_retained <= (found.bound + 1e-9) / found.energy
+    fitting = [size for size in range(5) if np.dot(common(size), costs) <= total]
+    assert [one.uniform_size for one in found.matrices] == common(max(fitting))
+    assert found.uniform_spent == np.dot(common(max(fitting)), costs)
 
 
 def test_ranks_cost_p_plus_q_numbers_each():
@@ -186,7 +180,7 @@ def test_counts_reach_the_whole_matrix(most):
 def test_units_without_energy_are_not_bought():
     found = allocate([profile("a", [3, 0, 0], 2), profile("b", [1, 0], 2)], 100)
     assert found.sizes == {"a": 1, "b": 1}
-    assert (found.spent, found.retained, found.gap) == (4, 1.0, 0.0)
+    assert (found.spent, found.retained, found.bound) == (4, 1.0, 1.0)
 
 
 BAD = {
@@ -206,7 +200,7 @@ def test_what_cannot_be_is_said(arguments, message):
     with pytest.raises(InvalidArgumentError, match="no matrix to allocate to"):
         allocate([], 5)
     with pytest.raises(InvalidArgumentError, match=r"fraction .* must be above 0 and at most 1"):
-        allocate_energy(profiles, 1.5)
+        allocate(profiles, energy=1.5)
 
 
 WRONG = {
@@ -230,27 +224,37 @@ def test_a_profile_is_checked(units, retained, cost, message):
 @settings(max_examples=100, deadline=None)
 def test_the_choice_of_methods_is_best_up_to_one_unit(one, other):
     """Against every choice of one of two profiles for each matrix, and every split."""
-    pairs = list(zip(one[0], other[0], strict=False))
     # Two methods describe the same matrix, so its energy is the same.
     pairs = [
-        tuple(replace(each, energy=max(a.energy, b.energy)) for each in (a, b)) for a, b in pairs
+        tuple(replace(each, energy=max(a.energy, b.energy)) for each in (a, b))
+        for a, b in zip(one[0], other[0], strict=False)
     ]
-    total = one[1] + min(each.cost for several in pairs for each in several)
-    choices = [list(choice) for choice in product(*pairs)]
-    optimum = max(best(choice, total) for choice in choices)
-    which = choose_profiles(pairs, total, None)
-    chosen = [several[i] for several, i in zip(pairs, which, strict=True)]
+    total = one[1] + max(each.cost for several in pairs for each in several)
+    optimum = max(best(choice, total) for choice in map(list, product(*pairs)))
+    found = allocate(pairs, total)
     largest = max(float(each.retained[0]) for several in pairs for each in several)
-    if total >= min(each.cost for each in chosen):
-        found = energy_of(allocate(chosen, total))
-        # The relaxation of both problems has one matrix that is not at a vertex.
-        assert optimum - 2 * largest <= found <= optimum
+    # The relaxation has one matrix that is not at a vertex.
+    assert optimum - 2 * largest <= energy_of(found) <= optimum
+    assert optimum <= (found.bound + 1e-9) * sum(each.energy for each, _ in pairs)
 
 
 def test_each_method_is_chosen_where_it_is_best():
-    steep = profile("steep", [10, 1, 1, 1], 4)
-    flat = [profile("flat", [3, 3, 3, 3, 3, 3, 3, 3], 1), profile("flat", [8, 8, 8], 9)]
-    same = EnergyProfile("steep", 1, np.arange(1, 5), np.arange(1.0, 5), 13.0)
-    for total, fraction in ((12, None), (None, 0.8)):
-        assert choose_profiles([[steep, same], flat], total, fraction) == [0, 0]
-    assert choose_profiles([[same, steep], flat[::-1]], 12, None) == [1, 1]
+    steep = replace(profile("a", [10, 1, 1, 1], 4), method="steep")
+    same = EnergyProfile("a", 1, np.arange(1, 5), np.arange(1.0, 5), 13.0, "same")
+    flat = [profile("b", [3] * 8, 1), profile("b", [8, 8, 8], 9)]
+    for size in ({"total": 12}, {"energy": 0.8}):
+        for offers in ([steep, same], [same, steep]):
+            found = allocate([offers, flat], **size)
+            assert [one.profile for one in found.matrices] == [steep, flat[0]]
+
+
+def test_what_any_size_costs_besides_its_units_counts_once():
+    one = replace(profile("a", [8, 4], 2), entry_cost=3)
+    two = replace(profile("b", [6, 5], 2), entry_cost=3)
+    assert [allocate([one, two], total).sizes for total in (7, 9, 10, 14)] == [
+        {"a": 2, "b": 0}, {"a": 2, "b": 0}, {"a": 1, "b": 1}, {"a": 2, "b": 2},
+    ]  # fmt: skip
+    found = allocate([one, two], 13)
+    assert (found.spent, found.uniform_spent) == (12, 10)
+    with pytest.raises(InvalidArgumentError, match="a single unit costs 5"):
+        allocate([one, two], 4)

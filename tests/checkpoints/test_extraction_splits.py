@@ -54,7 +54,7 @@ def gains(method):
 
 @pytest.mark.parametrize(
     ("method", "total", "numbers"),
-    [("loca", 300, 300), ("loca", "6kB", 300), ("loca", "0.3k", 300)],
+    [("loca", 300, 300), ("loca", "6064B", 300), ("loca", "0.3k", 300)],
 )
 def test_the_largest_coefficients_of_all_matrices_are_stored(method, total, numbers):
     """Every coefficient costs the same: the best split takes the largest of all, then no more."""

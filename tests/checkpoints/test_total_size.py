@@ -2,7 +2,7 @@
 
 import pytest
 
-from loca_theory.checkpoints.total_size import TotalSize
+from loca_theory.checkpoints.adapter_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 
 SIZES = {
@@ -46,6 +46,7 @@ def test_a_size_is_a_positive_whole_number(given, message):
 
 def test_a_location_costs_bytes_but_is_not_trained():
     numbers, size = TotalSize.parse(100), TotalSize.parse("100B")
-    assert (numbers.cost_of_number(2), numbers.cost_of_component(2)) == (1, 1)
-    assert (size.cost_of_number(2), size.cost_of_component(2)) == (2, 18)
+    assert (numbers.costs("lora", (3, 4), 2), numbers.costs("loca", (3, 4), 2)) == ((7, 0), (1, 0))
+    # With its location, and the shape of each matrix.
+    assert (size.costs("lora", (3, 4), 2), size.costs("loca", (3, 4), 2)) == ((14, 0), (18, 16))
     assert (str(numbers), str(size)) == ("100 trainable numbers", "100 bytes")

@@ -36,7 +36,7 @@ PAIR = [str(path) for path in demo_pair()]
 FIGURES = str(Path(__file__).parents[2] / "figures")
 # Short runs that succeed: options, arguments, and the options that do not go with these.
 SIMULATED = ["--r", "1", "--draws", "2", "-j", "1"]
-FAMILIES = ["ar1,blocks,spiked,scaled", "spiked,ar1,blocks,power-law"]
+FAMILIES = ["ar1:0.3,blocks:2,spiked,scaled", "spiked:2,ar1,blocks,power-law"]
 CORRELATED = [
     *SIMULATED, "--null-draws", "400", "--structures", FAMILIES[0], "--rho", "0.2",
     "--fraction", "0.1", "--exponent", "1",
@@ -84,8 +84,6 @@ RIGHT = {
     "--methods": ["R", "D,S", "R,DoRA", "all"],
     "--structures": FAMILIES,
     "--protocols": ["same-draw", "iid-reference", "same-draw,iid-reference"],
-    "--block": ["1", "2"],
-    "--rho-columns": ["0", "0.3"],
     "--draws": ["2", "3"],
     "--null-draws": ["400", "401"],
     "--level": ["0.05", "0.1"],

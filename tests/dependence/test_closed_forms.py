@@ -12,14 +12,12 @@ from loca_theory.dependence.closed_forms import (
     selection_loss_with_spike,
 )
 from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
-from loca_theory.dependence.predictions import Prediction
+from loca_theory.dependence.predictions import Prediction, predictions
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Budget, exact_error, spectral_error
+from loca_theory.expressivity import Budget, exact_error, spectral_error
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
-from loca_theory.expressivity.monte_carlo import MonteCarlo, Sampler, Series
-from loca_theory.sweeps import Runner
 from loca_theory.sweeps.random import Moments
 
 # Two-sided normal quantile for a family-wise 1e-4 over the comparisons below, at most 20.
@@ -66,16 +64,12 @@ def test_low_rank_loss_matches_dense_matrices_with_a_spike():
 
 def test_simulated_methods_meet_at_the_crossing():
     size, r, draws = 120, 12, 150
-    (losses,) = MonteCarlo(draws=400).run(
-        [Series(METHODS["R"], size - 1, size - 1, (r - 1,), Sampler.REDUCED)], Runner(jobs=1)
-    )
-    prediction = Prediction(Budget(size, size, r), 1.0, losses[0].error)
-    fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
+    (prediction,) = predictions([Budget(size, size, r)])
+    fraction = prediction.crossing(STRUCTURES["spiked"], Protocol.SAME_DRAW, 0.0, 0.9)
     assert fraction is not None
     given = DrawCell(STRUCTURES["spiked"], fraction, size, size, (r,), 0, (0, draws))
     gap = Moments.from_json(evaluate(given)["gap"])
-    # What the formula leaves out is of order 1/K²; the low-rank loss it starts from has its own
-    # error, smaller than that of the gap.
+    # What the formula leaves out is of order 1/K².
     assert gap.standard_error is not None
     assert abs(gap.mean[0]) < Z * gap.standard_error[0] + 5 / size**2
 
@@ -101,8 +95,10 @@ def test_energy_retained_with_a_spike_is_that_of_its_singular_values():
 
 
 def test_finite_crossing_tends_to_the_boundary():
-    prediction = Prediction(Budget(20000, 20000, 2000), 1.0, 1 - low_rank_fraction(1999 / 20000))
-    fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.9)
+    # The rank is too large for exact losses, so their limits stand for them.
+    (prediction,) = predictions([Budget(20000, 20000, 2000)])
+    assert prediction.loss_without == 1 - low_rank_fraction(1999 / 19999)
+    fraction = prediction.crossing(STRUCTURES["spiked"], Protocol.SAME_DRAW, 0.0, 0.9)
     assert fraction == pytest.approx(limit_boundary(0.1), abs=1e-3)
 
 
@@ -117,19 +113,22 @@ def test_finite_crossing_tends_to_the_boundary():
 def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     r, draws = 6, (0, 200)
     simulated = Blocks([evaluate(DrawCell(STRUCTURES[structure], rho, p, q, (r,), 3, draws))])
-    settings = MonteCarlo(draws=400)
-    (loss,), (without,) = settings.run(
-        [
-            Series(METHODS["R"], p, q, (r,), Sampler.REDUCED),
-            Series(METHODS["R"], p - 1, q - 1, (r - 1,), Sampler.REDUCED),
-        ],
-        Runner(jobs=1),
-    )
-    prediction = Prediction(Budget(p, q, r), loss.error, without.error)
+    (prediction,) = predictions([Budget(p, q, r)])
     for method, slack in (("D", 0.0), ("R", 5 / (p * q))):
         mean, error = simulated.losses(method)
         # D is exact; what the spiked model leaves out of R is of the next order.
-        assert abs(mean[0] - prediction.error(structure, method, rho)) < Z * error[0] + slack
+        gap = mean[0] - prediction.error(STRUCTURES[structure], method, rho)
+        assert abs(gap) < Z * error[0] + slack
+
+
+def test_predictions_start_from_exact_losses_at_independence():
+    one, three = predictions([Budget(30, 20, 1), Budget(30, 20, 3)])
+    assert one.loss == pytest.approx(exact_error("R", Budget(30, 20, 1)), abs=1e-13)
+    assert one.loss_without == 1.0
+    assert three.loss == pytest.approx(exact_error("R", Budget(30, 20, 3)), abs=1e-13)
+    assert three.loss_without == pytest.approx(exact_error("R", Budget(29, 19, 2)), abs=1e-13)
+    for name in ("shared-mean", "equicorrelated"):
+        assert three.error(STRUCTURES[name], "R", 0.0) == pytest.approx(three.loss, abs=1e-13)
 
 
 def test_a_shared_mean_of_no_variance_is_independence():
@@ -143,17 +142,18 @@ def test_a_shared_mean_of_no_variance_is_independence():
 def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
     """11ᵀ is one coefficient of the DCT and a whole rank of LoRA's."""
     prediction = Prediction(Budget(300, 300, 8), 0.90291, 0.91405)
-    for structure in ("shared-mean", "equicorrelated"):
+    for structure in map(STRUCTURES.get, ("shared-mean", "equicorrelated")):
         assert prediction.crossing(structure, Protocol.SAME_DRAW, 0.0, 0.4) is None
         root = prediction.crossing(structure, Protocol.IID_REFERENCE, 0.0, 0.4)
         assert root is not None
         at_root = prediction.error(structure, "R", root)
         assert at_root == pytest.approx(exact_error("D", prediction.budget), abs=1e-10)
-    fraction = prediction.crossing("spiked", Protocol.SAME_DRAW, 0.0, 0.4)
+    spiked = STRUCTURES["spiked"]
+    fraction = prediction.crossing(spiked, Protocol.SAME_DRAW, 0.0, 0.4)
     assert fraction is not None
-    low_rank, selected = (prediction.error("spiked", method, fraction) for method in "RD")
+    low_rank, selected = (prediction.error(spiked, method, fraction) for method in "RD")
     assert low_rank == pytest.approx(selected, abs=1e-10)
-    assert prediction.crossing("ar1", Protocol.SAME_DRAW, 0.0, 0.4) is None
+    assert prediction.crossing(STRUCTURES["ar1"], Protocol.SAME_DRAW, 0.0, 0.4) is None
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import ar1, correlate
+from loca_theory.dependence import ar1, blocks, correlate
 from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
-from loca_theory.dependence.structures import STRUCTURES, find_structure
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.sweeps import Runner
@@ -18,31 +18,30 @@ Z = 4.8
 SEPARABLE = [name for name, structure in STRUCTURES.items() if structure.factors]
 
 
-def gaps(name, value, p, q, r, draws, option=None):
+def gaps(structure, value, p, q, r, draws):
     """Simulated minus predicted loss of D and S, and the standard errors."""
-    structure = find_structure(name, option)
     simulated = Blocks([evaluate(DrawCell(structure, value, p, q, (r,), 3, (0, draws)))])
-    prediction = Prediction(Budget(p, q, r), 1.0, 1.0, {name: option})
+    prediction = Prediction(Budget(p, q, r), 1.0, 1.0)
     for method in "DS":
         mean, error = simulated.losses(method)
-        yield method, mean[0] - prediction.error(name, method, value), error[0]
+        yield method, mean[0] - prediction.error(structure, method, value), error[0]
 
 
-# Whether the coordinates of D and S are independent, by structure and option.
+# The structure, its value, and the methods whose coordinates are independent.
 CASES = [
-    pytest.param("row-equicorrelated", None, 0.5, "D", id="equicorrelated rows"),
-    pytest.param("blocks", 24, 0.5, "D", id="one block"),
-    pytest.param("blocks", 4, 0.5, "", id="blocks"),
-    pytest.param("scaled", None, 0.7, "S", id="scaled"),
-    pytest.param("ar1", None, 0.5, "", id="AR(1)"),
-    pytest.param("ar1", -0.3, 0.8, "", id="AR(1) of two correlations"),
+    pytest.param(STRUCTURES["row-equicorrelated"], 0.5, "D", id="equicorrelated rows"),
+    pytest.param(blocks(24), 0.5, "D", id="one block"),
+    pytest.param(blocks(4), 0.5, "", id="blocks"),
+    pytest.param(STRUCTURES["scaled"], 0.7, "S", id="scaled"),
+    pytest.param(ar1(), 0.5, "", id="AR(1)"),
+    pytest.param(ar1(-0.3), 0.8, "", id="AR(1) of two correlations"),
 ]
 
 
-@pytest.mark.parametrize(("name", "option", "value", "exact"), CASES)
-def test_predictions_are_the_means_of_the_draws(name, option, value, exact):
+@pytest.mark.parametrize(("structure", "value", "exact"), CASES)
+def test_predictions_are_the_means_of_the_draws(structure, value, exact):
     p, q = 24, 24
-    for method, gap, error in gaps(name, value, p, q, 2, 200, option):
+    for method, gap, error in gaps(structure, value, p, q, 2, 200):
         # Where coordinates are correlated, the prediction is low by the number of those that
         # fluctuate together over pq: here less than 4 of the 576.
         slack = 0.0 if method in exact else 4 / (p * q)
@@ -53,13 +52,13 @@ def test_predictions_are_the_means_of_the_draws(name, option, value, exact):
 @pytest.mark.parametrize("rho", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("option", [None, 0.5])
 def test_cosine_coefficients_of_an_autoregression_are_nearly_independent(option, rho):
-    (_, gap, error), _ = gaps("ar1", rho, 32, 48, 3, 2000, option)
+    (_, gap, error), _ = gaps(ar1(option), rho, 32, 48, 3, 2000)
     assert abs(gap) < Z * error + 4 / (32 * 48)
 
 
 def test_strong_correlation_makes_the_prediction_of_entries_too_low():
     """Correlated coordinates retain less than independent ones of the same variances."""
-    _, (_, gap, error) = gaps("ar1", 0.95, 16, 16, 2, 400)
+    _, (_, gap, error) = gaps(ar1(), 0.95, 16, 16, 2, 400)
     assert gap > Z * error
 
 
@@ -68,7 +67,7 @@ def test_strong_correlation_makes_the_prediction_of_entries_too_low():
 def test_independence_is_the_special_case(name, p, q):
     budget = Budget(p, q, 2)
     for method in "DS":
-        got = Prediction(budget, 1.0, 1.0).error(name, method, 0.0)
+        got = Prediction(budget, 1.0, 1.0).error(STRUCTURES[name], method, 0.0)
         assert got == pytest.approx(exact_error(method, budget), rel=1e-12)
 
 
@@ -85,37 +84,36 @@ def test_no_basis_retains_less_than_the_entries_of_equal_variances():
         assert selection_loss_of_separable(*variances, 60) < entries
 
 
-@pytest.mark.parametrize(("name", "option"), [("ar1", None), ("ar1", 0.2), ("blocks", 3)])
-def test_cosine_variances_are_those_of_the_definition(name, option):
+@pytest.mark.parametrize("structure", [ar1(), ar1(0.2), blocks(3)], ids=str)
+def test_cosine_variances_are_those_of_the_definition(structure):
     c = dct_matrix(9).numpy()
-    for factor in find_structure(name, option).factors(9, 9, 0.7):
+    for factor in structure.factors(9, 9, 0.7):
         np.testing.assert_allclose(
             cosine_variances(factor), np.diag(c @ factor @ c.T), rtol=0, atol=1e-13
         )
 
 
 def test_a_variance_of_zero_is_not_negative():
-    factor = find_structure("blocks", 8).factors(8, 8, 1.0)[0]
+    factor = blocks(8).factors(8, 8, 1.0)[0]
     assert cosine_variances(factor).min() >= 0
     assert selection_loss_of_separable(np.zeros(3), np.ones(3), 1) == 0.0
 
 
 def test_prediction_and_simulation_stand_side_by_side():
     result = correlate(
-        shape=(12, 18), ranks=2, structures=("ar1", "blocks"), rho=(0.0, 0.4), rho_columns=0.1,
-        block=3, protocols="same-draw", draws=4, null_draws=400, runner=Runner(jobs=1),
+        shape=(12, 18), ranks=2, structures=(ar1(0.1), "blocks:3"), rho=(0.0, 0.4),
+        protocols="same-draw", draws=4, null_draws=400, runner=Runner(jobs=1),
     )  # fmt: skip
     predicted = {
         (row.structure, row.method): row.closed_form for row in result.rows if row.value == 0.4
     }
     assert predicted["ar1", "R"] is None
-    for name, option in (("ar1", 0.1), ("blocks", 3)):
-        a, b = find_structure(name, option).factors(12, 18, 0.4)
+    for structure in (ar1(0.1), blocks(3)):
+        a, b = structure.factors(12, 18, 0.4)
         loss = selection_loss_of_separable(cosine_variances(a), cosine_variances(b), 30)
-        assert predicted[name, "D"] == loss
-        assert predicted[name, "S"] == pytest.approx(exact_error("S", Budget(12, 18, 2)))
-    grid = result.manifest["grid"]
-    assert (grid["rho_columns"], grid["block"]) == (0.1, 3)
+        assert predicted[structure.name, "D"] == loss
+        assert predicted[structure.name, "S"] == pytest.approx(exact_error("S", Budget(12, 18, 2)))
+    assert result.manifest["grid"]["options"] == {"ar1": 0.1, "blocks": 3}
 
 
 def test_two_correlations_are_the_same_whichever_side_has_which():

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from loca_theory.dependence import CorrelationResult, correlate
+from loca_theory.dependence import CorrelationResult, ar1, blocks, correlate, spiked
 from loca_theory.dependence.closed_forms import selection_loss_with_spike
 from loca_theory.dependence.draws import DrawCell, evaluate
 from loca_theory.dependence.protocols import Protocol
-from loca_theory.dependence.structures import STRUCTURES, find_structure
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import METHODS, Budget, Method, approximate, exact_error
@@ -59,18 +59,19 @@ class RandomRows(Method):
         ),
         ({"null_draws": 100}, "needs at least 400 null draws, not 100"),
         ({"structures": ("odd",)}, "unknown structure 'odd'"),
-        ({"structures": ("spiked",), "spikes": 0}, "spikes must be at least 1, not 0"),
-        ({"structures": ("spiked",), "spikes": 17}, "can have at most 16 spikes, not 17"),
-        ({"rho_columns": 1.0}, "rho_columns must lie strictly between -1 and 1, not 1: the cov"),
-        ({"rho_columns": "x"}, "rho_columns must be a number, not 'x'"),
-        ({"rho_columns": 0.1, "structures": ("blocks",)}, "rho_columns=... has no effect unless"),
-        ({"block": 4}, "block=... has no effect unless structures=... includes blocks"),
+        ({"structures": ("spiked:0",)}, "number of spikes must be at least 1, not 0"),
+        ({"structures": (spiked(17),)}, "can have at most 16 spikes, not 17"),
+        ({"structures": ("spiked", spiked(2))}, "no name twice, not spiked, spiked"),
+        ({"structures": ("ar1:1",)}, "columns must lie strictly between -1 and 1, not 1: the cov"),
+        ({"structures": ("ar1:x",)}, "structures: ar1 takes a number after its colon, not 'x'"),
+        ({"structures": ("blocks:2.5",)}, "blocks takes a whole number after its colon, not '2.5'"),
+        ({"structures": ("scaled:2",)}, "scaled has no argument; write scaled, not scaled:2"),
+        ({"structures": ("block:4",)}, "unknown structure 'block'; did you mean blocks?"),
         (
-            {"structures": ("blocks",), "block": 5},
-            "block=5 does not divide both sides of a 16x16 matrix; choose from 1, 2, 4, 8, 16",
+            {"structures": ("blocks:5",)},
+            "blocks of 5 do not divide both sides of a 16x16 matrix; choose from 1, 2, 4, 8, 16",
         ),
-        ({"structures": ("blocks",), "block": 0}, "block must be at least 1, not 0"),
-        ({"structures": ("blocks",), "block": 2.5}, "block must be a whole number, not 2.5"),
+        ({"structures": ("blocks:0",)}, "block must have at least 1 row and column, not 0"),
         ({"draws": 1}, "at least 2 draws"),
         ({"ranks": (30,)}, "rank 30 does not fit"),
         ({"methods": (METHODS["S"], METHODS["S"])}, "methods names S twice"),
@@ -93,6 +94,25 @@ class RandomRows(Method):
 def test_refusals(change, message):
     with pytest.raises(InvalidArgumentError, match=re.escape(message)):
         Study(16, 16, **({"ranks": (2,), "structures": ("ar1",), **SMALL} | change))
+
+
+@pytest.mark.parametrize(
+    ("make", "option", "message"),
+    [
+        (ar1, "x", "rho_columns must be a number, not 'x'"),
+        (blocks, 2.5, "block must be a whole number, not 2.5"),
+        (spiked, None, "spikes must be a whole number, not None"),
+    ],
+)
+def test_structures_refuse_other_types(make, option, message):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        make(option)
+
+
+def test_names_with_numbers_stand_for_structures():
+    named = Study(16, 16, (2,), structures=("ar1:0.1", "blocks:8", "spiked:3", "scaled"))
+    assert named.structures == (ar1(0.1), blocks(8), spiked(3), STRUCTURES["scaled"])
+    assert named.describe()["options"] == {"ar1": 0.1, "blocks": 8, "spiked": 3}
 
 
 def tables(result):
@@ -172,7 +192,7 @@ def test_a_result_of_another_version_is_refused(tmp_path):
 
 
 def test_several_spikes_share_the_energy():
-    family = find_structure("spiked", 3).family(40, 30, np.random.default_rng(0))
+    family = spiked(3).family(40, 30, np.random.default_rng(0))
     signal = family(0.9) - family(0.0)
     values = np.linalg.svd(signal, compute_uv=False)
     expected = np.sqrt(0.9 / 0.1 * 40 * 30 / 3)
@@ -183,9 +203,7 @@ def test_several_spikes_share_the_energy():
 def test_more_spikes_ask_for_more_rank():
     fraction = (0.0, 0.1, 0.2, 0.3, 0.4)
     one, four = (
-        correlate(
-            32, ranks=3, structures="spiked", fraction=fraction, spikes=s, **SMALL, runner=ALONE
-        )
+        correlate(32, ranks=3, structures=spiked(s), fraction=fraction, **SMALL, runner=ALONE)
         for s in (1, 4)
     )
 

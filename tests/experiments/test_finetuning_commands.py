@@ -191,6 +191,6 @@ def test_many_tasks_are_compared(session, monkeypatch):
 
 def test_complexity_stores_its_table(tmp_path, monkeypatch):
     row = {"rival": "LoRA", "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
-    monkeypatch.setattr("benchmarks.layer.compare", lambda *_: [row])
+    monkeypatch.setattr("benchmarks.layer.measure", lambda *_: [row])
     result = invoke("complexity", "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output

@@ -1,18 +1,23 @@
 """The proof of Theorem 1: its ingredients against naive ones, and what a wrong certificate does."""
 
 from collections import Counter
-from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import integrate, special
+from sympy import Poly, Rational
+from sympy.abc import x
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.expressivity.ordering_proof import (
+    LAST,
     LOWER,
     TRACE_MOMENTS,
     UPPER,
     UPPER_THRESHOLD,
+    _normal_quantile,
+    _tail,
     coefficients_at_least,
     failed_conditions,
     is_positive,
@@ -60,24 +65,31 @@ def test_moments_at_size_one_are_those_of_a_normal_variable(j):
     assert sum(TRACE_MOMENTS[j]) == np.prod(np.arange(1, 2 * j, 2))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_signs_are_those_that_the_roots_tell(seed):
-    rng = np.random.default_rng(seed)
-    whole = [int(one) for one in rng.integers(-9, 10, size=rng.integers(2, 7))]
-    whole[-1] = whole[-1] or 1
-    low, high = Fraction(0), Fraction(3) if seed % 2 else None
-    roots = np.roots(whole[::-1])
-    real = roots[np.abs(roots.imag) < 1e-7].real
-    inside = (real >= 0) & (real <= (np.inf if high is None else 3))
-    expected = whole[0] > 0 and not inside.any()
-    assert is_positive(tuple(Fraction(one) for one in whole), low, high) == expected
+def test_a_polynomial_is_positive_where_it_starts_above_0_and_has_no_root():
+    touching = Poly((x - 2) ** 2, x, domain="QQ")
+    assert not is_positive(touching, Rational(0))
+    assert is_positive(touching, Rational(0), Rational(1))
+    assert is_positive(touching + Rational(1, 10**12), Rational(0))
+    assert not is_positive(-touching - 1, Rational(0))
 
 
-def test_a_double_root_is_no_positive_value():
-    touching = (Fraction(4), Fraction(-4), Fraction(1))  # (x − 2)²
-    assert not is_positive(touching, Fraction(0))
-    assert is_positive(touching, Fraction(0), Fraction(1))
-    assert is_positive((Fraction(4) + Fraction(1, 10**12), *touching[1:]), Fraction(0))
+@pytest.mark.parametrize("fraction", [Rational(1, 3), Rational(1, 30), Rational(999, 1000)])
+def test_the_quantile_is_enclosed(fraction):
+    z = -special.ndtri(float(fraction) / 2)
+    found = _normal_quantile(fraction)
+    assert z in found
+    assert found.delta < 1e-8
+
+
+def test_the_tail_is_bounded_from_above():
+    slope = np.polynomial.Polynomial([float(c) for c in LOWER.diff().all_coeffs()[::-1]])
+
+    def integrand(x):
+        return -100 * slope(x) * np.exp(-50 * (np.sqrt(x) - 2) ** 2)
+
+    exact = integrate.quad(integrand, float(LAST), np.inf)[0]
+    assert exact < _tail(LOWER, 100)
+    assert _tail(LOWER, 100) < 1.25 * exact
 
 
 @pytest.mark.parametrize(("size", "r"), [(9, 2), (30, 3), (31, 9), (100, 1), (100, 20), (101, 33)])
@@ -99,12 +111,13 @@ def test_every_condition_holds():
 @pytest.mark.parametrize(
     ("changed", "failing"),
     [
-        ({"threshold": UPPER_THRESHOLD - Fraction(1, 1000)}, "x − P(x) < t for x ≥ 0"),
-        ({"threshold": UPPER_THRESHOLD + Fraction(1, 10)}, "R > F2 at r/K = 0.3333, by moments"),
-        ({"upper": (UPPER[0] - Fraction(1, 100), *UPPER[1:])}, "P > 0 for x ≥ 0"),
-        ({"lower": tuple(c * Fraction(101, 100) for c in LOWER)}, "θ < 1"),
-        ({"lower": tuple(c * Fraction(95, 100) for c in LOWER)}, "F1 > R at the largest r"),
-        ({"lower": (LOWER[0] + Fraction(1, 50), *LOWER[1:])}, "E N ≤ r"),
+        ({"threshold": UPPER_THRESHOLD - Rational(1, 1000)}, "x − P(x) < t for x ≥ 0"),
+        ({"threshold": UPPER_THRESHOLD + Rational(1, 10)}, "R > F2 at r/K = 0.3333, by moments"),
+        ({"upper": UPPER - Rational(1, 100)}, "P > 0 for x ≥ 0"),
+        ({"lower": LOWER * Rational(101, 100)}, "θ < 1"),
+        ({"lower": LOWER * Rational(95, 100)}, "F1 > R at the largest r"),
+        ({"lower": LOWER + Rational(1, 50)}, "E N ≤ r"),
+        ({"lower": LOWER * 3}, "the tail beyond the last point is small"),
     ],
 )
 def test_a_wrong_certificate_is_seen(changed, failing):

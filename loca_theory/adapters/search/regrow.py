@@ -97,7 +97,7 @@ class RecordingSearch:
 
     def _take_recorded(self) -> GradientStatistics | None:
         """Stop recording; the statistics, or None if there was no gradient."""
-        recorded = self.spectrum.stop_recording()
+        recorded, self.spectrum.recorded = self.spectrum.recorded, None
         return recorded if recorded is not None and recorded.has_gradient() else None
 
     def _move(self, after: torch.Tensor, *, resets: bool) -> torch.Tensor:

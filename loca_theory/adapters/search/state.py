@@ -38,6 +38,7 @@ class SearchState(nn.Module):
     steps: torch.Tensor | None
     dropped: torch.Tensor | None
     offset: nn.Parameter | None
+    recorded: GradientStatistics | None  # while a search records
     _is_replica = False  # nn.DataParallel sets it
     _was_told = False  # of any layer, that nobody follows
 
@@ -65,6 +66,7 @@ class SearchState(nn.Module):
         steps = None if ends_at_once else torch.zeros((), dtype=torch.long)
         self.register_buffer("steps", steps)
         self.register_buffer("dropped", None)
+        self.recorded = None
 
     @property
     def is_searching(self) -> bool:
@@ -96,22 +98,11 @@ class SearchState(nn.Module):
         zeros = torch.zeros(self.indices.shape, dtype=dtype, device=a.device)
         self.offset = nn.Parameter(zeros, requires_grad=a.requires_grad)
 
-    @property
-    def recorded(self) -> GradientStatistics | None:
-        """What a search has recorded of the gradients, while it does."""
-        found: Any = self._modules.get("recorded")
-        return found
-
     def start_recording(self) -> None:
         """Record gradients from the next step on."""
         dtype = torch.promote_types(self.coefficients.dtype, _LOWEST)
         device = self.indices.device
-        self._modules["recorded"] = GradientStatistics(self._size, self.scaling, dtype, device)
-
-    def stop_recording(self) -> GradientStatistics | None:
-        """Stop recording; what was recorded, if anything."""
-        found: Any = self._modules.pop("recorded", None)
-        return found
+        self.recorded = GradientStatistics(self._size, self.scaling, dtype, device)
 
     def count_step(self) -> None:
         """Count a step of the optimiser."""
@@ -128,8 +119,7 @@ class SearchState(nn.Module):
             self.following.end(self)
 
     def _drop_search(self) -> None:
-        self.steps = self.dropped = None
-        self.stop_recording()
+        self.steps = self.dropped = self.recorded = None
         offset = self.offset
         if offset is None or is_sharded(offset):  # FSDP2 would put it back
             return
@@ -137,6 +127,9 @@ class SearchState(nn.Module):
 
     def _warn_if_nobody_follows(self) -> None:
         """Warn, once, that an optimiser has stepped and nobody follows."""
+        trains = torch.is_grad_enabled() and self.coefficients.requires_grad and self.training
+        if self.steps is None or not trains or torch.compiler.is_compiling():
+            return
         version = self.coefficients._version
         was_trained = self._trained is not None and self._trained != version
         self._trained = version
@@ -182,7 +175,7 @@ class SearchState(nn.Module):
             return
         self.steps = torch.zeros_like(saved["steps"], device=self.indices.device)
         self.dropped = None if saved["dropped"] is None else torch.zeros_like(saved["dropped"])
-        self.stop_recording()
+        self.recorded = None
         if records:
             self.start_recording()
         if self.offset is None and saved["offset"] is not None:

@@ -163,8 +163,7 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         active: list[Any] = [
             self.loca_spectrum[name] for name in self.active_adapters if name in self.loca_spectrum
         ]
-        for spectrum in active:
-            spectrum.check_device(x)
+        if active:
             refuse_split_weight(self.get_base_layer(), self.name)
         if len(active) == 1 and not args and not kwargs:
             base: Any = self.base_layer

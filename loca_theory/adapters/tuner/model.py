@@ -13,7 +13,6 @@ from peft.utils import get_quantization_kwargs
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from torch import nn
 
-from loca_theory.adapters.spectrum import OLD_KEYS, old_checkpoint
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.adapters.tuner.other_layers import layer_class
@@ -57,21 +56,15 @@ class LoCAModel(BaseTuner):
     def _remap_adapter_state_dict_for_load(
         cls, model: nn.Module, config: Any, adapter_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
-        """Map the state of a search as well, which a new model does not have yet.
-
-        Raises:
-            InvalidArgumentError: an earlier version of this package saved the state.
-        """
+        """Map the state of a search as well, which a new model does not have yet."""
         same: Any = {key: key for key in state_dict}
         found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, same)
         names: dict[Any, str] = {key: name for name, key in found.items()}
         for key in state_dict:
             layer, _, end = key.partition(_SPECTRUM)
-            if end in OLD_KEYS:
-                raise InvalidArgumentError(old_checkpoint(layer, [end]))
-            beside = names.get(f"{layer}{_SPECTRUM}indices")
+            beside = names.get(f"{layer}{_SPECTRUM}coefficients")
             if end and beside:
-                names[key] = beside.removesuffix("indices") + end
+                names[key] = beside.removesuffix("coefficients") + end
         return {names[key]: value for key, value in state_dict.items()}
 
     def _prepare_adapter_config(self, peft_config: Any, model_config: dict[str, Any]) -> Any:
